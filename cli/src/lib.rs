@@ -15,6 +15,9 @@ pub use command::{command_line, read_rollouts};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::Mapping;
 
+/// A result whose errors say where something is wrong and what to do about it.
+pub type Result<T, E = Diagnostics> = std::result::Result<T, E>;
+
 /// An error with what to do about it.
 pub(crate) fn wrong(message: impl Into<String>, help: impl Into<String>) -> Diagnostics {
     Diagnostic::error(message).with_help(help).into()
@@ -34,11 +37,16 @@ pub(crate) fn mapping(text: &str) -> Result<Mapping, String> {
     pair(text).map(|(ours, theirs)| Mapping { ours, theirs })
 }
 
+/// The error for a number in the place of a recipe, which is what `--noise 0.1` gives.
+pub(crate) fn number_for_recipe(word: &str) -> Option<Diagnostics> {
+    word.parse::<f64>().ok()?;
+    let help = format!("a correlation follows `=`: `--noise={word}`");
+    Some(wrong(format!("`{word}` is no recipe"), help))
+}
+
 /// How much a response's score correlates with whether it is right, as in `--noise=0.1`.
 pub(crate) fn correlation(text: &str) -> Result<f64, String> {
-    let number = text
-        .parse()
-        .ok()
-        .filter(|number| *number > 0.0 && *number < 1.0);
+    let number = text.parse().ok();
+    let number = number.filter(|number| *number > 0.0 && *number < 1.0);
     number.ok_or_else(|| format!("\"{text}\" is no correlation between 0 and 1, such as 0.1"))
 }

@@ -9,7 +9,7 @@ use advlab::session::Answer;
 use advlab::{Batch, Diagnostic};
 use advlab_cli::prompt::builtin;
 use advlab_cli::report::compare::{Comparison, read};
-use advlab_cli::report::study::{curves, diff, mass, objectives, run, surface};
+use advlab_cli::report::study::{curve, diff, mass, objectives, run, surface};
 use advlab_cli::report::{Report, check, show};
 use pyo3::prelude::*;
 use serde_json::Value;
@@ -39,12 +39,12 @@ impl PyReport {
 
     /// The figure as text, and the text below it.
     fn whole(&self) -> String {
-        in_python(&self.0.whole(PAINT, usize::MAX))
+        in_python(&self.0.whole(usize::MAX))
     }
 
     #[getter]
     fn svg(&self) -> Option<String> {
-        self.0.figure.as_ref().map(|figure| figure.svg())
+        self.0.shown_figure().map(|figure| figure.svg())
     }
 
     /// The rows of the table and all other numbers, as JSON.
@@ -115,10 +115,10 @@ fn made(
                 .unwrap_or_default();
             Ok(below(&warnings, check::report(recipe, batch, PAINT)))
         }
-        ("curve", [_, ..], Some(batch)) => curves::report(recipes, batch, n, PAINT),
-        ("curve", [_, ..], None) => curves::report(recipes, &builtin(), n.or(Some(16)), PAINT),
+        ("curve", [_, ..], Some(batch)) => curve::report(recipes, batch, n, PAINT),
+        ("curve", [_, ..], None) => curve::report(recipes, &builtin(), n.or(Some(16)), PAINT),
         ("objective", [_, ..], batch) => objectives::report(&recipes, batch, n, noise, PAINT),
-        ("surface", [recipe], None) => Ok(Report::of_figure(surface(recipe, false)?)),
+        ("surface", [recipe], None) => Ok(Report::of_figure(surface(recipe, false)?, PAINT)),
         ("mass", [first, ..], Some(batch)) => {
             mass::report(&recipes, &first.host().loss()?, batch, PAINT)
         }

@@ -7,15 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use advlab::diagnostic::{Diagnostic, Severity};
+use advlab::diagnostic::Severity;
 use advlab::figures::{counted, in_json, shape_in, time, value};
 use advlab::files::{AddedColumn, Dtype, Mapping, ReadOptions, Rollouts, step_of};
 use advlab::native::Native;
 use advlab::paint::laid_out;
-use advlab::script::{
-    Computed, Hook, Host, Outcome, Parameter, Recipe, Setting, State, Statistics, Summary,
-};
+use advlab::script::{Computed, Hook, Outcome, Parameter, Setting, State, Statistics, Summary};
 use advlab::tensor::Level;
+use advlab::{Diagnostics, Host, Recipe};
 use advlab_train::RunFolder;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -25,7 +24,9 @@ use serde_json::{Map, Value, json};
 
 use super::files::{is_stdout, spare_the_input, written};
 use super::streams::{self, out, tell};
-use super::{Natively, Tokenizing, end_cleanly, load, rollouts, title, whole};
+use super::{Natively, Tokenizing, end_cleanly, load, rollouts, whole};
+use crate::report::study::run;
+use crate::report::{Report, title};
 use crate::{mapping, pair, wrong};
 
 /// Compute advantages for rollouts in a file.
@@ -164,7 +165,7 @@ impl Apply {
         let computed = recipe.advantage(&rollouts.batch, state);
         // If a column cannot be read, that is the error.
         rollouts.late_notes()?;
-        let mut outcome = computed?;
+        let mut outcome = computed.map_err(with_source)?;
         let returns = match self.output {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
             None => None,
@@ -194,6 +195,15 @@ impl Apply {
             writing: None,
         })
     }
+}
+
+/// Says of a column that only some trainers have where it comes from.
+fn with_source(mut error: Diagnostics) -> Diagnostics {
+    if error[0].missing_column() == Some("teacher_logp") {
+        let note = "rollouts of a trainer with a teacher have it: verl with `distillation.enabled=True`, or code of yours (docs/mixing.md)";
+        error.first_mut().notes.push(note.to_string());
+    }
+    error
 }
 
 /// The recipe's own loss with the spread of dloss/dlogp; its reports are added to the outcome's. If the batch lacks a column,
@@ -297,64 +307,56 @@ impl Applied {
         if json {
             return Ok(writeln!(out, "{}", self.to_json())?);
         }
-        for line in &self.outcome.prints {
-            writeln!(out, "{line}")?;
-        }
-        for note in &self.outcome.notes {
-            tell(&[Diagnostic::note(note)]);
-        }
-        let paint = streams::whole(&out);
-        let title = title(self.recipe.name(), &self.recipe, paint);
-        let shape = shape_in(self.rollouts.batch.layout(), self.rollouts.unit);
+        streams::note(&self.outcome.notes);
+        let mut report = Report::new(streams::whole(&out));
+        let prints = self.outcome.prints.iter();
+        prints.for_each(|line| report.line(line));
+        report.title(&self.recipe);
         let path = self.rollouts.path().display();
-        writeln!(out, "{title}\n{path}: {shape}\n")?;
-        for (name, text) in self.rows() {
-            let start = format!("  {name:<11} ");
-            writeln!(out, "{}", laid_out(&start, &text, paint.width))?;
-        }
-        Ok(())
+        report.line(format!("{path}: {}\n", self.shape()));
+        report.outcome_rows(&self.rows());
+        Ok(writeln!(out, "{}", report.text)?)
+    }
+
+    fn shape(&self) -> String {
+        shape_in(self.rollouts.batch.layout(), self.rollouts.unit)
     }
 
     /// Prints one step of several in a line, and with the first of them the notes.
     fn print_line(&self, step: u64, is_first: bool) -> Result<()> {
-        let outcome = &self.outcome;
-        let rows = Summary::of(outcome).rows();
+        let rows = Summary::of(&self.outcome).rows();
         let advantage = rows.iter().find(|(name, _)| *name == "advantage");
         let advantage = advantage.map_or("", |(_, text)| text);
-        let shape = shape_in(self.rollouts.batch.layout(), self.rollouts.unit);
-        let mut line = format!("step {step:<6} {shape}   advantage {advantage}");
-        for (name, x) in &outcome.metrics {
+        let mut line = format!("step {step:<6} {}   advantage {advantage}", self.shape());
+        for (name, x) in &self.outcome.metrics {
             line.push_str(&format!("   {name} {}", value(*x)));
         }
         let width = streams::whole(&Term::stdout()).width;
         out!("{}", laid_out("", &line, width));
-        for text in &outcome.prints {
+        for text in &self.outcome.prints {
             out!("  {text}");
         }
-        for note in outcome.notes.iter().filter(|_| is_first) {
-            tell(&[Diagnostic::note(note)]);
+        if is_first {
+            streams::note(&self.outcome.notes);
         }
         Ok(())
     }
 
-    /// The rows of the table below the head: a title and a value.
-    fn rows(&self) -> Vec<(&'static str, String)> {
-        let mut rows = Summary::of(&self.outcome).rows();
-        if let Some((loss, gradient)) = &self.loss {
-            let of_what = match self.outcome.loss {
-                Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
-                None => "",
-            };
-            rows.push(("loss", format!("{}{of_what}", value(*loss))));
-            let numbers = [gradient.mean, gradient.std, gradient.min, gradient.max];
-            let [mean, std, min, max] = numbers.map(value);
-            let text = format!("mean {mean}   std {std}   min {min}   max {max}");
-            rows.push(("dloss/dlogp", text));
-        }
-        let metrics = self.outcome.metrics.iter();
-        rows.extend(metrics.map(|(name, x)| ("metric", format!("{name} {}", value(*x)))));
+    /// The rows of the table below the head.
+    fn rows(&self) -> Vec<run::Row> {
+        let of_what = match self.outcome.loss {
+            Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
+            None => "",
+        };
+        let loss = self.loss.map(|(loss, of)| {
+            let [mean, std, min, max] = [of.mean, of.std, of.min, of.max].map(value);
+            let gradient = format!("mean {mean}   std {std}   min {min}   max {max}");
+            let loss = format!("{}{of_what}", value(loss));
+            [("loss", loss), ("dloss/dlogp", gradient)]
+        });
+        let mut rows = run::rows(&self.outcome, loss.into_iter().flatten().collect());
         let (reading, computing) = (time(self.reading), time(self.outcome.time));
-        let native = self.outcome.native.as_ref().map_or("", |_| " (native)");
+        let native = self.outcome.native.map_or("", |_| " (native)");
         let mut times = format!("read {reading}   recipe {computing}{native}");
         let written = match &self.writing {
             None => "nothing: `-o FILE` keeps the advantages".to_string(),

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use advlab::batch::Batch;
-use advlab::diagnostic::Diagnostic;
 use advlab::files::is_rollouts;
 use advlab::script::{Host, Limits};
 use anyhow::Result;
@@ -77,8 +76,7 @@ impl Check {
             return Ok(None);
         };
         let (rollouts, notes) = self.reading.read(Path::new(&input))?;
-        let notes: Vec<Diagnostic> = notes.into_iter().map(Diagnostic::note).collect();
-        streams::tell(&notes);
+        streams::note(&notes);
         Ok(Some(rollouts.batch))
     }
 }

@@ -59,9 +59,8 @@ impl Compare {
             }
             all if all == paths.len() => {
                 if self.steps.is_some() || self.config.is_some() || !self.set.is_empty() {
-                    bail!(
-                        "folders of runs are only read: --steps, --config and --set are for recipes"
-                    );
+                    let flags = "--steps, --config and --set";
+                    bail!("folders of runs are only read: {flags} are for recipes");
                 }
                 (self.out.clone(), paths, Vec::new())
             }
@@ -81,14 +80,11 @@ impl Compare {
         };
         let mut comparison = Comparison::of(compare::read(&runs)?, &failed);
         comparison.width = self.width;
-        let paint = on_stdout();
         let command: Vec<String> = std::env::args().skip(1).collect();
-        let command = format!("advlab {}", command.join(" "));
-        let report = comparison.report(paint, &command);
-        out!("{}", report.whole(paint, usize::MAX).trim_start());
+        let report = comparison.report(on_stdout(), &format!("advlab {}", command.join(" ")));
+        out!("{}", report.whole(usize::MAX).trim_start());
         if let Some(folder) = folder {
-            report.write_folder(&folder)?;
-            let names: Vec<&str> = report.files.iter().map(|(name, _)| *name).collect();
+            let names = report.write_folder(&folder)?;
             out!("\n{}/{}", folder.display(), names.join(", "));
         }
         Ok(ExitCode::from(u8::from(!failed.is_empty())))

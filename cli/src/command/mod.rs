@@ -17,12 +17,10 @@ mod verify;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::discard_unfinished;
 use advlab::native::Mode;
-use advlab::paint::{Paint, beside, width};
 use advlab::panics::silence_caught;
-use advlab::script::{Host, Recipe};
+use advlab::{Diagnostic, Diagnostics, Host, Recipe};
 use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -177,19 +175,10 @@ fn load(host: &Host, name: &str, settings: &[(String, String)]) -> Result<Recipe
 
 fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
     for (name, value) in settings {
-        recipe
-            .set_text(name, value)
-            .map_err(|error| anyhow::anyhow!("{name}={value}: {error}"))?;
+        let set = recipe.set_text(name, value);
+        set.map_err(|error| anyhow::anyhow!("{name}={value}: {error}"))?;
     }
     Ok(())
-}
-
-/// A recipe's name, version and settings.
-fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
-    let version = recipe.version().short();
-    let head = format!("{} {}", paint.bold(name), paint.dim(version));
-    let settings = paint.dim(&recipe.params().to_string());
-    beside(&head, width(&head) + 2, &settings, paint.width)
 }
 
 /// A whole number, such as a step.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::report::profile::{Measured, example};
+use crate::report::profile::{self, example};
 use advlab::script::Host;
 use advlab_train::RunFolder;
 use anyhow::Result;
@@ -51,11 +51,8 @@ impl ProfileArguments {
             }
             None => (load(&host, &self.recipe, &self.set)?, None),
         };
-        let batch = match self
-            .input
-            .as_deref()
-            .or(run.as_ref().map(RunFolder::folder))
-        {
+        let folder = run.as_ref().map(RunFolder::folder);
+        let batch = match self.input.as_deref().or(folder) {
             Some(input) => {
                 let (rollouts, notes) = self.reading.read(input)?;
                 for note in notes.iter().filter(|_| input.is_dir() && !self.json) {
@@ -66,10 +63,11 @@ impl ProfileArguments {
             None => example(64, 16, 1024),
         };
         let runs = self.runs as usize;
-        let measured = Measured::new(&host, &recipe, loss.as_ref(), &batch, runs)?;
+        let loss = loss.as_ref();
+        let report = profile::report(&host, &recipe, loss, &batch, runs, on_stdout())?;
         match self.json {
-            true => out!("{}", measured.to_json()),
-            false => out!("{}", measured.table(on_stdout())),
+            true => out!("{}", report.about),
+            false => out!("{}", report.text),
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -75,6 +75,12 @@ pub fn tell(problems: &[Diagnostic]) {
     }
 }
 
+/// Prints notes on standard error.
+pub fn note(notes: &[String]) {
+    let notes = notes.iter().map(Diagnostic::note);
+    tell(&notes.collect::<Vec<Diagnostic>>());
+}
+
 /// Reports that the work was interrupted.
 pub fn interrupted() {
     if Term::stderr().is_term() {

@@ -13,7 +13,7 @@ use super::streams::{on_stdout, out};
 use super::{ReadArguments, load};
 use crate::report::draw::FigureWidth;
 use crate::report::study::{mass, objectives, recipes_of};
-use crate::{correlation, pair, wrong};
+use crate::{correlation, number_for_recipe, pair, wrong};
 
 /// See what a design optimises: F'(p), the weight of prompts with success rate p
 #[derive(Args)]
@@ -59,25 +59,19 @@ fn recipes(host: &Host, words: &[String], all: &[(String, String)]) -> Result<Ve
 
 impl ShowObjective {
     pub fn run(self) -> Result<ExitCode> {
-        let mut words = self.recipes.iter();
-        if let Some(number) = words.find(|word| word.parse::<f64>().is_ok()) {
-            let help = format!("a correlation follows `=`: `--noise={number}`");
-            return Err(wrong(format!("`{number}` is no recipe"), help).into());
+        if let Some(error) = self.recipes.iter().find_map(|word| number_for_recipe(word)) {
+            return Err(error.into());
         }
         let recipes = recipes(&Host::new(), &self.recipes, &self.set)?;
         let input = self.input.as_deref().map(|path| self.reading.read(path));
         let batch = input.transpose()?.map(|(rollouts, _)| rollouts.batch);
-        let paint = on_stdout();
-        let size = self.n.map(usize::from);
+        let (size, paint) = (self.n.map(usize::from), on_stdout());
         let mut report = objectives::report(&recipes, batch.as_ref(), size, self.noise, paint)?;
         report.set_width(self.width);
-        if let Some(path) = &self.out {
-            report.write(path, &report.text)?;
-        }
-        match &self.out {
-            _ if self.json => out!("{}", report.about["designs"]),
-            Some(path) => out!("{}\n\nwritten to {}", report.text, path.display()),
-            None => out!("{}", report.whole(paint, usize::MAX)),
+        let told = report.show(self.out.as_deref(), usize::MAX)?;
+        match self.json {
+            true => out!("{}", report.about["designs"]),
+            false => out!("{told}"),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -98,6 +92,9 @@ pub struct ShowMass {
     /// Write the figure as .svg or .pdf, the table as .csv, or a folder with both
     #[arg(long, value_name = "FILE|FOLDER")]
     out: Option<PathBuf>,
+    /// The width of the figure: that of a paper's column, or of its page
+    #[arg(long, default_value = "double")]
+    width: FigureWidth,
     /// Print all shares as one JSON object
     #[arg(long)]
     json: bool,
@@ -120,11 +117,9 @@ impl ShowMass {
             false => host.loss()?,
         };
         let (rollouts, notes) = self.reading.read(input)?;
-        let paint = on_stdout();
-        let report = mass::report(&recipes, &loss, &rollouts.batch, paint)?;
-        if let Some(path) = &self.out {
-            report.write(path, &report.text)?;
-        }
+        let mut report = mass::report(&recipes, &loss, &rollouts.batch, on_stdout())?;
+        report.set_width(self.width);
+        let told = report.show(self.out.as_deref(), usize::MAX)?;
         if self.json {
             out!("{}", report.about);
             return Ok(ExitCode::SUCCESS);
@@ -134,10 +129,7 @@ impl ShowMass {
         }
         let shape = shape_in(rollouts.batch.layout(), rollouts.unit);
         out!("{}: {shape}\n", rollouts.path().display());
-        match &self.out {
-            Some(path) => out!("{}\n\nwritten to {}", report.text, path.display()),
-            None => out!("{}", report.whole(paint, usize::MAX)),
-        }
+        out!("{told}");
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,6 +1,5 @@
 //! `advlab train [CONFIG]`: a training run whose recipe can be edited while it goes.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use advlab_train::{Config, Run};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::streams::{self, out};
+use super::streams::{self, err, out};
 use super::train_view::TrainView;
 use super::{Natively, whole};
 use crate::pair;
@@ -140,10 +139,7 @@ pub(super) fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
             std::process::exit(130);
         }
         // The step is finished even if nobody reads this.
-        let _ = writeln!(
-            std::io::stderr(),
-            "\nfinishing the step; Ctrl-C again ends at once"
-        );
+        err!("\nfinishing the step; Ctrl-C again ends at once");
     };
     ctrlc::set_handler(handler).context("cannot catch Ctrl-C")?;
     // A cluster sends SIGTERM before it takes the machine away. A hangup is left to `nohup`.

@@ -13,8 +13,9 @@ use console::Term;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::report;
 use super::streams::{self, Printer, err, out};
-use super::{report, title};
+use crate::report::title;
 
 /// A run on the terminal, or as plain lines.
 pub struct TrainView {
@@ -295,9 +296,8 @@ fn sparkline(evaluations: &[(u64, Evaluation)], room: usize) -> String {
     let from = evaluations.len().saturating_sub(room);
     let shares = evaluations[from..].iter();
     let shares = shares.filter_map(|(_, evaluation)| evaluation.pass_at.at(1));
-    let blocks: String = shares
-        .map(|share| BLOCKS[((share * 8.0) as usize).min(7)])
-        .collect();
+    let blocks = shares.map(|share| BLOCKS[((share * 8.0) as usize).min(7)]);
+    let blocks: String = blocks.collect();
     format!("[{blocks:·<room$}]")
 }
 

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use crate::Result;
 use crate::report::study::indices;
 use advlab::Batch;
 use advlab::batch::column_names;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
 use advlab::paint::{Paint, beside, folded, wrapped};
 use advlab::script::{Computed, Host, MEMBERS, Owner, Parameter, Recipe};
@@ -61,12 +61,7 @@ pub(super) static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         is_function: true,
         source: op.source,
         example: op.example,
-        shows: op
-            .shows
-            .iter()
-            .map(f64::to_string)
-            .collect::<Vec<_>>()
-            .join(", "),
+        shows: listed(op.shows.iter().map(f64::to_string)),
     });
     let members = OWNERS.into_iter().flat_map(|(owner, section, about)| {
         let own = MEMBERS.iter().filter(move |member| member.of == owner);
@@ -93,7 +88,7 @@ pub(super) fn sections() -> impl Iterator<Item = &'static [Entry]> {
 }
 
 impl Entry {
-    pub(super) fn shown(&self, host: &Host, paint: Paint) -> Result<String, Diagnostics> {
+    pub(super) fn shown(&self, host: &Host, paint: Paint) -> Result<String> {
         let indented = |text: &str| wrapped("  ", text, paint.width);
         let mut lines = vec![paint.bold(&self.call), indented(self.doc)];
         if self.is_function {
@@ -110,7 +105,7 @@ impl Entry {
 }
 
 /// An example, run on the example batch: the columns that it reads and its result, by group.
-fn example(host: &Host, script: &str) -> Result<Vec<String>, Diagnostics> {
+fn example(host: &Host, script: &str) -> Result<Vec<String>> {
     let batch = Batch::example();
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
     for name in script.split(|letter: char| !letter.is_alphanumeric() && letter != '_') {
@@ -164,11 +159,10 @@ fn by_group(computed: &Computed) -> Vec<String> {
 
 /// The result of an example, in full.
 pub(super) fn shown(answer: &Answer) -> String {
-    let listed = |values: Vec<String>| format!("[{}]", values.join(", "));
     match answer {
         Answer::Tensor(computed) => {
             let values = computed.buffer().iter().map(|x| x.to_string());
-            format!("{} {}", computed.level(), listed(values.collect()))
+            format!("{} [{}]", computed.level(), listed(values))
         }
         Answer::String(text) => text.clone(),
         Answer::Array(items, _) => {
@@ -176,13 +170,17 @@ pub(super) fn shown(answer: &Answer) -> String {
                 Answer::String(text) => vec![format!("{text:?}")],
                 item => item.numbers().iter().map(|x| format!("{x:?}")).collect(),
             });
-            listed(items.collect())
+            format!("[{}]", listed(items))
         }
-        answer => answer
-            .numbers()
-            .first()
-            .map_or(String::new(), f64::to_string),
+        answer => {
+            let numbers = answer.numbers();
+            numbers.first().map_or(String::new(), f64::to_string)
+        }
     }
+}
+
+fn listed(items: impl Iterator<Item = String>) -> String {
+    items.collect::<Vec<String>>().join(", ")
 }
 
 /// A recipe: its doc and its parameters.
@@ -230,6 +228,8 @@ pub(super) struct Topic {
 pub(super) struct Topics {
     /// Terms of the field that are no names here, by the name that explains them.
     pub(super) terms: BTreeMap<String, String>,
+    /// What the pages of the documentation are about.
+    pub(super) pages: BTreeMap<String, String>,
     pub(super) topics: Vec<Topic>,
 }
 

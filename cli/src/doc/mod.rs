@@ -9,9 +9,8 @@ mod tests;
 
 use std::path::Path;
 
-use crate::wrong;
+use crate::{Result, wrong};
 use advlab::check::needs;
-use advlab::diagnostic::Diagnostics;
 use advlab::paint::{Paint, beside, wrapped};
 use advlab::script::{BUILTINS, Builtin, BuiltinKind, Hook, Host};
 use advlab::suggest;
@@ -36,11 +35,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// A name explained: a function or member with its example, which is run; a recipe with its parameters; or a topic. If
 /// nothing has that name, a line for each function, topic and recipe that a search for it finds.
-pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String, Diagnostics> {
+pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
     let name = name_of(asked);
     let found = ENTRIES.iter().filter(|entry| entry.name == name);
     let found = found.map(|entry| entry.shown(host, paint));
-    let found = found.collect::<Result<Vec<String>, Diagnostics>>()?;
+    let found = found.collect::<Result<Vec<String>>>()?;
     if !found.is_empty() {
         return Ok(found.join("\n\n"));
     }
@@ -49,12 +48,10 @@ pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String, Diagnos
         let loaded = host.load(if is_path { name } else { asked })?;
         let (text, title) = (recipe(&loaded, paint), paint.bold("example"));
         let needs_advantage = !loaded.has(Hook::Advantage) && needs(&loaded, "advantage");
+        let second = format!("\n  advlab apply {name} with_advantages.jsonl");
         let (first, rest) = match needs_advantage {
-            true => (
-                "grpo",
-                format!("\n  advlab apply {name} with_advantages.jsonl"),
-            ),
-            false => (name, String::new()),
+            true => ("grpo", &*second),
+            false => (name, ""),
         };
         let example = format!("advlab apply {first} rollouts.jsonl -o with_advantages.jsonl{rest}");
         return Ok(format!("{text}\n\n{title}\n  {example}"));

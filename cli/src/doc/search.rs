@@ -7,8 +7,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::entry::{ENTRIES, TOPICS};
-use crate::wrong;
-use advlab::diagnostic::Diagnostics;
+use crate::{Result, wrong};
 use advlab::paint::{Paint, beside, wrapped};
 use advlab::script::{BUILTINS, Builtin, help_for_foreign};
 use advlab::suggest;
@@ -58,7 +57,14 @@ pub(super) fn items() -> impl Iterator<Item = SearchItem> {
             text,
         }
     });
-    topics.chain(functions).chain(recipes)
+    let pages = TOPICS.pages.iter().map(|(name, about)| SearchItem {
+        name,
+        kind: "page",
+        summary: about.clone(),
+        aliases: String::new(),
+        text: String::new(),
+    });
+    topics.chain(functions).chain(recipes).chain(pages)
 }
 
 /// The words of a text in lower case.
@@ -98,7 +104,7 @@ impl SearchItem {
     }
 }
 
-/// What matches all words, the best first, a line each: functions, members, topics and recipes, or only recipes. `None` if
+/// What matches all words, the best first, a line each: functions, members, topics, recipes and pages, or only recipes. `None` if
 /// nothing does.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());
@@ -167,7 +173,7 @@ pub(super) fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer
 
 /// The meaning of a trainer's names, two lines each: its name, and the recipe with its settings; if there is no trainer of that
 /// name, the recipes that a search for it finds.
-pub fn trainer(name: &str, paint: Paint) -> Result<String, Diagnostics> {
+pub fn trainer(name: &str, paint: Paint) -> Result<String> {
     let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {
         let names = || trainers().map(|(name, _)| name);
         let is_recipe = Builtin::find(name).is_some();

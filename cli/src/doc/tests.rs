@@ -5,13 +5,13 @@ use std::path::Path;
 
 use super::entry::{Entry, TOPICS, Topic, filled, sections, shown};
 use super::search::{Alias, found, items, trainers};
+use crate::Result;
 use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
-use advlab::Batch;
 use advlab::check::needed;
-use advlab::diagnostic::Diagnostics;
 use advlab::paint::{Paint, WIDTH};
-use advlab::script::{BUILTINS, BuiltinKind, Host, MEMBERS, Recipe};
+use advlab::script::{BUILTINS, BuiltinKind, MEMBERS};
+use advlab::{Batch, Diagnostics, Host, Recipe};
 
 /// The group's size in the pictures.
 const SIZE: usize = 16;
@@ -34,7 +34,7 @@ fn pages_are_what_the_tables_make() {
 }
 
 /// `recipes.md`, and the pictures of objectives that it shows: paths below `docs/`, and what is in the files.
-fn recipes() -> Result<Vec<(String, String)>, Diagnostics> {
+fn recipes() -> Result<Vec<(String, String)>> {
     let host = Host::new();
     let (mut page, mut entries, mut pictures) = (String::from(RECIPES), String::new(), Vec::new());
     for (title, own) in super::recipes() {
@@ -265,6 +265,8 @@ fn words_lead_to_what_is_meant() {
         ("return to go", "suffix_sum"),
         ("quantile", "quantile"),
         ("entropy loss", "high_entropy"),
+        ("noise", "docs/objectives.md"),
+        ("mixing", "docs/mixing.md"),
     ] {
         let found = found(asked, false);
         let names: Vec<&str> = found.iter().take(5).map(|item| item.name).collect();
@@ -273,6 +275,14 @@ fn words_lead_to_what_is_meant() {
     for asked in ["", " ", "sufix_sum", "pask", "qqq"] {
         assert!(found(asked, false).is_empty(), "{asked}");
     }
+    // Every page that is not made from the tables can be found.
+    let names = std::fs::read_dir("../docs").expect("the pages").flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let is_own = |name: &String| !["SUMMARY.md", "recipes.md", "reference.md"].contains(&&**name);
+    let pages = names.filter(|name| name.ends_with(".md") && is_own(name));
+    let mut pages: Vec<String> = pages.map(|name| format!("docs/{name}")).collect();
+    pages.sort();
+    assert!(pages.iter().eq(TOPICS.pages.keys()), "{pages:?}");
     // Terms are of names that there are.
     for name in TOPICS.terms.keys() {
         assert!(items().any(|item| item.name == *name), "{name}");

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use crate::report::draw::FigureWidth;
-use crate::{correlation, mapping, wrong};
-use advlab::diagnostic::Diagnostics;
+use crate::{Result, correlation, mapping, number_for_recipe, wrong};
 use advlab::files::Mapping;
 use clap::ValueEnum;
 
@@ -16,7 +15,10 @@ pub(super) const OPTIONS: [(&str, &[&str]); 5] = [
     ("--n", &["curve", "objective"]),
     ("--noise", &["objective"]),
     ("--out", &["curve", "mass", "objective", "plot", "surface"]),
-    ("--width", &["curve", "objective", "plot", "surface"]),
+    (
+        "--width",
+        &["curve", "mass", "objective", "plot", "surface"],
+    ),
     ("--map", &["load"]),
 ];
 
@@ -69,10 +71,7 @@ pub(super) struct Arguments<'t> {
 }
 
 impl<'t> Arguments<'t> {
-    pub(super) fn parse(
-        command: &PromptCommand,
-        text: &'t str,
-    ) -> Result<Arguments<'t>, Diagnostics> {
+    pub(super) fn parse(command: &PromptCommand, text: &'t str) -> Result<Arguments<'t>> {
         let error = |what: String| {
             let message = format!("`:{}` {what}", command.name);
             wrong(message, format!("it is `{}`", command.call))
@@ -98,6 +97,10 @@ impl<'t> Arguments<'t> {
                 None if word == "--noise" => (word, "0.1"),
                 None => (word, words.next().unwrap_or_default()),
             };
+            let number = number_for_recipe(word).filter(|_| command.name == "objective");
+            if let Some(error) = number {
+                return Err(error);
+            }
             if arguments.set(command, name, value).is_none() {
                 let option = format!("{name} {value}");
                 return Err(error(format!("does not take `{}`", option.trim_end())));

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::wrong;
+use crate::{Result, wrong};
 use advlab::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::counted;
 use advlab::files::{Mapping, ReadOptions, Tokenize, read, steps};
 use advlab::script::{Builtin, Host, Recipe, TEST_BATCH};
@@ -79,7 +78,7 @@ impl LoadedBatch {
         path: &Path,
         map: &[Mapping],
         tokenizer: Option<&Arc<dyn Tokenize>>,
-    ) -> Result<LoadedBatch, Diagnostics> {
+    ) -> Result<LoadedBatch> {
         let name = path.display().to_string();
         if path.is_dir() {
             let run = RunFolder::open(path);
@@ -115,7 +114,7 @@ impl LoadedBatch {
     }
 
     /// Another batch of the run.
-    pub(super) fn at_step(&self, host: &Host, step: u64) -> Result<LoadedBatch, Diagnostics> {
+    pub(super) fn at_step(&self, host: &Host, step: u64) -> Result<LoadedBatch> {
         let Some((run, _)) = &self.run else {
             let message = format!("{} is not a run's folder, and has one batch", self.name);
             return Err(wrong(message, "`:load RUN` opens a run's folder"));
@@ -124,14 +123,12 @@ impl LoadedBatch {
         LoadedBatch::of_step(host, RunFolder::open(run.folder())?, step)
     }
 
-    fn of_step(host: &Host, run: RunFolder, step: u64) -> Result<LoadedBatch, Diagnostics> {
+    fn of_step(host: &Host, run: RunFolder, step: u64) -> Result<LoadedBatch> {
         let mut data = LoadedBatch::open(host, run.at(step)?, &[], None)?;
         let recipe = run.recipe_at(host, step).map_err(|error| ("recipe", error));
         let loss = run.loss(host).map_err(|error| ("loss recipe", error));
-        for (what, error) in [&recipe, &loss]
-            .into_iter()
-            .flat_map(|one| one.as_ref().err())
-        {
+        let errors = [&recipe, &loss].into_iter();
+        for (what, error) in errors.flat_map(|one| one.as_ref().err()) {
             let note = format!("its {what} is not loaded: {error}");
             data.notes.push(note);
         }
@@ -142,7 +139,7 @@ impl LoadedBatch {
         Ok(data)
     }
 
-    fn of_script(host: &Host, name: String) -> Result<LoadedBatch, Diagnostics> {
+    fn of_script(host: &Host, name: String) -> Result<LoadedBatch> {
         let recipe = host.load(&name)?;
         let mut data = LoadedBatch::builtin();
         match recipe.test_batch()? {

@@ -2,16 +2,15 @@
 
 use super::session::{Answered, PromptSession};
 use crate::report::study::members;
-use crate::wrong;
-use advlab::Batch;
+use crate::{Result, wrong};
 use advlab::batch::Level;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, value};
 use advlab::files::spans;
 use advlab::paint::{beside, cut, visible, width, wrapped};
 use advlab::script::{Token, TokenKind, lex};
 use advlab::session::Session;
-use advlab::suggest::{did_you_mean, nearest};
+use advlab::suggest::did_you_mean;
+use advlab::{Batch, Diagnostics, nearest};
 use advlab_answers::Verdict;
 
 /// Responses that are shown at once.
@@ -28,7 +27,7 @@ impl PromptSession {
         let mut batch = (*self.data.batch).clone();
         let mut lines = Vec::new();
         if let Ok(recipe) = self.recipe() {
-            let (outcome, _) = self.try_recipe(&recipe)?;
+            let outcome = self.trial(&recipe)?.outcome;
             lines.extend(outcome.notes.iter().map(|note| self.note(note)));
             batch = batch.with("advantage", &outcome.advantage);
         }
@@ -95,7 +94,7 @@ impl View<'_> {
     }
 
     /// The responses that are meant.
-    fn selected(&mut self, what: &str) -> Result<Vec<usize>, Diagnostics> {
+    fn selected(&mut self, what: &str) -> Result<Vec<usize>> {
         let layout = self.batch.layout();
         let is_it = |group: &usize| layout.group_id(*group).name() == what.trim_matches('"');
         match (what, what.parse::<i64>()) {
@@ -127,7 +126,7 @@ impl View<'_> {
     }
 
     /// The responses that satisfy a condition: an expression in which each column is a variable, and a column of texts is a key.
-    fn that_meet(&mut self, condition: &str) -> Result<Vec<usize>, Diagnostics> {
+    fn that_meet(&mut self, condition: &str) -> Result<Vec<usize>> {
         let columns = self.batch.columns().chain(COMPUTED);
         let columns = columns.map(|name| (name, format!("let {name} = batch.{name};")));
         let texts = self.batch.texts().map(|(name, _)| name).chain(["group"]);

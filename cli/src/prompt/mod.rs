@@ -10,7 +10,6 @@ mod look;
 mod recipe;
 mod session;
 mod source;
-mod study;
 mod terminal;
 mod watch;
 
@@ -26,8 +25,7 @@ use self::data::LoadedBatch;
 use self::session::{Answered, is_command, step};
 use crate::doc;
 use crate::report::show;
-use crate::wrong;
-use advlab::diagnostic::Diagnostics;
+use crate::{Result, wrong};
 use advlab::paint::{beside, wrapped};
 use advlab::session::{Answer, is_typed};
 use advlab::suggest::nearest;
@@ -97,15 +95,15 @@ fn run(session: &mut PromptSession, text: &str) -> Answered {
         "set" => recipe::set,
         "run" => recipe::run,
         "diff" => recipe::diff,
-        "curve" => study::curve,
-        "objective" => study::objective,
-        "mass" => study::mass,
-        "surface" => study::surface,
+        "curve" => recipe::curve,
+        "objective" => recipe::objective,
+        "mass" => recipe::mass,
+        "surface" => recipe::surface,
         "watch" => source::watch,
         "edit" => source::edit,
-        "plot" => study::plot,
-        "grad" => study::grad,
-        "profile" => study::profile,
+        "plot" => recipe::plot,
+        "grad" => recipe::grad,
+        "profile" => recipe::profile,
         "load" => load,
         "batch" => batch,
         "look" => |session, arguments| session.look(arguments.text),
@@ -173,7 +171,7 @@ fn vars(session: &mut PromptSession, _: &Arguments<'_>) -> Answered {
     let Some(indent) = longest.map(|longest| longest + 4) else {
         return Ok("no variables yet: `let r = batch.reward` makes one".to_string());
     };
-    let line = |(name, value): &(String, Result<Answer, Diagnostics>)| {
+    let line = |(name, value): &(String, Result<Answer>)| {
         let shown = match value {
             Ok(answer) => show::brief(answer, session.paint.width.saturating_sub(indent)),
             Err(error) => error[0].message.clone(),

@@ -1,12 +1,21 @@
-//! The commands that name, set, run and compare recipes.
+//! The commands on recipes and expressions: they name, set, run and compare recipes, and study them on the batch, as figures and
+//! tables.
 
 use super::arguments::Arguments;
 use super::session::{Answered, PromptSession, assign, step};
 use super::watch::lock;
-use crate::doc;
-use crate::report::study::{diff, run, title};
-use crate::wrong;
-use advlab::paint::wrapped;
+use crate::report::draw::{Figure, Mark, Panel, Series};
+use crate::report::{self, Report, show, study};
+use crate::{doc, wrong};
+use advlab::Diagnostic;
+use advlab::figures::counted;
+use advlab::paint::{cut, wrapped};
+use advlab::session::Answer;
+
+/// Bars of a histogram.
+const BARS: usize = 32;
+/// How often `:profile` runs a recipe.
+const RUNS: usize = 5;
 
 pub(super) fn load(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
@@ -43,7 +52,7 @@ pub(super) fn set(session: &mut PromptSession, arguments: &Arguments<'_>) -> Ans
     {
         watched.last = recipe.clone();
     }
-    let title = title(&recipe);
+    let title = study::title(&recipe);
     session.script.use_recipe(Some(recipe));
     Ok(title)
 }
@@ -52,7 +61,7 @@ pub(super) fn run(session: &mut PromptSession, arguments: &Arguments<'_>) -> Ans
     let recipe = session.recipe_of(arguments.text)?;
     let whose = ["default", "of the run"][usize::from(session.data.loss.is_some())];
     let loss = (session.script.host().loss()?, whose);
-    Ok(run::report(&recipe, &session.data.batch, loss, false, session.paint)?.text)
+    Ok(study::run::report(&recipe, &session.data.batch, loss, false, session.paint)?.text)
 }
 
 /// Compares the two recipes that the words name, or the one in use and the one that they name; `k=8` is the one in use, set
@@ -73,10 +82,129 @@ pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
         both.insert(0, session.recipe()?);
     }
     match &both[..] {
-        [a, b] => Ok(diff::report(a, b, &session.data.batch, session.paint)?.text),
-        _ => Err(wrong(
-            "`:diff` compares two recipes",
-            "it is `:diff [A] B [k=8]`",
-        )),
+        [a, b] => Ok(study::diff::report(a, b, &session.data.batch, session.paint)?.text),
+        _ => {
+            let help = "it is `:diff [A] B [k=8]`";
+            Err(wrong("`:diff` compares two recipes", help))
+        }
     }
+}
+
+/// The report; if possible no higher than the window.
+fn shown(session: &PromptSession, mut report: Report, arguments: &Arguments<'_>) -> Answered {
+    report.set_width(arguments.width);
+    report.show(arguments.out, session.height)
+}
+
+pub(super) fn curve(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
+    let recipes = session.recipes(arguments.text)?;
+    let report = study::curve::report(recipes, &session.data.batch, arguments.size, session.paint)?;
+    shown(session, report, arguments)
+}
+
+pub(super) fn objective(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
+    let (recipes, batch) = (session.recipes(arguments.text)?, &session.data.batch);
+    let (size, noise) = (arguments.size, arguments.noise);
+    let report = study::objectives::report(&recipes, Some(batch), size, noise, session.paint)?;
+    shown(session, report, arguments)
+}
+
+pub(super) fn mass(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
+    let recipes = session.recipes(arguments.text)?;
+    let loss = session.script.host().loss()?;
+    let report = study::mass::report(&recipes, &loss, &session.data.batch, session.paint)?;
+    shown(session, report, arguments)
+}
+
+pub(super) fn surface(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
+    let words = arguments.text.split_whitespace();
+    let (loss, named): (Vec<&str>, Vec<&str>) = words.partition(|word| *word == "loss");
+    let recipe = session.recipe_of(&named.join(" "))?;
+    let figure = study::surface(&recipe, !loss.is_empty())?;
+    shown(session, Report::of_figure(figure, session.paint), arguments)
+}
+
+/// A histogram of a tensor, a line through an array, or a scatter of two expressions separated by a comma.
+pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
+    let (text, script) = (arguments.text, &mut session.script);
+    let pairs = text.match_indices(',');
+    let mut pairs = pairs.map(|(at, _)| (text[..at].trim(), text[at + 1..].trim()));
+    let pair = pairs.find(|(x, y)| script.compiles(x) && script.compiles(y));
+    let (x, y, mark, title, points) = match pair.filter(|_| !script.compiles(text)) {
+        Some((x, y)) => {
+            let (level, points) = script.pairs(x, y)?;
+            let level = level.map_or(String::new(), |level| format!(", {level} by {level}"));
+            let title = format!("{}{level}", counted(points.len(), "point"));
+            (x, y, Mark::Points, title, points)
+        }
+        None => {
+            let (level, values) = script.numbers(text)?;
+            let name = cut(text, session.paint.width.saturating_sub(32));
+            let title = |noun: &str| format!("{name}: {}", counted(values.len(), noun));
+            match level {
+                Some(level) => {
+                    let title = title(&format!("{level} value"));
+                    (text, "how many", Mark::Bars, title, bars(&values))
+                }
+                None => {
+                    let points = (0..values.len()).map(|index| (index as f64, values[index]));
+                    ("index", text, Mark::Line, title("value"), points.collect())
+                }
+            }
+        }
+    };
+    if !points.iter().any(|(x, y)| x.is_finite() && y.is_finite()) {
+        let message =
+            format!("`{text}` has no two finite values that differ: there is nothing to draw");
+        return Err(Diagnostic::error(message).into());
+    }
+    let panel = Panel::new(x, y, vec![Series::new("", mark, points)]);
+    let figure = Figure::new(title, 1, vec![panel]);
+    shown(session, Report::of_figure(figure, session.paint), arguments)
+}
+
+/// The bars of a histogram; none if all values are the same.
+fn bars(values: &[f64]) -> Vec<(f64, f64)> {
+    let (least, most, counts) = show::counts(values, BARS);
+    let middle = |bar: usize| {
+        let share = (bar as f64 + 0.5) / BARS as f64;
+        (1.0 - share) * least + share * most
+    };
+    let bars = counts.iter().enumerate();
+    let bars = bars.map(|(bar, &count)| (middle(bar), count as f64));
+    bars.filter(|_| least < most).collect()
+}
+
+/// The gradient of an expression by each token's log-prob; that of the loss without one.
+pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
+    let text = arguments.text;
+    let (note, gradient) = if text.is_empty() || text == "loss()" {
+        let trial = session.trial(&session.recipe()?)?;
+        let loss = trial.loss(&session.script.host().loss()?)?;
+        (trial.note, Answer::Tensor(loss.gradient))
+    } else {
+        (None, session.script.gradient(text)?)
+    };
+    let what = if text.is_empty() { "loss()" } else { text };
+    let mut report = Report::new(session.paint);
+    report.aside("", &format!("d {what} / d logp"));
+    note.iter().for_each(|note| report.note(note));
+    let shown = show::answer(&gradient, session.paint);
+    shown.iter().for_each(|shown| report.line(shown));
+    Ok(report.text)
+}
+
+/// Where the time of a recipe goes: of the named one, of the one in use, or of what was typed.
+pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
+    let text = arguments.text;
+    let recipe = session.recipe_of(text).map_err(|error| {
+        if text.is_empty() || !session.script.compiles(text) {
+            return error;
+        }
+        let message = format!("only recipes are profiled, and `{text}` is a formula");
+        let help = "type it, and then `:profile` alone: what was typed is a recipe";
+        wrong(message, help)
+    })?;
+    let (host, batch) = (session.script.host(), &session.data.batch);
+    Ok(report::profile::report(host, &recipe, None, batch, RUNS, session.paint)?.text)
 }

@@ -8,14 +8,13 @@ use std::sync::Arc;
 use super::data::LoadedBatch;
 use super::watch::{Watching, lock};
 use crate::report::show;
-use crate::report::study::{recipes_of, run, title, with_advantage};
-use crate::wrong;
-use advlab::Batch;
+use crate::report::study::{Trial, recipes_of, title};
+use crate::{Result, wrong};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::{shape, value};
 use advlab::files::{Mapping, Tokenize};
 use advlab::paint::{Paint, wrapped};
-use advlab::script::{Hook, Host, Loss, Outcome, Recipe, State, unfinished};
+use advlab::script::{Hook, Host, Recipe, unfinished};
 use advlab::session::{Answer, Session, is_typed};
 use advlab::tensor::Guard;
 use advlab_train::RunFolder;
@@ -30,7 +29,7 @@ pub struct Reply {
 }
 
 /// The text of a reply.
-pub(super) type Answered = Result<String, Diagnostics>;
+pub(super) type Answered = Result<String>;
 
 type Editor = Box<dyn FnMut(&Path) -> io::Result<()>>;
 
@@ -99,14 +98,14 @@ impl PromptSession {
     }
 
     /// Opens the batch of a path: a file of rollouts, a run's folder, or a script with a test batch.
-    pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<(), Diagnostics> {
+    pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<()> {
         let data = LoadedBatch::open(&self.host, path, map, self.tokenizer.as_ref())?;
         self.use_data(data);
         Ok(())
     }
 
     /// Opens the batch that the run has kept of a step. The recipe stays in its settings.
-    pub fn go_to(&mut self, step: u64) -> Result<(), Diagnostics> {
+    pub fn go_to(&mut self, step: u64) -> Result<()> {
         let mut data = self.data.at_step(&self.host, step)?;
         if let (Some(recipe), Some(in_use)) = (&mut data.recipe, self.script.recipe()) {
             recipe.keep_settings(in_use);
@@ -221,7 +220,7 @@ impl PromptSession {
     }
 
     /// The recipe in use; without one, the typed script, whose last value per response or token is the advantage.
-    pub(super) fn recipe(&self) -> Result<Recipe, Diagnostics> {
+    pub(super) fn recipe(&self) -> Result<Recipe> {
         match self.script.recipe() {
             Some(recipe) => Ok(recipe.clone()),
             None if self.script.inputs().has_advantage() => self.script.typed_recipe(),
@@ -233,19 +232,18 @@ impl PromptSession {
     }
 
     /// The recipes that words name, each followed by its settings, `passk k=2 grpo`; the one in use if there are no words.
-    pub(super) fn recipes(&self, words: &str) -> Result<Vec<Recipe>, Diagnostics> {
+    pub(super) fn recipes(&self, words: &str) -> Result<Vec<Recipe>> {
         let words: Vec<&str> = words.split_whitespace().collect();
         if words.is_empty() {
             return Ok(vec![self.recipe()?]);
         }
         let named = recipes_of(&words)?.into_iter();
-        named
-            .map(|(name, settings)| self.named(name, &settings))
-            .collect()
+        let recipes = named.map(|(name, settings)| self.named(name, &settings));
+        recipes.collect()
     }
 
     /// The recipe that words name, with its settings, `passk k=4`; the one in use if there are no words.
-    pub(super) fn recipe_of(&self, words: &str) -> Result<Recipe, Diagnostics> {
+    pub(super) fn recipe_of(&self, words: &str) -> Result<Recipe> {
         let words: Vec<&str> = words.split_whitespace().collect();
         match words.split_first() {
             Some((name, settings)) => self.named(name, settings),
@@ -255,7 +253,7 @@ impl PromptSession {
 
     /// A recipe by its name: a built-in, a script's path, a version of the batch's run, `8cdb4e`, or a run's folder, which stands
     /// for the last version used there.
-    fn named(&self, name: &str, settings: &[&str]) -> Result<Recipe, Diagnostics> {
+    fn named(&self, name: &str, settings: &[&str]) -> Result<Recipe> {
         let host = self.script.host();
         let is_version = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
         let version = match &self.data.run {
@@ -277,21 +275,8 @@ impl PromptSession {
     }
 
     /// Runs a recipe on the batch, from the state that `init` makes.
-    pub(super) fn try_recipe(&self, recipe: &Recipe) -> Result<(Outcome, State), Diagnostics> {
-        let mut state = recipe.init()?;
-        let (batch, _) = with_advantage(recipe, &self.data.batch)?;
-        let outcome = recipe.advantage(&batch, &mut state)?;
-        Ok((outcome, state))
-    }
-
-    /// The loss for an outcome: the recipe's own, or else the run's or the default one.
-    pub(super) fn loss(
-        &self,
-        recipe: &Recipe,
-        outcome: &Outcome,
-        batch: &Batch,
-    ) -> Result<Loss, Diagnostics> {
-        run::loss_of(recipe, outcome, batch, &self.script.host().loss()?)
+    pub(super) fn trial(&self, recipe: &Recipe) -> Result<Trial> {
+        Trial::of(recipe, &self.data.batch)
     }
 
     /// Uses the newest version of a watched script, if the recipe in use is that script.
@@ -336,7 +321,7 @@ pub(super) fn is_command(text: &str) -> bool {
 }
 
 /// Sets a parameter, as in `k=8`.
-pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnostics> {
+pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<()> {
     let Some((name, text)) = setting.split_once('=') else {
         let message = format!("`{setting}` is not of the form name=value, such as k=8");
         return Err(Diagnostic::error(message).into());
@@ -345,7 +330,7 @@ pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<(), Diagnosti
 }
 
 /// The number of a step.
-pub(super) fn step(text: &str) -> Result<u64, Diagnostics> {
+pub(super) fn step(text: &str) -> Result<u64> {
     let wrong = |_| Diagnostic::error(format!("`{text}` is not the number of a step"));
     Ok(text.parse().map_err(wrong)?)
 }

@@ -10,8 +10,8 @@ use super::watch::{Watched, lock};
 use crate::doc;
 use crate::report::show::highlighted;
 use crate::report::study::title;
-use crate::wrong;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::{Result, wrong};
+use advlab::diagnostic::Diagnostic;
 use advlab::figures::counted;
 use advlab::files::Replacement;
 use advlab::script::{Builtin, Computed, Recipe};
@@ -42,7 +42,7 @@ fn text_of(session: &PromptSession, name: &str) -> Answered {
 }
 
 /// Opens a file in the user's editor.
-fn open_editor(session: &mut PromptSession, file: &Path) -> Result<(), Diagnostics> {
+fn open_editor(session: &mut PromptSession, file: &Path) -> Result<()> {
     let Some(edit) = &mut session.editor else {
         let message = "`:edit` needs a terminal, and there is none here";
         return Err(wrong(message, "`:watch FILE` follows a file that you edit"));
@@ -143,10 +143,8 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     session.saved.insert(file.clone(), script);
     let recipe = match session.script.host().load(&shown.to_string()) {
         Err(error) => {
-            return Ok(format!(
-                "{shown}: {lines}, no recipe yet: {}",
-                error[0].message
-            ));
+            let message = &error[0].message;
+            return Ok(format!("{shown}: {lines}, no recipe yet: {message}"));
         }
         Ok(recipe) => recipe,
     };
@@ -166,8 +164,8 @@ fn is_same_as_typed(session: &PromptSession, recipe: &Recipe) -> bool {
     };
     let bits =
         |values: &Computed| -> Vec<u64> { values.buffer().iter().map(f64::to_bits).collect() };
-    session.try_recipe(recipe).is_ok_and(|(outcome, _)| {
-        let advantage = outcome.advantage;
+    session.trial(recipe).is_ok_and(|trial| {
+        let advantage = trial.outcome.advantage;
         advantage.level() == signal.level() && bits(&advantage) == bits(signal)
     })
 }

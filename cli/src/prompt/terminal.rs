@@ -86,10 +86,8 @@ fn edit(file: &Path) -> io::Result<()> {
     let failed = |why: &dyn std::fmt::Display| io::Error::other(format!("{editor}: {why}"));
     let status = command.args(words).arg(file).status();
     let status = status.map_err(|error| failed(&error))?;
-    status
-        .success()
-        .then_some(())
-        .ok_or_else(|| failed(&status))
+    let is_done = status.success().then_some(());
+    is_done.ok_or_else(|| failed(&status))
 }
 
 type Terminal = Editor<LineHelper, DefaultHistory>;

@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::Result;
 use crate::report::study::diff;
-use advlab::Batch;
-use advlab::diagnostic::Diagnostics;
-use advlab::live::{LiveEvent, LiveOptions, LiveRecipe};
+use advlab::live::{LiveEvent, LiveOptions};
 use advlab::paint::Paint;
-use advlab::script::{Host, Recipe};
+use advlab::{Batch, Diagnostics, Host, LiveRecipe, Recipe};
 
 pub(super) struct Watched {
     live: LiveRecipe,
@@ -30,7 +29,7 @@ impl Watched {
         file: &str,
         batch: &Arc<Batch>,
         paint: Paint,
-    ) -> Result<Watched, Diagnostics> {
+    ) -> Result<Watched> {
         let live = LiveRecipe::watch(host, file, LiveOptions::default())?;
         live.observe(batch);
         Ok(Watched {

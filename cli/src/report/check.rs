@@ -3,12 +3,10 @@
 use serde_json::json;
 
 use super::Report;
-use advlab::batch::Batch;
 use advlab::check::{CheckResult, check};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
-use advlab::paint::{Paint, beside};
-use advlab::script::Recipe;
+use advlab::paint::Paint;
+use advlab::{Batch, Diagnostic, Diagnostics, Recipe};
 
 /// Checks a recipe. The text ends with the errors of failed checks, each error once.
 pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
@@ -16,11 +14,11 @@ pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
         0 => "passes the lint".to_string(),
         warnings => format!("with {}", counted(warnings, "warning")),
     };
+    let (mut report, mut errors) = (Report::new(paint), Vec::<&Diagnostics>::new());
+    let name = paint.bold(recipe.name());
     let version = paint.dim(recipe.version().short());
-    let head = format!("{} {version}  compiles, {lint}", paint.bold(recipe.name()));
-    let (mut lines, mut rows) = (vec![head], Vec::new());
+    report.line(format!("{name} {version}  compiles, {lint}"));
     let findings = check(recipe, input);
-    let mut errors: Vec<&Diagnostics> = Vec::new();
     for finding in &findings {
         let (sign, color, result) = match finding.result {
             CheckResult::Holds => ("holds", "32", "holds"),
@@ -28,30 +26,23 @@ pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
             CheckResult::Note => ("note ", "33", "note"),
         };
         let head = format!("  {}  {}", paint.with(color, sign), finding.check);
-        lines.push(beside(&head, 39, &finding.detail, paint.width));
+        report.row(&head, 39, &finding.detail);
         let error = finding.error.as_ref();
         let text = error.map(|error| error.render(false).trim_end().to_string());
-        rows.push(json!({ "check": finding.check, "result": result, "detail": finding.detail, "error": text.unwrap_or_default() }));
-        if let Some(error) = error.filter(|_| finding.result == CheckResult::Fails)
-            && !errors.iter().any(|known| is_same(&known[0], &error[0]))
-        {
-            errors.push(error);
-        }
+        report.rows.push(json!({ "check": finding.check, "result": result, "detail": finding.detail, "error": text.unwrap_or_default() }));
+        let is_new = |error: &&Diagnostics| !errors.iter().any(|own| is_same(&own[0], &error[0]));
+        let failed = error.filter(|_| finding.result == CheckResult::Fails);
+        errors.extend(failed.filter(is_new));
     }
-    let shown = errors
-        .iter()
-        .map(|error| error.render_within(paint).trim_end().to_string());
-    lines.extend(shown);
+    for error in errors {
+        report.line(error.render_within(paint).trim_end());
+    }
     let number = |result| findings.iter().filter(|f| f.result == result).count();
     let results = [CheckResult::Holds, CheckResult::Fails, CheckResult::Note];
     let [hold, fail, to_know] = results.map(number);
-    lines.push(format!("  {hold} hold, {fail} fail, {to_know} to know"));
-    Report {
-        text: lines.join("\n"),
-        rows,
-        about: json!({ "recipe": recipe.name(), "holds": hold, "fails": fail, "notes": to_know, "warnings": recipe.warnings().len() }),
-        ..Report::default()
-    }
+    report.line(format!("  {hold} hold, {fail} fail, {to_know} to know"));
+    report.about = json!({ "recipe": recipe.name(), "holds": hold, "fails": fail, "notes": to_know, "warnings": recipe.warnings().len() });
+    report
 }
 
 /// Whether one edit fixes both errors: they have the same place and help; the values in their messages may differ.

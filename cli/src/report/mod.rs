@@ -13,32 +13,93 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use self::draw::{Figure, FigureWidth, quoted};
-use crate::wrong;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::{Result, wrong};
 use advlab::files::Replacement;
-use advlab::paint::Paint;
+use advlab::paint::{Paint, beside, table, width, wrapped};
+use advlab::{Diagnostic, Recipe};
 
 /// A report: a figure if it has one, the text below it, and its numbers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Report {
+    /// The colours and the width of its text.
+    pub paint: Paint,
     pub figure: Option<Figure>,
-    /// Lines without a line break at the end, for the [`Paint`] with which the report was made.
+    /// The number of panels that the text comes with; files of the figure have all of them.
+    pub panels: usize,
+    /// Lines without a line break at the end.
     pub text: String,
-    /// The numbers as rows of a table: JSON objects with the same keys. A figure's points are made when they are asked for.
+    /// The numbers as rows of a table: JSON objects with the same keys.
     pub rows: Vec<Value>,
     /// All other numbers: a JSON object.
     pub about: Value,
-    /// The files that its command writes in place of figure and table, by their names.
-    pub files: Vec<(&'static str, String)>,
+    /// The names of its figure and of its table in a folder, if its command writes both.
+    pub names: Option<[&'static str; 2]>,
+    /// Itself as a page, if its command writes one.
+    pub page: Option<String>,
 }
 
 impl Report {
+    pub fn new(paint: Paint) -> Report {
+        Report {
+            paint,
+            figure: None,
+            panels: usize::MAX,
+            text: String::new(),
+            rows: Vec::new(),
+            about: json!({}),
+            names: None,
+            page: None,
+        }
+    }
+
     /// A report that is a figure; its points are the rows.
-    pub fn of_figure(figure: Figure) -> Report {
+    pub fn of_figure(figure: Figure, paint: Paint) -> Report {
         Report {
             about: json!({ "title": figure.title }),
             figure: Some(figure),
-            ..Report::default()
+            ..Report::new(paint)
+        }
+    }
+
+    /// Adds a line, or several, as they are.
+    pub fn line(&mut self, text: impl AsRef<str>) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        self.text.push_str(text.as_ref());
+    }
+
+    /// Adds a heading.
+    pub fn head(&mut self, text: &str) {
+        self.line(self.paint.bold(&wrapped("", text, self.paint.width)));
+    }
+
+    /// Adds a recipe's name, version and settings.
+    pub fn title(&mut self, recipe: &Recipe) {
+        self.line(title(recipe.name(), recipe, self.paint));
+    }
+
+    /// Adds secondary text, each line after `start`.
+    pub fn aside(&mut self, start: &str, text: &str) {
+        self.line(self.paint.dim(&wrapped(start, text, self.paint.width)));
+    }
+
+    pub fn note(&mut self, note: &str) {
+        self.aside("", &format!("note: {note}"));
+    }
+
+    /// Adds a text beside its heading, from a column on.
+    pub fn row(&mut self, head: &str, column: usize, text: &str) {
+        self.line(beside(head, column, text, self.paint.width));
+    }
+
+    /// Adds rows of cells, of which the first are the headings of the columns.
+    pub fn table(&mut self, rows: &[Vec<String>]) {
+        for (index, line) in table(rows).iter().enumerate() {
+            match index {
+                0 => self.line(self.paint.dim(line)),
+                _ => self.line(line.trim_end()),
+            }
         }
     }
 
@@ -49,6 +110,11 @@ impl Report {
         }
     }
 
+    /// The figure that is shown with the text.
+    pub fn shown_figure(&self) -> Option<&Figure> {
+        self.figure.as_ref().filter(|_| self.panels > 0)
+    }
+
     /// The rows of the table, or of the figure's points.
     pub fn rows(&self) -> Vec<Value> {
         match &self.figure {
@@ -57,61 +123,94 @@ impl Report {
         }
     }
 
-    /// The figure in at most `most` lines, if its panels can be that low, and the text. Of a comparison's figure, the first panel.
-    pub fn whole(&self, paint: Paint, most: usize) -> String {
-        let Some(mut figure) = self.figure.clone() else {
+    /// The figure in at most `most` lines, if its panels can be that low, and the text.
+    pub fn whole(&self, most: usize) -> String {
+        let Some(mut figure) = self.shown_figure().cloned() else {
             return self.text.clone();
         };
-        if !self.files.is_empty() {
-            figure.panels.truncate(1);
-        }
+        figure.panels.truncate(self.panels);
         let room = most.saturating_sub(self.text.lines().count());
-        let text = format!("{}\n{}", figure.text(paint, room), self.text);
+        let mut drawn = figure.text(self.paint, room);
+        if drawn.lines().count() > room && !self.text.is_empty() {
+            let text = "no room for the figure: `--out FILE.svg` writes it";
+            drawn = self.paint.dim(text);
+        }
+        let text = format!("{drawn}\n{}", self.text);
         text.trim_end().to_string()
+    }
+
+    /// What a command shows: the figure, in at most `most` lines, and the text; or the text and the name of the file that it wrote.
+    pub fn show(&self, out: Option<&Path>, most: usize) -> Result<String> {
+        let Some(path) = out else {
+            return Ok(self.whole(most));
+        };
+        let plain = self.whole(usize::MAX);
+        self.write(path, &console::strip_ansi_codes(&plain))?;
+        let told = format!("{}\n\nwritten to {}", self.text, path.display());
+        Ok(told.trim_start_matches('\n').to_string())
+    }
+
+    /// Itself as a file with this ending, if it is written so.
+    fn file(&self, ending: &str) -> Option<String> {
+        let is_table = self.names.is_some() || self.figure.is_none();
+        match ending {
+            "html" => self.page.clone(),
+            "csv" if is_table => Some(csv(&self.rows)),
+            ending => self.figure.as_ref()?.file(ending),
+        }
     }
 
     /// Writes what its command writes, as the name ends: the figure (.svg, .pdf) or its points (.csv, .json), a table (.csv), a page
     /// (.html); or `plain`, the whole text (.txt). A name without an ending is a folder for all files that the command writes.
-    pub fn write(&self, path: &Path, plain: &str) -> Result<(), Diagnostics> {
-        let ending = path.extension().unwrap_or_default().to_string_lossy();
-        let mut files = self.files.iter();
-        let file = files.find(|(name, _)| name.ends_with(&format!(".{ending}")));
-        let file = file.map(|(_, text)| text.clone());
-        let drawn = || self.figure.as_ref()?.file(&ending);
-        let text = match (file.or_else(drawn), &self.figure, &*ending) {
-            (Some(text), ..) => text,
-            (_, _, "txt") => format!("{plain}\n"),
-            (_, None, "csv") => csv(&self.rows),
-            (_, _, "") if !self.files.is_empty() => return self.write_folder(path),
-            (_, figure, _) => {
-                let path = path.display();
-                let message = format!("{path}: this report is not written as such a file");
-                let names = self.files.iter();
-                let kinds =
-                    names.filter_map(|(name, _)| Some(format!(".{}, ", name.rsplit_once('.')?.1)));
-                let kinds = match figure {
-                    _ if !self.files.is_empty() => format!(
-                        "{}or .txt, or a folder for all of them",
-                        kinds.collect::<String>()
-                    ),
-                    Some(_) => ".svg, .pdf, .csv, .json or .txt".to_string(),
-                    None => ".csv or .txt: it has no figure".to_string(),
-                };
-                return Err(wrong(message, format!("its file ends in {kinds}")));
-            }
+    pub fn write(&self, path: &Path, plain: &str) -> Result<()> {
+        let text = match &*path.extension().unwrap_or_default().to_string_lossy() {
+            "" if self.names.is_some() => return self.write_folder(path).map(drop),
+            "txt" => Some(format!("{plain}\n")),
+            ending => self.file(ending),
         };
-        Replacement::write(path, text.as_bytes())
+        if let Some(text) = text {
+            return Replacement::write(path, text.as_bytes());
+        }
+        let path = path.display();
+        let kinds = ["svg", "pdf", "json", "html", "csv"].into_iter();
+        let kinds = kinds.filter(|kind| self.file(kind).is_some());
+        let kinds: String = kinds.map(|kind| format!(".{kind}, ")).collect();
+        let more = match (&self.figure, self.names) {
+            (_, Some(_)) => ", or a folder for all of them",
+            (None, None) => ": it has no figure",
+            _ => "",
+        };
+        let message = format!("{path}: this report is not written as such a file");
+        let help = format!("its file ends in {kinds}or .txt{more}");
+        Err(wrong(message, help))
     }
 
-    /// Writes all files of its command.
-    pub fn write_folder(&self, folder: &Path) -> Result<(), Diagnostics> {
+    /// Writes all files of its command, and returns their names.
+    pub fn write_folder(&self, folder: &Path) -> Result<Vec<String>> {
         std::fs::create_dir_all(folder).map_err(|error| {
             let message = format!("cannot make the folder {}: {error}", folder.display());
             Diagnostic::error(message)
         })?;
-        let mut files = self.files.iter();
-        files.try_for_each(|(name, text)| Replacement::write(&folder.join(name), text.as_bytes()))
+        let [figure, table] = self.names.unwrap_or(["figure", "table"]);
+        let names = ["report", figure, figure, table].into_iter();
+        let mut written = Vec::new();
+        for (name, ending) in names.zip(["html", "svg", "pdf", "csv"]) {
+            if let Some(text) = self.file(ending) {
+                let name = format!("{name}.{ending}");
+                Replacement::write(&folder.join(&name), text.as_bytes())?;
+                written.push(name);
+            }
+        }
+        Ok(written)
     }
+}
+
+/// A recipe's version and settings, after a name for it.
+pub(crate) fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
+    let version = recipe.version().short();
+    let head = format!("{} {}", paint.bold(name), paint.dim(version));
+    let settings = paint.dim(&recipe.params().to_string());
+    beside(&head, width(&head) + 2, &settings, paint.width)
 }
 
 /// Rows as CSV, with the names of the columns first.
@@ -127,9 +226,8 @@ fn csv(rows: &[Value]) -> String {
     };
     let line = |cells: Vec<String>| cells.join(",") + "\n";
     let objects = || rows.iter().flat_map(Value::as_object);
-    let heads = objects()
-        .take(1)
-        .map(|row| line(row.keys().map(|key| quoted(key)).collect()));
+    let heads = objects().take(1);
+    let heads = heads.map(|row| line(row.keys().map(|key| quoted(key)).collect()));
     let rows = objects().map(|row| line(row.values().map(cell).collect()));
     heads.chain(rows).collect()
 }

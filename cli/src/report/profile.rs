@@ -8,38 +8,19 @@ use std::time::{Duration, Instant};
 use ndarray::Array2;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use advlab::batch::{Batch, Layout};
-use advlab::diagnostic::Diagnostics;
+use super::Report;
+use crate::Result;
+use advlab::batch::Batch;
 use advlab::figures::{counted, shape, time};
 use advlab::native::{Mode, Native};
-use advlab::paint::{Paint, beside, cut, width, wrapped};
+use advlab::paint::{Paint, cut, width};
 use advlab::script::{Hook, Host, MapGroups, Recipe};
-use advlab::tensor::Origin;
 use advlab::tensor::profile::Profile;
 
-/// The times of a recipe, in seconds.
-pub struct Measured {
-    recipe: String,
-    version: String,
-    settings: String,
-    layout: Arc<Layout>,
-    /// The times of the script's runs, with one array for all results.
-    script: Option<Vec<f64>>,
-    /// The same with a new array for each run.
-    script_new_array: Option<Vec<f64>>,
-    /// The runs with the native kernel in the script's place, if there is one.
-    native: Option<Vec<f64>>,
-    /// The fastest of the runs in which operations were timed.
-    run: TimedRun,
-    /// The lines that asked for operations, the longest time first.
-    lines: Vec<(Place, f64)>,
-    /// The time in the script and in making plans: what no operation took.
-    in_script: f64,
-}
-
-/// One run of all hooks of a recipe.
+/// One run of all hooks of a recipe, with its times in seconds.
 #[derive(Default)]
 struct TimedRun {
     hooks: Vec<(&'static str, f64)>,
@@ -48,10 +29,21 @@ struct TimedRun {
     peak_bytes: usize,
     /// Whether kernels computed hooks.
     is_native: bool,
+    /// The lines that asked for operations, the longest time first, if operations were timed.
+    lines: Vec<Line>,
+    /// The time in the script and in making plans: what no operation took.
+    in_script: f64,
 }
 
-/// The script of an operation, unless it is the measured one, its line and the line's text.
-type Place = (Option<String>, usize, String);
+/// A line of a script, with the time of its operations.
+#[derive(Serialize)]
+struct Line {
+    /// The script, unless it is the profiled one.
+    script: Option<String>,
+    line: usize,
+    text: String,
+    seconds: f64,
+}
 
 impl TimedRun {
     fn seconds(&self) -> f64 {
@@ -73,7 +65,7 @@ impl Runs<'_> {
     }
 
     /// Runs all hooks once. The advantage goes into a padded array [B, T], or, if there is a loss, the loss's gradient.
-    fn run(&self, host: &Host, padded: &mut Array2<f32>) -> Result<TimedRun, Diagnostics> {
+    fn run(&self, host: &Host, padded: &mut Array2<f32>) -> Result<TimedRun> {
         let (recipe, behind) = (self.recipe.on(host), self.loss.map(|loss| loss.on(host)));
         let (guard, padded) = (recipe.host().guard(), &mut padded.view_mut());
         let before = guard.begin_run();
@@ -111,12 +103,7 @@ impl Runs<'_> {
     }
 
     /// The seconds of each run into one array; `None` if kernels do not compute as `native` says.
-    fn times(
-        &self,
-        host: &Host,
-        runs: usize,
-        native: bool,
-    ) -> Result<Option<Vec<f64>>, Diagnostics> {
+    fn times(&self, host: &Host, runs: usize, native: bool) -> Result<Option<Vec<f64>>> {
         let mut padded = self.new_array();
         // The first run finds memory and caches as no later one does.
         if self.run(host, &mut padded)?.is_native != native {
@@ -126,176 +113,164 @@ impl Runs<'_> {
         (0..runs).map(seconds).collect()
     }
 
-    /// A line in the recipe's own source, in an import, or in the loss used with the recipe.
-    fn place(&self, origin: &Origin) -> Place {
-        let own = self.recipe.name();
-        let name = origin.source.as_deref().unwrap_or(own);
-        let behind = self.loss.into_iter().flat_map(Recipe::sources);
-        let mut sources = self.recipe.sources().chain(behind);
-        let text = sources.find(|(other, _)| *other == name);
-        let text = text.and_then(|(_, text)| text.lines().nth(origin.line.checked_sub(1)?));
-        let script = Some(name.to_string()).filter(|name| name != own);
-        let text = text.unwrap_or_default().trim().to_string();
-        (script, origin.line, text)
-    }
-}
-
-impl Measured {
-    /// Runs all hooks of a recipe, a number of times, each time from the state that `init` makes. The advantage is written into a
-    /// padded array, or, if there is a loss, the loss's gradient. A loss without an advantage hook takes the advantage of the
-    /// batch. A recipe without a loss can be combined with another recipe's, as in a run.
-    pub fn new(
-        host: &Host,
-        recipe: &Recipe,
-        loss: Option<&Recipe>,
-        batch: &Batch,
-        runs: usize,
-    ) -> Result<Measured, Diagnostics> {
-        let host = host.clone().with_guard(host.guard());
-        let all = Runs {
-            recipe,
-            loss,
-            batch,
-        };
-        let script = all.times(&host, runs, false)?;
-        let kernels = Native::new(Mode::On);
-        let native = all.times(&host.clone().with_native(&kernels), runs, true)?;
-        let new_array = |_| {
-            let started = Instant::now();
-            all.run(&host, &mut all.new_array())?;
-            Ok(Some(started.elapsed().as_secs_f64()))
-        };
-        let script_new_array = (0..runs)
-            .map(new_array)
-            .collect::<Result<_, Diagnostics>>()?;
+    /// The fastest of some runs in which operations are timed.
+    fn by_line(&self, host: &Host, runs: usize) -> Result<TimedRun> {
         let profile = Arc::new(Profile::default());
         profile.switch(true);
-        let (timed, mut padded) = (host.with_profile(profile.clone()), all.new_array());
-        let mut timed_run =
-            || Ok::<_, Diagnostics>((all.run(&timed, &mut padded)?, profile.take()));
-        let mut fastest = timed_run()?;
+        let (host, mut padded) = (host.clone().with_profile(profile.clone()), self.new_array());
+        let mut fastest = (self.run(&host, &mut padded)?, profile.take());
         for _ in 1..runs {
-            let other = timed_run()?;
+            let other = (self.run(&host, &mut padded)?, profile.take());
             if other.0.seconds() < fastest.0.seconds() {
                 fastest = other;
             }
         }
-        let (run, timings) = fastest;
-        let mut lines: BTreeMap<Place, f64> = BTreeMap::new();
+        let (mut run, timings) = fastest;
+        let mut places = BTreeMap::new();
         for timing in &timings {
             if let Some(origin) = &timing.origin {
-                *lines.entry(all.place(origin)).or_default() += timing.seconds;
+                let name = origin.source.as_deref().unwrap_or(self.recipe.name());
+                *places.entry((name, origin.line)).or_insert(0.0) += timing.seconds;
             }
         }
-        let mut lines: Vec<(Place, f64)> = lines.into_iter().collect();
-        lines.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let places = places.into_iter();
+        let line = |((name, line), seconds)| self.line(name, line, seconds);
+        run.lines = places.map(line).collect();
+        run.lines.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let timed: f64 = timings.iter().map(|timing| timing.seconds).sum();
-        Ok(Measured {
-            recipe: recipe.name().to_string(),
-            version: recipe.version().as_str().to_string(),
-            settings: recipe.params().to_string(),
-            layout: batch.layout().clone(),
-            script,
-            script_new_array,
-            native,
-            lines,
-            in_script: (run.seconds() - timed).max(0.0),
-            run,
-        })
+        run.in_script = (run.seconds() - timed).max(0.0);
+        Ok(run)
     }
 
-    pub fn to_json(&self) -> Value {
-        let times = |times: &Option<Vec<f64>>| times.as_ref().map(|all| json!({ "seconds": all }));
-        let hooks = self.run.hooks.iter();
-        let hooks = hooks.map(|(hook, seconds)| json!({ "hook": hook, "seconds": seconds }));
-        let calls = self.run.map_groups.iter().map(|call| {
-            let (script, line) = (call.origin.source.as_deref(), call.origin.line);
-            json!({ "script": script, "line": line, "by_one_call": call.by_one_call })
-        });
-        let lines = self.lines.iter().map(|((script, line, text), seconds)| {
-            json!({ "script": script, "line": line, "text": text, "seconds": seconds })
-        });
-        json!({
-            "recipe": self.recipe,
-            "version": self.version,
-            "responses": self.layout.responses(),
-            "groups": self.layout.groups(),
-            "tokens": self.layout.tokens(),
-            "threads": rayon::current_num_threads(),
-            "script": times(&self.script),
-            "script_new_array": times(&self.script_new_array),
-            "native": times(&self.native),
-            "hooks": hooks.collect::<Value>(),
-            "map_groups": calls.collect::<Value>(),
-            "peak_bytes": self.run.peak_bytes,
-            "lines": lines.collect::<Value>(),
-            "in_script": self.in_script,
-        })
+    /// A line of a script: the recipe's own, an import, or the loss used with the recipe.
+    fn line(&self, name: &str, line: usize, seconds: f64) -> Line {
+        let behind = self.loss.into_iter().flat_map(Recipe::sources);
+        let mut sources = self.recipe.sources().chain(behind);
+        let text = sources.find(|(other, _)| *other == name);
+        let text = text.and_then(|(_, text)| text.lines().nth(line.checked_sub(1)?));
+        Line {
+            script: (name != self.recipe.name()).then(|| name.to_string()),
+            line,
+            text: text.unwrap_or_default().trim().to_string(),
+            seconds,
+        }
     }
 
-    /// The table, without a line break at its end.
-    pub fn table(&self, paint: Paint) -> String {
-        let version = paint.dim(&self.version[..6]);
-        let head = format!("{} {version}", paint.bold(&self.recipe));
-        let settings = paint.dim(&self.settings);
-        let threads = counted(rayon::current_num_threads(), "thread");
-        let batch = format!("{}; {threads}", shape(&self.layout));
-        let mut lines = vec![
-            beside(head.trim_end(), width(&head) + 2, &settings, paint.width),
-            wrapped("", &batch, paint.width),
-            String::new(),
-            paint.dim(&format!("{:<8}{:>11}{:>11}", "", "best", "median")),
-        ];
-        for (name, times) in [("script", &self.script), ("native", &self.native)] {
-            let mut sorted = times.clone().unwrap_or_default();
-            sorted.sort_by(f64::total_cmp);
-            if let (Some(best), Some(median)) = (sorted.first(), sorted.get(sorted.len() / 2)) {
-                let [best, median] = [*best, *median].map(short);
-                let runs = counted(sorted.len(), "run");
-                lines.push(format!("{name:<8}{best:>11}{median:>11}   {runs}"));
-            }
-        }
-        let row = |seconds: f64, text: &str| {
-            let share = format!("{:.0} %", 100.0 * seconds / self.run.seconds());
-            let line = format!("{:>9}{share:>8}  {text}", short(seconds));
-            cut(&line, paint.width)
+    /// The seconds of each run into an array of its own, the making of the array included.
+    fn times_with_new_array(&self, host: &Host, runs: usize) -> Result<Vec<f64>> {
+        let seconds = |_| {
+            let started = Instant::now();
+            self.run(host, &mut self.new_array())?;
+            Ok(started.elapsed().as_secs_f64())
         };
-        let heading = |what: &str| paint.dim(&format!("{:>9}{:>8}  {what}", "time", "share"));
-        lines.extend([String::new(), heading("hook")]);
-        let hooks = self.run.hooks.iter();
-        lines.extend(hooks.map(|(hook, seconds)| row(*seconds, hook)));
-        lines.extend([String::new(), heading("line")]);
-        let places: Vec<String> = self.lines.iter().map(|(place, _)| number(place)).collect();
-        let columns = places.iter().map(|place| width(place)).max().unwrap_or(0);
-        for (((_, _, text), seconds), place) in self.lines.iter().zip(places) {
-            lines.push(row(*seconds, &format!("{place:>columns$}  {text}")));
-        }
-        lines.push(row(self.in_script, "the script itself, and plans"));
-        lines.push(String::new());
-        let size = match self.run.peak_bytes as f64 {
-            bytes if bytes < 1e6 => format!("{:.0} kB", bytes / 1e3),
-            bytes => format!("{:.1} MB", bytes / 1e6),
-        };
-        let peak =
-            format!("{size} at most, beside the batch and the array that the result goes into");
-        lines.push(beside("memory", 11, &peak, paint.width));
-        for call in &self.run.map_groups {
-            let how = match call.by_one_call {
-                true => "by one call for all groups",
-                false => "group by group",
-            };
-            let text = format!("line {}: {how}", call.origin.line);
-            lines.push(beside("map_groups", 11, &text, paint.width));
-        }
-        lines.join("\n")
+        (0..runs).map(seconds).collect()
     }
 }
 
-/// The number of a line, after the name of its script unless that is the profiled one.
-fn number((script, line, _): &Place) -> String {
-    match script.as_deref().map(Path::new).and_then(Path::file_name) {
-        Some(name) => format!("{}:{line}", name.to_string_lossy()),
-        None => line.to_string(),
+/// Runs all hooks of a recipe, a number of times, each time from the state that `init` makes. The advantage is written into a
+/// padded array, or, if there is a loss, the loss's gradient. A loss without an advantage hook takes the advantage of the
+/// batch. A recipe without a loss can be combined with another recipe's, as in a run.
+pub fn report(
+    host: &Host,
+    recipe: &Recipe,
+    loss: Option<&Recipe>,
+    batch: &Batch,
+    runs: usize,
+    paint: Paint,
+) -> Result<Report> {
+    let host = host.clone().with_guard(host.guard());
+    let all = Runs {
+        recipe,
+        loss,
+        batch,
+    };
+    let script = all.times(&host, runs, false)?;
+    let kernels = Native::new(Mode::On);
+    let native = all.times(&host.clone().with_native(&kernels), runs, true)?;
+    let new_arrays = all.times_with_new_array(&host, runs)?;
+    let run = all.by_line(&host, runs)?;
+    let hooks = run.hooks.iter();
+    let hooks = hooks.map(|(hook, seconds)| json!({ "hook": hook, "seconds": seconds }));
+    let calls = run.map_groups.iter().map(|call| {
+        let (script, line) = (call.origin.source.as_deref(), call.origin.line);
+        json!({ "script": script, "line": line, "by_one_call": call.by_one_call })
+    });
+    let seconds = |all: &Vec<f64>| json!({ "seconds": all });
+    let (layout, threads) = (batch.layout(), rayon::current_num_threads());
+    let mut report = Report::new(paint);
+    report.about = json!({
+        "recipe": recipe.name(), "version": recipe.version().as_str(),
+        "responses": layout.responses(), "groups": layout.groups(), "tokens": layout.tokens(), "threads": threads,
+        "script": script.as_ref().map(seconds), "script_new_array": seconds(&new_arrays),
+        "native": native.as_ref().map(seconds),
+        "hooks": hooks.collect::<Value>(), "map_groups": calls.collect::<Value>(),
+        "peak_bytes": run.peak_bytes, "lines": run.lines, "in_script": run.in_script,
+    });
+    report.title(recipe);
+    let threads = counted(threads, "thread");
+    report.row("", 0, &format!("{}; {threads}", shape(layout)));
+    report.line("");
+    report.aside("", &format!("{:<8}{:>11}{:>11}", "", "best", "median"));
+    for (name, times) in [("script", script), ("native", native)] {
+        let mut sorted = times.unwrap_or_default();
+        sorted.sort_by(f64::total_cmp);
+        if let (Some(best), Some(median)) = (sorted.first(), sorted.get(sorted.len() / 2)) {
+            let [best, median] = [*best, *median].map(short);
+            let runs = counted(sorted.len(), "run");
+            report.line(format!("{name:<8}{best:>11}{median:>11}   {runs}"));
+        }
+    }
+    shares(&run, &mut report);
+    Ok(report)
+}
+
+/// Adds the shares of hooks and lines in the time of a run, and its memory.
+fn shares(run: &TimedRun, report: &mut Report) {
+    let row = |seconds: f64, text: &str| {
+        let share = format!("{:.0} %", 100.0 * seconds / run.seconds());
+        format!("{:>9}{share:>8}  {text}", short(seconds))
+    };
+    let columns = run.lines.iter().map(|line| width(&line.place())).max();
+    let lines = run.lines.iter().map(|line| {
+        let (place, columns) = (line.place(), columns.unwrap_or(0));
+        row(line.seconds, &format!("{place:>columns$}  {}", line.text))
+    });
+    let in_script = row(run.in_script, "the script itself, and plans");
+    let hooks = run.hooks.iter().map(|(hook, seconds)| row(*seconds, hook));
+    for (what, rows) in [
+        ("hook", hooks.collect::<Vec<_>>()),
+        ("line", lines.chain([in_script]).collect()),
+    ] {
+        report.line("");
+        report.aside("", &format!("{:>9}{:>8}  {what}", "time", "share"));
+        rows.iter()
+            .for_each(|row| report.line(cut(row, report.paint.width)));
+    }
+    let size = match run.peak_bytes as f64 {
+        bytes if bytes < 1e6 => format!("{:.0} kB", bytes / 1e3),
+        bytes => format!("{:.1} MB", bytes / 1e6),
+    };
+    let beside = "at most, beside the batch and the array that the result goes into";
+    report.line("");
+    report.row("memory", 11, &format!("{size} {beside}"));
+    for call in &run.map_groups {
+        let how = match call.by_one_call {
+            true => "by one call for all groups",
+            false => "group by group",
+        };
+        let text = format!("line {}: {how}", call.origin.line);
+        report.row("map_groups", 11, &text);
+    }
+}
+
+impl Line {
+    /// Its number, after the name of its script unless that is the profiled one.
+    fn place(&self) -> String {
+        let script = self.script.as_deref().map(Path::new);
+        match script.and_then(Path::file_name) {
+            Some(name) => format!("{}:{}", name.to_string_lossy(), self.line),
+            None => self.line.to_string(),
+        }
     }
 }
 

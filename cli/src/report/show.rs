@@ -70,47 +70,36 @@ pub(crate) fn brief(answer: &Answer, columns: usize) -> String {
 
 /// A batch: its shape, and a line for each column.
 pub fn batch(columns: &BatchColumns, paint: Paint) -> Report {
-    let about = format!("{}, step {}", shape(&columns.layout), columns.step);
+    let (mut report, layout) = (Report::new(paint), &columns.layout);
+    let about = format!("{}, step {}", shape(layout), columns.step);
+    report.line(format!("{}   {}", paint.bold("batch"), paint.dim(&about)));
     let titles = ["column", "level", "mean", "std", "min", "max"];
-    let (mut lines, mut rows) = (vec![titles.map(String::from).to_vec()], Vec::new());
+    let mut lines = vec![titles.map(String::from).to_vec()];
     for (index, (name, computed)) in columns.columns.iter().enumerate() {
         let values: Vec<f64> = computed.buffer().iter().collect();
-        let Statistics {
-            mean,
-            std,
-            min,
-            max,
-        } = finite(&values);
+        let of = finite(&values);
+        let numbers = [of.mean, of.std, of.min, of.max];
         let is_derived = index >= columns.own;
         let derived = if is_derived { "= " } else { "" };
         let (level, dtype) = (computed.level().name(), dtype(computed));
-        let mut line = vec![
+        let head = [
             format!("{derived}{}", visible(name)),
             format!("{level} {dtype}"),
         ];
-        line.extend([mean, std, min, max].map(|number| column(&[number]).concat()));
-        line.push(paint.blue(&blocks(&counts(&values, 10).2)));
-        lines.push(line);
-        rows.push(json!({
+        let numbers = numbers.map(|number| column(&[number]).concat());
+        let histogram = paint.blue(&blocks(&counts(&values, 10).2));
+        lines.push(head.into_iter().chain(numbers).chain([histogram]).collect());
+        report.rows.push(json!({
             "column": name, "level": level, "dtype": dtype, "is_derived": is_derived,
-            "mean": mean, "std": std, "min": min, "max": max,
+            "mean": of.mean, "std": of.std, "min": of.min, "max": of.max,
         }));
     }
-    let lines = table(&lines).into_iter();
-    let lines: Vec<String> = lines.map(|line| line.trim_end().to_string()).collect();
-    let (head, layout) = (paint.bold("batch"), &columns.layout);
-    Report {
-        text: format!(
-            "{head}   {}\n{}\n  = follows from the others",
-            paint.dim(&about),
-            lines.join("\n")
-        ),
-        rows,
-        about: json!({
-            "responses": layout.responses(), "groups": layout.groups(), "tokens": layout.tokens(), "step": columns.step,
-        }),
-        ..Report::default()
-    }
+    report.table(&lines);
+    report.line("  = follows from the others");
+    report.about = json!({
+        "responses": layout.responses(), "groups": layout.groups(), "tokens": layout.tokens(), "step": columns.step,
+    });
+    report
 }
 
 fn dtype(computed: &Computed) -> &'static str {

@@ -32,6 +32,28 @@ impl Lab {
         std::fs::write(self.path().join(name), text).expect("a file");
     }
 
+    /// Writes files, each after a line `== NAME`.
+    pub fn files(&self, text: &str) {
+        for file in format!("\n{text}").split("\n== ").skip(1) {
+            let (name, text) = file.split_once('\n').unwrap_or((file, ""));
+            self.write(name, text);
+        }
+    }
+
+    /// Writes a recipe by what its advantage does.
+    pub fn advantage(&self, name: &str, body: &str) {
+        self.write(name, &format!("fn advantage(batch, p) {{ {body} }}\n"));
+    }
+
+    /// Writes the configuration `small.toml` of a small run in the folder `run`.
+    pub fn small_run(&self, keys: &str) {
+        let small = "maze_size = 2\nrollout_batch_size = 2\nhidden_size = 8\nbatch_every = 1\neval_prompts = 1\nout = \"run\"\n";
+        self.write(
+            "small.toml",
+            &format!("{small}{}", keys.replace("; ", "\n")),
+        );
+    }
+
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path().join(name)).expect("a file")
     }
@@ -101,24 +123,26 @@ impl Lab {
         insta::assert_snapshot!(name, shown.collect::<String>());
     }
 
-    /// Runs a table of commands, a line each: the exit status, the arguments, and a part of what is printed. One that fails
-    /// prints why, and no result.
+    /// Runs a table of commands, a line each: the exit status, the arguments, and parts of what is printed, after `=/>` one that
+    /// is not. One that fails prints why, and no result.
+    #[track_caller]
     pub fn expect(&self, table: &str) {
         for row in table.trim().lines() {
-            let (status, rest) = row.split_once("  ").expect("a status");
-            let (arguments, part) = rest.split_once("  =>  ").unwrap_or((rest, ""));
+            let (status, rest) = row.trim().split_once("  ").expect("a status");
+            let (rest, other) = rest.split_once("  =/>  ").unwrap_or((rest, "panicked"));
+            let (arguments, parts) = rest.split_once("  =>  ").unwrap_or((rest, ""));
             let ran = self.run(arguments);
             assert_eq!(ran.status.to_string(), status, "{arguments}: {}", ran.err);
-            let is_there = ran.err.contains(part) || ran.out.contains(part);
+            let has = |part: &str| ran.err.contains(part) || ran.out.contains(part);
+            let is_there = parts.split("  &  ").all(has) && !has(other);
             let heads = ["Error: ", "error: ", "Usage: "];
             let is_head = |line: &str| heads.iter().any(|head| line.starts_with(head));
             let is_told = match ran.status {
                 0 => !ran.out.is_empty(),
                 _ => ran.out.is_empty() && ran.err.lines().any(is_head),
             };
-            let is_panic = ran.err.contains("panicked");
-            let text = || format!("{arguments}: {}{}", ran.out, ran.err);
-            assert!(is_there && is_told && !is_panic, "{}", text());
+            let text = || format!("{row}: {}{}", ran.out, ran.err);
+            assert!(is_there && is_told, "{}", text());
         }
     }
 }

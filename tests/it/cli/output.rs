@@ -7,24 +7,42 @@ use advlab::batch::Batch;
 use advlab::script::{BUILTINS, BuiltinKind, Host};
 use advlab::tensor::op::{self, Class};
 use advlab_cli::prompt::{Paint, PromptSession};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::lab::Lab;
+
+/// A number in the answer of a command.
+#[track_caller]
+fn number(json: &Value, path: &str) -> f64 {
+    let found = json.pointer(path).and_then(Value::as_f64);
+    found.unwrap_or_else(|| panic!("no number {path} in {json}"))
+}
+
+/// A recipe's own loss on its advantage.
+const BOTH: &str = r#"
+== both.rhai
+fn advantage(batch, p) { metric("share", 1); metric("own", 2); batch.reward - batch.reward.mean("group") }
+fn loss(batch, p) {
+    metric("share", 3);
+    -(exp(batch.logp - batch.old_logp) * batch.advantage).mean("batch")
+}
+== none.jsonl
+{"group": 1, "reward": 1, "advantage": 1, "logp": [], "old_logp": []}
+== bare.jsonl
+{"group": 1, "reward": 1, "length": 3}
+"#;
 
 #[test]
 fn commands() {
     let lab = Lab::new();
     lab.replay("commands");
-    let edited = lab.run("apply mine.rhai rollouts.jsonl --set k=2");
-    let builtin = lab.run("apply passk rollouts.jsonl --set k=2");
-    assert_eq!(
-        edited.shown().replace("mine.rhai", "passk"),
-        builtin.shown()
-    );
+    let edited = lab.run("apply mine.rhai rollouts.jsonl --set k=2").shown();
+    let builtin = lab.run("apply passk rollouts.jsonl --set k=2").shown();
+    assert_eq!(edited.replace("mine.rhai", "passk"), builtin);
     let recipe = advlab::script::Builtin::find("passk").expect("a built-in");
     assert_eq!(lab.read("mine.rhai"), recipe.text);
     for command in ["check", "recipes", "doc", "new"] {
-        assert_eq!(lab.run(&format!("{command} --help")).status, 0, "{command}");
+        lab.ok(&format!("{command} --help"));
     }
     let written = lab.run("apply reinforce_pp rollouts.jsonl --set kl_beta=0 -o out.jsonl");
     insta::assert_snapshot!("apply_reinforce_pp", written.shown());
@@ -34,18 +52,16 @@ fn commands() {
 #[test]
 fn weights_are_shown_as_shares_of_a_filter_or_with_their_spread() {
     let lab = Lab::new();
-    let advantage = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }";
     for (weights, spread, share) in [
         ("2, 1", "min 1.0000   max 2.0000", ""),
         ("1, 0", "", "weight      0 for "),
         ("3, 0", "max 3.0000", "   0 for "),
     ] {
         let weight = format!("fn weight(batch, p) {{ where(batch.reward > 0, {weights}) }}");
+        let advantage = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }";
         lab.write("mine.rhai", &format!("{weight}\n{advantage}"));
-        let ran = lab.ok("apply mine.rhai rollouts.jsonl");
-        ran.shows(spread);
-        ran.shows(share);
-        assert!(!ran.out.contains("0 for 0 "), "{weights}: {}", ran.out);
+        let parts = format!("{spread}  &  {share}  =/>  0 for 0 ");
+        lab.expect(&format!("0  apply mine.rhai rollouts.jsonl  =>  {parts}"));
     }
 }
 
@@ -54,33 +70,21 @@ fn weights_are_shown_as_shares_of_a_filter_or_with_their_spread() {
 fn masses_of_several_designs_stand_side_by_side() {
     let lab = Lab::new();
     let rows = [("a", 1, 1), ("a", 0, 2), ("a", 0, 3), ("a", 0, 4)];
-    let rows = rows
-        .into_iter()
-        .chain([("b", 1, 2), ("b", 1, 2), ("b", 0, 1), ("b", 0, 1)]);
-    let line = |(group, reward, length)| {
+    let more = [("b", 1, 2), ("b", 1, 2), ("b", 0, 1), ("b", 0, 1)];
+    let line = |(group, reward, length): (&str, u8, usize)| {
         let logp = vec![-0.5; length];
-        format!("{{\"group\": \"{group}\", \"reward\": {reward}, \"old_logp\": {logp:?}}}\n")
+        format!(
+            "{}\n",
+            json!({ "group": group, "reward": reward, "old_logp": logp })
+        )
     };
-    lab.write("rows.jsonl", &rows.map(line).collect::<String>());
+    let rows: String = rows.into_iter().chain(more).map(line).collect();
+    lab.write("rows.jsonl", &rows);
     let centred = "let x = batch.reward - batch.reward.mean(\"group\");";
-    for (name, own) in [
-        ("against", "-x"),
-        ("half", "x * (batch.reward.mean(\"group\") > 0.3)"),
-    ] {
-        let text = format!("fn advantage(batch, p) {{ {centred} {own} }}");
-        lab.write(&format!("{name}.rhai"), &text);
-    }
+    lab.advantage("against.rhai", &format!("{centred} -x"));
+    let half = "x * (batch.reward.mean(\"group\") > 0.3)";
+    lab.advantage("half.rhai", &format!("{centred} {half}"));
     let json = lab.json("mass dr_grpo against.rhai half.rhai rows.jsonl");
-    let designs = json["designs"].as_array().expect("designs");
-    let share = |design: usize, by: &str, part: &str| {
-        let parts = designs[design]["parts"].as_array().expect("parts");
-        let own = parts
-            .iter()
-            .find(|one| one["by"] == by && one["part"] == part);
-        own.expect("the part")["advantage"]
-            .as_f64()
-            .expect("a share")
-    };
     for (design, by, part, expected) in [
         (0, "accuracy", "(0, 1/4]", 0.5),
         (0, "response", "right", 2.75 / 6.0),
@@ -88,37 +92,29 @@ fn masses_of_several_designs_stand_side_by_side() {
         (2, "accuracy", "(0, 1/4]", 0.0),
         (2, "response", "right", 2.0 / 3.0),
     ] {
-        let found = share(design, by, part);
-        assert!(
-            (found - expected).abs() < 1e-12,
-            "{design} {by} {part}: {found}"
-        );
+        let parts = json["designs"][design]["parts"].as_array().expect("parts");
+        let mut own = parts
+            .iter()
+            .filter(|one| one["by"] == by && one["part"] == part);
+        let found = number(own.next().expect("the part"), "/advantage");
+        let is_so = (found - expected).abs() < 1e-12;
+        assert!(is_so, "{design} {by} {part}: {found}");
     }
-    let effective = designs[2]["summary"]["effective_responses"].as_f64();
-    assert!(
-        (effective.expect("a number") - 3.6).abs() < 1e-12,
-        "{effective:?}"
-    );
-    let pairs = ["opposite_sign", "one_is_zero"].map(|key| {
-        let pairs = json["pairs"].as_array().expect("pairs").iter();
-        pairs
-            .map(|pair| pair[key].as_f64().expect("a share"))
-            .collect::<Vec<f64>>()
-    });
-    assert_eq!(pairs, [[1.0, 0.0, 0.375], [0.0, 0.625, 0.625]]);
-    let correlation = json["pairs"][0]["correlation"].as_f64();
-    assert!((correlation.expect("it varies") + 1.0).abs() < 1e-12);
+    let effective = number(&json, "/designs/2/summary/effective_responses");
+    assert!((effective - 3.6).abs() < 1e-12, "{effective}");
+    let pairs = |key: &str| [0, 1, 2].map(|pair| number(&json["pairs"][pair], key));
+    assert_eq!(pairs("/opposite_sign"), [1.0, 0.0, 0.375]);
+    assert_eq!(pairs("/one_is_zero"), [0.0, 0.625, 0.625]);
+    assert!((number(&json, "/pairs/0/correlation") + 1.0).abs() < 1e-12);
     lab.ok("mass dr_grpo half.rhai rows.jsonl --out both");
     let table = lab.read("both/mass.csv");
-    assert!(
-        table.starts_with("recipe,by,part,tokens,advantage,gradient\n"),
-        "{table}"
-    );
-    assert!(
-        table.contains("\nhalf,accuracy,\"(0, 1/4]\",0.625,0,0\n"),
-        "{table}"
-    );
+    let head = "recipe,by,part,tokens,advantage,gradient\n";
+    let row = "\nhalf,accuracy,\"(0, 1/4]\",0.625,0,0\n";
+    assert!(table.starts_with(head) && table.contains(row), "{table}");
     assert!(lab.read("both/mass.svg").contains("accuracy of the group"));
+    // One design has a figure in its files too, as wide as is asked.
+    lab.ok("mass dr_grpo rows.jsonl --out one.svg --width single");
+    assert!(lab.read("one.svg").contains("width=\"312\""));
     let prompt = lab.prompt("repl rows.jsonl", ":mass dr_grpo against.rhai\n");
     assert!(prompt.contains("dr_grpo, against"), "{prompt}");
 }
@@ -127,23 +123,16 @@ fn masses_of_several_designs_stand_side_by_side() {
 #[test]
 fn apply_says_where_kernels_answered() {
     let lab = Lab::new();
-    let own = advlab::script::Host::new().load("grpo").expect("grpo");
+    let own = Host::new().load("grpo").expect("grpo");
+    let edited = own.text().replace("fn advantage", "// Mine.\nfn advantage");
     lab.write("copy.rhai", own.text());
-    lab.write(
-        "edited.rhai",
-        &own.text().replace("fn advantage", "// Mine.\nfn advantage"),
+    lab.write("edited.rhai", &edited);
+    lab.expect(
+        "0  apply grpo rollouts.jsonl --native on  =>  (native)
+         0  apply copy.rhai rollouts.jsonl --native on  =>  (native)
+         0  apply edited.rhai rollouts.jsonl --native on  =/>  (native)
+         0  apply grpo rollouts.jsonl --native off  =/>  (native)",
     );
-    for (recipe, when, is_native) in [
-        ("grpo", "on", true),
-        ("copy.rhai", "on", true),
-        ("edited.rhai", "on", false),
-        ("grpo", "off", false),
-    ] {
-        let out = lab
-            .ok(&format!("apply {recipe} rollouts.jsonl --native {when}"))
-            .out;
-        assert_eq!(out.contains("(native)"), is_native, "{recipe}: {out}");
-    }
 }
 
 /// Columns that no source names are not read, and one whose name is put together is found all the same.
@@ -157,52 +146,40 @@ fn apply_reads_the_columns_of_a_padded_file_that_a_recipe_needs() {
         .response("reward", vec![1.0, 0.0])
         .token("old_logp", rows.clone())
         .token("ref_logp", rows);
-    let batch = batch.build().expect("a batch");
     let file = lab.path().join("batch.safetensors");
-    batch.write_safetensors(file).expect("a file");
-    let print = |name: &str| {
+    batch
+        .build()
+        .expect("a batch")
+        .write_safetensors(file)
+        .expect("a file");
+    for name in ["\"old_logp\"", "\"old\" + \"_logp\""] {
         let asked = format!("let there = batch.has({name}); if !there {{ throw \"not there\" }}");
-        let body = format!("{asked} print(batch[{name}].sum(\"batch\").value()); batch.reward");
-        lab.write("sum.rhai", &format!("fn advantage(batch, p) {{ {body} }}"));
+        let print = format!("print(batch[{name}].sum(\"batch\").value());");
+        lab.advantage("sum.rhai", &format!("{asked} {print} batch.reward"));
         let ran = lab.ok("apply sum.rhai batch.safetensors");
-        ran.out.lines().next().expect("a line").to_string()
-    };
-    assert_eq!(print("\"old_logp\""), "-3.5");
-    assert_eq!(print("\"old\" + \"_logp\""), "-3.5");
+        assert!(ran.out.starts_with("-3.5\n"), "{}", ran.out);
+    }
 }
 
-/// A recipe's own loss sees its advantage; at the policy that sampled, the ratio is 1.
+/// A recipe's own loss sees its advantage; at the policy that sampled, the ratio is 1. What both hooks call alike stays apart.
 #[test]
 fn apply_shows_the_loss_beside_the_advantage() {
     let lab = Lab::new();
-    lab.write(
-        "both.rhai",
-        "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }\nfn loss(batch, p) {\n    metric(\"answer\", 42);\n    -(exp(batch.logp - batch.old_logp) * batch.advantage).mean(\"batch\")\n}\n",
-    );
+    lab.files(BOTH);
     let shown = lab.run("apply both.rhai rollouts.jsonl").shown();
     insta::assert_snapshot!("apply_both", shown);
     let json = lab.json("apply both.rhai rollouts.jsonl");
-    let number = |value: &Value| value.as_f64().expect("a number");
-    let [loss, tokens] = [&json["loss"], &json["summary"]["tokens"]].map(number);
-    let slope = number(&json["gradient"]["mean"]);
+    let metrics = json!({ "advantage/share": 1.0, "own": 2.0, "loss/share": 3.0 });
+    assert_eq!(json["metrics"], metrics);
+    let [loss, tokens] = ["/loss", "/summary/tokens"].map(|path| number(&json, path));
+    let slope = number(&json, "/gradient/mean");
     assert!((slope * tokens - loss).abs() < 1e-12, "{slope} {loss}");
-    let smallest = number(&json["gradient"]["min"]) * tokens;
-    let largest = number(&json["summary"]["advantage"]["max"]);
+    let smallest = number(&json, "/gradient/min") * tokens;
+    let largest = number(&json, "/summary/advantage/max");
     assert!((smallest + largest).abs() < 1e-12, "{smallest} {largest}");
-
     // Where no token counts, a loss is 0.
-    lab.write(
-        "none.jsonl",
-        "{\"group\": 1, \"reward\": 1, \"advantage\": 1, \"logp\": [], \"old_logp\": []}\n",
-    );
-    let json = lab.json("apply ppo_clip none.jsonl");
-    assert_eq!(json["loss"], 0.0);
-
+    assert_eq!(lab.json("apply ppo_clip none.jsonl")["loss"], 0.0);
     // Without log-probs the advantage stands alone, and what the loss lacks is said.
-    lab.write(
-        "bare.jsonl",
-        "{\"group\": 1, \"reward\": 1, \"length\": 3}\n",
-    );
     let ran = lab.ok("apply both.rhai bare.jsonl");
     let warning = "Warning: the loss is not computed: the batch has no column";
     assert!(ran.err.starts_with(warning), "{}", ran.err);
@@ -234,10 +211,9 @@ fn the_examples_of_recipes_work() {
     // A loss on an advantage sees that of the file, and its own equivalent is written in its place.
     lab.run("apply dr_grpo rollouts.jsonl -o with.jsonl");
     let json = lab.json("apply policy_gradient with.jsonl");
-    let [equivalent, std] = [&json["summary"]["advantage"], &json["gradient"]]
-        .map(|spread| spread["std"].as_f64().expect("a number"));
-    let tokens = json["summary"]["tokens"].as_f64().expect("a number");
-    assert!(equivalent > 0.1 && (std * tokens - equivalent).abs() < 1e-12);
+    let equivalent = number(&json, "/summary/advantage/std");
+    let std = number(&json, "/gradient/std") * number(&json, "/summary/tokens");
+    assert!(equivalent > 0.1 && (std - equivalent).abs() < 1e-12);
 }
 
 /// The rollouts go to standard output as they would to a file, and all else to standard error.
@@ -245,31 +221,27 @@ fn the_examples_of_recipes_work() {
 fn apply_writes_to_a_pipe() {
     let lab = Lab::new();
     lab.ok("apply grpo rollouts.jsonl -o out.jsonl");
-    let ran = lab.ok("apply grpo rollouts.jsonl -o -");
-    assert!(ran.out == lab.read("out.jsonl") && !lab.path().join("-").exists());
-    ran.says("256 responses in 32 groups of 8");
-    let ran = lab.run("apply grpo rollouts.jsonl -o - --json");
-    assert!(ran.out == lab.read("out.jsonl") && ran.err.starts_with("{\"recipe\":\"grpo\""));
+    for (flags, said) in [
+        ("", "256 responses in 32 groups of 8"),
+        (" --json", "{\"recipe\":\"grpo\""),
+    ] {
+        let ran = lab.ok(&format!("apply grpo rollouts.jsonl -o -{flags}"));
+        assert!(ran.out == lab.read("out.jsonl") && !lab.path().join("-").exists());
+        ran.says(said);
+    }
 }
 
 /// As `repl` does; a folder without batches is among the wrong inputs.
 #[test]
 fn apply_on_a_run_takes_its_last_batch() {
     let lab = Lab::new();
-    lab.write(
-        "small.toml",
-        "maze_size = 2\nrollout_batch_size = 2\ngroup_size = 2\nhidden_size = 8\nbatch_every = 1\neval_prompts = 1\nsteps = 3\nout = \"run\"\n",
-    );
+    lab.small_run("group_size = 2; steps = 3");
     lab.ok("train small.toml");
     let batch = "run/batches/step-000002.safetensors";
-    let (of_run, of_batch) = (
-        lab.run("apply rloo run"),
-        lab.run(&format!("apply rloo {batch}")),
-    );
-    assert_eq!(
-        of_run.out.replace(&time(&of_run.out), ""),
-        of_batch.out.replace(&time(&of_batch.out), "")
-    );
+    let of_run = lab.run("apply rloo run");
+    let of_batch = lab.run(&format!("apply rloo {batch}")).shown();
+    let start = |text: &str| text.split("\n---").next().map(str::to_string);
+    assert_eq!(start(&of_run.shown()), start(&of_batch));
     let note = "Note: run is a run's folder: this is its last batch, run/batches/step-000002.safetensors (`--step N` takes another)";
     assert_eq!(of_run.err.lines().next(), Some(note));
     let json = lab.json("apply rloo run");
@@ -280,21 +252,13 @@ fn apply_on_a_run_takes_its_last_batch() {
         .shows("step 0     step 6");
 }
 
-/// The row that no two runs share.
-fn time(out: &str) -> String {
-    let row = out
-        .lines()
-        .find(|line| line.trim_start().starts_with("time "));
-    row.expect("a row of times").to_string()
-}
-
 /// Metrics, prints, and a batch without a difference.
 #[test]
 fn apply_with_a_script_of_ones_own() {
     let lab = Lab::new();
-    lab.write(
+    lab.advantage(
         "mine.rhai",
-        "//! Nothing.\nfn advantage(batch, p) { print(\"a line\"); metric(\"answer\", 42); 0 * batch.reward }",
+        "print(\"a line\"); metric(\"answer\", 42); 0 * batch.reward",
     );
     let shown = lab.run("apply mine.rhai rollouts.jsonl").shown();
     insta::assert_snapshot!("apply_own", shown);
@@ -303,75 +267,51 @@ fn apply_with_a_script_of_ones_own() {
 #[test]
 fn json_is_one_object_for_a_machine() {
     let lab = Lab::new();
-    let ran = lab.run("apply passk rollouts.jsonl --set k=2 --json");
-    assert_eq!((ran.status, ran.out.lines().count()), (0, 1));
+    let ran = lab.ok("apply passk rollouts.jsonl --set k=2 --json");
+    assert_eq!(ran.out.lines().count(), 1);
     let mut json: Value = serde_json::from_str(&ran.out).expect("JSON");
     for time in ["read", "recipe"] {
-        let seconds = json["seconds"][time].take();
-        let is_positive = seconds.as_f64().is_some_and(|s| s > 0.0);
-        assert!(is_positive, "{time}: {seconds}");
+        assert!(number(&json, &format!("/seconds/{time}")) > 0.0, "{time}");
+        json["seconds"][time].take();
     }
     insta::assert_snapshot!("apply_json", serde_json::to_string_pretty(&json).unwrap());
-    let odd = "fn advantage(batch, p) { metric(\"odd\", 0.0 / 0.0); batch.reward }";
-    lab.write("odd.rhai", odd);
-    let ran = lab.run("apply odd.rhai rollouts.jsonl --json");
-    ran.shows("\"odd\":\"NaN\"");
+    lab.advantage("odd.rhai", "metric(\"odd\", 0.0 / 0.0); batch.reward");
+    lab.expect("0  apply odd.rhai rollouts.jsonl --json  =>  \"odd\":\"NaN\"");
 }
 
 #[test]
 fn check() {
     let lab = Lab::new();
-    lab.write(
-        "bad.rhai",
-        "fn advantage(batch, p) { batch.reward / batch.reward.std(\"group\") }",
-    );
+    lab.advantage("bad.rhai", "batch.reward / batch.reward.std(\"group\")");
     insta::assert_snapshot!("check_bad", lab.run("check bad.rhai").shown());
     // Two errors of one script, one of them on one batch, and a warning.
-    lab.write(
-        "two.rhai",
-        "fn advantage(batch, p) {\n    let r = batch.reward;\n    if r.mean(\"batch\").value() == 1.0 { return (r - 1) / 0; }\n    r / r.std(\"group\")\n}\nfn params() { #{ k: #{ value: 4 } } }\n",
+    lab.files(
+        r#"== two.rhai
+fn advantage(batch, p) {
+    let r = batch.reward;
+    if r.mean("batch").value() == 1.0 { return (r - 1) / 0; }
+    r / r.std("group")
+}
+fn params() { #{ k: #{ value: 4 } } }
+"#,
     );
     insta::assert_snapshot!("check_two", lab.run("check two.rhai").shown());
-}
-
-/// What the advantage and the loss call alike stays apart.
-#[test]
-fn metrics_of_both_hooks_are_shown() {
-    let lab = Lab::new();
-    lab.write(
-        "both.rhai",
-        "fn advantage(batch, p) { metric(\"share\", 1); metric(\"own\", 2); batch.reward }
-         fn loss(batch, p) { metric(\"share\", 3); -(batch.advantage * batch.logp).mean(\"batch\") }",
-    );
-    lab.write(
-        "both.jsonl",
-        "{\"group\": 1, \"reward\": 1, \"old_logp\": [-1, -2]}\n{\"group\": 1, \"reward\": 0, \"old_logp\": [-1]}\n",
-    );
-    let json = lab.json("apply both.rhai both.jsonl");
-    let expected = serde_json::json!({ "advantage/share": 1.0, "own": 2.0, "loss/share": 3.0 });
-    assert_eq!(json["metrics"], expected);
 }
 
 #[test]
 fn check_on_rollouts() {
     let lab = Lab::new();
-    lab.write(
-        "score.rhai",
-        "fn advantage(batch, p) { batch.score - batch.score.mean(\"group\") }",
-    );
+    lab.advantage("score.rhai", "batch.score - batch.score.mean(\"group\")");
     let line = |i: usize| {
-        let (group, reward) = (i / 4, i % 2);
-        format!("{{\"group\": {group}, \"reward\": {reward}, \"score\": {i}}}\n")
+        let row = json!({ "group": i / 4, "reward": i % 2, "score": i });
+        format!("{row}\n")
     };
-    let lines: String = (0..12).map(line).collect();
-    lab.write("rollouts.jsonl", &lines);
-    let run = |arguments: &str| lab.run(&format!("check {arguments}"));
-    assert_eq!(run("score.rhai").status, 1);
-    let ran = run("score.rhai grpo rollouts.jsonl");
-    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    lab.write("rollouts.jsonl", &(0..12).map(line).collect::<String>());
+    assert_eq!(lab.run("check score.rhai").status, 1);
+    let ran = lab.ok("check score.rhai grpo rollouts.jsonl");
     assert_eq!(ran.out.matches("its 3 groups").count(), 2);
     for swapped in ["", "grpo "] {
-        let ran = run(&format!("{swapped}rollouts.jsonl score.rhai"));
+        let ran = lab.run(&format!("check {swapped}rollouts.jsonl score.rhai"));
         ran.ends(1, "`rollouts.jsonl` is a file of rollouts, not a recipe");
         ran.says("rollouts stand behind it");
     }
@@ -389,29 +329,17 @@ fn every_built_in_passes_the_check() {
 fn recipes() {
     let lab = Lab::new();
     let all = lab.ok("recipes").out;
-    let first = all.split_once("\n\n").expect("several kinds").0;
-    let names = first
+    let names: Vec<&str> = all
         .lines()
-        .map(|line| line.split(' ').next().unwrap_or(""));
-    let start = [
-        "start",
-        "grpo",
-        "dr_grpo",
-        "passk",
-        "reinforce_pp",
-        "ppo_clip",
-    ];
-    assert!(names.eq(start), "{first}");
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    let start = "start grpo dr_grpo passk reinforce_pp ppo_clip";
+    assert_eq!(names[..6].join(" "), start);
     assert!(all.lines().all(|line| line.chars().count() <= 80));
-    for builtin in BUILTINS
+    let own = BUILTINS
         .iter()
-        .filter(|one| one.kind != BuiltinKind::Shared)
-    {
-        assert!(
-            all.lines()
-                .any(|line| line.split(' ').next() == Some(builtin.name))
-        );
-    }
+        .filter(|one| one.kind != BuiltinKind::Shared);
+    own.for_each(|builtin| assert!(names.contains(&builtin.name), "{}", builtin.name));
     lab.ok("recipes --needs valu");
     lab.run("recipes gspo").ends(1, "`advlab doc gspo`");
 }
@@ -420,30 +348,25 @@ fn recipes() {
 fn doc() {
     let lab = Lab::new();
     let words = |ran: &str| ran.split_whitespace().collect::<Vec<_>>().join(" ");
-    let all = lab.run("doc");
-    assert_eq!(all.status, 0);
-    let lines = all.out.lines().count();
-    assert!(lines <= 60, "{lines} lines");
+    let all = lab.ok("doc").out;
+    assert!(all.lines().count() <= 60, "{all}");
     for class in Class::ALL {
-        let section = lab.run(&format!("doc {class}"));
+        let section = words(&lab.run(&format!("doc {class}")).out);
         for op in op::table().filter(|op| op.class == class) {
-            assert!(all.out.contains(op.name), "{}", op.name);
-            assert!(words(&section.out).contains(op.doc), "{}", op.name);
+            assert!(
+                all.contains(op.name) && section.contains(op.doc),
+                "{}",
+                op.name
+            );
         }
     }
-}
-
-#[test]
-fn words_are_searched_for() {
-    let lab = Lab::new();
-    for (arguments, found) in [
-        ("doc leave one out", "rloo"),
-        ("doc clip", "use `x.clamp(low, high)`"),
-        ("recipes overlong", "dapo_overlong"),
-        ("recipes leave one out", "grpo_loo"),
-    ] {
-        lab.ok(arguments).shows(found);
-    }
+    lab.expect(
+        "0  doc leave one out  =>  rloo
+         0  doc clip  =>  use `x.clamp(low, high)`
+         0  doc noise  =>  docs/objectives.md
+         0  recipes overlong  =>  dapo_overlong
+         0  recipes leave one out  =>  grpo_loo",
+    );
     let mut session = PromptSession::new(&Host::new(), Paint::PLAIN);
     assert!(session.submit("?leave one out").text.contains("rloo"));
 }
@@ -451,13 +374,10 @@ fn words_are_searched_for() {
 #[test]
 fn every_function_and_recipe_is_explained() {
     let lab = Lab::new();
-    for name in op::table()
-        .map(|op| op.name)
-        .chain(BUILTINS.iter().map(|builtin| builtin.name))
-    {
+    let recipes = BUILTINS.iter().map(|builtin| builtin.name);
+    for name in op::table().map(|op| op.name).chain(recipes) {
         // A sign that looks like an option stands after `--`, as everywhere.
-        let ran = lab.ok(&format!("doc -- {name}"));
-        assert!(ran.out.contains(name), "{name}: {}", ran.out);
+        lab.ok(&format!("doc -- {name}")).shows(name);
     }
 }
 
@@ -495,16 +415,20 @@ fn a_reader_who_leaves_is_no_error() {
 #[test]
 fn a_run_begins_with_the_warnings_of_its_recipe() {
     let lab = Lab::new();
-    let odd = "fn advantage(batch, p) { batch.reward }\nfn los(batch, p) { batch.logp.mean(\"batch\") }\n";
-    lab.write("odd.rhai", odd);
-    let ran = lab.run("train --recipe odd.rhai --steps 1 --out run");
-    ran.ends(0, "nothing calls the function `los`");
-    assert!(!ran.err.contains("sign of the loss"), "{}", ran.err);
-    let flipped = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }\nfn loss(batch, p) { (batch.advantage * batch.logp).mean(\"batch\") }\n";
-    lab.write("flipped.rhai", flipped);
-    let ran = lab.ok("train --recipe flipped.rhai --steps 1 --out flipped");
-    let expected = "sign of the loss: a smaller loss lowers what the advantage says is good";
-    ran.says(expected);
+    lab.files(
+        r#"== odd.rhai
+fn advantage(batch, p) { batch.reward }
+fn los(batch, p) { batch.logp.mean("batch") }
+== flipped.rhai
+fn advantage(batch, p) { batch.reward - batch.reward.mean("group") }
+fn loss(batch, p) { (batch.advantage * batch.logp).mean("batch") }
+"#,
+    );
+    let flipped = "sign of the loss: a smaller loss lowers what the advantage says is good";
+    lab.expect(&format!(
+        "0  train --recipe odd.rhai --steps 1 --out run  =>  nothing calls the function `los`  =/>  sign of the loss
+         0  train --recipe flipped.rhai --steps 1 --out flipped  =>  {flipped}"
+    ));
 }
 
 /// Who compares too few seeds learns it before the runs, which may take hours.
@@ -514,18 +438,14 @@ fn compare_says_first_that_seeds_are_too_few() {
     let ran = lab.ok("compare grpo passk --seeds 1 --steps 1 --out compared");
     let first = "note: 1 seed of each cannot show a difference at 95 %: take four";
     assert!(ran.err.starts_with(first), "{}", ran.err);
-    let enough = lab.run("compare grpo passk --seeds 4 --steps 1 --out compared");
-    assert!(!enough.err.contains("note: "), "{}", enough.err);
+    lab.expect("0  compare grpo passk --seeds 4 --steps 1 --out compared  =/>  note: ");
 }
 
 /// The prompt follows a run's own loss, and what `-o` writes of its batch is an advantage that losses read.
 #[test]
 fn a_run_has_its_loss_and_its_batch_takes_an_advantage() {
     let lab = Lab::new();
-    lab.write(
-        "small.toml",
-        "maze_size = 2\nrollout_batch_size = 2\ngroup_size = 4\nhidden_size = 8\nbatch_every = 1\neval_prompts = 1\nsteps = 2\nloss_recipe = \"policy_gradient\"\nout = \"run\"\n",
-    );
+    lab.small_run("group_size = 4; steps = 2; loss_recipe = \"policy_gradient\"");
     lab.ok("train small.toml");
     let prompt = lab.prompt("repl run", ":run\n");
     assert!(prompt.contains("(of the run: policy_gradient)"), "{prompt}");
@@ -540,16 +460,16 @@ fn apply_and_the_prompt_show_the_same_loss() {
     lab.ok("apply grpo rollouts.jsonl -o with.jsonl");
     let prompt = lab.prompt("repl with.jsonl", ":recipe topr\n:run\n");
     let applied = lab.run("apply topr with.jsonl").out;
-    let loss = |text: &str| -> Option<f64> {
-        let mut rows = text.lines().map(|line| line.trim_start());
-        rows.find_map(|row| {
-            row.strip_prefix("loss ")?
-                .split_whitespace()
-                .next()?
-                .parse()
-                .ok()
-        })
+    let number = |line: &str| {
+        line.trim_start()
+            .strip_prefix("loss ")?
+            .trim()
+            .split(' ')
+            .next()?
+            .parse()
+            .ok()
     };
+    let loss = |text: &str| -> Option<f64> { text.lines().find_map(number) };
     let is_same = loss(&prompt).is_some() && loss(&prompt) == loss(&applied);
     assert!(is_same, "{prompt}\n{applied}");
 }

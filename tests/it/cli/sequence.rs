@@ -21,10 +21,8 @@ fn lab() -> Lab {
     std::fs::create_dir(lab.path().join("steps")).unwrap();
     for (step, reward) in [(9, 1), (10, 2), (11, 4)] {
         let line = |reward| format!("{{\"group\": \"a\", \"reward\": {reward}}}\n");
-        lab.write(
-            &format!("steps/step_{step}.jsonl"),
-            &(line(reward) + line(0).as_str()),
-        );
+        let lines = [line(reward), line(0)].concat();
+        lab.write(&format!("steps/step_{step}.jsonl"), &lines);
     }
     lab
 }
@@ -54,13 +52,13 @@ fn a_sequence_carries_the_state_and_goes_on_later() {
     lab.ok(first);
     lab.ok("apply counts.rhai steps/step_11.jsonl --state s.json --metrics m.jsonl");
     assert_eq!(metrics(&lab, "m.jsonl"), all);
-    let wrong = lab.run("apply grpo steps/step_11.jsonl --state s.json");
-    wrong.says("it is the state of \"counts.rhai\"");
     let json = lab.json("apply counts.rhai steps/step_9.jsonl --step 40");
     assert_eq!(json["step"], 40);
     assert_eq!(json["metrics"]["step"], 40.0);
-    let wrong = lab.run("apply counts.rhai steps -o out.jsonl");
-    wrong.says("several inputs have several outputs");
+    lab.expect(
+        "1  apply grpo steps/step_11.jsonl --state s.json  =>  it is the state of \"counts.rhai\"
+         1  apply counts.rhai steps -o out.jsonl  =>  several inputs have several outputs",
+    );
 }
 
 #[test]
@@ -124,17 +122,14 @@ fn a_text_trajectory_is_there_for_every_recipe() {
             "{{\"group\": 1, \"trajectory\": \"t{at}\", \"turn\": {turn}, \"source\": \"s{at}\", \"reward\": {at}}}\n"
         )
     };
-    lab.write(
-        "t.jsonl",
-        &[line(0, 0), line(0, 1), line(1, 0), line(1, 1)].concat(),
-    );
-    lab.write(
-        "sum.rhai",
-        "fn advantage(batch, p) { batch.reward.suffix_sum(1.0) }",
-    );
-    lab.write(
-        "by.rhai",
-        "fn params() { #{ by: #{ value: \"group\" } } }\nfn advantage(batch, p) { batch.reward * (batch.key(p.by) != \"a\") }",
+    let lines = [line(0, 0), line(0, 1), line(1, 0), line(1, 1)];
+    lab.write("t.jsonl", &lines.concat());
+    lab.advantage("sum.rhai", "batch.reward.suffix_sum(1.0)");
+    lab.files(
+        r#"== by.rhai
+fn params() { #{ by: #{ value: "group" } } }
+fn advantage(batch, p) { batch.reward * (batch.key(p.by) != "a") }
+"#,
     );
     lab.ok("apply sum.rhai t.jsonl");
     for by in ["trajectory", "source"] {
@@ -146,19 +141,18 @@ fn a_text_trajectory_is_there_for_every_recipe() {
 #[test]
 fn weights_and_shaped_rewards_are_written_beside_the_advantage() {
     let lab = Lab::new();
-    lab.write(
-        "gives.rhai",
-        "fn reward(batch, p) { batch.reward * 2.5 - 0.1 }
+    lab.files(
+        r#"== gives.rhai
+fn reward(batch, p) { batch.reward * 2.5 - 0.1 }
 fn weight(batch, p) { batch.reward + 0.3 }
-fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
-    );
-    lab.write(
-        "takes.rhai",
-        "fn advantage(batch, p) {
-    metric(\"weight\", (batch.weight * batch.reward).sum(\"batch\").value());
-    metric(\"reward\", (batch.shaped_reward * batch.reward).sum(\"batch\").value());
+fn advantage(batch, p) { batch.reward - batch.reward.mean("group") }
+== takes.rhai
+fn advantage(batch, p) {
+    metric("weight", (batch.weight * batch.reward).sum("batch").value());
+    metric("reward", (batch.shaped_reward * batch.reward).sum("batch").value());
     batch.reward
-}",
+}
+"#,
     );
     let metrics = |input: &str| lab.json(&format!("apply takes.rhai {input}"))["metrics"].take();
     let mut expected = None;
@@ -227,23 +221,18 @@ fn a_step_of_a_run_is_its_batch() {
         let place = format!("run/batches/step-{step:06}.safetensors");
         lab.ok(&format!("convert rollouts.jsonl {place}"));
     }
-    for command in [
-        "apply grpo run",
-        "look run --recipe grpo",
-        "check grpo run",
-        "profile grpo run",
-        "repl run",
-    ] {
+    let commands =
+        "apply grpo run, look run --recipe grpo, check grpo run, profile grpo run, repl run";
+    for command in commands.split(", ") {
         lab.ok(&format!("{command} --step 20"));
         let ran = lab.run(&format!("{command} --step 15"));
-        let said = "the run has kept no batch of step 15";
-        ran.ends(1, said);
+        ran.ends(1, "the run has kept no batch of step 15");
         ran.says("those of 10, 20, 30");
     }
-    let ran = lab.run("apply grpo run --step 20 -o out.safetensors");
-    ran.shows("run/batches/step-000020.safetensors: 256 responses");
-    let ran = lab.run("apply grpo run run --step 20");
-    ran.says("`--step` takes one batch");
+    lab.expect(
+        "0  apply grpo run --step 20 -o out.safetensors  =>  run/batches/step-000020.safetensors: 256 responses
+         1  apply grpo run run --step 20  =>  `--step` takes one batch",
+    );
 }
 
 #[test]

@@ -42,17 +42,14 @@ fn verify_counts_writes_and_explains() {
 fn verify_writes_to_the_last_of_equal_fields() {
     let lab = lab();
     let flags = format!("--tokenizer {}", tokenizer("gpt.json"));
+    let twice = r#"{"correct":1,"completion":"5","correct":2,"solution":"5"}"#;
+    let once = r#"{"correct": 0, "completion": "5", "solution": "5"}"#;
+    let counted = once
+        .replace(": 0", ": true")
+        .replace('}', ", \"length\": 1}");
     for (line, flags, written) in [
-        (
-            r#"{"correct":1,"completion":"5","correct":2,"solution":"5"}"#,
-            "",
-            r#"{"correct":1,"completion":"5","correct":true,"solution":"5"}"#,
-        ),
-        (
-            r#"{"correct": 0, "completion": "5", "solution": "5"}"#,
-            &flags,
-            r#"{"correct": true, "completion": "5", "solution": "5", "length": 1}"#,
-        ),
+        (twice, "", twice.replace(":2", ":true")),
+        (once, &flags, counted),
     ] {
         lab.write("line.jsonl", line);
         lab.ok(&format!("verify line.jsonl -o out.jsonl {flags}"));
@@ -199,24 +196,23 @@ fn advantages_come_from_completions_and_references() {
         assert!(notes.contains("there is no reward"), "{notes}");
         assert_eq!(lab.read(&format!("{name}l")).lines().count(), 6);
     }
-    let by_words = lab.run("apply grpo_lambda texts.jsonl");
-    by_words.says("words");
     lab.write("no.json", "{}");
-    let ran = lab.run("apply grpo_lambda texts.jsonl --tokenizer no.json");
-    ran.ends(1, "no tokenizer");
-    let ran = lab.run(&format!(
-        "apply grpo rollouts.jsonl --tokenizer {}",
+    lab.expect(&format!(
+        "0  apply grpo_lambda texts.jsonl  =>  words
+         1  apply grpo_lambda texts.jsonl --tokenizer no.json  =>  no tokenizer
+         0  apply grpo rollouts.jsonl --tokenizer {}  =>  the tokenizer counts nothing",
         tokenizer("gpt.json")
     ));
-    ran.says("the tokenizer counts nothing");
 }
 
 #[test]
 fn scripts_have_verdicts_as_a_column() {
     let lab = lab();
-    lab.write(
-        "mine.rhai",
-        "fn reward(batch, p) { batch.verified }\nfn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
+    lab.files(
+        r#"== mine.rhai
+fn reward(batch, p) { batch.verified }
+fn advantage(batch, p) { batch.reward - batch.reward.mean("group") }
+"#,
     );
     lab.ok("apply mine.rhai texts.jsonl -o out.jsonl");
     let first = lab.read("out.jsonl");
@@ -226,24 +222,17 @@ fn scripts_have_verdicts_as_a_column() {
     let number = "{\"group\": 1, \"completion\": \"It is 42.\", \"solution\": 42}\n";
     lab.write("numbers.jsonl", number);
     lab.ok("apply mine.rhai numbers.jsonl");
-    lab.write(
-        "mixed.jsonl",
-        &format!("{number}{}", number.replace("42}", "\"x\"}")),
+    let text = number.replace("42}", "\"x\"}");
+    lab.write("mixed.jsonl", &format!("{number}{text}"));
+    lab.expect(
+        "1  apply mine.rhai mixed.jsonl  =>  cannot be compared
+         1  apply mine.rhai rollouts.jsonl  =>  verified",
     );
-    let mixed = lab.run("apply mine.rhai mixed.jsonl");
-    mixed.ends(1, "cannot be compared");
-    let without = lab.run("apply mine.rhai rollouts.jsonl");
-    without.ends(1, "verified");
 }
 
 #[test]
 fn look_shows_why_a_response_got_its_advantage() {
     let lab = lab();
-    let best = lab.ok("look texts.jsonl best --recipe grpo");
-    for part in ["response 3", "group b", "advantage"] {
-        best.shows(part);
-    }
-    best.shows("answer found: 42 (right; the reference's: 42)");
     let group = lab.ok("look texts.jsonl a --recipe grpo").out;
     assert_eq!(group.matches("answer found").count(), 3, "{group}");
     let input = ":look correct == 0 & advantage < 0\n:look worst\n";
@@ -251,10 +240,14 @@ fn look_shows_why_a_response_got_its_advantage() {
     for part in ["response 2", "response 4", "none (no answer"] {
         assert!(out.contains(part), "{out}");
     }
-    let keyed = lab.ok("look texts.jsonl group==\"b\"&correct==1").out;
-    assert!(keyed.contains("group b") && !keyed.contains("group a"));
+    let best =
+        "response 3  &  group b  &  advantage  &  answer found: 42 (right; the reference's: 42)";
+    lab.expect(&format!(
+        "0  look texts.jsonl best --recipe grpo  =>  {best}"
+    ));
     lab.expect(
         "
+0  look texts.jsonl group==\"b\"&correct==1  =>  group b  =/>  group a
 1  look texts.jsonl nothing  =>  `nothing` is neither a column nor a group
 1  look texts.jsonl verifed==0 --recipe grpo  =>  did you mean `verified`?",
     );

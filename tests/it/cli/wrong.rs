@@ -8,15 +8,23 @@ use super::lab::Lab;
 #[test]
 fn messages() {
     let lab = Lab::new();
-    lab.write(
-        "typo.rhai",
-        "fn advantage(batch, p) {\n    let r = batch.rewrad;\n    r - r.mean(\"group\")\n}\n",
+    lab.files(
+        r#"== typo.rhai
+fn advantage(batch, p) {
+    let r = batch.rewrad;
+    r - r.mean("group")
+}
+== level.rhai
+fn advantage(batch, p) {
+    batch.reward.mean("group")
+}
+== two.rhai
+fn advantage(batch, p) {
+    let x = mena(batch.reward, "group");
+    x.meen("batch")
+}
+"#,
     );
-    lab.write(
-        "level.rhai",
-        "fn advantage(batch, p) {\n    batch.reward.mean(\"group\")\n}\n",
-    );
-    lab.write("two.rhai", "fn advantage(batch, p) {\n    let x = mena(batch.reward, \"group\");\n    x.meen(\"batch\")\n}\n");
     std::fs::create_dir(lab.path().join("empty")).expect("a folder");
     lab.replay("messages");
 }
@@ -25,7 +33,7 @@ fn messages() {
 #[test]
 fn a_check_that_fails_names_its_own_groups_where_they_matter() {
     let lab = Lab::new();
-    lab.write("level.rhai", "fn advantage(batch, p) { 1.0 }");
+    lab.advantage("level.rhai", "1.0");
     for (arguments, is_told) in [("check passk --set k=7", true), ("check level.rhai", false)] {
         let ran = lab.run(arguments);
         let told = (ran.status, ran.out.contains("own groups"));
@@ -80,10 +88,8 @@ fn the_input_is_not_overwritten_by_mistake() {
 fn positive_log_probs_are_told() {
     let lab = Lab::new();
     let line = |logp: &str| format!("{{\"group\": 1, \"reward\": 1, \"old_logp\": [{logp}]}}\n");
-    lab.write(
-        "positive.jsonl",
-        &[line("-1, 0, 0.0005"), line("-0.5, 0.5, 2")].concat(),
-    );
+    let lines = [line("-1, 0, 0.0005"), line("-0.5, 0.5, 2")];
+    lab.write("positive.jsonl", &lines.concat());
     let note = "`old_logp` is above 0 at 2 tokens, the first in line 2, token 1: no log-prob is";
     lab.ok("convert positive.jsonl out.npz").says(note);
     lab.write("negative.jsonl", &line("-1, 0, 0.0005"));
@@ -106,6 +112,7 @@ const SLIPS: &str = r#"
 2  check  =>  <RECIPE>
 1  apply passk k=2 rollouts.jsonl  =>  a parameter is set by `--set k=2`
 1  apply grpo broken.jsonl  =>  broken.jsonl, line 1
+1  apply sdpo rollouts.jsonl  =>  no column `teacher_logp`  &  docs/mixing.md
 1  apply broken.rhai rollouts.jsonl  =>  broken.rhai:1
 1  check broken.rhai  =>  broken.rhai:1
 1  new broken.rhai  =>  already exists
@@ -144,6 +151,9 @@ const SLIPS: &str = r#"
 1  objective k=3 passk  =>  `k=3` stands before any recipe
 2  objective grpo --n abc  =>  invalid value 'abc' for '--n <N>'
 2  objective grpo --noise=2  =>  no correlation between 0 and 1
+1  objective grpo --noise 0.2  =>  `--noise=0.2`
+1  mass grpo rollouts.jsonl --out a.png  =>  ends in .svg, .pdf, .json, .csv, or .txt, or a folder
+1  objective grpo --out a.html  =>  ends in .svg, .pdf, .json, .csv, or .txt
 1  mass grpo  =>  no rollouts are given
 1  mass grpo passk k=2  =>  no rollouts are given
 1  look rollouts.jsonl maze  =>  `maze` is neither a column nor a group
@@ -155,26 +165,29 @@ const SLIPS: &str = r#"
 #[test]
 fn what_was_meant() {
     let lab = Lab::new();
-    lab.write(
-        "verl.rhai",
-        "fn advantage(batch, p) { batch.old_log_probs }",
-    );
-    lab.write("ours.rhai", "fn advantage(batch, p) { batch.old_logp }");
-    lab.write(
-        "mask.rhai",
-        "fn advantage(batch, p) { batch.response_mask }",
-    );
-    lab.write("gone.rhai", "fn advantage(batch, p) { batch.length }");
-    lab.write("bare.jsonl", "{\"group\": 1, \"reward\": 1}\n");
-    lab.write(
-        "verl.jsonl",
-        "{\"group\": 1, \"reward\": 1, \"old_log_probs\": [-1]}\n",
-    );
+    for (name, column) in [
+        ("verl", "old_log_probs"),
+        ("ours", "old_logp"),
+        ("mask", "response_mask"),
+        ("gone", "length"),
+    ] {
+        lab.advantage(&format!("{name}.rhai"), &format!("batch.{column}"));
+    }
     std::fs::create_dir(lab.path().join("run")).expect("a folder");
-    lab.write("run/notes.txt", "");
-    lab.write("long.jsonl", "{\"group\": 1, \"reward\": 1, \"length\": 2}\n{\"group\": 1, \"reward\": 1, \"length\": 1000000000000}\n");
-    lab.write("broken.rhai", "fn advantage(batch, p) {");
-    lab.write("broken.jsonl", "{\"group\": 1, \"reward\":");
+    lab.files(
+        r#"== bare.jsonl
+{"group": 1, "reward": 1}
+== verl.jsonl
+{"group": 1, "reward": 1, "old_log_probs": [-1]}
+== run/notes.txt
+== long.jsonl
+{"group": 1, "reward": 1, "length": 2}
+{"group": 1, "reward": 1, "length": 1000000000000}
+== broken.rhai
+fn advantage(batch, p) {
+== broken.jsonl
+{"group": 1, "reward":"#,
+    );
     lab.expect(SLIPS);
 }
 

@@ -142,17 +142,21 @@ fn what_is_no_function_of_p_is_estimated_or_refused() {
     assert!(known == KnownObjective::Reward && off < 1e-9, "{off}");
 }
 
+/// The text of the report on objectives in groups of 8.
+fn text_of(recipes: &[Recipe], noise: Option<f64>) -> String {
+    let report = objectives::report(recipes, None, Some(8), noise, Paint::PLAIN);
+    report.expect("a report").text
+}
+
 /// What teaches the opposite has its sign, and nothing is nearest; of groups of two p = 1/2 says nothing; a recipe's own
 /// error stays what it is.
 #[test]
 fn nothing_is_nearest_to_the_opposite() {
-    let of = |body: &str, size| {
-        let recipe = script(&format!("fn advantage(batch, p) {{ {body} }}"));
-        Objective::of(&recipe, None, size)
-    };
+    let recipe = |body: &str| script(&format!("fn advantage(batch, p) {{ {body} }}"));
+    let of = |body: &str, size| Objective::of(&recipe(body), None, size);
     let against = of("-batch.reward", 8).expect("exact");
     assert!(against.nearest().is_empty() && against.slope(0.5).0 < 0.0);
-    let table = objectives::table(&[against], None, Paint::PLAIN);
+    let table = text_of(&[recipe("-batch.reward")], None);
     assert!(
         table.contains(" -1.00") && table.contains("F' is below 0"),
         "{table}"
@@ -361,7 +365,7 @@ fn the_page_says_what_is_computed() {
     let of = |name: &&str| Objective::of(&recipe(name, ""), None, 8).expect("exact");
     let four = ["grpo", "dr_grpo", "passk", "maxrl"];
     let (rows, shown) = section(&page, "\n## Noise");
-    let text = objectives::table(&four.each_ref().map(of), Some(0.1), Paint::PLAIN);
+    let text = text_of(&four.map(|name| recipe(name, "")), Some(0.1));
     assert!(shown.len() == 15 && rows.len() == NOISY.len(), "{shown:?}");
     for line in shown {
         assert!(text.contains(&line), "{line}\n{text}");

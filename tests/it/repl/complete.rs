@@ -42,6 +42,7 @@ const OFFERS: &[(&str, &str)] = &[
     (":recipe ppo_clip dual", "dual_clip="),
     (":diff passk grpo_", "grpo_loo grpo_passk grpo_lambda"),
     (":curve passk --", "--n --out --width"),
+    (":mass passk --", "--out --width"),
     (":plot batch.ent", "entropy"),
     (
         ":load examples/roll",

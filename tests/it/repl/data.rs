@@ -155,19 +155,6 @@ fn script_of(run: &Path) -> String {
 }
 
 #[test]
-fn fields_of_other_names_are_mapped() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("theirs.jsonl");
-    let lines = "{\"prompt_id\": \"a\", \"score\": 1}\n{\"prompt_id\": \"a\", \"score\": 0}\n";
-    std::fs::write(&file, lines).expect("rollouts");
-    let load = format!("> :load {} --map group=prompt_id", file.display());
-    let dialogue = format!(
-        "{load}\n! reward\n{load} --map=reward=score\n> batch.reward.sum(\"batch\").value()\n= 1"
-    );
-    play(&mut session(), &dialogue);
-}
-
-#[test]
 fn texts_of_a_run_are_shown_by_response() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("step.safetensors");

@@ -1,11 +1,11 @@
 //! What an input leaves behind, and what it does not; what commands answer.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use advlab::Host;
 use advlab_cli::prompt::{Paint, PromptSession, piped};
 
-use super::{play, session};
+use super::{play, play_in_folder, session};
 
 /// Dialogues, each in a session of its own.
 const DIALOGUES: &[&str] = &[
@@ -139,8 +139,16 @@ const DIALOGUES: &[&str] = &[
        ~ what you typed
        > :recipe grpo
        > :profile
-       ~ grpo 88bc72"#,
-    r#"> :plot batch.reward * (0.0/0.0)
+       ~ grpo 88bc72
+       > :profile batch.reward - 1
+       ! only recipes are profiled
+       > :profile nothing
+       ! there is no recipe `nothing`"#,
+    r#"> :objective grpo --noise 0.2
+       ! `--noise=0.2`
+       > :objective grpo --n 4 --noise=2
+       ! does not take `--noise 2`
+       > :plot batch.reward * (0.0/0.0)
        ! nothing to draw
        > :plot batch.length batch.reward
        ! Error
@@ -174,12 +182,65 @@ const DIALOGUES: &[&str] = &[
        ! takes 2 arguments, and gets 3
        > batch.reward.max("batch", batch.correct).value()
        = 1"#,
+    // Advantages per token are compared token by token.
+    r#"+ one.rhai
+       . fn advantage(batch, p) { let c = (batch.old_logp * 0 + 1).cumsum(); c - c.mean("response") }
+       + same.rhai
+       . fn advantage(batch, p) { let c = (batch.old_logp * 0 + 1).cumsum(); c - c.mean("response") + 0 * c }
+       + zero.rhai
+       . fn advantage(batch, p) { batch.old_logp * 0 }
+       > :diff DIR/one.rhai DIR/zero.rhai
+       ~ of the tokens differ
+       > :diff DIR/one.rhai DIR/same.rhai
+       ~ no difference on any of the 1 363 tokens"#,
+    // A script has its own test batch.
+    r#"+ own.rhai
+       . fn test_batch() {
+       .     #{ group: ["a", "a", "b", "b"], reward: [1, 0, 0, 1], hardness: [0.5, 0.5, 1.0, 1.0],
+       .        old_logp: [[-0.5, -0.25], [-1.0], [-0.75], [-0.5]] }
+       . }
+       . fn advantage(batch, p) { batch.hardness * (batch.reward - batch.reward.mean("group")) }
+       + without.rhai
+       . fn advantage(batch, p) { batch.reward }
+       > :load DIR/own.rhai
+       > advantage().values()
+       = [0.25, -0.25, -0.5, 0.5]
+       > batch.length.values()
+       = [2, 1, 1, 1]
+       > :load DIR/without.rhai
+       ~ has no `test_batch()`
+       > advantage().len()
+       = 128"#,
+    // Fields of other names are mapped.
+    r#"+ theirs.jsonl
+       . {"prompt_id": "a", "score": 1}
+       . {"prompt_id": "a", "score": 0}
+       > :load DIR/theirs.jsonl --map group=prompt_id
+       ! reward
+       > :load DIR/theirs.jsonl --map group=prompt_id --map=reward=score
+       > batch.reward.sum("batch").value()
+       = 1"#,
+    // A hook is saved with the settings that it has.
+    r#"> :recipe passk k=2
+       > fn advantage(batch, p) { p.k * batch.reward }
+       > :set k=8
+       > :save DIR/hook.rhai
+       > :recipe DIR/hook.rhai
+       ~ k = 8
+       > advantage().max("batch").value()
+       = 8"#,
+    // An input that fails draws too, and is not saved: the script gives something else, which is said.
+    r#"> batch.random("response").sum("batch").value(); throw "no"
+       ! no
+       > batch.random("response")
+       > :save DIR/other.rhai
+       ~ not with the value"#,
 ];
 
 #[test]
 fn dialogues() {
     for dialogue in DIALOGUES {
-        play(&mut session(), dialogue);
+        play_in_folder(&mut session(), dialogue);
     }
     let mut session = session();
     // However many are pasted.
@@ -192,35 +253,15 @@ fn dialogues() {
 #[test]
 fn an_input_goes_on_in_the_next_line_if_it_is_incomplete() {
     let session = session();
-    for open in [
-        "fn f(x) {",
-        "fn f(x) {\n    x + 1",
-        "batch.reward.mean(",
-        "1 +",
-        "let x =",
-        "[1, 2,",
-        "#{ a: 1,",
-        "/* a comment",
-        "`a text over",
-        // What is wrong in a block is told when it is whole.
-        "fn f(x) {\n    let a = 1\n    x + a",
-    ] {
-        assert!(session.is_incomplete(open), "{open}");
-    }
-    for done in [
-        "",
-        "fn f(x) { x + 1 }",
-        "1 + )",
-        "let = 3",
-        "batch.reward.",
-        "\"not closed",
-        ":recipe {",
-        "?mean(",
-        "// a comment",
-        "fn f(x) {\n    let a = 1\n    x + a\n}",
-        "f(]",
-    ] {
-        assert!(!session.is_incomplete(done), "{done}");
+    // What is wrong in a block is told when it is whole.
+    let open = "fn f(x) {|fn f(x) {\n    x + 1|batch.reward.mean(|1 +|let x =|[1, 2,|#{ a: 1,|/* a comment|`a text over|\
+        fn f(x) {\n    let a = 1\n    x + a";
+    let done = "|fn f(x) { x + 1 }|1 + )|let = 3|batch.reward.|\"not closed|:recipe {|?mean(|// a comment|f(]|\
+        fn f(x) {\n    let a = 1\n    x + a\n}";
+    for (inputs, expected) in [(open, true), (done, false)] {
+        for input in inputs.split('|') {
+            assert_eq!(session.is_incomplete(input), expected, "{input}");
+        }
     }
 }
 
@@ -370,53 +411,4 @@ fn figures_are_written_as_svg_or_as_numbers() {
         &mut session,
         "> :plot batch.length --out figure.png\n! figure.png",
     );
-}
-
-#[test]
-fn token_advantages_are_compared_token_by_token() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = |name: &str, text: &str| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, format!("fn advantage(batch, p) {{ {text} }}")).expect("a script");
-        path.display().to_string()
-    };
-    let centred = "let c = (batch.old_logp * 0 + 1).cumsum(); c - c.mean(\"response\")";
-    let one = file("one.rhai", centred);
-    let same = file("same.rhai", &format!("{centred} + 0 * c"));
-    let zero = file("zero.rhai", "batch.old_logp * 0");
-    play(
-        &mut session(),
-        &format!(
-            "> :diff {one} {zero}\n~ of the tokens differ\n> :diff {one} {same}\n~ no difference on any of the 1 363 tokens"
-        ),
-    );
-}
-
-#[test]
-fn a_script_has_its_own_test_batch() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let open = |name: &str, text: &str| {
-        let file = folder.path().join(name);
-        std::fs::write(&file, text).expect("a script");
-        let mut session = session();
-        session.open(Path::new(&file), &[]).expect("a batch");
-        session
-    };
-    let script = r#"
-fn test_batch() {
-    #{
-        group: ["a", "a", "b", "b"],
-        reward: [1, 0, 0, 1],
-        old_logp: [[-0.5, -0.25], [-1.0], [-0.75], [-0.5]],
-        hardness: [0.5, 0.5, 1.0, 1.0],
-    }
-}
-
-fn advantage(batch, p) { batch.hardness * (batch.reward - batch.reward.mean("group")) }
-"#;
-    let expected = "> advantage().values()\n= [0.25, -0.25, -0.5, 0.5]\n> batch.length.values()\n= [2, 1, 1, 1]";
-    play(&mut open("own.rhai", script), expected);
-    let mut without = open("without.rhai", "fn advantage(batch, p) { batch.reward }");
-    assert!(without.about_data().contains("has no `test_batch()`"));
-    play(&mut without, "> advantage().len()\n= 128");
 }

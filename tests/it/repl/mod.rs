@@ -19,6 +19,28 @@ fn session() -> PromptSession {
     PromptSession::new(&Host::new(), Paint::PLAIN)
 }
 
+/// Plays a dialogue in a folder of its own, which it calls DIR. A file is written by `+ ` and its name, and lines after `. `.
+#[track_caller]
+fn play_in_folder(session: &mut PromptSession, dialogue: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().display().to_string();
+    let (mut file, mut rest) = (None, String::new());
+    for line in dialogue.lines().map(str::trim_start) {
+        match (line.split_at(line.len().min(2)), &mut file) {
+            (("+ ", name), _) => file = Some((folder.path().join(name), String::new())),
+            ((". ", text), Some((path, all))) => {
+                *all += &format!("{text}\n");
+                std::fs::write(path, all).expect("a file");
+            }
+            _ => {
+                file = None;
+                rest += &format!("{}\n", line.replace("DIR", &place));
+            }
+        }
+    }
+    play(session, &rest);
+}
+
 /// Plays a dialogue: lines of input after `> `, which go on after `. `, each with what is expected of its answer: `= ` the
 /// whole, `~ ` a part of it, `! ` a part of an error. Without an expectation, the input must not be wrong.
 #[track_caller]

@@ -1,7 +1,5 @@
 //! What was typed, saved as a script: it gives what the prompt gave.
 
-use advlab::{Batch, Host};
-
 use super::{play, session};
 
 /// Sessions whose last value per response or token is what the saved recipe must give.
@@ -47,21 +45,6 @@ fn a_saved_session_gives_what_the_prompt_gave() {
     }
 }
 
-#[test]
-fn a_script_that_gives_something_else_is_said_to() {
-    let folder = tempfile::tempdir().expect("a folder");
-    // The input that fails draws too, and is not saved.
-    let dialogue = format!(
-        "> batch.random(\"response\").sum(\"batch\").value(); throw \"no\"
-        ! no
-        > batch.random(\"response\")
-        > :save {}
-        ~ not with the value",
-        folder.path().join("other.rhai").display()
-    );
-    play(&mut session(), &dialogue);
-}
-
 /// What is refused leaves no file, and a file that the session did not write stays as it is.
 #[test]
 fn a_file_is_written_for_a_recipe_and_over_no_other_file() {
@@ -88,22 +71,4 @@ fn a_file_is_written_for_a_recipe_and_over_no_other_file() {
     play(&mut session, &format!("{save}\n! is not replaced"));
     let text = std::fs::read_to_string(&file).expect("the file");
     assert_eq!(text, "// MY EDITS");
-}
-
-#[test]
-fn a_hook_is_saved_with_the_settings_that_it_has() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("hook.rhai");
-    let dialogue = "> :recipe passk k=2
-        > fn advantage(batch, p) { p.k * batch.reward }
-        > :set k=8";
-    play(
-        &mut session(),
-        &format!("{dialogue}\n> :save {}", file.display()),
-    );
-    let recipe = Host::new().load(&file.display().to_string());
-    let recipe = recipe.expect("a recipe");
-    let mut state = recipe.init().expect("a state");
-    let outcome = recipe.advantage(&Batch::example(), &mut state);
-    assert_eq!(outcome.expect("an advantage").advantage.at(0, 0), 8.0);
 }

@@ -112,6 +112,7 @@ fn figures_fit_the_window() {
         ":curve grpo passk",
         ":plot batch.length, batch.reward",
         ":surface ppo_clip loss",
+        ":objective grpo --noise",
     ] {
         type_in(&mut terminal, &format!("{input}\r"));
         terminal.exp_string("\r\n").expect("the input ends");

@@ -133,7 +133,7 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
         compare::read(&[folder.clone(), edited.clone()]).expect("runs"),
         &[],
     );
-    let text = text.text(Paint::PLAIN);
+    let text = text.report(Paint::PLAIN, "").text;
     says(&text, &["after 4 steps, the last"]);
     assert!(plan(4).is_ok());
     std::fs::write(&own.recipe, "fn advantage(batch, p) { -batch.reward }").expect("an edit");
@@ -204,7 +204,7 @@ fn a_run_that_fails_is_told_of_and_the_others_go_on() {
         compare::read(&[folder.join("grpo")]).expect("runs"),
         &failed,
     );
-    let text = comparison.text(Paint::PLAIN);
+    let text = comparison.report(Paint::PLAIN, "").text;
     says(&text, &["grpo        2 "]);
     assert!(comparison.claims()[0].contains("fails/seed-0 failed and is left out: "));
 }
@@ -229,13 +229,13 @@ fn runs_without_a_common_step_say_so_and_names_stay_in_their_cells() {
     let [one, other] = ["a|b", "trainer"].map(|name| folder.path().join(name));
     run_at(&one, None, &[3, 7]);
     run_at(&other, Some("task = \"trainer\"\n"), &[5]);
-    let text = Comparison::of(compare::read(&[one, other]).expect("runs"), &[]);
-    let report = text.report(Paint::PLAIN, "");
+    let comparison = Comparison::of(compare::read(&[one, other]).expect("runs"), &[]);
+    let report = comparison.report(Paint::PLAIN, "");
     report.write_folder(folder.path()).expect("a report");
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("a file");
     let runs = read("runs.csv");
     assert!(runs.lines().all(|line| !line.contains(",0,")), "{runs}");
-    let text = text.text(Paint::PLAIN).replace('\n', " ");
+    let text = report.text.replace('\n', " ");
     says(&text, &["the runs have none after equally many steps"]);
     // Five evaluations are a learning curve, in all of its files.
     let five = folder.path().join("five");

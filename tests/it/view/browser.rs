@@ -81,7 +81,8 @@ impl Browser {
             browser.call(&format!("{domain}.enable"), json!({}));
         }
         let source = "window.q = (which) => document.querySelector(which); window.qq = (which) => [...document.querySelectorAll(which)]; \
-             window.text = (which) => q(which)?.textContent ?? '';";
+             window.text = (which) => q(which)?.textContent ?? ''; \
+             window.lines = (name) => panel(name).svg.querySelectorAll('polyline').length;";
         let source = json!({ "source": source });
         browser.call("Page.addScriptToEvaluateOnNewDocument", source);
         Some(browser)
@@ -113,6 +114,15 @@ impl Browser {
         let failed = &answer["exceptionDetails"];
         assert!(failed.is_null(), "{expression}: {answer}");
         answer["result"]["value"].clone()
+    }
+
+    /// Does what a table says, and waits for what it expects.
+    fn changes(&mut self, table: &str) {
+        for row in table.lines().filter(|row| row.contains("  =>  ")) {
+            let (change, expected) = row.trim().split_once("  =>  ").unwrap();
+            self.value(change);
+            self.until(expected);
+        }
     }
 
     fn click(&mut self, which: &str) {
@@ -256,13 +266,12 @@ fn a_run_that_begins_and_is_removed_is_shown_so() {
         browser.until("qq('figure, #detail *').length === 0");
         // As when the server ends.
         browser.value("{ window.own = fetch; window.fetch = async () => { throw 0; }; }");
-        let command = json!(format!(
+        let command = format!(
             "the server is gone: `advlab view {}`",
             folder.path().display()
-        ));
-        browser.until(&format!(
-            "text('#state').startsWith('the folder is gone; ' + {command})"
-        ));
+        );
+        let start = json!(format!("the folder is gone; {command}"));
+        browser.until(&format!("text('#state').startsWith({start})"));
         browser.until("q('#state').className === ''");
         // It begins again: its files are shorter than they were.
         browser.value("{ window.fetch = own; }");
@@ -311,26 +320,26 @@ fn a_long_run_is_drawn_in_marks() {
     });
 }
 
-/// What a run says of how far it is. The means around a change end at its neighbours, and an evaluation belongs to the version
+/// A run's heading, and what is said of how far it is.
+const PLACES: &str = "
+    done: 0  =>  waiting for the first step,false
+    done: 0, is_stopped: true  =>  stopped before the first step,true
+    done: 2  =>  step 2,false
+    done: 2, is_stopped: true  =>  stopped at step 2,true
+    done: 2, steps: 2  =>  step 2 of 2, finished,true
+    done: 2, steps: 400  =>  step 2 of 400,false";
+
+/// The means around a change end at its neighbours, and an evaluation belongs to the version
 /// before it.
 #[test]
 fn a_run_s_place_and_the_means_around_a_change() {
     let folder = Folder::new();
     on_page(&serve(&[folder.path()]).url(), |browser| {
         browser.until("text('#state').startsWith('step 3')");
-        for (heading, shown) in [
-            ("done: 0", "waiting for the first step,false"),
-            (
-                "done: 0, is_stopped: true",
-                "stopped before the first step,true",
-            ),
-            ("done: 2", "step 2,false"),
-            ("done: 2, is_stopped: true", "stopped at step 2,true"),
-            ("done: 2, steps: 2", "step 2 of 2, finished,true"),
-            ("done: 2, steps: 400", "step 2 of 400,false"),
-        ] {
-            let place = format!("place({{ exists: true, {heading} }}).join()");
-            assert_eq!(browser.value(&place), shown);
+        let place = |heading: &str| format!("place({{ exists: true, {heading} }}).join()");
+        for row in PLACES.trim().lines() {
+            let (heading, shown) = row.trim().split_once("  =>  ").unwrap();
+            assert_eq!(browser.value(&place(heading)), shown);
         }
         browser.value(
             "{ window.run = { events: [20, 40, 60].map((step) => ({ step, kind: 'use' })), curves: {}, step: -1 }; \
@@ -359,6 +368,9 @@ fn a_run_is_followed_in_a_browser() {
         let before = SystemTime::now() - Duration::from_secs(60);
         metrics.set_modified(before).unwrap();
         browser.until("q('#state').className === ''");
+
+        // Rows without times have no curve by time, and no mark.
+        browser.changes("q('#time').click()  =>  lines('reward_mean') === 0\nq('#time').click()  =>  lines('reward_mean') > 0");
 
         // A new step and a new reload come by themselves.
         folder.step(3);
@@ -394,20 +406,15 @@ fn a_run_is_followed_in_a_browser() {
         browser.key("Enter", 13);
         browser.until("text('#detail h3') === 'Step 3'");
 
-        for (width, scheme, expected) in [
-            (375, "light", "rgb(255, 255, 255)"),
-            (375, "dark", "rgb(22, 22, 22)"),
-            (1440, "light", "rgb(255, 255, 255)"),
-            (1440, "dark", "rgb(22, 22, 22)"),
-        ] {
+        let schemes = [("light", "rgb(255, 255, 255)"), ("dark", "rgb(22, 22, 22)")];
+        let sizes = [375, 1440].into_iter();
+        for (width, (scheme, expected)) in sizes.flat_map(|width| schemes.map(|one| (width, one))) {
             let size =
                 json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
             browser.call("Emulation.setDeviceMetricsOverride", size);
-            let scheme = json!({ "name": "prefers-color-scheme", "value": scheme });
-            browser.call(
-                "Emulation.setEmulatedMedia",
-                json!({ "features": [scheme] }),
-            );
+            let scheme =
+                json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+            browser.call("Emulation.setEmulatedMedia", scheme);
             // Nothing is wider than the screen.
             browser.until("document.documentElement.scrollWidth <= innerWidth");
             let ground = browser.value("getComputedStyle(document.body).backgroundColor");
@@ -430,14 +437,9 @@ fn designs() -> TempDir {
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("config.toml"), config).unwrap();
         let row = |step: u32| {
-            let (kl, time) = (
-                offset * 10f64.powi(step as i32 % 4),
-                1e9 + f64::from(step) * 3600.0,
-            );
-            format!(
-                "{{\"step\":{step},\"kl\":{kl},\"loss\":{},\"time\":{time}}}\n",
-                step % 2
-            )
+            let (kl, time) = (10f64.powi(step as i32 % 4), 1e9 + f64::from(step) * 3600.0);
+            let row = json!({ "step": step, "kl": offset * kl, "loss": step % 2, "time": time });
+            format!("{row}\n")
         };
         let rows: String = (0..100).map(row).collect();
         std::fs::write(folder.join("metrics.jsonl"), rows).unwrap();
@@ -445,84 +447,41 @@ fn designs() -> TempDir {
     place
 }
 
+/// What is done on the page, and what holds then. Comments are lines of their own.
+const CHANGES: &str = "
+    qq('#runs th button')[6].click(); qq('#runs tbody tr button')[0].click()  =>  text('#about').startsWith('b1')
+    1  =>  text('#runs tr[aria-current=true]').includes('b1')
+    // A run that is not shown has no line.
+    q('#runs tbody input').click()  =>  lines('kl') === 4
+    q('#runs tbody input').click()  =>  lines('kl') === 5
+    // Designs by seed: the mean of two runs, with a band.
+    q('#seeds').click()  =>  lines('kl') === 3 && panel('kl').svg.querySelectorAll('polygon').length === 2
+    1  =>  String(panel('kl').lines[0].marks[0]) === '0,2,1,3,1'
+    // The raw line stands behind the smooth one.
+    { q('#smooth').value = 0.1; q('#smooth').oninput(); }  =>  lines('kl') === 6
+    toggle('log', 'kl')  =>  panel('kl').svg.textContent.startsWith('110010000')
+    // What has no logarithm is left out.
+    toggle('log', 'loss')  =>  panel('loss').lines[0].marks.length === 50
+    q('#time').click()  =>  panel('kl').svg.textContent.includes('50 h')
+    { q('#search').value = '^l'; q('#search').oninput(); }  =>  qq('#panels figure').length === 1 && text('#panels b') === 'loss'
+    { q('#search').value = '('; q('#search').oninput(); }  =>  qq('#panels figure').length === 0
+    { q('#search').value = ''; q('#search').oninput(); toggle('moved', 'kl'); }  =>  qq('#panels figure').length === 1";
+
 #[test]
 fn runs_are_compared_on_the_page() {
     let place = designs();
     on_page(&serve(&[place.path()]).url(), |browser| {
         browser.until("qq('#runs tbody tr').length === 5 && qq('#panels figure').length === 2");
-        let lines = |name: &str| format!("panel('{name}').svg.querySelectorAll('polyline').length");
         // The table has what differs, and is sorted by a click; a click on a row shows that run.
         let heads = "qq('#runs th').map((head) => head.textContent).join()";
         assert_eq!(browser.value(heads), "run,state,seed,steps,lr,loss,kl");
-        browser.value("qq('#runs th button')[6].click(); qq('#runs tbody tr button')[0].click()");
-        browser.until(
-            "text('#about').startsWith('b1') && text('#runs tr[aria-current=true]').includes('b1')",
-        );
-        for (change, expected) in [
-            // A run that is not shown has no line.
-            (
-                "q('#runs tbody input').click()",
-                format!("{} === 4", lines("kl")),
-            ),
-            (
-                "q('#runs tbody input').click()",
-                format!("{} === 5", lines("kl")),
-            ),
-            // Designs by seed: the mean of two runs, with a band.
-            (
-                "q('#seeds').click()",
-                format!(
-                    "{} === 3 && panel('kl').svg.querySelectorAll('polygon').length === 2",
-                    lines("kl")
-                ),
-            ),
-            (
-                "1",
-                "String(panel('kl').lines[0].marks[0]) === '0,2,1,3,1'".to_string(),
-            ),
-            // The raw line stands behind the smooth one.
-            (
-                "{ q('#smooth').value = 0.1; q('#smooth').oninput(); }",
-                format!("{} === 6", lines("kl")),
-            ),
-            (
-                "toggle('log', 'kl')",
-                "panel('kl').svg.textContent.startsWith('110010000')".to_string(),
-            ),
-            // What has no logarithm is left out.
-            (
-                "toggle('log', 'loss')",
-                "panel('loss').lines[0].marks.length === 50".to_string(),
-            ),
-            (
-                "q('#time').click()",
-                "panel('kl').svg.textContent.includes('50 h')".to_string(),
-            ),
-            (
-                "{ q('#search').value = '^l'; q('#search').oninput(); }",
-                "qq('#panels figure').length === 1 && text('#panels b') === 'loss'".to_string(),
-            ),
-            (
-                "{ q('#search').value = '('; q('#search').oninput(); }",
-                "qq('#panels figure').length === 0".to_string(),
-            ),
-            (
-                "{ q('#search').value = ''; q('#search').oninput(); toggle('moved', 'kl'); }",
-                "qq('#panels figure').length === 1".to_string(),
-            ),
-        ] {
-            browser.value(change);
-            browser.until(&expected);
-        }
+        browser.changes(CHANGES);
         // Dragging over a panel zooms all of them.
         let corner = browser
             .value("{ const { x, y } = panel('loss').svg.getBoundingClientRect(); ({ x, y }); }");
         let at = |share: f64| corner["x"].as_f64().unwrap() + 50.0 + share * 100.0;
-        for (kind, share) in [
-            ("mousePressed", 0.0),
-            ("mouseMoved", 0.5),
-            ("mouseReleased", 1.0),
-        ] {
+        let kinds = ["mousePressed", "mouseMoved", "mouseReleased"];
+        for (kind, share) in kinds.into_iter().zip([0.0, 0.5, 1.0]) {
             let y = corner["y"].as_f64().unwrap() + 50.0;
             let parameters = json!({ "type": kind, "x": at(share), "y": y, "button": "left", "buttons": 1, "clickCount": 1 });
             browser.call("Input.dispatchMouseEvent", parameters);
@@ -543,19 +502,18 @@ fn runs_are_compared_on_the_page() {
 #[test]
 fn a_very_long_run_is_seen_at_once() {
     let folder = Folder::new();
-    let numbers: Vec<String> = (0..24)
-        .map(|index| format!("\"number_{index}\":0.1234567890123"))
-        .collect();
-    let (numbers, mut rows) = (numbers.join(","), String::new());
+    let numbers = (0..24).map(|index| format!("\"number_{index}\":0.1234567890123"));
+    let (numbers, mut rows) = (numbers.collect::<Vec<_>>().join(","), String::new());
     for step in 0..100_000 {
-        let evaluation = if step % 50 == 49 {
+        let is_evaluated = step % 50 == 49;
+        let evaluation = if is_evaluated {
             ",\"evaluation\":{\"pass@1\":0.5}"
         } else {
             ""
         };
+        let pass = step % 97;
         rows += &format!(
-            "{{\"step\":{step},\"pass@1\":0.{},{numbers}{evaluation},\"time\":{step}}}\n",
-            step % 97
+            "{{\"step\":{step},\"pass@1\":0.{pass},{numbers}{evaluation},\"time\":{step}}}\n"
         );
     }
     std::fs::write(folder.path().join("metrics.jsonl"), &rows).unwrap();
@@ -564,10 +522,8 @@ fn a_very_long_run_is_seen_at_once() {
         let source = "addEventListener('DOMContentLoaded', function look() { \
              if (document.querySelectorAll('#panels polyline').length > 1) window.stood = performance.now(); \
              else requestAnimationFrame(look); });";
-        browser.call(
-            "Page.addScriptToEvaluateOnNewDocument",
-            json!({ "source": source }),
-        );
+        let source = json!({ "source": source });
+        browser.call("Page.addScriptToEvaluateOnNewDocument", source);
         let url = serve(&[folder.path()]).url();
         let slower = if cfg!(debug_assertions) { 5.0 } else { 1.0 };
         let (most, mut least) = ([300.0 * slower, 1500.0 * slower], [f64::INFINITY; 2]);
@@ -577,10 +533,8 @@ fn a_very_long_run_is_seen_at_once() {
             browser.until("window.stood > 0 && qq('#strip .use').length === 501");
             let paint = "performance.getEntriesByName('first-contentful-paint')[0].startTime";
             let times = [paint, "stood"].map(|of| browser.value(of).as_f64().unwrap());
-            println!(
-                "{} MB: first paint and curves after {times:.0?} ms",
-                rows.len() >> 20
-            );
+            let size = rows.len() >> 20;
+            println!("{size} MB: first paint and curves after {times:.0?} ms");
             least = [0, 1].map(|index| least[index].min(times[index]));
             if least[0] < most[0] && least[1] < most[1] {
                 break;
@@ -590,10 +544,7 @@ fn a_very_long_run_is_seen_at_once() {
         // A sample is shown until all rows are read.
         browser.until("text('#state').includes('a sample of its rows') || runs[0].curves.number_1.values.length === 100000");
         browser.until("runs[0].curves.number_1.values.length === 100000");
-        println!(
-            "all rows {:.0} ms",
-            browser.value("performance.now()").as_f64().unwrap()
-        );
+        println!("all rows: {} ms", browser.value("performance.now()"));
         browser.until("!text('#state').includes('sample')");
         assert_eq!(browser.complaints(), Vec::<String>::new());
     }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 pub use self::report::Comparison;
 pub use self::training::{FailedRun, Planned, run};
-use crate::wrong;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::{Result, wrong};
+use advlab::diagnostic::Diagnostic;
 use advlab_train::{Config, LogEvent, RunFolder, RunLog};
 
 /// The numbers of a run, read from its folder.
@@ -40,7 +40,7 @@ pub struct Compared {
 }
 
 impl Finished {
-    fn of(run: &RunFolder, config: Option<&Config>) -> Result<Finished, Diagnostics> {
+    fn of(run: &RunFolder, config: Option<&Config>) -> Result<Finished> {
         let (rows, log) = (run.rows()?, run.log()?);
         let is_evaluated = rows.iter().any(|row| row["evaluation"].is_object());
         let mut curves: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
@@ -91,7 +91,7 @@ impl Finished {
 }
 
 /// The runs of some folders, by design. A folder that is not itself a run stands for the runs in it.
-pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
+pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
     let mut all: Vec<Compared> = Vec::new();
     for folder in folders {
         for path in folders_of_runs(folder)? {
@@ -136,37 +136,30 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>, Diagnostics> {
 impl Compared {
     /// What a paper's appendix says of the design: the seeds, the versions that its runs used, their sources, the configuration.
     fn about(&self) -> String {
-        let (mut text, mut sources) = (String::new(), BTreeMap::new());
+        let (mut text, mut versions) = (String::new(), BTreeMap::new());
         for run in &self.runs {
             let seed = run.seed.map_or("?".to_string(), |seed| seed.to_string());
             text += &format!("seed {seed}\n");
-            let versions = run.log.versions().into_iter();
-            let versions = versions.map(|(step, version)| (format!("from step {step}"), version));
-            let loss = run
-                .log
-                .loss_version()
-                .map(|version| ("the loss".to_string(), version));
-            for (place, version) in versions.chain(loss) {
+            let used = run.log.versions().into_iter();
+            let used = used.map(|(step, version)| (format!("from step {step}"), version));
+            let loss = run.log.loss_version();
+            let loss = loss.map(|version| ("the loss".to_string(), version));
+            for (place, version) in used.chain(loss) {
                 text += &format!("    {version} {place}\n");
-                sources.insert(version, run.folder.join("scripts").join(version));
+                versions.insert(version, &*run.folder);
             }
             let start = run.log.0.first().map(|line| &line.event);
             if let Some(LogEvent::Start { platform, .. }) = start {
-                text.extend(
-                    platform
-                        .iter()
-                        .map(|(name, value)| format!("    {name} {value}\n")),
-                );
+                let line = |(name, value)| format!("    {name} {value}\n");
+                text.extend(platform.iter().map(line));
             }
         }
         let first = &self.runs[0].folder.join("config.toml");
         if let Ok(config) = advlab::regular_file::read_to_string(first) {
             text += &format!("\n---- {}\n{config}", first.display());
         }
-        for (version, folder) in sources {
-            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-                let (path, name) = (entry.path(), file_name(&entry.path()));
-                let script = advlab::regular_file::read_to_string(&path).unwrap_or_default();
+        for (version, run) in versions {
+            for (name, script) in sources(run, version) {
                 text += &format!("\n---- {name}, version {version}\n{script}");
             }
         }
@@ -174,8 +167,23 @@ impl Compared {
     }
 }
 
+/// The files of a version that a run used: the script, under its own name, and its imports.
+pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
+    // It is the name of a folder, and anybody may have written it.
+    if version.is_empty() || !version.chars().all(|letter| letter.is_ascii_alphanumeric()) {
+        return BTreeMap::new();
+    }
+    let entries = std::fs::read_dir(run.join("scripts").join(version));
+    let read = |entry: std::fs::DirEntry| {
+        let text = advlab::regular_file::read_to_string(&entry.path()).ok()?;
+        Some((file_name(&entry.path()), text))
+    };
+    let entries = entries.into_iter().flatten().flatten();
+    entries.filter_map(read).collect()
+}
+
 /// The folders of runs in a folder, itself included, at most three levels below it.
-pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>, Diagnostics> {
+pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>> {
     let (mut runs, mut level) = (Vec::new(), vec![folder.to_path_buf()]);
     for _ in 0..4 {
         let is_run = |folder: &PathBuf| folder.join("metrics.jsonl").is_file();

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::stats::{self, Estimate, improvement, interquartile, mean};
 use super::{Compared, FailedRun, Finished};
+use crate::report::Report;
 use crate::report::draw::{Figure, FigureWidth, Mark, Panel, Series};
-use crate::report::{Report, csv};
 use advlab::figures::counted;
-use advlab::paint::{Paint, cut, table, wrapped};
+use advlab::paint::{Paint, cut, table};
 
 /// The most points of a curve: each is a bootstrap.
 const PLACES: usize = 200;
@@ -134,29 +134,6 @@ impl Comparison {
         claims.chain(self.no_curves()).collect()
     }
 
-    pub fn text(&self, paint: Paint) -> String {
-        let rows = self.cells();
-        let others = std::iter::once(0).chain(FIRST..rows[0].len()).collect();
-        let mut lines = Vec::new();
-        for columns in [Vec::from_iter(0..FIRST), others] {
-            let cells = |row: &Vec<String>| -> Vec<String> {
-                columns
-                    .iter()
-                    .map(|&column| cut(&row[column], WIDEST))
-                    .collect()
-            };
-            let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
-            // Without the indentation.
-            let shown = table(&cells).into_iter().map(|line| line[2..].to_string());
-            let start = lines.len();
-            lines.extend(shown.chain([String::new()]));
-            lines[start] = paint.dim(&lines[start]);
-        }
-        let remarks = self.claims().into_iter().chain([self.method()]);
-        lines.extend(remarks.map(|remark| wrapped("", &remark, paint.width)));
-        lines.join("\n")
-    }
-
     /// After which steps the numbers were taken, and how the estimates are made.
     fn method(&self) -> String {
         let score = &self.numbers[0];
@@ -182,9 +159,8 @@ impl Comparison {
 
     /// Learning curves: the interquartile mean over seeds with its interval, and the reloads.
     pub fn figure(&self) -> Figure {
-        let reloads = self
-            .runs()
-            .flat_map(|run| run.log.versions().into_iter().skip(1));
+        let reloads = self.runs().map(|run| run.log.versions());
+        let reloads = reloads.flat_map(|versions| versions.into_iter().skip(1));
         let mut reloads: Vec<u64> = reloads.map(|(step, _)| step).collect();
         reloads.sort_unstable();
         reloads.dedup();
@@ -200,11 +176,8 @@ impl Comparison {
                     |of: fn(&Estimate) -> f64| points.iter().map(move |(x, one)| (*x, of(one)));
                 if design.runs.len() > 1 {
                     let high = points.iter().map(|(_, one)| one.high).collect();
-                    series.push(Series::new(
-                        &design.name,
-                        Mark::Band(high),
-                        part(|one| one.low),
-                    ));
+                    let low = part(|one| one.low);
+                    series.push(Series::new(&design.name, Mark::Band(high), low));
                 }
                 series.push(Series::new(&design.name, Mark::Line, part(|one| one.value)));
             }
@@ -224,18 +197,33 @@ impl Comparison {
     pub fn report(&self, paint: Paint, command: &str) -> Report {
         let figure = self.no_curves().is_none().then(|| self.figure());
         let svg = figure.as_ref().map(Figure::svg);
-        let rows = self.rows();
-        let mut files = vec![("report.html", self.html(svg.as_deref(), command))];
-        files.extend(svg.map(|svg| ("curves.svg", svg)));
-        files.extend(figure.as_ref().map(|figure| ("curves.pdf", figure.pdf())));
-        files.push(("runs.csv", csv(&rows)));
-        Report {
-            files,
+        let mut report = Report {
+            page: Some(self.html(svg.as_deref(), command)),
+            names: Some(["curves", "runs"]),
+            panels: 1,
             figure,
-            text: format!("\n{}", self.text(paint)),
-            rows,
+            rows: self.rows(),
             about: json!({ "claims": self.claims(), "method": self.method() }),
+            ..Report::new(paint)
+        };
+        let rows = self.cells();
+        let others = [0].into_iter().chain(FIRST..rows[0].len()).collect();
+        for columns in [Vec::from_iter(0..FIRST), others] {
+            let cells = |row: &Vec<String>| {
+                let cells = columns.iter().map(|&column| cut(&row[column], WIDEST));
+                cells.collect::<Vec<String>>()
+            };
+            let lines = table(&rows.iter().map(cells).collect::<Vec<_>>());
+            // Without the indentation.
+            report.line(paint.dim(&lines[0][2..]));
+            lines[1..].iter().for_each(|line| report.line(&line[2..]));
+            report.line("");
         }
+        for remark in self.claims().into_iter().chain([self.method()]) {
+            report.row("", 0, &remark);
+        }
+        report.text.insert(0, '\n');
+        report
     }
 
     /// The report with the command, this machine, and each design's seeds, versions, configuration and scripts.
@@ -286,10 +274,8 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
 
     /// A row per run: its design, its seed, its folder, its numbers and its seconds.
     fn rows(&self) -> Vec<Value> {
-        let runs = self
-            .designs
-            .iter()
-            .flat_map(|design| design.runs.iter().map(move |run| (design, run)));
+        let designs = self.designs.iter();
+        let runs = designs.flat_map(|own| own.runs.iter().map(move |run| (own, run)));
         let row = |(design, run): (&Compared, &Finished)| {
             let folder = run.folder.display().to_string();
             let mut row = json!({ "design": design.name, "seed": run.seed, "folder": folder });

@@ -37,9 +37,8 @@ pub fn interquartile(scores: &[f64]) -> Estimate {
 /// bootstrap interval over the seeds of each design (stratified: each design is resampled separately).
 pub fn improvement(over: &[f64], scores: &[f64]) -> Estimate {
     estimate(&[over, scores], |all| {
-        let pairs = all[1]
-            .iter()
-            .flat_map(|own| all[0].iter().map(move |other| (own, other)));
+        let pair = |own| all[0].iter().map(move |other: &f64| (own, other));
+        let pairs = all[1].iter().flat_map(|own: &f64| pair(own));
         let wins = pairs.map(|(own, other)| match own.total_cmp(other) {
             std::cmp::Ordering::Greater => 1.0,
             std::cmp::Ordering::Equal => 0.5,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::words_of;
-use crate::wrong;
+use crate::{Result, wrong};
 use advlab::diagnostic::Diagnostics;
 use advlab_train::{Config, Ending, Event, Run, RunFolder};
 
@@ -29,11 +29,7 @@ pub type OnProgress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
 
 impl Planned {
     /// The runs of some designs with the seeds 0, 1, ..., each in a folder with its design's name below `folder`.
-    pub fn all(
-        designs: &[(String, Config)],
-        seeds: u64,
-        folder: &Path,
-    ) -> Result<Vec<Planned>, Diagnostics> {
+    pub fn all(designs: &[(String, Config)], seeds: u64, folder: &Path) -> Result<Vec<Planned>> {
         let mut all: Vec<Planned> = Vec::new();
         // Ordered by seed, so that a comparison that is stopped early has runs of all designs.
         for seed in 0..seeds {
@@ -55,7 +51,7 @@ impl Planned {
     }
 
     /// Checks the recipes and settings, and that the folder is not that of another run.
-    fn of(config: Config) -> Result<Planned, Diagnostics> {
+    fn of(config: Config) -> Result<Planned> {
         config.check()?;
         config.check_recipes()?;
         let folder = Path::new(&config.out);
@@ -74,7 +70,7 @@ impl Planned {
         Ok(Planned { config, done })
     }
 
-    fn go(&self, stop: &AtomicBool, progress: &OnProgress<'_>) -> Result<(), Diagnostics> {
+    fn go(&self, stop: &AtomicBool, progress: &OnProgress<'_>) -> Result<()> {
         let folder = PathBuf::from(&self.config.out);
         let mut run = match folder.join("config.toml").is_file() {
             true => Run::resume(&folder, Some(self.config.steps), self.config.native)?,
@@ -95,7 +91,7 @@ impl Planned {
 }
 
 /// Refuses a run whose last version or loss differs from the file's present content: its numbers come from another formula.
-fn check_versions(run: &RunFolder, config: &Config) -> Result<(), Diagnostics> {
+fn check_versions(run: &RunFolder, config: &Config) -> Result<()> {
     let log = run.log()?;
     let last = log.versions().last().map(|(_, version)| *version);
     let loss = log.loss_version();

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Point, accuracies, members, title, with_advantage};
+use super::{Point, Trial, accuracies, members, title};
+use crate::Result;
 use crate::report::Report;
 use advlab::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, share, value};
-use advlab::paint::{Paint, beside, table};
+use advlab::paint::Paint;
 use advlab::script::{Computed, Outcome, Recipe};
 use advlab::tensor::Level;
 
@@ -21,41 +21,26 @@ const EXACT: usize = 16;
 const PARTS: usize = 8;
 
 /// Where and how much two recipes differ on a batch.
-pub fn report(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Result<Report, Diagnostics> {
-    let (of_a, note) = with_advantage(a, batch)?;
-    let (of_b, other) = with_advantage(b, batch)?;
-    let outcomes = [
-        a.advantage(&of_a, &mut a.init()?)?,
-        b.advantage(&of_b, &mut b.init()?)?,
-    ];
-    let head = |letter: &str, recipe| {
-        let title = paint.bold(&title(recipe));
-        beside(&format!("  {letter}"), 5, &title, paint.width)
-    };
-    let mut lines = vec![head("a", a), head("b", b)];
-    lines.extend(
-        note.or(other)
-            .map(|note| paint.dim(&format!("note: {note}"))),
-    );
-    let (rounding, about) = overall(&outcomes, &mut lines);
-    let correct = outcomes.iter().find_map(|outcome| outcome.correct.as_ref());
-    let mut rows = Vec::new();
-    if let Some(correct) = correct {
-        lines.push(String::new());
-        let (shown, numbers) = by_accuracy(&outcomes, correct, rounding, paint);
-        lines.extend(shown);
-        rows = numbers;
+pub fn report(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Result<Report> {
+    let mut report = Report::new(paint);
+    for (letter, recipe) in [("  a", a), ("  b", b)] {
+        report.row(letter, 5, &paint.bold(&title(recipe)));
     }
-    Ok(Report {
-        text: lines.join("\n"),
-        rows,
-        about,
-        ..Report::default()
-    })
+    let [a, b] = [Trial::of(a, batch)?, Trial::of(b, batch)?];
+    if let Some(note) = a.note.or(b.note) {
+        report.note(&note);
+    }
+    let outcomes = [a.outcome, b.outcome];
+    let rounding = overall(&outcomes, &mut report);
+    if let Some(correct) = outcomes.iter().find_map(|outcome| outcome.correct.as_ref()) {
+        report.line("");
+        by_accuracy(&outcomes, correct, rounding, &mut report);
+    }
+    Ok(report)
 }
 
-/// Compares all values, per token if either advantage is. Returns the largest difference that counts as rounding, and the numbers.
-fn overall(outcomes: &[Outcome; 2], lines: &mut Vec<String>) -> (f64, Value) {
+/// Compares all values, per token if either advantage is. Returns the largest difference that counts as rounding.
+fn overall(outcomes: &[Outcome; 2], report: &mut Report) -> f64 {
     let is_token = |outcome: &Outcome| outcome.advantage.level() == Level::Token;
     let (level, [a, b]) = match outcomes.iter().any(is_token) {
         true => {
@@ -79,45 +64,31 @@ fn overall(outcomes: &[Outcome; 2], lines: &mut Vec<String>) -> (f64, Value) {
     let Some(farthest) = gaps.iter().position(|gap| moved > 0 && *gap == largest) else {
         let beyond = if a == b { "" } else { " beyond rounding" };
         let values = counted(all, level.name());
-        lines.push(format!("no difference{beyond} on any of the {values}"));
-        let about = json!({ "level": level.name(), "values": all, "differ": 0.0, "mean": 0.0, "same_sign": 1.0 });
-        return (rounding, about);
+        report.line(format!("no difference{beyond} on any of the {values}"));
+        report.about = json!({ "level": level.name(), "values": all, "differ": 0.0, "mean": 0.0, "same_sign": 1.0 });
+        return rounding;
     };
     let same_sign = signs(&a, &b, rounding)[0];
     let mean = gaps.iter().sum::<f64>() / all as f64;
     let correlation = correlation(&a, &b);
     let part = |number: usize| number as f64 / all as f64;
-    let about = json!({
+    report.about = json!({
         "level": level.name(), "values": all, "differ": part(moved), "mean": mean, "same_sign": part(same_sign),
         "correlation": correlation, "most": { "index": farthest, "a": a[farthest], "b": b[farthest] },
     });
-    let (mean, correlation) = (
-        value(mean),
-        correlation.map_or(String::new(), |r| format!(", correlation {r:.3}")),
-    );
+    let (moved, same_sign) = (share(moved, all), share(same_sign, all));
+    let correlation = correlation.map_or(String::new(), |r| format!(", correlation {r:.3}"));
     let place = outcomes[0].advantage.layout().describe(level, farthest);
-    let (a, b) = (value(a[farthest]), value(b[farthest]));
-    lines.extend([
-        format!(
-            "{} of the {level}s differ, by {mean} in the mean",
-            share(moved, all)
-        ),
-        format!(
-            "the sign is the same for {}{correlation}",
-            share(same_sign, all)
-        ),
-        format!("most at {place}: {a} and {b}"),
-    ]);
-    (rounding, about)
+    let [mean, a, b] = [mean, a[farthest], b[farthest]].map(value);
+    let differ = format!("{moved} of the {level}s differ, by {mean} in the mean");
+    report.line(differ);
+    report.line(format!("the sign is the same for {same_sign}{correlation}"));
+    report.line(format!("most at {place}: {a} and {b}"));
+    rounding
 }
 
-/// A table by the groups' accuracy: the mean advantages of right and of wrong responses, and the sum of |A| per group.
-fn by_accuracy(
-    outcomes: &[Outcome; 2],
-    correct: &Computed,
-    rounding: f64,
-    paint: Paint,
-) -> (Vec<String>, Vec<Value>) {
+/// Adds a table by the groups' accuracy: the mean advantages of right and of wrong responses, and the sum of |A| per group.
+fn by_accuracy(outcomes: &[Outcome; 2], correct: &Computed, rounding: f64, report: &mut Report) {
     let layout = correct.layout();
     let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
     let size = sizes().next().unwrap_or(0);
@@ -132,7 +103,7 @@ fn by_accuracy(
     let advantages = by_response(outcomes);
     let unless_rounding = |x: f64| if x.abs() <= rounding { 0.0 } else { x };
     let titles = "accuracy,groups,A right a,b,A wrong a,b,sum |A| a,b".split(',');
-    let (mut cells, mut numbers) = (vec![titles.map(String::from).collect()], Vec::new());
+    let mut cells: Vec<Vec<String>> = vec![titles.map(String::from).collect()];
     for (part, groups) in rows {
         let accuracy = match is_exact {
             true => format!("{part}/{parts}"),
@@ -142,33 +113,21 @@ fn by_accuracy(
         let all = groups.iter().flat_map(|&group| members(layout, group));
         let is_right = |one: usize| correct.at(one, 0) == 1.0;
         let [a, b] = [0, 1].map(|which| Point::of(all.clone(), is_right, &advantages[which]).0);
-        let total = |point: &Point| Some(point.total / groups.len() as f64);
+        let number = groups.len();
+        let [total_a, total_b] = [a, b].map(|point| Some(point.total / number as f64));
         let row = [
-            a.of_right,
-            b.of_right,
-            a.of_wrong,
-            b.of_wrong,
-            total(&a),
-            total(&b),
+            a.of_right, b.of_right, a.of_wrong, b.of_wrong, total_a, total_b,
         ];
         let row = row.map(|number| number.map(unless_rounding));
-        numbers.push(json!({
-            "accuracy": accuracy, "groups": groups.len(), "right_a": row[0], "right_b": row[1],
+        report.rows.push(json!({
+            "accuracy": accuracy, "groups": number, "right_a": row[0], "right_b": row[1],
             "wrong_a": row[2], "wrong_b": row[3], "total_a": row[4], "total_b": row[5],
         }));
-        let shown = row
-            .into_iter()
-            .map(|number| number.map_or("-".to_string(), value));
-        cells.push(
-            [accuracy, groups.len().to_string()]
-                .into_iter()
-                .chain(shown)
-                .collect(),
-        );
+        let shown = row.map(|number| number.map_or("-".to_string(), value));
+        let head = [accuracy, number.to_string()].into_iter();
+        cells.push(head.chain(shown).collect());
     }
-    let mut lines = table(&cells);
-    lines[0] = paint.dim(&lines[0]);
-    (lines, numbers)
+    report.table(&cells);
 }
 
 /// The numbers of pairs with the same sign, with opposite ones, and of which only one is 0 up to rounding.
@@ -187,9 +146,8 @@ pub(super) fn signs(a: &[f64], b: &[f64], rounding: f64) -> [usize; 3] {
 }
 
 fn by_response(outcomes: &[Outcome; 2]) -> [Vec<f64>; 2] {
-    outcomes
-        .each_ref()
-        .map(|outcome| outcome.advantage.by_response())
+    let outcomes = outcomes.each_ref();
+    outcomes.map(|outcome| outcome.advantage.by_response())
 }
 
 pub(super) fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {

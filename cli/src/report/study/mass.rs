@@ -4,17 +4,17 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::Result;
 use advlab::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::{counted, share, value};
-use advlab::paint::{Paint, cut, table, wrapped};
+use advlab::paint::{Paint, cut, filled};
 use advlab::script::{Hook, Outcome, Recipe, Summary};
 use advlab::tensor::Level;
 
 use super::diff::{ROUNDING, correlation, signs};
-use super::{accuracies, label, title, with_advantage};
+use super::{Trial, accuracies, label, percent};
+use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
-use crate::report::{Report, csv};
 
 /// The number of parts of groups by accuracy, of responses by length, and of tokens by position.
 const PARTS: usize = 4;
@@ -85,79 +85,73 @@ pub struct Mass {
 impl Mass {
     /// The shares of a recipe's advantage on a batch, and of the gradient of its own loss, or of `loss` if it has none. If the
     /// loss lacks a column, such as log-probs, there are no shares of the gradient.
-    pub fn of_outcome(
-        recipe: &Recipe,
-        loss: &Recipe,
-        batch: &Batch,
-        outcome: &Outcome,
-    ) -> Result<Mass, Diagnostics> {
-        let own = recipe.has(Hook::Loss);
-        let loss = if own { recipe } else { loss };
-        let gradient = match outcome.loss {
+    pub fn of(trial: &Trial, loss: &Recipe) -> Mass {
+        let gradient = match trial.outcome.loss {
             // The equivalent advantage of a pure loss is its gradient.
-            Some(_) => Some(outcome.advantage.per_token().collect()),
+            Some(_) => Some(trial.outcome.advantage.per_token().collect()),
             None => {
-                let (batch, advantage) = (&outcome.weighted(batch), Some(&outcome.advantage));
-                let loss = loss.loss(batch, advantage, &mut loss.init()?).ok();
+                let loss = trial.loss(loss).ok();
                 loss.map(|loss| loss.gradient.per_token().collect::<Vec<f64>>())
             }
         };
-        Ok(Mass {
+        let has_own = trial.recipe.has(Hook::Loss);
+        let loss = if has_own { &trial.recipe } else { loss };
+        Mass {
             values: Vec::new(),
-            parts: parts(outcome, gradient.as_deref()),
+            parts: parts(&trial.outcome, gradient.as_deref()),
             loss: gradient.is_some().then(|| loss.name().to_string()),
-            summary: Summary::of(outcome),
-        })
+            summary: Summary::of(&trial.outcome),
+        }
     }
 }
 
 /// The shares of recipes on a batch: of one with bars, of several side by side, with a figure and what each two have in common.
 /// A recipe without a loss has the one given here.
-pub fn report(
-    recipes: &[Recipe],
-    loss: &Recipe,
-    batch: &Batch,
-    paint: Paint,
-) -> Result<Report, Diagnostics> {
-    let (mut lines, mut all) = (Vec::new(), Vec::new());
+pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) -> Result<Report> {
+    let (mut report, mut all) = (Report::new(paint), Vec::new());
+    let is_single = recipes.len() == 1;
     for recipe in recipes {
-        let (batch, note) = with_advantage(recipe, batch)?;
-        let note = note.map(|note| paint.dim(&wrapped("", &format!("note: {note}"), paint.width)));
-        lines.extend(note);
-        lines.push(paint.bold(&wrapped("", &title(recipe), paint.width)));
-        let outcome = recipe.advantage(&batch, &mut recipe.init()?)?;
-        let mut mass = Mass::of_outcome(recipe, loss, &batch, &outcome)?;
-        let name = Some(label(recipe)).filter(|_| recipes.len() > 1);
-        if name.is_some() {
-            mass.values = weighted(&outcome);
+        let trial = Trial::of(recipe, batch)?;
+        trial.note.iter().for_each(|note| report.note(note));
+        report.title(recipe);
+        let mut mass = Mass::of(&trial, loss);
+        if !is_single {
+            mass.values = weighted(&trial.outcome);
+            let parts = mass.parts.iter_mut();
+            parts.for_each(|part| part.recipe = Some(label(recipe)));
         }
-        mass.parts
-            .iter_mut()
-            .for_each(|part| part.recipe.clone_from(&name));
         all.push((label(recipe), mass));
     }
-    let parts = all.iter().flat_map(|(_, mass)| &mass.parts);
-    let rows: Vec<Value> = parts.map(|part| json!(part)).collect();
-    let (drawn, pairs) = (figure(&all), pairs(&all));
-    let files = vec![
-        ("mass.csv", csv(&rows)),
-        ("mass.svg", drawn.svg()),
-        ("mass.pdf", drawn.pdf()),
-    ];
-    lines.extend((all.len() > 1).then(String::new));
-    lines.extend(table_of(&all, &pairs, paint));
+    let pairs = pairs(&all);
+    if !is_single {
+        report.line("");
+    }
+    shares(&all, &mut report);
+    if !is_single {
+        report.line("");
+        in_common(&pairs, &mut report);
+    }
+    let first = &all[0].1;
+    let parts = || all.iter().flat_map(|(_, mass)| &mass.parts);
+    let far = parts().filter_map(|part| Some((part.gradient? - part.advantage).abs()));
+    if let Some(far) = far.reduce(f64::max) {
+        let text = match &first.loss {
+            Some(loss) if is_single => format!("dloss/dlogp is that of {loss}"),
+            _ => format!("shares of |dloss/dlogp| differ by {} at most", percent(far)),
+        };
+        report.line("");
+        report.aside("  ", &text);
+    }
     let design = |(name, mass): &(String, Mass)| json!({ "recipe": name, "parts": mass.parts, "loss": mass.loss, "summary": mass.summary });
-    let designs: Vec<Value> = all.iter().map(design).collect();
-    Ok(Report {
-        figure: (all.len() > 1).then_some(drawn),
-        text: lines.join("\n"),
-        rows,
-        about: match &designs[..] {
-            [one] => one.clone(),
-            _ => json!({ "designs": designs, "pairs": pairs }),
-        },
-        files,
-    })
+    report.about = match &all[..] {
+        [one] => design(one),
+        all => json!({ "designs": all.iter().map(design).collect::<Value>(), "pairs": pairs }),
+    };
+    report.rows = parts().map(|part| json!(part)).collect();
+    report.figure = Some(figure(&all));
+    report.panels = usize::from(!is_single);
+    report.names = Some(["mass", "mass"]);
+    Ok(report)
 }
 
 /// A times the weight: per token, or per response if no token counts.
@@ -192,93 +186,75 @@ fn pairs(all: &[(String, Mass)]) -> Vec<Pair<'_>> {
             let (x, y) = (&one.values, &other.values);
             let most = x.iter().chain(y).fold(0.0f64, |most, x| most.max(x.abs()));
             let counts = signs(x, y, ROUNDING * most);
-            let [_, opposite_sign, one_is_zero] =
-                counts.map(|count| count as f64 / x.len().max(1) as f64);
-            let correlation = correlation(x, y);
+            let part = |count: usize| count as f64 / x.len().max(1) as f64;
             pairs.push(Pair {
                 a,
                 b,
-                correlation,
-                opposite_sign,
-                one_is_zero,
+                correlation: correlation(x, y),
+                opposite_sign: part(counts[1]),
+                one_is_zero: part(counts[2]),
             });
         }
     }
     pairs
 }
 
-/// The shares of |A|, a column per design, and what each two have in common; of a single one also those of the gradient, with bars.
-fn table_of(all: &[(String, Mass)], pairs: &[Pair<'_>], paint: Paint) -> Vec<String> {
-    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+/// Adds what each two designs have in common.
+fn in_common(pairs: &[Pair<'_>], report: &mut Report) {
+    let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
+    let mut rows = vec![heads.map(String::from).collect()];
+    rows.extend(pairs.iter().map(|pair| {
+        let r = pair.correlation;
+        let r = r.map_or("-".to_string(), |r| format!("{r:.3}"));
+        let [opposite, one_zero] = [pair.opposite_sign, pair.one_is_zero].map(percent);
+        vec![format!("{}, {}", pair.a, pair.b), r, opposite, one_zero]
+    }));
+    report.table(&rows);
+}
+
+/// Adds the shares of |A|, a column per design; of a single one also those of the gradient, with bars.
+fn shares(all: &[(String, Mass)], report: &mut Report) {
     let (first, is_single) = (&all[0].1, all.len() == 1);
-    let unit = ["responses", "tokens"][usize::from(first.summary.tokens > 0)];
+    let row = |kind: &str, name: &str, number: &str, of: &dyn Fn(&str, &Mass) -> String| {
+        let own = all.iter().map(|(name, mass)| of(name, mass));
+        let start = [format!("{kind:<10}{name}"), number.to_string()];
+        start.into_iter().chain(own).collect::<Vec<String>>()
+    };
+    let has_tokens = first.summary.tokens > 0;
+    let unit = if has_tokens { "tokens" } else { "responses" };
+    let head = |name: &str, _: &Mass| cut(if is_single { "|A|" } else { name }, NAME);
+    let mut rows = vec![row("share of |A|", "", unit, &head)];
     let has_gradient = is_single && first.loss.is_some();
-    let row =
-        |[kind, name, number]: [&str; 3], of: &dyn Fn(&(String, Mass)) -> String, gradient| {
-            let mut row = vec![format!("{kind:<10}{name}"), number.to_string()];
-            row.extend(all.iter().map(of));
-            let gradient = Some(gradient).filter(|text: &String| has_gradient && !text.is_empty());
-            row.extend(gradient);
-            row
-        };
-    let head = |(name, _): &(String, Mass)| cut(if is_single { "|A|" } else { name }, NAME);
-    let none = String::new;
-    let gradient = "|dloss/dlogp|".to_string();
-    let mut rows = vec![row(["share of |A|", "", unit], &head, gradient)];
+    rows[0].extend(has_gradient.then(|| "|dloss/dlogp|".to_string()));
     let mut before = "";
     for (index, part) in first.parts.iter().enumerate() {
         let by = if part.by == before { "" } else { part.by };
         before = part.by;
-        let own = |(_, mass): &(String, Mass)| {
+        let own = |_: &str, mass: &Mass| {
             let part = mass.parts.get(index);
             part.map_or("-".to_string(), |part| percent(part.advantage))
         };
-        let gradient = part.gradient.map_or_else(none, percent);
-        rows.push(row([by, &part.part, &percent(part.tokens)], &own, gradient));
+        let mut cells = row(by, &part.part, &percent(part.tokens), &own);
+        if is_single {
+            cells.extend(part.gradient.map(percent));
+            let bar = "▆".repeat((BAR * part.advantage).round() as usize);
+            cells.push(filled(&report.paint.blue(&bar), BAR as usize));
+        }
+        rows.push(cells);
     }
     let responses = format!("of {}", counted(first.summary.responses, "response"));
-    let effective = |(_, mass): &(String, Mass)| value(mass.summary.effective_responses);
-    rows.push(row(["effective", &responses, ""], &effective, none()));
-    let groups = |(_, Mass { summary, .. }): &(String, Mass)| {
-        share(summary.groups_without_signal, summary.groups)
-    };
-    rows.push(row(["no signal", "groups", ""], &groups, none()));
-    if unit == "tokens" {
-        let tokens = |(_, Mass { summary, .. }): &(String, Mass)| {
+    let effective = |_: &str, mass: &Mass| value(mass.summary.effective_responses);
+    rows.push(row("effective", &responses, "", &effective));
+    let groups =
+        |_: &str, Mass { summary, .. }: &Mass| share(summary.groups_without_signal, summary.groups);
+    rows.push(row("no signal", "groups", "", &groups));
+    if has_tokens {
+        let tokens = |_: &str, Mass { summary, .. }: &Mass| {
             share(summary.tokens_without_signal, summary.tokens)
         };
-        rows.push(row(["", "tokens", ""], &tokens, none()));
+        rows.push(row("", "tokens", "", &tokens));
     }
-    let mut lines = table(&rows);
-    let of_parts = lines[1..].iter_mut().zip(&first.parts);
-    for (line, part) in of_parts.filter(|_| is_single) {
-        let bar = "▆".repeat((BAR * part.advantage).round() as usize);
-        let text = format!("{line}  {}", paint.blue(&bar));
-        *line = text.trim_end().to_string();
-    }
-    lines[0] = paint.dim(&lines[0]);
-    let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
-    let mut both = vec![heads.map(String::from).collect()];
-    both.extend(pairs.iter().map(|pair| {
-        let names = format!("{}, {}", pair.a, pair.b);
-        let r = pair.correlation.map(|r| format!("{r:.3}"));
-        let [opposite, one_zero] = [pair.opposite_sign, pair.one_is_zero].map(percent);
-        vec![names, r.unwrap_or("-".to_string()), opposite, one_zero]
-    }));
-    if !is_single {
-        let mut shown = table(&both);
-        shown[0] = paint.dim(&shown[0]);
-        lines.extend([String::new()].into_iter().chain(shown));
-    }
-    let parts = all.iter().flat_map(|(_, mass)| &mass.parts);
-    let far = parts.filter_map(|part| Some((part.gradient? - part.advantage).abs()));
-    let far = far.reduce(f64::max).map(|far| match &first.loss {
-        Some(loss) if is_single => format!("dloss/dlogp is that of {loss}"),
-        _ => format!("shares of |dloss/dlogp| differ by {} at most", percent(far)),
-    });
-    let note = far.map(|text| paint.dim(&wrapped("  ", &text, paint.width)));
-    lines.extend(note.into_iter().flat_map(|note| [String::new(), note]));
-    lines
+    report.table(&rows);
 }
 
 /// The shares of |A| over the places of the parts, with the shares of the tokens.
@@ -349,9 +325,8 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
         let right = outcome.correct.as_ref();
         let right = right.map(|right| usize::from(right.at(response, 0) == 1.0));
         let (start, count) = (tokens.start, tokens.len());
-        let of_length = bounds
-            .iter()
-            .position(|bound| count <= *bound && has_tokens);
+        let fits = |bound: &usize| count <= *bound && has_tokens;
+        let of_length = bounds.iter().position(fits);
         for token in tokens {
             let size = outcome.counts(response) * value(response, token).abs();
             let slope = gradient.and_then(|all| all.get(token));
@@ -359,18 +334,13 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
             let along = (token - start) as f64 / count as f64;
             let position = has_tokens.then_some((along * PARTS as f64) as usize);
             let places = [accuracy.unwrap_or_default(), 0.0, count as f64, along];
-            let parts = [of_group, right, of_length, position]
-                .into_iter()
-                .zip(places);
-            for (sums, (part, place)) in sums.iter_mut().zip(parts) {
-                let sums = part.and_then(|part| sums.get_mut(part));
-                for (sum, add) in sums
-                    .into_iter()
-                    .flatten()
-                    .zip(add.into_iter().chain([place]))
-                {
-                    *sum += add;
-                }
+            let parts = [of_group, right, of_length, position];
+            for (kind, part) in parts.into_iter().enumerate() {
+                let Some(sums) = part.and_then(|part| sums[kind].get_mut(part)) else {
+                    continue;
+                };
+                (0..3).for_each(|index| sums[index] += add[index]);
+                sums[3] += places[kind];
             }
         }
     }

@@ -1,8 +1,7 @@
 //! Studies of a design: the advantages of right and wrong responses ([`Curve`]), the objective that they optimise
 //! ([`Objective`]), a loss over ratio and advantage ([`surface`]), what a recipe gives ([`run`]), and how two differ ([`diff`]).
 
-mod curve;
-pub mod curves;
+pub mod curve;
 pub mod diff;
 pub mod mass;
 mod objective;
@@ -16,12 +15,11 @@ pub use self::curve::{Curve, Point};
 pub use self::mass::Mass;
 pub use self::objective::{KnownObjective, Objective, Update};
 pub use self::surface::surface;
-use crate::wrong;
+use crate::{Result, wrong};
 use advlab::Batch;
 use advlab::batch::{Layout, Level};
 use advlab::check::needs;
-use advlab::diagnostic::Diagnostics;
-use advlab::script::{Computed, Hook, Outcome, Recipe};
+use advlab::script::{Computed, Hook, Loss, Outcome, Recipe, State};
 
 /// The advantage for recipes that have only a loss: it optimises the reward itself, so that only the loss has an effect.
 pub const NEUTRAL: &str = "rloo";
@@ -33,14 +31,14 @@ struct Design<'a> {
 }
 
 impl Design<'_> {
-    fn of(recipe: &Recipe) -> Result<Design<'_>, Diagnostics> {
+    fn of(recipe: &Recipe) -> Result<Design<'_>> {
         let is_loss = !recipe.has(Hook::Advantage) && needs(recipe, "advantage");
         let advantage = is_loss.then(|| recipe.host().load(NEUTRAL)).transpose()?;
         Ok(Design { recipe, advantage })
     }
 
     /// The batch with the advantage that the recipe needs, which replaces the batch's own.
-    fn batch<'b>(&self, batch: &'b Batch) -> Result<Cow<'b, Batch>, Diagnostics> {
+    fn batch<'b>(&self, batch: &'b Batch) -> Result<Cow<'b, Batch>> {
         let Some(advantage) = &self.advantage else {
             return Ok(Cow::Borrowed(batch));
         };
@@ -49,28 +47,60 @@ impl Design<'_> {
         Ok(Cow::Owned(batch))
     }
 
-    fn outcome(&self, batch: &Batch) -> Result<Outcome, Diagnostics> {
+    fn outcome(&self, batch: &Batch) -> Result<Outcome> {
         let mut state = self.recipe.init()?;
         self.recipe.advantage(&*self.batch(batch)?, &mut state)
     }
 }
 
-/// The batch on which a recipe runs: if the recipe is a loss on `batch.advantage` and the batch has none, one with the
-/// [`NEUTRAL`] advantage, and a note that says so.
-pub fn with_advantage<'b>(
-    recipe: &Recipe,
-    batch: &'b Batch,
-) -> Result<(Cow<'b, Batch>, Option<String>), Diagnostics> {
-    if batch.has("advantage") {
-        return Ok((Cow::Borrowed(batch), None));
+/// A recipe's step on a batch.
+pub struct Trial {
+    pub recipe: Recipe,
+    /// The batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has none.
+    pub batch: Batch,
+    /// That this is so.
+    pub note: Option<String>,
+    pub outcome: Outcome,
+    /// The state after the step.
+    pub state: State,
+}
+
+impl Trial {
+    /// A first step, from the state that `init` makes.
+    pub fn of(recipe: &Recipe, batch: &Batch) -> Result<Trial> {
+        Trial::in_state(recipe, batch, recipe.init()?)
     }
-    let design = Design::of(recipe)?;
-    let note = "a loss on `batch.advantage`, which the batch has not: it sees that of";
-    let note = design
-        .advantage
-        .is_some()
-        .then(|| format!("{note} {NEUTRAL}"));
-    Ok((design.batch(batch)?, note))
+
+    pub fn in_state(recipe: &Recipe, batch: &Batch, mut state: State) -> Result<Trial> {
+        let (mut batch, mut note) = (batch.clone(), None);
+        if !batch.has("advantage") {
+            let design = Design::of(recipe)?;
+            let text = "a loss on `batch.advantage`, which the batch has not: it sees that of";
+            note = design
+                .advantage
+                .is_some()
+                .then(|| format!("{text} {NEUTRAL}"));
+            batch = design.batch(&batch)?.into_owned();
+        }
+        Ok(Trial {
+            recipe: recipe.clone(),
+            outcome: recipe.advantage(&batch, &mut state)?,
+            batch,
+            note,
+            state,
+        })
+    }
+
+    /// The loss of the outcome: the recipe's own, or the other one if it has none.
+    pub fn loss(&self, other: &Recipe) -> Result<Loss> {
+        let has_own = self.recipe.has(Hook::Loss);
+        let loss = if has_own { &self.recipe } else { other };
+        // A recipe with only a loss has the equivalent advantage: the loss itself reads the batch's column.
+        let has_advantage = self.recipe.has(Hook::Advantage);
+        let advantage = has_advantage.then_some(&self.outcome.advantage);
+        let batch = self.outcome.weighted(&self.batch);
+        loss.loss(&batch, advantage, &mut loss.init()?)
+    }
 }
 
 pub(crate) fn members(layout: &Layout, group: usize) -> impl Iterator<Item = usize> + Clone + '_ {
@@ -107,6 +137,11 @@ pub(crate) fn accuracies(correct: &Computed) -> Vec<f64> {
     (0..layout.groups()).map(share).collect()
 }
 
+/// A share of a whole: `44.6 %`.
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
 /// A recipe's name, version and settings in one line.
 pub fn title(recipe: &Recipe) -> String {
     let (name, version, settings) = (recipe.name(), recipe.version(), recipe.params());
@@ -125,7 +160,7 @@ pub fn label(recipe: &Recipe) -> String {
 }
 
 /// Recipes with their settings as words name them, `passk k=4 grpo`: a word with `=` belongs to the recipe before it.
-pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>, Diagnostics> {
+pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>> {
     let mut recipes: Vec<(&str, Vec<&str>)> = Vec::new();
     for &word in words {
         let Some((name, _)) = word.split_once('=') else {
@@ -140,10 +175,8 @@ pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>,
         if let Some(other) = settings.iter().find(|other| other.starts_with(&start)) {
             let message = format!("`{recipe}` has `{other}` and `{word}`");
             let twice = format!("`{recipe} {other} {recipe} {word}`");
-            return Err(wrong(
-                message,
-                format!("for two designs, name it twice: {twice}"),
-            ));
+            let help = format!("for two designs, name it twice: {twice}");
+            return Err(wrong(message, help));
         }
         settings.push(word);
     }

@@ -5,11 +5,11 @@
 
 use super::curve::ROUNDING;
 use super::{Curve, Design, NEUTRAL, Point, label, members};
-use advlab::Batch;
+use crate::Result;
 use advlab::check::{on_policy, usual};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::script::{Hook, Outcome, Recipe};
+use advlab::script::{Hook, Outcome};
 use advlab::tensor::{Level, ln_binomial};
+use advlab::{Batch, Diagnostic, Recipe};
 
 /// Places at which densities over p are compared.
 const PLACES: usize = 512;
@@ -28,11 +28,7 @@ pub struct Objective {
 impl Objective {
     /// The objective of a recipe for groups of `size`: exact if the advantage depends only on the number of right responses of a
     /// group; else estimated on responses and groups drawn from `input`.
-    pub fn of(
-        recipe: &Recipe,
-        input: Option<&Batch>,
-        size: usize,
-    ) -> Result<Objective, Diagnostics> {
+    pub fn of(recipe: &Recipe, input: Option<&Batch>, size: usize) -> Result<Objective> {
         let usual = on_policy(&usual());
         let design = Design::of(recipe)?;
         let (exact, tried) = (Curve::of(recipe, &usual, size), design.outcome(&usual));
@@ -41,10 +37,10 @@ impl Objective {
             (None, _) => exact?,
             (Some(_), Some(input)) => Curve::drawn(recipe, input, size)?,
             (Some(why), None) => {
-                let mut error = Diagnostic::error(format!(
-                    "the advantage of {} depends on {why}: its objective is no function of p alone",
-                    recipe.name()
-                ));
+                let name = recipe.name();
+                let no_function = "its objective is no function of p alone";
+                let message = format!("the advantage of {name} depends on {why}: {no_function}");
+                let mut error = Diagnostic::error(message);
                 if let Err(cause) = exact {
                     error = error.with_note(cause[0].message.clone());
                 }
@@ -164,10 +160,8 @@ impl Objective {
             let apart: f64 = own.iter().zip(&other).map(|(a, b)| (a - b).abs()).sum();
             (known, apart / 2.0)
         };
-        let mut all: Vec<(KnownObjective, f64)> = KnownObjective::all(self.size)
-            .into_iter()
-            .map(far)
-            .collect();
+        let all = KnownObjective::all(self.size).into_iter();
+        let mut all: Vec<(KnownObjective, f64)> = all.map(far).collect();
         all.sort_by(|a, b| a.1.total_cmp(&b.1));
         all
     }
@@ -291,10 +285,7 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
 }
 
 /// The other dependencies of an advantage, besides the number of right responses of the group.
-fn beyond_p(
-    curve: &Result<Curve, Diagnostics>,
-    tried: &Result<Outcome, Diagnostics>,
-) -> Option<&'static str> {
+fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static str> {
     match curve {
         Ok(curve) if curve.depends_on_batch => Some("the other groups of the batch"),
         // If the order matters, equal responses differ anyway.

@@ -2,14 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{KnownObjective, Objective, Update, largest_group};
+use super::{KnownObjective, Objective, Update, largest_group, percent};
+use crate::Result;
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
-use advlab::Batch;
-use advlab::diagnostic::Diagnostics;
 use advlab::figures::value;
-use advlab::paint::{Paint, beside, cut, filled, wrapped};
-use advlab::script::Recipe;
+use advlab::paint::{Paint, cut, filled};
+use advlab::{Batch, Recipe};
 
 /// Places of a curve, and of one in a small panel.
 const PLACES: usize = 200;
@@ -119,90 +118,130 @@ pub fn report(
     size: Option<usize>,
     noise: Option<f64>,
     paint: Paint,
-) -> Result<Report, Diagnostics> {
+) -> Result<Report> {
     let size = size.or(input.map(largest_group)).unwrap_or(16);
     let of = |recipe| Objective::of(recipe, input, size);
     let all = recipes.iter().map(of).collect::<Result<Vec<_>, _>>()?;
-    let row = |of: &Objective, p: f64| {
-        let (slope, error) = of.slope(p);
-        let error = (!of.is_exact()).then_some(error);
-        let mut row = json!({ "recipe": of.name, "p": p, "slope": slope, "slope_error": error, "value": of.value(p).0 });
-        let noise = noise.map_or(Vec::new(), |correlation| {
-            numbers(of, p, correlation).to_vec()
-        });
-        noise
-            .into_iter()
-            .for_each(|(name, number)| row[name] = json!(number));
-        row
-    };
-    let percents = || (0..=100).map(|p| f64::from(p) / 100.0);
-    let rows = all
-        .iter()
-        .map(|of| percents().map(|p| row(of, p)).collect());
-    let rows: Vec<Vec<Value>> = rows.collect();
-    let designs = all.iter().zip(&rows).map(|(of, rows)| to_json(of, rows));
-    let about = json!({ "n": size, "correlation": noise, "designs": designs.collect::<Value>() });
-    Ok(Report {
-        text: table(&all, noise, paint),
-        rows: rows.concat(),
-        figure: Some(figure(&all, noise)),
-        about,
-        ..Report::default()
-    })
+    let (mut report, mut designs) = (Report::new(paint), Vec::new());
+    for objective in &all {
+        let percents = (0..=100).map(|p| f64::from(p) / 100.0);
+        let rows: Vec<Value> = percents.map(|p| numbers(objective, p, noise)).collect();
+        designs.push(to_json(objective, &rows));
+        report.rows.extend(rows);
+    }
+    slopes(&all, &mut report);
+    if let Some(correlation) = noise {
+        report.line("");
+        updates(&all, correlation, &mut report);
+    }
+    all.iter()
+        .for_each(|objective| notes(objective, &mut report));
+    report.about = json!({ "n": size, "correlation": noise, "designs": designs });
+    report.figure = Some(figure(&all, noise));
+    Ok(report)
 }
 
-/// The numbers in lines, with notes on each design.
-pub fn table(all: &[Objective], correlation: Option<f64>, paint: Paint) -> String {
-    let row = |name: &str, of: &dyn Fn(f64) -> f64, last: &str| {
-        let two = |p| format!("{:.2}", of(p));
-        cells(name, &two, last)
-    };
-    let head = |name, last| paint.dim(&cells(name, &|p| p.to_string(), last));
-    let mut lines = vec![head("F'(p), mean 1      p =", "   F(1)")];
+/// A row of a table: a name, and a number at each p that is shown.
+fn row(name: &str, of: impl Fn(f64) -> String) -> Vec<String> {
+    let name = filled(&cut(name, NAMES), NAMES);
+    [name].into_iter().chain(SHOWN.map(of)).collect()
+}
+
+/// The same of something to compare with.
+fn grey(name: &str, of: impl Fn(f64) -> String, paint: Paint) -> Vec<String> {
+    let cells = row(name, of).into_iter();
+    cells.map(|cell| paint.dim(&cell)).collect()
+}
+
+/// Adds F' of designs and of known objectives.
+fn slopes(all: &[Objective], report: &mut Report) {
+    let two = |number: f64| format!("{number:.2}");
+    let mut rows = vec![row("F'(p), mean 1      p =", |p| p.to_string())];
+    rows[0].push("F(1)".to_string());
     for objective in all {
         let scale = scale(objective);
-        let total = format!("   {}", value(objective.value(1.0).0));
-        lines.push(row(
-            &objective.name,
-            &|p| objective.slope(p).0 / scale,
-            &total,
-        ));
+        let mut slopes = row(&objective.name, |p| two(objective.slope(p).0 / scale));
+        slopes.push(value(objective.value(1.0).0));
+        rows.push(slopes);
         if !objective.is_exact() {
-            let error = |p| objective.slope(p).1 / scale;
-            lines.push(row("  standard error", &error, ""));
+            let error = |p| two(objective.slope(p).1 / scale);
+            rows.push(row("  standard error", error));
         }
     }
     let half = KnownObjective::PassAt((all[0].size / 2).max(2));
-    for known in [
-        KnownObjective::Reward,
-        KnownObjective::Log,
-        KnownObjective::Arcsine(1),
-        half,
-    ] {
+    let arcsine = KnownObjective::Arcsine(1);
+    for known in [KnownObjective::Reward, KnownObjective::Log, arcsine, half] {
         let scale = all[0].scale(Some(known));
-        lines.push(paint.dim(&row(&known.name(), &|p| known.slope(p) / scale, "")));
+        let slope = |p| two(known.slope(p) / scale);
+        rows.push(grey(&known.name(), slope, report.paint));
     }
-    lines.push(paint.dim("  mean 1 for p from 1/N to 1 - 1/N; F(1) is not scaled"));
-    if let Some(correlation) = correlation {
-        lines.push(String::new());
-        lines.push(head("signal-to-noise, best 1 p =", ""));
-        lines.extend(noise(all, correlation, paint));
-    }
-    for objective in all {
-        lines.push(String::new());
-        lines.push(paint.bold(&wrapped("", &objective.name, paint.width)));
-        for (start, text) in rows(objective) {
-            lines.push(beside(&format!("  {start}"), 12, &text, paint.width));
-        }
-    }
-    lines.join("\n")
+    report.table(&rows);
+    report.aside("", "  mean 1 for p from 1/N to 1 - 1/N; F(1) is not scaled");
 }
 
-/// A row of the table.
-fn cells(name: &str, of: &dyn Fn(f64) -> String, last: &str) -> String {
-    let cells = SHOWN.map(|p| format!(" {:>5}", of(p))).concat();
-    let name = filled(&cut(name, NAMES), NAMES);
-    format!("  {name}{cells}{last}").trim_end().to_string()
+/// Adds the noise of each design's update.
+fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
+    const GROUPS: &str = "  groups for signal = noise";
+    let best = |p| Update::best(all[0].size, p, correlation);
+    let number = |update: Update| match groups(update) {
+        None => "-".to_string(),
+        Some(groups) if groups < 99.5 => format!("{groups:.1}"),
+        Some(groups) if groups < 99999.5 => format!("{groups:.0}"),
+        Some(groups) => format!("{groups:.0e}"),
+    };
+    let mut rows = vec![row("signal-to-noise, best 1 p =", |p| p.to_string())];
+    for objective in all {
+        let update = |p| objective.update(p, correlation);
+        let ratio = |p| format!("{:.2}", update(p).ratio() / best(p).ratio());
+        let silent = |p| format!("{:.0} %", 100.0 * update(p).silent);
+        rows.push(row(&objective.name, ratio));
+        rows.push(row(GROUPS, |p| number(update(p))));
+        rows.push(row("  groups without signal", silent));
+    }
+    let one = |_| "1.00".to_string();
+    rows.push(grey("best constant baseline", one, report.paint));
+    rows.push(grey(GROUPS, |p| number(best(p)), report.paint));
+    report.table(&rows);
+    let note = format!(
+        "mean by standard deviation of a group's update; best 1 is REINFORCE with the best constant baseline; scores correlate with being right by {correlation}"
+    );
+    report.aside("  ", &note);
+}
+
+/// Adds notes on a design below its name: the nearest known objective, and which p have how much of the weight.
+fn notes(objective: &Objective, report: &mut Report) {
+    const TEXTS: usize = 12;
+    report.line("");
+    report.head(&objective.name);
+    let (total, scale) = (objective.value(1.0).0, objective.scale(None));
+    let is_nothing = total.abs() < 1e-12;
+    let mut places = (1..100).map(|p| f64::from(p) / 100.0);
+    let below = places.find(|&p| objective.is_below(p, scale));
+    let nearest = match (below, &objective.nearest()[..]) {
+        (Some(p), _) => format!(
+            "none: F' is below 0, as at p = {p}: there the update makes right responses rarer"
+        ),
+        _ if is_nothing => "none: F' is 0, so this teaches nothing".to_string(),
+        (_, [(known, off), (second, other), ..]) => {
+            let (name, off) = (known.name(), percent(*off));
+            let (second, other) = (second.name(), percent(*other));
+            format!("{name}: {off} of the weight lies elsewhere; then {second}, {other}")
+        }
+        _ => String::new(),
+    };
+    if !nearest.is_empty() {
+        report.row("  nearest", TEXTS, &nearest);
+    }
+    if !is_nothing {
+        let bin = |ends: &[f64]| {
+            let share = (objective.value(ends[1]).0 - objective.value(ends[0]).0) / total;
+            format!("{} to {}: {}", ends[0], ends[1], percent(share))
+        };
+        let bins: Vec<String> = BINS.windows(2).map(bin).collect();
+        report.row("  weight", TEXTS, &format!("by p, {}", bins.join(", ")));
+    }
+    let notes = objective.notes.iter();
+    notes.for_each(|note| report.row("  note", TEXTS, note));
 }
 
 /// The groups whose mean update has a signal-to-noise ratio of 1, if there is a signal of the right sign.
@@ -211,89 +250,27 @@ fn groups(update: Update) -> Option<f64> {
     (ratio > 0.0).then(|| 1.0 / (ratio * ratio))
 }
 
-/// The numbers of an update by their names; NaN where p is 0 or 1.
-fn numbers(of: &Objective, p: f64, correlation: f64) -> [(&'static str, f64); 6] {
-    let (update, best) = (
-        of.update(p, correlation),
-        Update::best(of.size, p, correlation),
-    );
-    [
+/// The numbers of a design at p by their names; NaN where p is 0 or 1.
+fn numbers(of: &Objective, p: f64, noise: Option<f64>) -> Value {
+    let (slope, error) = of.slope(p);
+    let error = (!of.is_exact()).then_some(error);
+    let mut row = json!({ "recipe": of.name, "p": p, "slope": slope, "slope_error": error, "value": of.value(p).0 });
+    let Some(correlation) = noise else {
+        return row;
+    };
+    let update = of.update(p, correlation);
+    let best = Update::best(of.size, p, correlation);
+    for (name, number) in [
         ("mean", update.mean),
         ("variance", update.variance),
         ("ratio", update.ratio()),
         ("ratio_to_best", update.ratio() / best.ratio()),
         ("groups", groups(update).unwrap_or(f64::NAN)),
         ("no_signal", update.silent),
-    ]
-}
-
-/// The noise of each design's update in lines.
-fn noise(all: &[Objective], correlation: f64, paint: Paint) -> Vec<String> {
-    let best = |p| Update::best(all[0].size, p, correlation);
-    let number = |update: Update| match groups(update) {
-        None => "-".to_string(),
-        Some(groups) if groups < 99.5 => format!("{groups:.1}"),
-        Some(groups) if groups < 99999.5 => format!("{groups:.0}"),
-        Some(groups) => format!("{groups:.0e}"),
-    };
-    let mut lines = Vec::new();
-    for objective in all {
-        let update = |p| objective.update(p, correlation);
-        let ratio = |p| format!("{:.2}", update(p).ratio() / best(p).ratio());
-        let silent = |p| format!("{:.0} %", 100.0 * update(p).silent);
-        lines.push(cells(&objective.name, &ratio, ""));
-        lines.push(cells(
-            "  groups for signal = noise",
-            &|p| number(update(p)),
-            "",
-        ));
-        lines.push(cells("  groups without signal", &silent, ""));
+    ] {
+        row[name] = json!(number);
     }
-    let name = "best constant baseline";
-    lines.push(paint.dim(&cells(name, &|_| "1.00".to_string(), "")));
-    let name = "  groups for signal = noise";
-    lines.push(paint.dim(&cells(name, &|p| number(best(p)), "")));
-    let note = format!(
-        "signal-to-noise: mean by standard deviation of a group's update, relative to REINFORCE with the best constant baseline; signal = noise: in the mean of so many groups, if a response's score correlates with being right by {correlation}; R times the signal takes R^2 times the groups"
-    );
-    lines.push(paint.dim(&wrapped("  ", &note, paint.width)));
-    lines
-}
-
-/// Notes on an objective: lines, each with its label.
-fn rows(objective: &Objective) -> Vec<(&'static str, String)> {
-    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let (total, scale) = (objective.value(1.0).0, objective.scale(None));
-    let is_nothing = total.abs() < 1e-12;
-    let mut places = (1..100).map(|p| f64::from(p) / 100.0);
-    let mut rows = Vec::new();
-    if let Some(p) = places.find(|&p| objective.is_below(p, scale)) {
-        let text = "there the update makes right responses rarer";
-        rows.push((
-            "nearest",
-            format!("none: F' is below 0, as at p = {p}: {text}"),
-        ));
-    } else if is_nothing {
-        rows.push((
-            "nearest",
-            "none: F' is 0, so this teaches nothing".to_string(),
-        ));
-    } else if let [(known, off), (second, other), ..] = &objective.nearest()[..] {
-        let (name, off) = (known.name(), percent(*off));
-        let (second, other) = (second.name(), percent(*other));
-        let text = format!("{name}: {off} of the weight lies elsewhere; then {second}, {other}");
-        rows.push(("nearest", text));
-    }
-    if !is_nothing {
-        let bin = |ends: &[f64]| {
-            let share = (objective.value(ends[1]).0 - objective.value(ends[0]).0) / total;
-            format!("{} to {}: {}", ends[0], ends[1], percent(share))
-        };
-        let bins: Vec<String> = BINS.windows(2).map(bin).collect();
-        rows.push(("weight", format!("by p, {}", bins.join(", "))));
-    }
-    rows.extend(objective.notes.iter().map(|note| ("note", note.clone())));
-    rows
+    row
 }
 
 /// A design's numbers as one JSON object, with the columns of its rows as lists.
@@ -306,11 +283,8 @@ fn to_json(objective: &Objective, rows: &[Value]) -> Value {
         "nearest": nearest.collect::<Value>(),
         "notes": objective.notes,
     });
-    let names = rows
-        .iter()
-        .take(1)
-        .flat_map(Value::as_object)
-        .flat_map(|row| row.keys());
+    let names = rows.first().and_then(Value::as_object).into_iter();
+    let names = names.flat_map(|row| row.keys());
     for name in names.filter(|name| *name != "recipe") {
         all[name] = rows.iter().map(|row| row[name].clone()).collect();
     }

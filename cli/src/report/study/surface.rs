@@ -1,10 +1,9 @@
 //! A loss over ratio and advantage: the picture of clipping that papers have.
 
 use crate::report::draw::{Figure, Mark, Panel, Series};
-use crate::wrong;
+use crate::{Result, wrong};
 use advlab::Batch;
 use advlab::check::usual;
-use advlab::diagnostic::Diagnostics;
 use advlab::script::{Hook, Loss, Recipe};
 
 /// Cells per unit of the ratio, which goes to 2; also half the number of cells of the advantage, which goes from -2 to 2. Clips
@@ -23,7 +22,7 @@ const MOST: usize = 2000;
 /// A heat map over ratio and advantage, and lines at the advantages 1 and -1: of a loss, or of -dloss/dlogp, which is how far
 /// the update raises the token's log-prob. Each place is a batch of one response of one token, whose `logp` is `old_logp` plus
 /// the ratio's logarithm.
-pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure, Diagnostics> {
+pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure> {
     if !recipe.has(Hook::Loss) {
         let message = format!("{} has no loss to draw", recipe.name());
         let help =
@@ -45,13 +44,13 @@ pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure, Diagnostics>
     });
     let points: Vec<(f64, f64)> = cells.collect();
     let values = points.iter().map(|&(ratio, a)| value(ratio, a));
-    let values = values.collect::<Result<Vec<f64>, Diagnostics>>()?;
+    let values = values.collect::<Result<Vec<f64>>>()?;
     let name = if draws_loss { "loss" } else { "-dloss/dlogp" };
     let lines = LINES.into_iter().map(|advantage| {
         let points = line(&|ratio| value(ratio, advantage))?;
         Ok(Series::new(format!("A = {advantage}"), Mark::Line, points))
     });
-    let lines = lines.collect::<Result<Vec<Series>, Diagnostics>>()?;
+    let lines = lines.collect::<Result<Vec<Series>>>()?;
     let map = Series::new(name, Mark::Heat(values), points);
     let ratio = "ratio, exp(logp - old_logp)";
     let map = Panel::new(ratio, "advantage A", vec![map]);
@@ -60,11 +59,10 @@ pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure, Diagnostics>
 }
 
 /// A function of the ratio as a line, with points on both sides of each jump and of each corner.
-fn line(value: &dyn Fn(f64) -> Result<f64, Diagnostics>) -> Result<Vec<(f64, f64)>, Diagnostics> {
+fn line(value: &dyn Fn(f64) -> Result<f64>) -> Result<Vec<(f64, f64)>> {
     let ratios = (1..=2 * RATIOS).map(|index| index as f64 / RATIOS as f64);
-    let mut line = ratios
-        .map(|ratio| Ok((ratio, value(ratio)?)))
-        .collect::<Result<Vec<(f64, f64)>, Diagnostics>>()?;
+    let points = ratios.map(|ratio| Ok((ratio, value(ratio)?)));
+    let mut line = points.collect::<Result<Vec<(f64, f64)>>>()?;
     let largest = line.iter().fold(0.0f64, |most, (_, y)| most.max(y.abs()));
     let mut index = 0;
     while index + 1 < line.len() && line.len() < MOST {
@@ -83,7 +81,7 @@ fn line(value: &dyn Fn(f64) -> Result<f64, Diagnostics>) -> Result<Vec<(f64, f64
 }
 
 /// The loss of a response of one token.
-fn at(recipe: &Recipe, columns: &[&str], ratio: f64, advantage: f64) -> Result<Loss, Diagnostics> {
+fn at(recipe: &Recipe, columns: &[&str], ratio: f64, advantage: f64) -> Result<Loss> {
     const OLD: f64 = -0.5;
     let right = f64::from(u8::from(advantage > 0.0));
     let mut batch = Batch::builder()

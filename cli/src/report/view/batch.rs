@@ -4,24 +4,21 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::Result;
 use crate::report::compare::stats::mean;
 use crate::report::study::{
-    Mass, Objective, accuracies, label, largest_group, members, objectives, with_advantage,
+    Mass, Objective, Trial, accuracies, label, largest_group, members, objectives,
 };
-use advlab::Batch;
 use advlab::batch::Level;
-use advlab::diagnostic::Diagnostics;
 use advlab::files::{ReadOptions, Tokenize, read, spans};
-use advlab::script::{Hook, Host, Outcome, Recipe};
+use advlab::script::{Hook, Host, Recipe};
 use advlab_train::RunFolder;
 use advlab_train::tokenizer::Tokenizer;
 
 /// A batch of a run with the advantage that its recipe gave it at that step.
 pub(super) struct KeptBatch {
-    recipe: Recipe,
     loss: Recipe,
-    batch: Batch,
-    outcome: Outcome,
+    trial: Trial,
     /// Whether the recipe needs a state that the folder does not have: then the first step's was used.
     is_first_state: bool,
     tokenizer: Option<Tokenizer>,
@@ -29,33 +26,30 @@ pub(super) struct KeptBatch {
 
 impl KeptBatch {
     /// The batch of a step of a run, in a file.
-    pub(super) fn open(kept: &RunFolder, step: u64, path: &Path) -> Result<KeptBatch, Diagnostics> {
+    pub(super) fn open(kept: &RunFolder, step: u64, path: &Path) -> Result<KeptBatch> {
         let host = Host::new().with_seed(kept.seed().unwrap_or_default());
         let recipe = kept.recipe_at(&host, step)?;
         let batch = read(path, &ReadOptions::default())?.batch;
-        let batch = with_advantage(&recipe, &batch)?.0.into_owned();
         let state = kept.state_at(step)?;
         let is_first_state = state.is_none() && recipe.has(Hook::Init);
-        let mut state = state.map_or_else(|| recipe.init(), Ok)?;
+        let state = state.map_or_else(|| recipe.init(), Ok)?;
         let model = kept.config().map(|config| config.transformer.model);
         let model = model.ok().filter(|model| !model.is_empty());
         // Without a tokenizer, words are told apart.
         let tokenizer = model.map(|model| Path::new(&model).join("tokenizer.json"));
         let tokenizer = tokenizer.and_then(|path| Tokenizer::load(&path, false).ok());
         Ok(KeptBatch {
-            outcome: recipe.advantage(&batch, &mut state)?,
+            trial: Trial::in_state(&recipe, &batch, state)?,
             loss: kept.loss(&host)?,
             tokenizer,
-            recipe,
-            batch,
             is_first_state,
         })
     }
 
     /// The groups, `[name, responses, accuracy, mean |A|, mean length]`, and the shares of the signal.
-    pub(super) fn groups(&self) -> Result<Value, Diagnostics> {
-        let layout = self.batch.layout();
-        let accuracy = self.outcome.correct.as_ref().map(accuracies);
+    pub(super) fn groups(&self) -> Value {
+        let layout = self.trial.batch.layout();
+        let accuracy = self.trial.outcome.correct.as_ref().map(accuracies);
         let of = |group: usize| {
             let sizes = members(layout, group).map(|one| mean(&self.sizes(one)));
             let lengths = members(layout, group).map(|one| layout.tokens_of(one).len() as f64);
@@ -69,22 +63,22 @@ impl KeptBatch {
             ])
         };
         let groups: Vec<Value> = (0..layout.groups()).map(of).collect();
-        Ok(json!({
-            "recipe": label(&self.recipe),
-            "version": self.recipe.version().short(),
+        json!({
+            "recipe": label(&self.trial.recipe),
+            "version": self.trial.recipe.version().short(),
             "is_first_state": self.is_first_state,
             "groups": groups,
-            "mass": Mass::of_outcome(&self.recipe, &self.loss, &self.batch, &self.outcome)?,
-        }))
+            "mass": Mass::of(&self.trial, &self.loss),
+        })
     }
 
     pub(super) fn size(&self) -> usize {
-        self.batch.layout().groups()
+        self.trial.batch.layout().groups()
     }
 
     /// The responses of a group, with the largest |A| of the batch.
     pub(super) fn responses(&self, group: usize) -> Option<Value> {
-        let layout = self.batch.layout();
+        let layout = self.trial.batch.layout();
         if group >= self.size() {
             return None;
         }
@@ -99,21 +93,21 @@ impl KeptBatch {
     }
 
     fn text(&self, column: &str, response: usize) -> Option<&str> {
-        self.batch.text(column).map(|texts| &*texts[response])
+        self.trial.batch.text(column).map(|texts| &*texts[response])
     }
 
     fn response(&self, response: usize) -> Value {
-        let length = self.batch.layout().tokens_of(response).len();
+        let length = self.trial.batch.layout().tokens_of(response).len();
         let text = self.text("completion", response);
-        let reward = self.outcome.reward.as_ref();
+        let reward = self.trial.outcome.reward.as_ref();
         let reward = reward.map(|reward| reward.by_response()[response]);
-        let given = self.batch.response_column("reward");
+        let given = self.trial.batch.response_column("reward");
         json!({
             "number": response,
             "reward": reward.or_else(|| Some(given?[response])),
             "length": length,
             "text": text,
-            "solution": self.batch.solution(response),
+            "solution": self.trial.batch.solution(response),
             "ends": text.and_then(|text| self.ends(text, length)),
             "advantages": self.advantages(response),
         })
@@ -133,14 +127,13 @@ impl KeptBatch {
 
     /// The advantages of a response: one, or one per token.
     fn advantages(&self, response: usize) -> Vec<f64> {
-        let advantage = &self.outcome.advantage;
+        let advantage = &self.trial.outcome.advantage;
         let values = match advantage.level() {
-            Level::Token => self.batch.layout().tokens_of(response).len(),
+            Level::Token => self.trial.batch.layout().tokens_of(response).len(),
             _ => 1,
         };
-        (0..values)
-            .map(|token| advantage.at(response, token))
-            .collect()
+        let values = (0..values).map(|token| advantage.at(response, token));
+        values.collect()
     }
 
     fn sizes(&self, response: usize) -> Vec<f64> {
@@ -149,9 +142,9 @@ impl KeptBatch {
     }
 
     /// The objective of the recipe, as a figure.
-    pub(super) fn objective(&self) -> Result<Value, Diagnostics> {
-        let size = largest_group(&self.batch);
-        let objective = Objective::of(&self.recipe, Some(&self.batch), size)?;
+    pub(super) fn objective(&self) -> Result<Value> {
+        let size = largest_group(&self.trial.batch);
+        let objective = Objective::of(&self.trial.recipe, Some(&self.trial.batch), size)?;
         let all = std::slice::from_ref(&objective);
         let svg = objectives::figure(all, Some(objectives::CORRELATION)).svg();
         Ok(json!({ "svg": svg, "notes": objective.notes }))

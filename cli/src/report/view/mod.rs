@@ -18,7 +18,8 @@ use self::batch::KeptBatch;
 use self::run::ShownRun;
 pub use self::server::Server;
 use super::compare::folders_of_runs;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use crate::Result;
+use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
 use advlab_train::{LogEvent, RunFolder};
 
@@ -44,7 +45,7 @@ pub struct Site {
 
 impl Site {
     /// A page of the runs in some folders: each is a run's folder or contains some, including runs that begin later.
-    pub fn of(folders: &[PathBuf]) -> Result<Site, Diagnostics> {
+    pub fn of(folders: &[PathBuf]) -> Result<Site> {
         for folder in folders {
             folders_of_runs(folder)?;
         }
@@ -78,7 +79,7 @@ impl Site {
             }
             "/sample" => Ok(run.sample()),
             "/change" => Ok(run.change(text("from")?, text("to")?)),
-            "/batch" => batch()?.and_then(|batch| batch.groups()),
+            "/batch" => batch()?.map(|batch| batch.groups()),
             "/objective" => batch()?.and_then(|batch| batch.objective()),
             "/group" => {
                 let group = number(query, "group")?;
@@ -104,7 +105,7 @@ impl Site {
         json!({ "now": now.map_or(0, |now| now.as_secs()), "runs": headings })
     }
 
-    fn batch(&self, run: &Path, step: u64) -> Result<Arc<KeptBatch>, Diagnostics> {
+    fn batch(&self, run: &Path, step: u64) -> Result<Arc<KeptBatch>> {
         let kept = RunFolder::read(run);
         let path = kept.batches().iter().find(|(own, _)| *own == step);
         let path = path.map_or(Path::new(""), |(_, path)| path);
@@ -135,7 +136,7 @@ impl Site {
 
     /// Writes the page as a file that needs no server: with all changes of the scripts, and the last batch of each run as far
     /// as there is room.
-    pub fn export(&self, path: &Path) -> Result<(), Diagnostics> {
+    pub fn export(&self, path: &Path) -> Result<()> {
         let (mut news, mut answers, mut size) = (self.news(), Map::new(), 0);
         let mut add = |path: &str, query: String| {
             if size < EXPORTED
@@ -150,10 +151,8 @@ impl Site {
             let heading = &mut news["runs"][id];
             for line in RunFolder::read(&run.folder).log().unwrap_or_default().0 {
                 if let LogEvent::Use { recipe, from, .. } = line.event {
-                    add(
-                        "change",
-                        format!("run={id}&from={from}&to={}", recipe.version),
-                    );
+                    let to = recipe.version;
+                    add("change", format!("run={id}&from={from}&to={to}"));
                 }
             }
             let steps = heading["batches"].as_array_mut();
@@ -200,7 +199,7 @@ fn number(query: &str, name: &str) -> Option<usize> {
 }
 
 /// 256 bits of the system's random number generator, in hexadecimal.
-fn random() -> Result<String, Diagnostics> {
+fn random() -> Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)
         .map_err(|error| Diagnostic::error(format!("the system has no random numbers: {error}")))?;

@@ -264,10 +264,10 @@ function draw(one, width, range, all) {
 	for (const tick of ticks(range[0] / seconds, range[1] / seconds, width / 90)) {
 		if (view.time || tick % 1 === 0) out += `<text x="${x(tick * seconds)}" y="159" text-anchor="middle">${tick >= 1e4 ? tick / 1e3 + "k" : number(tick, 6) + name}</text>`;
 	}
-	// What lies outside of the axis is cut off.
+	// Nothing outside of the axis.
 	out += `<svg x="${LEFT}" width="${plot}" viewBox="${LEFT} 0 ${plot} 164">`;
 	if (now().shown) {
-		const upright = (events) => [...new Set(events.map(({ step }) => Math.round(x(along(now(), step)))))].map((x) => `M${x} ${TOP}V${FLOOR}`).join("");
+		const upright = (events) => [...new Set(events.map(({ step }) => Math.round(x(along(now(), step)))))].filter(isFinite).map((x) => `M${x} ${TOP}V${FLOOR}`).join("");
 		const all = now().events.filter(isUse);
 		out += `<path class="moments" stroke-opacity="${Math.min(1, 30 / all.length)}" d="${upright(all)}"/>`;
 		if (mark !== null) out += `<path class="chosen" d="${upright([now().events[mark]])}"/>`;

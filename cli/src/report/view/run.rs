@@ -1,6 +1,6 @@
 //! The page's data from a run's folder: the run's progress, the lines of its files, and the changes of its scripts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 use similar::TextDiff;
 
-use crate::report::compare::own_settings;
+use crate::report::compare::{own_settings, sources};
 use advlab::regular_file;
 use advlab_train::{Config, RunFolder, is_stopped};
 
@@ -40,9 +40,8 @@ impl ShownRun {
     /// The heading that the page shows above the curves, and the sizes of the files whose lines it reads.
     pub(super) fn heading(&self) -> Value {
         let config = Config::read(&self.folder.join("config.toml")).ok();
-        let recipe = config
-            .as_ref()
-            .and_then(|own| Path::new(&own.recipe).file_name());
+        let recipe = config.as_ref().map(|own| Path::new(&own.recipe));
+        let recipe = recipe.and_then(Path::file_name);
         // The number of a trainer's steps is not known.
         let own = config.as_ref().filter(|config| !config.is_recorded());
         let file = |name: &str| std::fs::metadata(self.folder.join(name)).ok();
@@ -121,7 +120,7 @@ impl ShownRun {
 
     /// How two versions of its script differ: the name of each file that does, and a unified diff.
     pub(super) fn change(&self, from: &str, to: &str) -> Value {
-        let [old, new] = [from, to].map(|version| self.sources(version));
+        let [old, new] = [from, to].map(|version| sources(&self.folder, version));
         let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
         let files = names.into_iter().map(|name| {
             let [old, new] = [&old, &new].map(|files| files.get(name).map_or("", String::as_str));
@@ -130,21 +129,6 @@ impl ShownRun {
             json!({ "name": name, "diff": text })
         });
         json!({ "files": files.filter(|file| file["diff"] != "").collect::<Value>() })
-    }
-
-    /// The files of a version: the script, under its own name, and its imports.
-    fn sources(&self, version: &str) -> BTreeMap<String, String> {
-        // It is the name of a folder, and anybody may have written it.
-        if version.is_empty() || !version.chars().all(|letter| letter.is_ascii_alphanumeric()) {
-            return BTreeMap::new();
-        }
-        let entries = std::fs::read_dir(self.folder.join("scripts").join(version));
-        let entries = entries.into_iter().flatten().flatten();
-        let read = |entry: std::fs::DirEntry| {
-            let text = regular_file::read_to_string(&entry.path()).ok()?;
-            Some((entry.file_name().to_string_lossy().into_owned(), text))
-        };
-        entries.filter_map(read).collect()
     }
 }
 
@@ -216,10 +200,9 @@ mod tests {
         fs::create_dir_all(place.path().join("scripts/ab12")).unwrap();
         fs::write(place.path().join("scripts/ab12/a.rhai"), "1").unwrap();
         fs::write(place.path().join("secret"), "1").unwrap();
-        let run = ShownRun::new(place.path().to_path_buf(), place.path());
-        assert_eq!(run.sources("ab12").len(), 1);
+        assert_eq!(sources(place.path(), "ab12").len(), 1);
         for outside in ["..", "", "../..", "ab12/.."] {
-            assert!(run.sources(outside).is_empty(), "{outside}");
+            assert!(sources(place.path(), outside).is_empty(), "{outside}");
         }
     }
 }

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use httparse::{EMPTY_HEADER, Header, Status};
 
 use super::{Site, parameter, random};
-use crate::wrong;
-use advlab::diagnostic::Diagnostics;
+use crate::{Result, wrong};
 
 const PORT: u16 = 8765;
 /// The most connections that have not shown the token; each occupies a waiting thread.
@@ -37,7 +36,7 @@ type HttpResponse = (&'static str, &'static str, String);
 
 impl Server {
     /// Listens on a port of 127.0.0.1; if none is given, on the usual one, or on a free one if that is taken.
-    pub fn bind(site: Site, port: Option<u16>) -> Result<Server, Diagnostics> {
+    pub fn bind(site: Site, port: Option<u16>) -> Result<Server> {
         let on = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let listener = match port {
             Some(port) => on(port),
