@@ -22,6 +22,9 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 /// Bytes per thread that are read, parsed and processed together.
 const BLOCK: usize = 1 << 20;
 
+/// Bytes of lines that one thread parses at a time.
+const PART: usize = 128 << 10;
+
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A file of lines, some megabytes at a time: while one block is parsed, the previous one is processed and the next one read.
@@ -39,9 +42,6 @@ pub(super) struct Blocks<'a> {
     /// The blank lines before the first block.
     passed: usize,
 }
-
-/// The result for a line; `None` if it is blank.
-type Parsed<P> = Result<Option<P>>;
 
 /// New values of a line, in JSON: one per field, or `None` if the line keeps its own value.
 pub(super) type Values = Vec<Option<Vec<u8>>>;
@@ -113,25 +113,28 @@ impl<'a> Blocks<'a> {
         Err(error.in_file(&self.path))
     }
 
-    /// Processes all blocks: `parse` converts each line that is not blank, in parallel; `take` gets each block and its results, in
+    /// Processes all blocks: `parse` converts each part of some lines, in parallel; `take` gets each part and its result, in
     /// order.
     fn each<P: Send>(
         &mut self,
-        parse: impl Fn(&str) -> Result<P> + Sync,
-        mut take: impl FnMut(&[u8], Vec<Parsed<P>>) -> Result<()> + Send,
+        parse: impl Fn(&[u8]) -> P + Sync,
+        mut take: impl FnMut(&[u8], P) -> Result<()> + Send,
     ) -> Result<()> {
-        let parse = |block: &[u8]| -> Vec<Parsed<P>> {
-            let lines: Vec<&[u8]> = lines(block).collect();
-            let lines = lines.into_par_iter();
-            let parsed = lines.map(|line| text(line)?.map(&parse).transpose());
-            parsed.collect()
+        let parse = |block: &[u8]| -> Vec<(Range<usize>, P)> {
+            let parts = parts(block).into_par_iter();
+            parts
+                .map(|part| (part.clone(), parse(&block[part])))
+                .collect()
+        };
+        let mut take = |(block, parsed): (Vec<u8>, Vec<(Range<usize>, P)>)| {
+            let mut parsed = parsed.into_iter();
+            parsed.try_for_each(|(part, made)| take(&block[part], made))
         };
         let mut block = std::mem::take(&mut self.block);
-        let mut parsed: Option<(Vec<u8>, Vec<Parsed<P>>)> = None;
-        let mut failed = Ok(());
+        let (mut parsed, mut failed) = (None, Ok(()));
         while !block.is_empty() {
             let before = parsed.take();
-            let take = || before.map_or(Ok(()), |(block, made)| take(&block, made));
+            let take = || before.map_or(Ok(()), &mut take);
             let ((taken, made), next) =
                 rayon::join(|| rayon::join(take, || parse(&block)), || self.next());
             taken?;
@@ -142,7 +145,7 @@ impl<'a> Blocks<'a> {
             });
             parsed = Some((std::mem::replace(&mut block, next), made));
         }
-        parsed.map_or(Ok(()), |(block, made)| take(&block, made))?;
+        parsed.map_or(Ok(()), take)?;
         failed
     }
 
@@ -154,8 +157,12 @@ impl<'a> Blocks<'a> {
         mut take: impl FnMut(usize, &[u8], Option<P>) -> Result<()> + Send,
     ) -> Result<()> {
         let (path, mut number) = (self.path.clone(), self.passed);
-        self.each(parse, |block, parsed| {
-            for (line, parsed) in lines(block).zip(parsed) {
+        let parse = |part: &[u8]| -> Vec<Result<Option<P>>> {
+            let parsed = lines(part).map(|line| text(line)?.map(&parse).transpose());
+            parsed.collect()
+        };
+        self.each(parse, |part, parsed| {
+            for (line, parsed) in lines(part).zip(parsed) {
                 number += 1;
                 let here = |error: Diagnostic| error.on_line(number).in_file(&path);
                 take(number, line, parsed.map_err(here)?)?;
@@ -223,37 +230,35 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<T
     read_blocks(Blocks::open(path, progress)?, schema)
 }
 
-/// The places in a line of the keys and values of its fields.
-type Fields = Vec<(Range<usize>, Range<usize>)>;
-
 fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
-    let mut rows = TableBuilder {
-        names: Arc::new(schema(&blocks.begin()?, FileKind::Lines)?),
-        lines: blocks.passed,
-        blank: vec![0; blocks.passed],
-        ..TableBuilder::default()
-    };
-    let parse = |line: &str| {
-        let fields = json::fields(line)?.into_iter();
-        let places = fields.map(|(key, raw)| (json::place(line, key), json::place(line, raw)));
-        Ok(places.collect())
+    let names = Arc::new(schema(&blocks.begin()?, FileKind::Lines)?);
+    let mut rows = Rows::new(&names);
+    rows.lines = blocks.passed;
+    rows.blank = vec![0; blocks.passed];
+    let parse = |part: &[u8]| {
+        let mut rows = Rows::new(&names);
+        let mut lines = lines(part);
+        let added = lines.try_for_each(|line| rows.add(line));
+        added.map_err(|error| (rows.lines, error)).map(|()| rows)
     };
     let path = blocks.path.clone();
-    blocks.each(parse, |block, parsed| {
-        let added = rows.add(block, parsed);
-        added.map_err(|error| error.on_line(rows.lines).in_file(&path))
+    blocks.each(parse, |bytes, part| {
+        let here = |(line, error): (usize, Diagnostic)| error.on_line(rows.lines + line);
+        let part = part.map_err(|error| here(error).in_file(&path))?;
+        rows.append(part, bytes)
     })?;
-    let (blank, sum) = (rows.blank, blocks.sum);
-    let content = Content::Lines { blank, sum };
+    let (columns, blank, responses) = (rows.columns, rows.blank, rows.responses);
+    let content = Content::Lines {
+        blank,
+        sum: blocks.sum,
+    };
     let origin = FileOrigin { path, content };
-    let table = Table::of_lines(rows.names, rows.columns, rows.responses, origin);
-    Ok(table)
+    Ok(Table::of_lines(names, columns, responses, origin))
 }
 
-/// Columns that are filled block by block.
-#[derive(Default)]
-struct TableBuilder {
-    names: Arc<Names>,
+/// Columns that are filled line by line.
+struct Rows<'a> {
+    names: &'a Names,
     columns: Vec<FileColumn>,
     by_name: HashMap<String, usize>,
     /// The column that most lines have next.
@@ -264,68 +269,91 @@ struct TableBuilder {
     blank: Vec<usize>,
 }
 
-impl TableBuilder {
-    /// Adds the lines of a block: sorts their values into columns, which are then parsed in parallel. An error is at the last
-    /// line.
-    fn add(&mut self, block: &[u8], parsed: Vec<Parsed<Fields>>) -> Result<()> {
-        let mut values: Vec<Vec<(usize, &[u8])>> = Vec::new();
-        for (line, fields) in lines(block).zip(parsed) {
-            self.lines += 1;
-            let Some(fields) = fields? else {
-                self.blank.push(self.responses);
-                continue;
-            };
-            for (key, raw) in fields {
-                let column = self.column(utf8(&line[key.clone()]));
-                values.resize(self.columns.len().max(values.len()), Vec::new());
-                if values[column]
-                    .last()
-                    .is_some_and(|(last, _)| *last == self.responses)
-                {
-                    let name = &self.columns[column].name;
-                    let what =
-                        format!("the field `{name}` stands twice in this line; keep one of them");
-                    let before = utf8(&line[..key.start]).chars().count();
-                    return Err(Diagnostic::error(what).at_column(before + 2));
-                }
-                values[column].push((self.responses, &line[raw]));
-            }
-            self.responses += 1;
+impl<'a> Rows<'a> {
+    fn new(names: &'a Names) -> Self {
+        Rows {
+            names,
+            columns: Vec::new(),
+            by_name: HashMap::new(),
+            next: 0,
+            lines: 0,
+            responses: 0,
+            blank: Vec::new(),
         }
-        let columns = self.columns.par_iter_mut().zip(values);
-        columns.for_each(|(column, values)| {
-            // A tokenizer takes much longer than all the rest.
-            let counts = values.par_iter().map(|(_, raw)| column.tokens(utf8(raw)));
-            let counts: Vec<_> = counts.collect();
-            for ((response, raw), count) in values.into_iter().zip(counts) {
-                column.push(response, utf8(raw), count);
+    }
+
+    fn add(&mut self, line: &[u8]) -> Result<()> {
+        self.lines += 1;
+        let Some(line) = text(line)? else {
+            self.blank.push(self.responses);
+            return Ok(());
+        };
+        for (key, raw) in json::fields(line)? {
+            let response = self.responses;
+            let column = self.column(&json::text(key));
+            if column.end > response {
+                let name = &column.name;
+                let what =
+                    format!("the field `{name}` stands twice in this line; keep one of them");
+                let before = line[..json::place(line, key).start].chars().count();
+                return Err(Diagnostic::error(what).at_column(before + 2));
             }
-        });
+            column.end = response + 1;
+            column.push(response, raw);
+        }
+        self.responses += 1;
         Ok(())
     }
 
-    /// The index of the column of a key in its quotes. Most lines have the same fields in the same order.
-    fn column(&mut self, key: &str) -> usize {
-        let is_plain = !key.contains('\\');
-        let next = self.columns.get(self.next).filter(|_| is_plain);
-        let mut found = self.next;
-        if next.is_none_or(|next| next.name != key[1..key.len() - 1]) {
-            let name = json::text(key);
-            let known = self.by_name.get(&*name).copied();
-            found = known.unwrap_or(self.columns.len());
-            if known.is_none() {
-                self.columns.push(FileColumn::new(&name, &self.names));
-                self.by_name.insert(name.into_owned(), found);
+    /// Adds the rows of the lines that follow.
+    fn append(&mut self, part: Rows, bytes: &[u8]) -> Result<()> {
+        let start = self.responses;
+        for more in part.columns {
+            let column = self.column(&more.name);
+            if column.append(more, start) {
+                continue;
+            }
+            let texts = lines(bytes).map(|line| Ok(text(line)?));
+            let texts = texts.filter_map(Result::transpose);
+            for (response, line) in (start..).zip(texts) {
+                let fields = json::fields(line?)?;
+                if let Some(raw) = json::value_of(&fields, &column.name) {
+                    column.push(response, raw);
+                }
             }
         }
+        self.blank.extend(part.blank.iter().map(|at| at + start));
+        self.responses += part.responses;
+        self.lines += part.lines;
+        Ok(())
+    }
+
+    /// The column of a name. Most lines have the same fields in the same order.
+    fn column(&mut self, name: &str) -> &mut FileColumn {
+        let next = self.columns.get(self.next);
+        let found = match next.is_some_and(|next| next.name == name) {
+            true => self.next,
+            false => *self.by_name.entry(name.to_string()).or_insert_with(|| {
+                self.columns.push(FileColumn::new(name, self.names));
+                self.columns.len() - 1
+            }),
+        };
         self.next = (found + 1) % self.columns.len();
-        found
+        &mut self.columns[found]
     }
 }
 
-/// A part of a line that `text` has already read as UTF-8. Checking it again takes less time than parsing it.
-fn utf8(part: &[u8]) -> &str {
-    std::str::from_utf8(part).unwrap_or_default()
+/// Whole lines of some 128 kB.
+fn parts(block: &[u8]) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    while start < block.len() {
+        let least = (start + PART).min(block.len());
+        let end = least + line_end(&block[least..]);
+        parts.push(start..end);
+        start = end;
+    }
+    parts
 }
 
 /// The bytes of a line, including its ending.

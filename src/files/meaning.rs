@@ -242,16 +242,16 @@ impl Meaning<'_> {
             _ => None,
         };
         let (at, found) = match &column.odd {
-            Some((at, found)) => (*at, found.as_str()),
+            Some((at, found)) => (*at, found.clone()),
             None if column.filled > 0 && level.is_some() => return Ok(level),
-            None if column.filled > 0 || column.null.is_none() => (0, column.first.as_str()),
-            None => (column.null.unwrap_or_default(), "null"),
+            None if column.filled > 0 || column.null.is_none() => (0, column.first()),
+            None => (column.null.unwrap_or_default(), "null".to_string()),
         };
         // Log-probs that nobody has are null everywhere.
         let is_empty = column.filled == 0 && column.odd.is_none() && !reading.asked;
         let is_array = matches!(reading.role, Role::Mask | Role::Token);
         if reading.is_needed() && !(is_empty && is_array) {
-            let found = if found == "missing" { "nothing" } else { found };
+            let found = if found == "missing" { "nothing" } else { &found };
             let at = (Some(at).filter(|_| tensor.is_none()), None);
             let expected = match reading.role {
                 _ if tensor.is_none() => expected(reading).to_string(),

@@ -87,7 +87,7 @@ fn read_column(file: &File, root: &TypePtr, column: &mut FileColumn) -> Result<(
     let rows: RowIter = file.get_row_iter(Some(schema.build()?))?;
     for (response, row) in rows.enumerate() {
         if let Some((_, field)) = row?.get_column_iter().next() {
-            column.push(response, &parquet::in_json(field), None);
+            column.push(response, &parquet::in_json(field));
         }
     }
     Ok(())

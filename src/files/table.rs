@@ -138,6 +138,12 @@ impl Lists {
         length.map(drop)
     }
 
+    fn append(&mut self, more: &Lists) {
+        let end = self.count();
+        self.starts.extend(more.starts[1..].iter().map(|start| end + start));
+        self.values.extend_from_slice(&more.values);
+    }
+
     fn add_row(&mut self, row: &[f64], is_kept: bool) {
         let values = if is_kept { row } else { &[] };
         self.starts.push(self.count() + row.len());
@@ -190,15 +196,13 @@ pub(super) struct Keep {
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
 }
 
-/// The number of tokens of a text, or why its tokenizer refuses it.
-type TokenCount = Result<usize, String>;
-
 /// One field of the lines, or one tensor.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileColumn {
     pub(super) name: String,
     pub(super) keep: Keep,
     pub(super) data: ColumnData,
+    /// The first value in words, unless it is an array of numbers.
     pub(super) first: String,
     /// How many responses have a value, from the first on; 1 for a tensor.
     pub(super) filled: usize,
@@ -207,6 +211,8 @@ pub(super) struct FileColumn {
     /// The first response without a value, or with a value of another type than the earlier ones; and a description of the value,
     /// `null` or `missing` if there is none.
     pub(super) odd: Option<(usize, String)>,
+    /// The response after the last one that has the field, be it null.
+    pub(super) end: usize,
 }
 
 /// A number as the name of a group. It is exact, however large.
@@ -278,22 +284,53 @@ impl FileColumn {
         are_texts && self.odd.is_none()
     }
 
-    /// The number of tokens of a string, if a tokenizer counts them.
-    pub(super) fn tokens(&self, raw: &str) -> Option<TokenCount> {
-        let is_open = self.keep.counts && !self.keep.nothing && self.odd.is_none();
-        let tokenizer = self.keep.tokenizer.as_deref().filter(|_| is_open)?;
-        (json::type_of(raw) == JsonType::String).then(|| tokenizer.count(&json::text(raw)))
+    /// The first value in words.
+    pub(super) fn first(&self) -> String {
+        match &self.data {
+            ColumnData::Lists(lists) => of_numbers(lists.length(0)),
+            _ => self.first.clone(),
+        }
     }
 
     /// Adds the value of a response, as it is written in JSON.
-    pub(super) fn push(&mut self, response: usize, raw: &str, tokens: Option<TokenCount>) {
+    pub(super) fn push(&mut self, response: usize, raw: &str) {
         if self.takes(response, raw == "null" && !self.keep.nulls) {
-            if self.filled == 0 {
-                self.first = describe(raw);
-            }
-            let given = self.give(raw, tokens);
+            let given = self.give(raw);
             self.count(response, given);
         }
+    }
+
+    /// Adds the values of the responses from `start` on. It is false, and the values are to be pushed one by one, if they are
+    /// of another type.
+    pub(super) fn append(&mut self, more: FileColumn, start: usize) -> bool {
+        if !self.takes(start, false) {
+            return true;
+        }
+        self.null = self.null.or(more.null.map(|null| null + start));
+        match (&mut self.data, more.data) {
+            (_, ColumnData::Null) => return true,
+            (data @ ColumnData::Null, new) => {
+                *data = new;
+                self.first = more.first;
+            }
+            // A gap ends the column, whatever follows.
+            _ if self.filled < start => {}
+            (ColumnData::Numbers(numbers), ColumnData::Numbers(new)) => numbers.extend(new),
+            (ColumnData::Ids(ids), ColumnData::Ids(new)) => ids.extend(new),
+            (ColumnData::Lists(lists), ColumnData::Lists(new)) => lists.append(&new),
+            (ColumnData::Texts(texts, counts), ColumnData::Texts(new, more)) => {
+                texts.extend(new);
+                counts.extend(more);
+            }
+            _ => return false,
+        }
+        if self.filled < start {
+            self.end();
+        } else {
+            self.filled += more.filled;
+            self.odd = more.odd.map(|(at, found)| (at + start, found));
+        }
+        true
     }
 
     /// Adds an array of numbers, or null. The column must hold nothing else.
@@ -302,8 +339,7 @@ impl FileColumn {
         let Some(row) = row.filter(|_| is_taken) else {
             return;
         };
-        if self.filled == 0 {
-            self.first = of_numbers(row.len());
+        if let ColumnData::Null = self.data {
             self.data = ColumnData::Lists(Lists::new());
         }
         if let ColumnData::Lists(lists) = &mut self.data {
@@ -331,7 +367,7 @@ impl FileColumn {
     }
 
     /// Adds a value; the error describes the value if the column holds another type.
-    fn give(&mut self, raw: &str, tokens: Option<TokenCount>) -> Result<(), String> {
+    fn give(&mut self, raw: &str) -> Result<(), String> {
         let kind = json::type_of(raw);
         let is_number = matches!(kind, JsonType::Null | JsonType::Bool | JsonType::Number);
         let Keep {
@@ -341,12 +377,16 @@ impl FileColumn {
             ..
         } = self.keep;
         if let ColumnData::Null = self.data {
+            let mut lists = Lists::new();
+            if kind == JsonType::Array && !ids && !counts && lists.add(raw, arrays).is_ok() {
+                self.data = ColumnData::Lists(lists);
+                return Ok(());
+            }
+            self.first = describe(raw);
             self.data = match kind {
                 _ if is_number && ids => ColumnData::Ids(Vec::new()),
                 _ if is_number && !counts => ColumnData::Numbers(Vec::new()),
-                JsonType::Array if !ids && !counts && json::count(raw).is_ok() => {
-                    ColumnData::Lists(Lists::new())
-                }
+                JsonType::String => ColumnData::Texts(Vec::new(), Vec::new()),
                 _ if text(raw).is_some() => ColumnData::Texts(Vec::new(), Vec::new()),
                 _ => ColumnData::Other,
             };
@@ -354,7 +394,7 @@ impl FileColumn {
         match &mut self.data {
             ColumnData::Numbers(numbers) if is_number => numbers.push(json::number(raw)),
             ColumnData::Lists(lists) if kind == JsonType::Array => lists.add(raw, arrays)?,
-            ColumnData::Texts(..) => return self.give_text(raw, tokens),
+            ColumnData::Texts(..) => return self.give_text(raw),
             ColumnData::Ids(names) => match id_of_number(raw) {
                 Some(id) => names.push(id),
                 None if text(raw).is_some() => {
@@ -368,7 +408,7 @@ impl FileColumn {
         Ok(())
     }
 
-    fn give_text(&mut self, raw: &str, tokens: Option<TokenCount>) -> Result<(), String> {
+    fn give_text(&mut self, raw: &str) -> Result<(), String> {
         let keep = &self.keep;
         let is_string = json::type_of(raw) == JsonType::String;
         let ColumnData::Texts(texts, counts) = &mut self.data else {
@@ -396,10 +436,9 @@ impl FileColumn {
         };
         if keep.counts {
             let tokenizer = keep.tokenizer.as_deref();
-            let count = match tokens {
-                Some(count) => Some(count?),
-                None if is_string => Some(words::count(&text, tokenizer)?),
-                None => words::count_chat(raw, tokenizer)?,
+            let count = match is_string {
+                true => Some(words::count(&text, tokenizer)?),
+                false => words::count_chat(raw, tokenizer)?,
             };
             // A text has far fewer than 2^53 words.
             counts.push(count.ok_or_else(|| describe(raw))? as f64);
