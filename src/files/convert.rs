@@ -54,15 +54,20 @@ pub fn convert(
     } else {
         let rollouts = read(input, options)?;
         notes.extend(rollouts.notes);
-        let more = match to {
-            Format::Npz => rollouts.batch.save_npz(&mut file)?,
-            Format::Safetensors => rollouts.batch.save(&mut file).map_err(failed)?,
-            Format::Lines => open::write_lines(output, &mut file, |out| {
-                rollouts.batch.write_lines(out).map_err(failed)
-            })?
-            .pop(),
+        let batch = &rollouts.batch;
+        let left_out = match to {
+            Format::Npz => batch.save_npz(&mut file)?,
+            Format::Safetensors => batch.save(&mut file).map_err(failed)?,
+            Format::Lines => {
+                let mut left_out = Vec::new();
+                let changes = open::write_lines(output, &mut file, |out| {
+                    left_out = batch.write_lines(out).map_err(failed)?;
+                    Ok(())
+                })?;
+                [left_out, changes].concat()
+            }
         };
-        notes.extend(more.map(Diagnostic::note));
+        notes.extend(left_out.into_iter().map(Diagnostic::note));
     }
     file.finish()?;
     Ok(notes)

@@ -15,7 +15,7 @@ use super::names::{FileKind, Names, Schema};
 use super::open::{self, LONGEST_LINE, Lines};
 use super::parquet::{self, Shape};
 use super::replace::{Replacement, cannot_be_written};
-use super::table::{Content, FileColumn, FileOrigin, Table};
+use super::table::{FileColumn, FileOrigin, Table};
 use super::{Progress, Result, cannot_be_read, changed};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -173,14 +173,14 @@ impl<'a> Blocks<'a> {
 
     /// Copies the lines to a file, if one is given, with new values for some fields and otherwise byte for byte. `parse` runs in
     /// parallel on each line that is not blank; `values` then gives each line's values, in order, by the line's number. The
-    /// columns of a copy of a parquet file stay as they are. If a checksum is given, the lines must match it.
+    /// columns of a copy of a parquet file stay as they are. If the file was read before, it must be the same still.
     pub(super) fn copy<P: Send>(
         &mut self,
         output: Option<&Path>,
         fields: &[(&str, Shape)],
         parse: impl Fn(&[(&str, &str)]) -> Result<P> + Sync,
         mut values: impl FnMut(usize, P) -> Result<Values> + Send,
-        checksum: Option<u32>,
+        origin: Option<&FileOrigin>,
     ) -> Result<(), Diagnostics> {
         let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
         let parse = |line: &str| {
@@ -215,12 +215,12 @@ impl<'a> Blocks<'a> {
                 }
             }
         }
-        match checksum {
-            Some(checksum) if is_parquet(&input) => open::check_end(&input, checksum)?,
-            Some(checksum) if self.sum != checksum => {
-                return Err(changed(&input, "its bytes are others").into());
+        if let Some(origin) = origin {
+            match is_parquet(&input) {
+                true => origin.check_ends()?,
+                false if self.sum == origin.sum => {}
+                false => return Err(changed(&input, "its bytes are others").into()),
             }
-            _ => {}
         }
         file.map_or(Ok(()), Replacement::finish)
     }
@@ -247,12 +247,12 @@ fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
         let part = part.map_err(|error| here(error).in_file(&path))?;
         rows.append(part, bytes)
     })?;
-    let (columns, blank, responses) = (rows.columns, rows.blank, rows.responses);
-    let content = Content::Lines {
-        blank,
+    let (columns, responses) = (rows.columns, rows.responses);
+    let origin = FileOrigin {
+        path,
+        blank: Some(rows.blank),
         sum: blocks.sum,
     };
-    let origin = FileOrigin { path, content };
     Ok(Table::of_lines(names, columns, responses, origin))
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::later::{Later, Pending, read_all};
 use super::names::{ADVANTAGES, FileKind, Names, Reading, Role, role};
-use super::table::{ColumnData, Content, FileColumn, FileOrigin, Table};
+use super::table::{ColumnData, FileColumn, FileOrigin, Table};
 use super::tensors::FileTensor;
 use super::values::TokenColumn;
 use super::{Dtype, Progress, ReadOptions, Result, Rollouts, changed, read_table};
@@ -53,8 +53,8 @@ pub(super) struct Meaning<'a> {
     /// The completion whose words would be the lengths, and why they are not.
     pub(super) no_length: Option<(String, String)>,
     pub(super) unit: &'static str,
-    /// T, if there are tensors [B, T].
-    pub(super) width: Option<usize>,
+    /// Whether there are tensors [B, T].
+    pub(super) is_padded: bool,
     /// The columns to read now, and the columns to read on first use.
     pending: [Vec<Arc<dyn Pending>>; 2],
 }
@@ -70,7 +70,7 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         counted: None,
         no_length: None,
         unit: "token",
-        width: None,
+        is_padded: false,
         pending: Default::default(),
         table,
         options,
@@ -104,7 +104,7 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         unit: meaning.unit,
         later,
         origin,
-        width: meaning.width,
+        is_padded: meaning.is_padded,
         is_f64,
         batch,
     })
@@ -251,7 +251,11 @@ impl Meaning<'_> {
         let is_empty = column.filled == 0 && column.odd.is_none() && !reading.asked;
         let is_array = matches!(reading.role, Role::Mask | Role::Token);
         if reading.is_needed() && !(is_empty && is_array) {
-            let found = if found == "missing" { "nothing" } else { &found };
+            let found = if found == "missing" {
+                "nothing"
+            } else {
+                &found
+            };
             let at = (Some(at).filter(|_| tensor.is_none()), None);
             let expected = match reading.role {
                 _ if tensor.is_none() => expected(reading).to_string(),
@@ -544,10 +548,6 @@ impl Meaning<'_> {
             tokenizer: None,
             ..(*self.table.names).clone()
         };
-        let sum = |origin: &FileOrigin| match origin.content {
-            Content::Lines { sum, .. } => Some(sum),
-            Content::Tensors(_) => None,
-        };
         move || {
             let path: &Path = &origin.path;
             let table = read_table(path, &|_, _| Ok(only.clone()), &Progress::default())?;
@@ -555,7 +555,7 @@ impl Meaning<'_> {
             let found = columns.find(|found| found.name == name);
             let is_same = |found: &FileColumn| {
                 let is_whole = found.filled == filled && discriminant(&found.data) == kind;
-                is_whole && sum(&table.origin) == sum(&origin)
+                is_whole && table.origin.sum == origin.sum
             };
             match found.and_then(Arc::into_inner) {
                 Some(found) if is_same(&found) => Ok(found.data),

@@ -3,7 +3,6 @@
 //! A file holds lines of JSON, in some form ([`open`]), rows of parquet ([`columns`]), or tensors. A reader makes a [`table`] of
 //! its columns, and [`meaning`] makes a batch of the table. [`names`] and [`trainers`] know the formats of trainers' files.
 
-mod added;
 mod convert;
 mod format;
 mod json;
@@ -11,6 +10,7 @@ mod later;
 mod lines;
 mod meaning;
 mod names;
+mod new_columns;
 mod npz;
 mod open;
 mod parquet;
@@ -34,20 +34,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-pub use added::AddedColumn;
 pub use convert::convert;
 pub use format::{is_rollouts, step_of, steps};
+pub use new_columns::AddedColumn;
 pub use replace::{Replacement, TemporaryFile, cannot_be_written, discard_unfinished};
 #[cfg(feature = "answers")]
 pub use verify::{Verified, verify_lines};
 pub use words::{Tokenize, spans};
 
-use self::added::Added;
 use self::format::{Format, is_parquet};
 use self::later::Pending;
 use self::lines::{Blocks, Values};
 use self::names::{Names, Schema};
-use self::table::{Content, FileOrigin, Table};
+use self::new_columns::NewColumn;
+use self::table::{FileOrigin, Table};
 use self::tensors::NewTensor;
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -101,8 +101,8 @@ pub struct Rollouts {
     origin: Arc<FileOrigin>,
     /// The columns that were left in the file.
     later: Vec<Arc<dyn Pending>>,
-    /// T, if there are tensors [B, T].
-    width: Option<usize>,
+    /// Whether there are tensors [B, T].
+    is_padded: bool,
     is_f64: bool,
 }
 
@@ -132,7 +132,7 @@ fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table>
                 saved.map_err(|what| Diagnostic::error(what).in_file(path))?,
             )
         }
-        Format::Npz => (npz::open(path)?.1, None),
+        Format::Npz => (npz::open(path)?, None),
     };
     Table::of_tensors(path, tensors, saved, schema)
 }
@@ -200,21 +200,22 @@ impl Rollouts {
         }
         let input = &self.origin.path;
         Format::of(input)?.check_copy("the advantage", out)?;
-        let added = |given| Added::new(given, &self.origin, self.width, self.is_f64);
-        let added: Vec<Added> = columns.iter().copied().map(added).collect();
-        for one in &added {
-            let checked = one.check(&self.origin);
+        let origin = &*self.origin;
+        let added = |given| NewColumn::added(given, origin, self.is_padded, self.is_f64);
+        let added: Vec<NewColumn> = columns.iter().copied().map(added).collect();
+        for column in &added {
+            let checked = column.check(origin);
             checked.map_err(|what| Diagnostic::error(what).in_file(out))?;
         }
-        let tensors = match &self.origin.content {
-            Content::Lines { sum, .. } => return self.write_lines(out, *sum, &added, progress),
-            Content::Tensors(tensors) => tensors,
-        };
-        let more: Vec<NewTensor> = added.iter().map(Added::tensor).collect();
+        if origin.has_lines() {
+            return self.write_lines(out, &added, progress);
+        }
+        origin.check_ends()?;
+        let tensors: Vec<NewTensor> = added.iter().map(NewColumn::tensor).collect();
         let mut file = Replacement::new(out)?;
         match Format::of(input)? {
-            Format::Npz => npz::write_copy(input, tensors, &more, &mut file),
-            _ => safetensors::write_copy(input, tensors, more, &mut file),
+            Format::Npz => npz::write(Some(input), &tensors, &mut file),
+            _ => safetensors::write_copy(input, tensors, &mut file),
         }?;
         file.finish()
     }
@@ -222,21 +223,18 @@ impl Rollouts {
     fn write_lines(
         &self,
         out: &Path,
-        checksum: u32,
-        added: &[Added],
+        added: &[NewColumn],
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), Diagnostics> {
-        let input = &self.origin.path;
-        let fields: Vec<_> = added
-            .iter()
-            .map(|added| (added.name, added.shape()))
-            .collect();
+        let (input, origin) = (&self.origin.path, &*self.origin);
+        let fields = added.iter().map(|column| (column.name, column.shape()));
+        let fields: Vec<_> = fields.collect();
         let values = |response: usize| -> Values {
-            let values = added.iter().map(|added| Some(added.json(response)));
+            let values = added.iter().map(|column| Some(column.json(response)));
             values.collect()
         };
         if is_parquet(input) && is_parquet(out) {
-            open::check_end(input, checksum)?;
+            origin.check_ends()?;
             let mut file = Replacement::new(out)?;
             parquet::write_copy(input, &fields, values, &mut file)?;
             return file.finish();
@@ -249,7 +247,7 @@ impl Rollouts {
             Some(response) => Ok(values(response)),
             None => Err(changed(input, "it has more lines")),
         };
-        blocks.copy(Some(out), &fields, |_| Ok(()), values, Some(checksum))?;
+        blocks.copy(Some(out), &fields, |_| Ok(()), values, Some(origin))?;
         progress.finish();
         Ok(())
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 use serde::Deserialize;
 
 use super::json::JsonType;
+use super::saved::column_of;
 use super::table::Keep;
 use super::words::Tokenize;
 use super::{Mapping, ReadOptions, Result};
@@ -218,13 +219,11 @@ impl Names {
 
     /// The name that a field has by itself, which may be a trainer's.
     pub(super) fn own<'a>(&self, field: &'a str) -> &'a str {
-        let has_alias = match self.kind {
-            FileKind::Lines => false,
-            FileKind::Tensors => true,
-            FileKind::Saved => field == ADVANTAGES,
-        };
-        let ours = has_alias.then(|| column_names::ours(field)).flatten();
-        ours.unwrap_or(field)
+        match self.kind {
+            FileKind::Lines => field,
+            FileKind::Tensors => column_names::ours(field).unwrap_or(field),
+            FileKind::Saved => column_of(field),
+        }
     }
 
     /// The field for one of our names, if its name differs.

@@ -16,8 +16,8 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::json::shorten;
 use super::replace::Replacement;
-use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor, check_same, number_type};
-use super::{Result, cannot_be_read, changed};
+use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor, number_type};
+use super::{Result, cannot_be_read};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
@@ -29,7 +29,7 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// A bound for a header: numpy's own are at most a few hundred bytes, and it refuses more than 10000 by default.
 const LONGEST_HEADER: usize = 64 << 10;
 
-pub(super) type Zip = ZipArchive<BufReader<File>>;
+type Zip = ZipArchive<BufReader<File>>;
 
 /// Unpacks an array.
 pub(super) fn fill(tensor: &FileTensor, bytes: &mut [u8]) -> io::Result<()> {
@@ -59,8 +59,8 @@ fn open_zip(path: &Path) -> Result<Zip> {
     })
 }
 
-/// The archive and its arrays.
-pub(super) fn open(path: &Path) -> Result<(Zip, Vec<FileTensor>)> {
+/// The arrays of an archive.
+pub(super) fn open(path: &Path) -> Result<Vec<FileTensor>> {
     let mut zip = open_zip(path)?;
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
     let (path, file) = (path.to_path_buf(), None);
@@ -92,11 +92,16 @@ pub(super) fn open(path: &Path) -> Result<(Zip, Vec<FileTensor>)> {
             store: store.clone(),
         });
     }
-    Ok((zip, tensors))
+    Ok(tensors)
 }
 
-/// Writes an archive: the entries of `zip`, if it is given, except those that a new array replaces, and the new arrays.
-pub(super) fn write(zip: Option<Zip>, arrays: &[NewTensor], out: &mut Replacement) -> Result<()> {
+/// Writes an archive: the entries of another one, if it is given, except those that a new array replaces, and the new arrays.
+pub(super) fn write(
+    input: Option<&Path>,
+    arrays: &[NewTensor],
+    out: &mut Replacement,
+) -> Result<()> {
+    let zip = input.map(open_zip).transpose()?;
     // Dropped after an error, the archive would try to write its end, and print that it cannot.
     let mut archive = ManuallyDrop::new(ZipWriter::new(&mut *out));
     let add = || -> ZipResult<()> {
@@ -106,7 +111,7 @@ pub(super) fn write(zip: Option<Zip>, arrays: &[NewTensor], out: &mut Replacemen
                 let name = entry.name().strip_suffix(".npy").map(str::to_string);
                 if arrays
                     .iter()
-                    .all(|array| name.as_deref() != Some(array.name))
+                    .all(|array| name.as_deref() != Some(&array.name))
                 {
                     archive.raw_copy_file(entry)?;
                 }
@@ -135,18 +140,6 @@ pub(super) fn write(zip: Option<Zip>, arrays: &[NewTensor], out: &mut Replacemen
         ZipError::Io(error) => out.error(&error),
         error => out.error(&io::Error::other(error)),
     })
-}
-
-/// Writes a copy of a file with added arrays, which come last.
-pub(super) fn write_copy(
-    input: &Path,
-    then: &[FileTensor],
-    more: &[NewTensor],
-    out: &mut Replacement,
-) -> Result<()> {
-    let (zip, tensors) = open(input).map_err(|error| changed(input, error))?;
-    check_same(input, then, &tensors)?;
-    write(Some(zip), more, out)
 }
 
 /// The parts of an array's header, a Python literal.

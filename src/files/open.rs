@@ -16,7 +16,7 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use super::format::{files_of_lines, has_ending};
 use super::replace::{Replacement, cannot_be_written};
 use super::trainers::{Rows, unfold_of};
-use super::{Progress, Result, changed, parquet};
+use super::{Progress, Result, parquet};
 use crate::regular_file;
 
 /// The longest allowed line, in bytes: a bound on the memory that a compressed file can unpack to.
@@ -86,21 +86,17 @@ pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines
     Ok(Chained::lines(files.into_iter().map(open)))
 }
 
-/// A checksum of the end of a file. A parquet file keeps its columns, their places and their statistics there.
-pub(super) fn checksum_of_end(path: &Path) -> io::Result<u32> {
-    let mut file = regular_file::open(path)?;
-    let (mut end, length) = (Vec::new(), file.metadata()?.len());
-    file.seek(SeekFrom::Start(length.saturating_sub(1 << 16)))?;
-    file.read_to_end(&mut end)?;
-    Ok(crc32c::crc32c(&end))
-}
-
-/// Refuses a parquet file whose end has changed since it was read.
-pub(super) fn check_end(path: &Path, checksum: u32) -> Result<()> {
-    match checksum_of_end(path).is_ok_and(|found| found == checksum) {
-        true => Ok(()),
-        false => Err(changed(path, "its columns are others")),
-    }
+/// A checksum of the length and both ends of a file: the header of safetensors, the directory of an npz archive, and a parquet
+/// file's columns with their places and statistics.
+pub(super) fn checksum_of_ends(path: &Path) -> io::Result<u32> {
+    const END: u64 = 1 << 16;
+    let file = regular_file::open(path)?;
+    let length = file.metadata()?.len();
+    let mut bytes = length.to_le_bytes().to_vec();
+    (&file).take(END).read_to_end(&mut bytes)?;
+    (&file).seek(SeekFrom::Start(length.saturating_sub(END)))?;
+    (&file).take(END).read_to_end(&mut bytes)?;
+    Ok(crc32c::crc32c(&bytes))
 }
 
 fn open_file<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {

@@ -17,9 +17,9 @@ use rayon::prelude::*;
 use super::cannot_be_read;
 use super::json;
 use super::names::{FileKind, Schema};
-use super::open::checksum_of_end;
+use super::open::checksum_of_ends;
 use super::parquet::{self, line, open, whole};
-use super::table::{ColumnData, Content, FileColumn, FileOrigin, Table};
+use super::table::{ColumnData, FileColumn, FileOrigin, Table};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
@@ -29,7 +29,7 @@ type File = SerializedFileReader<std::fs::File>;
 pub(super) fn read(path: &Path, schema: Schema) -> Result<Table, Diagnostic> {
     let failed = |error: std::io::Error| cannot_be_read(path, &error);
     let file = || regular_file::open(path).and_then(open);
-    let sum = checksum_of_end(path).map_err(failed)?;
+    let sum = checksum_of_ends(path).map_err(failed)?;
     let first = file().map_err(failed)?;
     let metadata = first.metadata().file_metadata();
     let rows = usize::try_from(metadata.num_rows()).unwrap_or(0);
@@ -53,10 +53,10 @@ pub(super) fn read(path: &Path, schema: Schema) -> Result<Table, Diagnostic> {
         columns.collect::<std::io::Result<Vec<FileColumn>>>()
     });
     let columns = parts.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
-    let blank = Vec::new();
     let origin = FileOrigin {
         path: path.to_path_buf(),
-        content: Content::Lines { blank, sum },
+        blank: Some(Vec::new()),
+        sum,
     };
     let columns = columns.into_iter().flatten().collect();
     Ok(Table::of_lines(names, columns, rows, origin))

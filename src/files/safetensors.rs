@@ -10,8 +10,8 @@ use ::safetensors::tensor::Metadata;
 use serde_json::{Map, Value, json};
 
 use super::replace::Replacement;
-use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor, check_same};
-use super::{Result, cannot_be_read, changed};
+use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor};
+use super::{Result, cannot_be_read};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
@@ -126,14 +126,8 @@ pub(super) fn write_file(
 }
 
 /// Writes a copy of a file with added tensors, which come last.
-pub(super) fn write_copy(
-    input: &Path,
-    then: &[FileTensor],
-    more: Vec<NewTensor>,
-    out: &mut Replacement,
-) -> Result<()> {
-    let (there, strings) = open(input).map_err(|error| changed(input, error))?;
-    check_same(input, then, &there)?;
+pub(super) fn write_copy(input: &Path, more: Vec<NewTensor>, out: &mut Replacement) -> Result<()> {
+    let (there, strings) = open(input)?;
     let copy = |tensor: &FileTensor, out: &mut dyn Write| {
         let mut file = tensor.store.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
         file.seek(SeekFrom::Start(tensor.at))?;
@@ -144,7 +138,7 @@ pub(super) fn write_copy(
     };
     let is_kept = |tensor: &&FileTensor| more.iter().all(|new| new.name != tensor.name);
     let kept = there.iter().filter(is_kept).map(|tensor| NewTensor {
-        name: &tensor.name,
+        name: tensor.name.as_str().into(),
         kind: tensor.kind.clone(),
         shape: tensor.shape.clone(),
         bytes: tensor.most,

@@ -1,5 +1,6 @@
 //! Writes a batch under our own names, so that it reads back as the same batch: safetensors, npz, lines of JSON.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
@@ -8,12 +9,13 @@ use ::safetensors::Dtype;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::json::{write_array, write_number};
+use super::names::{ADVANTAGES, Role, role};
+use super::new_columns::{NewColumn, NewValues};
 use super::replace::Replacement;
 use super::safetensors::{self, Strings};
-use super::tensors::{NewTensor, write_rows};
+use super::tensors::NewTensor;
 use super::{Result, npz};
-use crate::batch::{Batch, FloatBuffer, GroupId, Layout, Level, column_names};
+use crate::batch::{Batch, GroupId, Layout, Level, column_names};
 use crate::diagnostic::Diagnostics;
 
 /// The key in the header that marks our own files, and the version of their format.
@@ -21,6 +23,9 @@ const MARK: (&str, &str) = ("advlab", "1");
 const STEP: &str = "step";
 const NAMES: &str = "group_names";
 const TEXTS: &str = "texts";
+
+/// What stands before a column's name that would mean something else in a saved file, or begins with it.
+const OWN: char = '=';
 
 /// The most bytes of texts in a header, for which the format has 100 million; more are left out.
 const MOST_TEXT: usize = 80_000_000;
@@ -64,6 +69,23 @@ pub(super) fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
     read().map(Some).ok_or_else(wrong)
 }
 
+/// The name of a column's tensor in a saved file.
+fn saved_name(column: &str) -> Cow<'_, str> {
+    match [ADVANTAGES, "__metadata__"].contains(&column) || column.starts_with(OWN) {
+        true => format!("{OWN}{column}").into(),
+        false => column.into(),
+    }
+}
+
+/// The column of a tensor in a saved file.
+pub(super) fn column_of(tensor: &str) -> &str {
+    match tensor {
+        // In a copy of the file, it was added last.
+        ADVANTAGES => "advantage",
+        _ => tensor.strip_prefix(OWN).unwrap_or(tensor),
+    }
+}
+
 impl Batch {
     /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0, texts in its header;
     /// [`read`](crate::files::read) gives the same batch again: groups, tokens that count, values and step.
@@ -77,16 +99,19 @@ impl Batch {
         out.finish()
     }
 
-    /// Writes a safetensors file; it is an error if the header has no room for the texts.
-    pub(super) fn save(&self, out: &mut dyn Write) -> io::Result<Option<String>> {
+    /// Writes a safetensors file, and returns notes on what is left out.
+    pub(super) fn save(&self, out: &mut dyn Write) -> io::Result<Vec<String>> {
         let layout: &Layout = self.layout();
         let mut strings = Strings::new();
         let mut add = |key: &str, text: String| drop(strings.insert(key.to_string(), text));
         add(MARK.0, MARK.1.to_string());
         add(STEP, self.step().to_string());
         let groups = self.group_numbers().unwrap_or_else(|| {
-            let ids = (0..layout.groups()).map(|group| group_name(layout.group_id(group)));
-            add(NAMES, ids.collect::<Value>().to_string());
+            let names = (0..layout.groups()).map(|group| match layout.group_id(group) {
+                GroupId::Number(number) => Value::from(*number),
+                GroupId::String(name) => Value::from(&**name),
+            });
+            add(NAMES, names.collect::<Value>().to_string());
             // There are at most 2^32 groups.
             let groups = (0..layout.responses()).map(|response| layout.group_of(response) as i64);
             groups.collect()
@@ -100,25 +125,27 @@ impl Batch {
         if has_room && texts != "{}" {
             add(TEXTS, texts);
         }
-        let mut tensors = vec![NewTensor::of("group", Dtype::I64, groups)];
-        tensors.extend(self.tensors());
+        let columns = self.new_columns(&[]);
+        let tensors = columns.iter().map(|column| NewTensor {
+            name: saved_name(column.name),
+            ..column.tensor()
+        });
+        let groups = NewTensor::of("group", groups);
+        let tensors: Vec<NewTensor> = [groups].into_iter().chain(tensors).collect();
         safetensors::write_file(out, &strings, &tensors)?;
         let what = "the texts are left out: the header of safetensors has no room for this many";
-        Ok((!has_room).then(|| what.to_string()))
+        Ok(Vec::from_iter((!has_room).then(|| what.to_string())))
     }
 
-    /// Writes all columns to an npz archive, names of groups and texts as strings. Returns a note if texts are left out.
-    pub(super) fn save_npz(&self, out: &mut Replacement) -> Result<Option<String>> {
+    /// Writes all columns to an npz archive, names of groups and texts as strings. Returns notes on what is left out.
+    pub(super) fn save_npz(&self, out: &mut Replacement) -> Result<Vec<String>> {
         let layout: &Layout = self.layout();
         let ids = (0..layout.responses()).map(|at| layout.group_id(layout.group_of(at)));
         let names: Vec<String> = ids.map(|id| id.name().to_string()).collect();
         let groups = match self.group_numbers() {
-            Some(numbers) => NewTensor::of("group", Dtype::I64, numbers),
+            Some(numbers) => NewTensor::of("group", numbers),
             None => NewTensor::strings("group", names.iter().map(String::as_str)),
         };
-        let step = self.step();
-        let write = move |out: &mut dyn Write| out.write_all(&step.to_le_bytes());
-        let mut arrays = vec![groups, NewTensor::new("step", Dtype::U64, vec![], write)];
         let texts = self.texts().map(|(name, _)| (name, None));
         let responses = self.response_columns();
         let responses = responses.map(|(name, _)| (name, Some(Level::Response)));
@@ -127,28 +154,110 @@ impl Batch {
             .map(|(name, _)| (name, Some(Level::Token)));
         let all = texts.chain(responses).chain(tokens);
         let misread = all.filter(|(name, level)| self.is_misread(name, *level));
-        let left_out: Vec<&str> = misread.map(|(name, _)| name).collect();
-        let texts = self.texts();
+        let misread: Vec<&str> = misread.map(|(name, _)| name).collect();
+        let stray = self.stray();
+        let columns = self.new_columns(&[&misread[..], &stray].concat());
+        let step = self.step();
+        let write = move |out: &mut dyn Write| out.write_all(&step.to_le_bytes());
+        let mut arrays = vec![groups, NewTensor::new("step", Dtype::U64, vec![], write)];
+        let texts = self.texts().filter(|(name, _)| !misread.contains(name));
         arrays.extend(texts.map(|(name, texts)| {
             let texts = texts.iter().map(|text| &**text);
             NewTensor::strings(name, texts)
         }));
-        arrays.extend(self.tensors());
-        arrays.retain(|array| !left_out.contains(&array.name));
+        arrays.extend(columns.iter().map(NewColumn::tensor));
         npz::write(None, &arrays, out)?;
-        let names = left_out.join("`, `");
-        Ok((!names.is_empty()).then(|| {
-            format!("left out: `{names}`; in npz files, trainers use these names for other columns")
-        }))
+        let why = "in npz files, trainers use these names for other columns";
+        Ok([left_out(&misread, why), left_out(&stray, STRAY)].concat())
+    }
+
+    /// Writes a line per response, and returns notes on what is left out.
+    pub(super) fn write_lines(&self, out: &mut dyn Write) -> io::Result<Vec<String>> {
+        let layout: &Layout = self.layout();
+        let stray = self.stray();
+        let mut columns = self.new_columns(&stray);
+        let has_gaps =
+            |response: usize| layout.tokens_of(response).len() < layout.row_length(response);
+        let has_arrays = columns
+            .iter()
+            .any(|column| column.per_token && column.name != MASK);
+        if has_arrays && !(0..layout.responses()).any(has_gaps) {
+            columns.retain(|column| column.name != MASK);
+        }
+        columns
+            .iter_mut()
+            .for_each(|column| column.dtype = Dtype::F64);
+        let groups = self.groups_in_json();
+        for response in 0..layout.responses() {
+            let mut line = Vec::new();
+            write!(line, "{{\"group\": {}", groups[layout.group_of(response)])?;
+            if self.step() > 0 {
+                write!(line, ", \"step\": {}", self.step())?;
+            }
+            for (name, texts) in self.texts() {
+                let text = Value::from(&*texts[response]);
+                write!(line, ", {}: {text}", Value::from(name))?;
+            }
+            for column in &columns {
+                write!(line, ", {}: ", Value::from(column.name))?;
+                line.extend(column.json(response));
+            }
+            line.extend_from_slice(b"}\n");
+            out.write_all(&line)?;
+        }
+        Ok(left_out(&stray, STRAY))
+    }
+
+    /// The columns of numbers but some, and the mask if they do not say how long the responses are.
+    fn new_columns(&self, left_out: &[&str]) -> Vec<NewColumn<'_>> {
+        let layout: &Layout = self.layout();
+        let column = |name, values, per_token, dtype| NewColumn {
+            name,
+            layout,
+            values,
+            per_token,
+            dtype,
+        };
+        let mut columns = Vec::new();
+        let responses = self.response_columns().map(|(name, values)| {
+            let values = NewValues::Response(values.clone().into());
+            column(name, values, false, Dtype::F64)
+        });
+        columns.extend(responses);
+        if self.token_columns().next().is_some() || !self.follows_length() {
+            let ones = NewValues::Response(vec![1.0; layout.responses()].into());
+            columns.push(column(MASK, ones, true, Dtype::BOOL));
+        }
+        columns.extend(self.token_columns().map(|(name, values)| {
+            let dtype = if values.is_f64() {
+                Dtype::F64
+            } else {
+                Dtype::F32
+            };
+            column(name, NewValues::Token(values.clone()), true, dtype)
+        }));
+        columns.retain(|column| !left_out.contains(&column.name));
+        columns
     }
 
     /// Whether a reader of npz would take a column for another one, because a trainer uses its name. Texts have no level.
     fn is_misread(&self, name: &str, level: Option<Level>) -> bool {
         column_names::ours(name).is_some_and(|ours| {
             let known = column_names::column(ours).map(|known| known.level);
-            let is_layout = ["mask", "group"].contains(&ours);
+            let is_layout = [MASK, "group"].contains(&ours);
             is_layout || level.is_none() || self.has(ours) || known.is_some() && known != level
         })
+    }
+
+    /// The token columns that a reader refuses in any file but a saved batch.
+    fn stray(&self) -> Vec<&str> {
+        let layout = self.layout();
+        let columns = self.token_columns().filter(|(name, values)| {
+            let mut responses = 0..layout.responses();
+            role(name) == Role::Token
+                && responses.any(|at| values.of_response(layout, at).any(|x| !x.is_finite()))
+        });
+        columns.map(|(name, _)| name).collect()
     }
 
     /// The group of each response, if all groups are numbers.
@@ -162,78 +271,19 @@ impl Batch {
         numbers.collect()
     }
 
-    /// All columns as tensors, and the mask if they do not say how long the responses are.
-    fn tensors(&self) -> Vec<NewTensor<'_>> {
-        let layout: &Layout = self.layout();
-        let (rows, width) = (layout.responses(), layout.width());
-        let mut tensors: Vec<NewTensor> = Vec::new();
-        let shape = || vec![rows, width];
-        if self.token_columns().next().is_some() || !self.follows_length() {
-            let write = move |out: &mut dyn Write| write_rows(out, layout, width, |_, _| true);
-            tensors.push(NewTensor::new("mask", Dtype::BOOL, shape(), write));
-        }
-        let columns = self.response_columns();
-        tensors.extend(columns.map(|(name, values)| NewTensor::of(name, Dtype::F64, &**values)));
-        for (name, values) in self.token_columns() {
-            let dtype = if values.is_f64() {
-                Dtype::F64
-            } else {
-                Dtype::F32
-            };
-            let write = move |out: &mut dyn Write| match values.compact(layout) {
-                FloatBuffer::F32(values) => write_rows(out, layout, width, |_, at| values[at]),
-                FloatBuffer::F64(values) => write_rows(out, layout, width, |_, at| values[at]),
-            };
-            tensors.push(NewTensor::new(name, dtype, shape(), write));
-        }
-        tensors
-    }
-
-    pub(super) fn write_lines(&self, out: &mut dyn Write) -> io::Result<()> {
-        let layout: &Layout = self.layout();
-        let all: Vec<usize> = (0..layout.responses()).collect();
-        let columns = self.token_columns();
-        let columns: Vec<(&str, FloatBuffer)> = columns
-            .map(|(name, values)| (name, values.compact(layout)))
-            .collect();
-        let has_gaps =
-            |&response: &usize| layout.tokens_of(response).len() < layout.row_length(response);
-        let is_masked = match columns.is_empty() {
-            true => !self.follows_length(),
-            false => all.iter().any(has_gaps),
-        };
-        for response in all {
-            let mut line = Vec::new();
-            let group = group_name(layout.group_id(layout.group_of(response)));
-            write!(line, "{{\"group\": {group}")?;
-            if self.step() > 0 {
-                write!(line, ", \"step\": {}", self.step())?;
-            }
-            for (name, texts) in self.texts() {
-                let text = Value::from(&*texts[response]);
-                write!(line, ", {}: {text}", Value::from(name))?;
-            }
-            for (name, values) in self.response_columns() {
-                write!(line, ", {}: ", Value::from(name))?;
-                write_number(&mut line, values[response]);
-            }
-            let mut add = |name: &str, value: &dyn Fn(usize) -> f64| {
-                let mut row = vec![0.0; layout.row_length(response)];
-                layout.scatter(response, &mut row[..], value);
-                write!(line, ", {}: ", Value::from(name))?;
-                write_array(&mut line, &row);
-                io::Result::Ok(())
-            };
-            if is_masked {
-                add("mask", &|_| 1.0)?;
-            }
-            for (name, values) in &columns {
-                add(name, &|at| values.get(at))?;
-            }
-            line.extend_from_slice(b"}\n");
-            out.write_all(&line)?;
-        }
-        Ok(())
+    /// The names of the groups in JSON, all of one type: numbers if all are numbers, however large.
+    fn groups_in_json(&self) -> Vec<String> {
+        let layout = self.layout();
+        let ids = (0..layout.groups()).map(|group| layout.group_id(group));
+        let are_numbers = ids.clone().all(|id| match id {
+            GroupId::Number(_) => true,
+            GroupId::String(name) => super::table::is_beyond(name),
+        });
+        let names = ids.map(|id| match are_numbers {
+            true => id.name().to_string(),
+            false => Value::from(id.name()).to_string(),
+        });
+        names.collect()
     }
 
     /// Whether the column `length` determines the tokens: a mask of them could be many times as large as the batch.
@@ -251,9 +301,13 @@ impl Batch {
     }
 }
 
-fn group_name(id: &GroupId) -> Value {
-    match id {
-        GroupId::Number(number) => Value::from(*number),
-        GroupId::String(name) => Value::from(&**name),
-    }
+const MASK: &str = "mask";
+
+const STRAY: &str =
+    "only a saved batch (.safetensors) may have NaN or infinity where the mask is 1";
+
+/// A note on columns that are left out.
+fn left_out(columns: &[&str], why: &str) -> Vec<String> {
+    let note = || format!("left out: `{}`; {why}", columns.join("`, `"));
+    Vec::from_iter((!columns.is_empty()).then(note))
 }

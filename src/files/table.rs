@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Result;
 use super::json::{self, JsonType};
 use super::names::{FileKind, Names, Schema};
+use super::open::checksum_of_ends;
 use super::saved::SavedHeader;
 use super::tensors::FileTensor;
 use super::words::{self, Tokenize};
+use super::{Result, cannot_be_read, changed};
 use crate::batch::GroupId;
 use crate::diagnostic::Diagnostic;
 
@@ -21,35 +22,33 @@ pub(super) struct Table {
     pub(super) saved: Option<SavedHeader>,
 }
 
-/// The file, the place of each response in it, and the data that detects a changed file.
+/// The file, the place of each response in it, and a sum that detects a changed file.
 #[derive(Debug)]
 pub(super) struct FileOrigin {
     pub(super) path: PathBuf,
-    pub(super) content: Content,
-}
-
-#[derive(Debug)]
-pub(super) enum Content {
-    /// A line per response. For each blank line, the index of the response after it; and a checksum of the file.
-    Lines {
-        blank: Vec<usize>,
-        sum: u32,
-    },
-    Tensors(Vec<FileTensor>),
+    /// If each response has a line: for each blank line, the index of the response after it.
+    pub(super) blank: Option<Vec<usize>>,
+    /// The checksum of all lines, or of both ends of another file: [`checksum_of_ends`].
+    pub(super) sum: u32,
 }
 
 impl FileOrigin {
     pub(super) fn has_lines(&self) -> bool {
-        matches!(self.content, Content::Lines { .. })
+        self.blank.is_some()
     }
 
     /// The line of a response, from 1, if the file has lines.
     pub(super) fn line(&self, response: usize) -> Option<usize> {
-        match &self.content {
-            Content::Lines { blank, .. } => {
-                Some(response + 1 + blank.partition_point(|&after| after <= response))
-            }
-            Content::Tensors(_) => None,
+        let blank = self.blank.as_ref()?;
+        Some(response + 1 + blank.partition_point(|&after| after <= response))
+    }
+
+    /// Refuses a file that is not one of lines if its ends have changed since it was read.
+    pub(super) fn check_ends(&self) -> Result<()> {
+        match checksum_of_ends(&self.path) {
+            Ok(sum) if sum == self.sum => Ok(()),
+            Ok(_) => Err(changed(&self.path, "its bytes are others")),
+            Err(error) => Err(changed(&self.path, error)),
         }
     }
 
@@ -140,7 +139,8 @@ impl Lists {
 
     fn append(&mut self, more: &Lists) {
         let end = self.count();
-        self.starts.extend(more.starts[1..].iter().map(|start| end + start));
+        self.starts
+            .extend(more.starts[1..].iter().map(|start| end + start));
         self.values.extend_from_slice(&more.values);
     }
 
@@ -215,13 +215,19 @@ pub(super) struct FileColumn {
     pub(super) end: usize,
 }
 
+/// Whether a text is a whole number beyond 64 bits, as JSON writes it.
+pub(super) fn is_beyond(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let are_digits = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
+    are_digits && text.parse::<i64>().is_err() && !digits.is_empty()
+}
+
 /// A number as the name of a group. It is exact, however large.
 fn id_of_number(raw: &str) -> Option<GroupId> {
     if let Ok(number) = raw.parse() {
         return Some(GroupId::Number(number));
     }
-    let is_digit = |byte: u8| byte == b'-' || byte.is_ascii_digit();
-    if raw.bytes().all(is_digit) {
+    if is_beyond(raw) {
         return Some(raw.into());
     }
     // pandas writes the whole numbers of a column with gaps as 7.0.
@@ -497,14 +503,15 @@ impl Table {
             .iter()
             .map(|tensor| (tensor.name.clone(), JsonType::Array));
         let names = Arc::new(schema(&fields.collect::<Vec<_>>(), kind)?);
-        let columns = tensors.iter().cloned().map(FileColumn::of_tensor);
-        let columns = columns.map(Arc::new).collect();
-        let (path, content) = (path.to_path_buf(), Content::Tensors(tensors));
-        let origin = Arc::new(FileOrigin { path, content });
+        let columns = tensors.into_iter().map(FileColumn::of_tensor);
         Ok(Table {
             names,
-            columns,
-            origin,
+            columns: columns.map(Arc::new).collect(),
+            origin: Arc::new(FileOrigin {
+                path: path.to_path_buf(),
+                blank: None,
+                sum: checksum_of_ends(path).map_err(|error| cannot_be_read(path, &error))?,
+            }),
             saved,
         })
     }
@@ -536,7 +543,8 @@ mod tests {
         let blank = vec![0, 0, 3, 3, 4];
         let origin = FileOrigin {
             path: PathBuf::new(),
-            content: Content::Lines { blank, sum: 0 },
+            blank: Some(blank),
+            sum: 0,
         };
         let lines = (0..5).map(|response| origin.line(response).unwrap());
         assert_eq!(lines.collect::<Vec<_>>(), [3, 4, 5, 8, 10]);

@@ -1,22 +1,23 @@
 //! Tensors of padded files in any format: their types and shapes, how their bytes become numbers in memory, and how numbers
 //! become bytes.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::safetensors::Dtype as Number;
 use half::{bf16, f16};
 use ndarray::ArrayView2;
 use rayon::prelude::*;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::json::is_exact;
-use super::{Result, changed, npz, safetensors};
+use super::{Result, npz, safetensors};
 use crate::batch::layout::Tokens;
-use crate::batch::{Buffer, GroupId, Layout, Numeric};
+use crate::batch::{Buffer, GroupId, Numeric};
 use crate::diagnostic::Diagnostic;
 use crate::parallel::by_parts;
 use crate::tensor::Precision;
@@ -112,14 +113,6 @@ impl FileTensor {
     /// Type and shape in words, such as `f32 [128, 1024]`.
     pub(super) fn describe(&self) -> String {
         format!("{} {:?}", self.kind, self.shape)
-    }
-
-    /// Whether another file has the same tensor at the same location.
-    pub(super) fn is_like(&self, other: &FileTensor) -> bool {
-        let facts = |of: &FileTensor| (of.big_endian, of.fortran, of.at, of.most);
-        self.name == other.name
-            && (&self.kind, &self.shape) == (&other.kind, &other.shape)
-            && facts(self) == facts(other)
     }
 
     fn wrong(&self, expected: impl Into<String>) -> Diagnostic {
@@ -223,42 +216,28 @@ impl FileTensor {
     /// are in memory at a time, because a mask may have 8 bytes per token.
     pub(super) fn mask(&self) -> Result<Result<Tokens, (usize, usize, f64)>> {
         const BLOCK: usize = 16 << 20;
-        let (rows, bytes) = (self.shape[0], self.bytes()?);
+        let (rows, width, bytes) = (self.shape[0], self.shape[1], self.bytes()?);
         let row = bytes / rows.max(1);
-        let is_packed = self.store.file.is_none() || self.fortran;
-        let at_once = if is_packed { rows } else { BLOCK / row.max(1) };
+        // An archive is read from its first row on.
+        let is_whole = self.store.file.is_none() || self.fortran;
+        let at_once = if is_whole { rows } else { BLOCK / row.max(1) }.max(1);
         let mut tokens = Tokens::new();
-        for first in (0..rows).step_by(at_once.max(1)) {
-            let mut block = self.clone();
-            block.shape[0] = at_once.max(1).min(rows - first);
-            // An archive is read from its first row on: `at` is the array's index there.
-            block.at += if is_packed { 0 } else { (first * row) as u64 };
-            match block.whole_mask()? {
-                Ok(more) => tokens.append(&more),
-                Err((row, column, value)) => return Ok(Err((first + row, column, value))),
-            }
-        }
-        Ok(Ok(tokens))
-    }
-
-    fn whole_mask(&self) -> Result<Result<Tokens, (usize, usize, f64)>> {
-        let shape = (self.shape[0], self.shape[1]);
         each_number!(self.kind, T => {
-            let values: Buffer<T> = self.load()?;
-            match ArrayView2::from_shape(shape, &values) {
-                Ok(mask) => Ok(Tokens::of_mask(mask)),
-                Err(_) => unreachable!("there are as many numbers as the shape has"),
+            for first in (0..rows).step_by(at_once) {
+                let mut block = self.clone();
+                block.shape[0] = at_once.min(rows - first);
+                block.at += (first * row) as u64;
+                let values: Buffer<T> = block.load()?;
+                let Ok(mask) = ArrayView2::from_shape((block.shape[0], width), &values) else {
+                    unreachable!("there are as many numbers as the shape has");
+                };
+                match Tokens::of_mask(mask) {
+                    Ok(more) => tokens.append(&more),
+                    Err((row, column, value)) => return Ok(Err((first + row, column, value))),
+                }
             }
+            Ok(Ok(tokens))
         }, else Err(self.wrong("numbers or booleans")))
-    }
-}
-
-/// Refuses a file whose tensors are others than when it was read.
-pub(super) fn check_same(input: &Path, then: &[FileTensor], there: &[FileTensor]) -> Result<()> {
-    let is_same = |(then, there): (&FileTensor, &FileTensor)| then.is_like(there);
-    match then.len() == there.len() && then.iter().zip(there).all(is_same) {
-        true => Ok(()),
-        false => Err(changed(input, "its tensors are others")),
     }
 }
 
@@ -266,7 +245,7 @@ type WriteBytes<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
 
 /// A tensor to write: a name, a type and a shape, and a function that writes its elements.
 pub(super) struct NewTensor<'a> {
-    pub(super) name: &'a str,
+    pub(super) name: Cow<'a, str>,
     pub(super) kind: ElementType,
     pub(super) shape: Vec<usize>,
     /// How many bytes `write` gives.
@@ -283,7 +262,7 @@ impl<'a> NewTensor<'a> {
     ) -> Self {
         let elements: u64 = shape.iter().map(|&size| size as u64).product();
         NewTensor {
-            name,
+            name: name.into(),
             kind: ElementType::Number(dtype),
             shape,
             bytes: elements * dtype.bitsize() as u64 / 8,
@@ -291,15 +270,11 @@ impl<'a> NewTensor<'a> {
         }
     }
 
-    /// Numbers [B] that are in memory.
-    pub(super) fn of<T: IntoBytes + Immutable>(
-        name: &'a str,
-        dtype: Number,
-        values: impl AsRef<[T]> + 'a,
-    ) -> Self {
-        let shape = vec![values.as_ref().len()];
-        NewTensor::new(name, dtype, shape, move |out| {
-            out.write_all(values.as_ref().as_bytes())
+    /// Whole numbers [B].
+    pub(super) fn of(name: &'a str, values: Vec<i64>) -> Self {
+        let shape = vec![values.len()];
+        NewTensor::new(name, Number::I64, shape, move |out| {
+            out.write_all(values.as_bytes())
         })
     }
 
@@ -318,27 +293,11 @@ impl<'a> NewTensor<'a> {
             })
         };
         NewTensor {
-            name,
+            name: name.into(),
             kind: ElementType::String(width),
             shape: vec![count],
             bytes: (4 * width * count) as u64,
             write: Box::new(write),
         }
     }
-}
-
-/// Writes [B, T] with a value for each token that counts, computed from its response and index, and 0 elsewhere.
-pub(super) fn write_rows<T: Copy + Default + IntoBytes + Immutable>(
-    out: &mut dyn Write,
-    layout: &Layout,
-    width: usize,
-    value: impl Fn(usize, usize) -> T,
-) -> io::Result<()> {
-    let mut row = vec![T::default(); width];
-    for response in 0..layout.responses() {
-        row.fill(T::default());
-        layout.scatter(response, &mut row, |token| value(response, token));
-        out.write_all(row.as_bytes())?;
-    }
-    Ok(())
 }

@@ -78,10 +78,9 @@ impl Meaning<'_> {
         let Some((tokens, ..)) = lengths else {
             return Ok(None);
         };
-        let is_padded = is_padded && tokens.responses() > 0;
-        self.width = is_padded.then(|| tokens.row_length(0));
-        if let Some(width) = self.width.filter(|_| !has_mask) {
-            let hint = self.mask_hint(width);
+        self.is_padded = is_padded && tokens.responses() > 0;
+        if self.is_padded && !has_mask {
+            let hint = self.mask_hint(tokens.row_length(0));
             self.notes
                 .push(format!("there is no mask: all tokens count{hint}"));
         }

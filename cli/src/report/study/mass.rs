@@ -327,8 +327,9 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
         let (start, count) = (tokens.start, tokens.len());
         let fits = |bound: &usize| count <= *bound && has_tokens;
         let of_length = bounds.iter().position(fits);
+        let counts = outcome.counts(response);
         for token in tokens {
-            let size = outcome.counts(response) * value(response, token).abs();
+            let size = counts * value(response, token).abs();
             let slope = gradient.and_then(|all| all.get(token));
             let add = [1.0, size, slope.map_or(0.0, |slope| slope.abs())];
             let along = (token - start) as f64 / count as f64;

@@ -1,0 +1,178 @@
+//! Columns to write: a recipe's results in a copy of its input, and the columns of a batch that is saved.
+
+use safetensors::Dtype;
+use zerocopy::IntoBytes;
+
+use super::json::{write_array, write_number};
+use super::names::ADVANTAGES;
+use super::parquet::{Shape, ValueType};
+use super::table::FileOrigin;
+use super::tensors::NewTensor;
+use crate::batch::{Computed, FloatBuffer, Layout, Level, TokenValues};
+
+/// A result that a recipe gives per response or token of a batch, to be written to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddedColumn {
+    /// The field `advantage`; in padded files the tensor `advantages` [B, T].
+    Advantage,
+    /// A critic's `returns`; in padded files [B, T].
+    Returns,
+    /// The `weight` of each response in a loss; in padded files [B].
+    Weight,
+    /// The reward as the recipe shaped it, `shaped_reward`; in padded files [B], or [B, T].
+    ShapedReward,
+}
+
+impl AddedColumn {
+    /// Its name in lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            AddedColumn::Advantage => "advantage",
+            AddedColumn::Returns => "returns",
+            AddedColumn::Weight => "weight",
+            AddedColumn::ShapedReward => "shaped_reward",
+        }
+    }
+}
+
+/// A column of numbers to write.
+pub(super) struct NewColumn<'a> {
+    pub(super) name: &'a str,
+    pub(super) layout: &'a Layout,
+    pub(super) values: NewValues,
+    /// Each token that counts has a number, and any other 0: a tensor [B, T], or an array in each line. Otherwise each response
+    /// has a number.
+    pub(super) per_token: bool,
+    /// The type of a tensor. In lines, numbers of tokens have no more digits than it needs.
+    pub(super) dtype: Dtype,
+}
+
+pub(super) enum NewValues {
+    Response(FloatBuffer),
+    Token(TokenValues),
+}
+
+impl<'a> NewColumn<'a> {
+    /// A recipe's result for a copy of a file. `is_padded` tells whether the file has tensors [B, T], and `is_f64` whether
+    /// these are f64.
+    pub(super) fn added(
+        (column, values): (AddedColumn, &'a Computed),
+        origin: &FileOrigin,
+        is_padded: bool,
+        is_f64: bool,
+    ) -> Self {
+        let (buffer, is_token) = (values.buffer().clone(), values.level() == Level::Token);
+        // Trainers want a number per token of these two; the others are columns of the batch.
+        let is_signal = matches!(column, AddedColumn::Advantage | AddedColumn::Returns);
+        let in_lines = origin.has_lines();
+        let is_wide = match in_lines {
+            true => buffer.is_f64(),
+            // As response columns are written elsewhere.
+            false => is_f64 || !is_signal && !is_token,
+        };
+        NewColumn {
+            name: match column {
+                AddedColumn::Advantage if !in_lines => ADVANTAGES,
+                column => column.name(),
+            },
+            layout: values.layout(),
+            per_token: is_token || is_signal && is_padded,
+            values: match is_token {
+                true => NewValues::Token(buffer.into()),
+                false => NewValues::Response(buffer),
+            },
+            dtype: if is_wide { Dtype::F64 } else { Dtype::F32 },
+        }
+    }
+
+    /// The numbers of a response: those of its row, or a single one.
+    fn row(&self, response: usize, length: usize) -> Vec<f64> {
+        let mut row = vec![0.0; if self.per_token { length } else { 1 }];
+        if let (NewValues::Response(values), false) = (&self.values, self.per_token) {
+            row[0] = values.get(response);
+            return row;
+        }
+        for (tokens, columns) in self.layout.stretches(response) {
+            let row = &mut row[columns.clone()];
+            match &self.values {
+                NewValues::Response(values) => row.fill(values.get(response)),
+                NewValues::Token(values) => {
+                    let place = values.place(response, (tokens, columns));
+                    match values.numbers() {
+                        FloatBuffer::F64(numbers) => row.copy_from_slice(&numbers[place]),
+                        FloatBuffer::F32(numbers) => (row.iter_mut().zip(&numbers[place]))
+                            .for_each(|(number, &narrow)| *number = narrow.into()),
+                    }
+                }
+            }
+        }
+        row
+    }
+
+    /// Refuses a value that the file to be has no number for. A value that no token has is not written to a tensor [B, T].
+    pub(super) fn check(&self, origin: &FileOrigin) -> Result<(), String> {
+        let in_lines = origin.has_lines();
+        let is_narrow = !in_lines && self.dtype == Dtype::F32;
+        let is_wrong =
+            |value: &f64| !value.is_finite() || is_narrow && (*value as f32).is_infinite();
+        for response in 0..self.layout.responses() {
+            let row = self.row(response, self.layout.row_length(response));
+            let Some(column) = row.iter().position(is_wrong) else {
+                continue;
+            };
+            let value = row[column];
+            let why = match in_lines {
+                _ if value.is_finite() => ", which is too large for f32 (`--dtype f64` writes f64)",
+                true => ", which JSON has no number for",
+                false => "",
+            };
+            let mut place = origin.name_of(response);
+            if let NewValues::Token(_) = self.values {
+                place = format!("{place}, token {column},");
+            }
+            let what = self.name.replace('_', " ");
+            let what = what.trim_end_matches('s');
+            return Err(format!(
+                "the {what} of {place} is {value}{why}; nothing was written"
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn tensor(&self) -> NewTensor<'_> {
+        let (rows, width) = (self.layout.responses(), self.layout.width());
+        let shape = [rows].into_iter().chain(self.per_token.then_some(width));
+        NewTensor::new(self.name, self.dtype, shape.collect(), move |out| {
+            (0..rows).try_for_each(|response| {
+                let row = self.row(response, width);
+                match self.dtype {
+                    Dtype::BOOL => out.write_all(&narrowed(&row, |value| value as u8)),
+                    // The precision of the batch's tokens; `check` has seen that nothing becomes infinite.
+                    Dtype::F32 => out.write_all(narrowed(&row, |value| value as f32).as_bytes()),
+                    _ => out.write_all(row.as_bytes()),
+                }
+            })
+        })
+    }
+
+    /// In lines, each response has an array or a number.
+    pub(super) fn shape(&self) -> Shape {
+        (ValueType::Float, self.per_token)
+    }
+
+    /// A response's values in JSON.
+    pub(super) fn json(&self, response: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        let row = self.row(response, self.layout.row_length(response));
+        match (self.per_token, self.dtype) {
+            (false, _) => write_number(&mut out, row[0]),
+            (true, Dtype::F32) => write_array(&mut out, &narrowed(&row, |value| value as f32)),
+            (true, _) => write_array(&mut out, &row),
+        }
+        out
+    }
+}
+
+fn narrowed<T>(row: &[f64], narrow: fn(f64) -> T) -> Vec<T> {
+    row.iter().map(|&value| narrow(value)).collect()
+}
