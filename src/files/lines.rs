@@ -16,7 +16,7 @@ use super::open::{self, LONGEST_LINE, Lines};
 use super::parquet::{self, Shape};
 use super::replace::{Replacement, cannot_be_written};
 use super::table::{FileColumn, FileOrigin, Table};
-use super::{Progress, Result, cannot_be_read, changed};
+use super::{Progress, Result, cannot_be_read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// Bytes per thread that are read, parsed and processed together.
@@ -216,11 +216,10 @@ impl<'a> Blocks<'a> {
             }
         }
         if let Some(origin) = origin {
-            match is_parquet(&input) {
-                true => origin.check_ends()?,
-                false if self.sum == origin.sum => {}
-                false => return Err(changed(&input, "its bytes are others").into()),
-            }
+            origin.check(match is_parquet(&input) {
+                true => open::checksum_of_end(&input).unwrap_or_default(),
+                false => self.sum,
+            })?;
         }
         file.map_or(Ok(()), Replacement::finish)
     }

@@ -47,8 +47,9 @@ use self::later::Pending;
 use self::lines::{Blocks, Values};
 use self::names::{Names, Schema};
 use self::new_columns::NewColumn;
+use self::safetensors::Strings;
 use self::table::{FileOrigin, Table};
-use self::tensors::NewTensor;
+use self::tensors::{FileTensor, NewTensor};
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -121,20 +122,24 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
 }
 
 fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table> {
-    let (tensors, saved) = match Format::of(path)? {
-        Format::Lines if is_parquet(path) => return parquet_columns::read(path, schema),
-        Format::Lines => return lines::read(path, schema, progress),
-        Format::Safetensors => {
-            let (tensors, strings) = safetensors::open(path)?;
-            let saved = saved::header(&strings);
-            (
-                tensors,
-                saved.map_err(|what| Diagnostic::error(what).in_file(path))?,
-            )
-        }
-        Format::Npz => (npz::open(path)?, None),
-    };
+    if Format::of(path)? == Format::Lines {
+        return match is_parquet(path) {
+            true => parquet_columns::read(path, schema),
+            false => lines::read(path, schema, progress),
+        };
+    }
+    let (tensors, strings) = open_tensors(path)?;
+    let saved = saved::header(&strings);
+    let saved = saved.map_err(|what| Diagnostic::error(what).in_file(path))?;
     Table::of_tensors(path, tensors, saved, schema)
+}
+
+/// The tensors of a file, and the strings in its header.
+fn open_tensors(path: &Path) -> Result<(Vec<FileTensor>, Strings)> {
+    match Format::of(path)? {
+        Format::Npz => Ok((npz::open(path)?, Strings::new())),
+        _ => safetensors::open(path),
+    }
 }
 
 impl Rollouts {
@@ -210,13 +215,14 @@ impl Rollouts {
         if origin.has_lines() {
             return self.write_lines(out, &added, progress);
         }
-        origin.check_ends()?;
-        let tensors: Vec<NewTensor> = added.iter().map(NewColumn::tensor).collect();
+        let (there, strings) = open_tensors(input).map_err(|error| changed(input, error))?;
+        origin.check(tensors::checksum(&there))?;
+        let more: Vec<NewTensor> = added.iter().map(NewColumn::tensor).collect();
         let mut file = Replacement::new(out)?;
         match Format::of(input)? {
-            Format::Npz => npz::write(Some(input), &tensors, &mut file),
-            _ => safetensors::write_copy(input, tensors, &mut file),
-        }?;
+            Format::Npz => npz::write(Some(input), &more, &mut file)?,
+            _ => safetensors::write_copy(&there, &strings, more, &mut file)?,
+        }
         file.finish()
     }
 
@@ -234,7 +240,7 @@ impl Rollouts {
             values.collect()
         };
         if is_parquet(input) && is_parquet(out) {
-            origin.check_ends()?;
+            origin.check(open::checksum_of_end(input).unwrap_or_default())?;
             let mut file = Replacement::new(out)?;
             parquet::write_copy(input, &fields, values, &mut file)?;
             return file.finish();

@@ -86,17 +86,13 @@ pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines
     Ok(Chained::lines(files.into_iter().map(open)))
 }
 
-/// A checksum of the length and both ends of a file: the header of safetensors, the directory of an npz archive, and a parquet
-/// file's columns with their places and statistics.
-pub(super) fn checksum_of_ends(path: &Path) -> io::Result<u32> {
-    const END: u64 = 1 << 16;
-    let file = regular_file::open(path)?;
-    let length = file.metadata()?.len();
-    let mut bytes = length.to_le_bytes().to_vec();
-    (&file).take(END).read_to_end(&mut bytes)?;
-    (&file).seek(SeekFrom::Start(length.saturating_sub(END)))?;
-    (&file).take(END).read_to_end(&mut bytes)?;
-    Ok(crc32c::crc32c(&bytes))
+/// A checksum of the end of a file. A parquet file keeps its columns, their places and their statistics there.
+pub(super) fn checksum_of_end(path: &Path) -> io::Result<u32> {
+    let mut file = regular_file::open(path)?;
+    let (mut end, length) = (Vec::new(), file.metadata()?.len());
+    file.seek(SeekFrom::Start(length.saturating_sub(1 << 16)))?;
+    file.read_to_end(&mut end)?;
+    Ok(crc32c::crc32c(&end))
 }
 
 fn open_file<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {

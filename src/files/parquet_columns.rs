@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use super::cannot_be_read;
 use super::json;
 use super::names::{FileKind, Schema};
-use super::open::checksum_of_ends;
+use super::open::checksum_of_end;
 use super::parquet::{self, line, open, whole};
 use super::table::{ColumnData, FileColumn, FileOrigin, Table};
 use crate::diagnostic::Diagnostic;
@@ -29,7 +29,7 @@ type File = SerializedFileReader<std::fs::File>;
 pub(super) fn read(path: &Path, schema: Schema) -> Result<Table, Diagnostic> {
     let failed = |error: std::io::Error| cannot_be_read(path, &error);
     let file = || regular_file::open(path).and_then(open);
-    let sum = checksum_of_ends(path).map_err(failed)?;
+    let sum = checksum_of_end(path).map_err(failed)?;
     let first = file().map_err(failed)?;
     let metadata = first.metadata().file_metadata();
     let rows = usize::try_from(metadata.num_rows()).unwrap_or(0);

@@ -126,8 +126,12 @@ pub(super) fn write_file(
 }
 
 /// Writes a copy of a file with added tensors, which come last.
-pub(super) fn write_copy(input: &Path, more: Vec<NewTensor>, out: &mut Replacement) -> Result<()> {
-    let (there, strings) = open(input)?;
+pub(super) fn write_copy(
+    there: &[FileTensor],
+    strings: &Strings,
+    more: Vec<NewTensor>,
+    out: &mut Replacement,
+) -> Result<()> {
     let copy = |tensor: &FileTensor, out: &mut dyn Write| {
         let mut file = tensor.store.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
         file.seek(SeekFrom::Start(tensor.at))?;
@@ -146,5 +150,5 @@ pub(super) fn write_copy(input: &Path, more: Vec<NewTensor>, out: &mut Replaceme
     });
     let mut tensors: Vec<NewTensor> = kept.collect();
     tensors.extend(more);
-    write_file(out, &strings, &tensors).map_err(|error| out.error(&error))
+    write_file(out, strings, &tensors).map_err(|error| out.error(&error))
 }

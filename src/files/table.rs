@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use super::json::{self, JsonType};
 use super::names::{FileKind, Names, Schema};
-use super::open::checksum_of_ends;
 use super::saved::SavedHeader;
-use super::tensors::FileTensor;
+use super::tensors::{FileTensor, checksum};
 use super::words::{self, Tokenize};
-use super::{Result, cannot_be_read, changed};
+use super::{Result, changed};
 use crate::batch::GroupId;
 use crate::diagnostic::Diagnostic;
 
@@ -28,7 +27,7 @@ pub(super) struct FileOrigin {
     pub(super) path: PathBuf,
     /// If each response has a line: for each blank line, the index of the response after it.
     pub(super) blank: Option<Vec<usize>>,
-    /// The checksum of all lines, or of both ends of another file: [`checksum_of_ends`].
+    /// The checksum of all lines, of a parquet file's end, or of what a file says of its tensors.
     pub(super) sum: u32,
 }
 
@@ -43,12 +42,11 @@ impl FileOrigin {
         Some(response + 1 + blank.partition_point(|&after| after <= response))
     }
 
-    /// Refuses a file that is not one of lines if its ends have changed since it was read.
-    pub(super) fn check_ends(&self) -> Result<()> {
-        match checksum_of_ends(&self.path) {
-            Ok(sum) if sum == self.sum => Ok(()),
-            Ok(_) => Err(changed(&self.path, "its bytes are others")),
-            Err(error) => Err(changed(&self.path, error)),
+    /// Refuses a file that has changed since it was read, by its checksum now.
+    pub(super) fn check(&self, sum: u32) -> Result<()> {
+        match sum == self.sum {
+            true => Ok(()),
+            false => Err(changed(&self.path, "its bytes are others")),
         }
     }
 
@@ -503,6 +501,7 @@ impl Table {
             .iter()
             .map(|tensor| (tensor.name.clone(), JsonType::Array));
         let names = Arc::new(schema(&fields.collect::<Vec<_>>(), kind)?);
+        let sum = checksum(&tensors);
         let columns = tensors.into_iter().map(FileColumn::of_tensor);
         Ok(Table {
             names,
@@ -510,7 +509,7 @@ impl Table {
             origin: Arc::new(FileOrigin {
                 path: path.to_path_buf(),
                 blank: None,
-                sum: checksum_of_ends(path).map_err(|error| cannot_be_read(path, &error))?,
+                sum,
             }),
             saved,
         })

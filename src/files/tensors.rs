@@ -241,6 +241,15 @@ impl FileTensor {
     }
 }
 
+/// A checksum of what a file says of its tensors.
+pub(super) fn checksum(tensors: &[FileTensor]) -> u32 {
+    let facts = tensors.iter().map(|tensor| {
+        let place = (tensor.at, tensor.most, tensor.big_endian, tensor.fortran);
+        format!("{:?} {} {place:?}", tensor.name, tensor.describe())
+    });
+    crc32c::crc32c(facts.collect::<String>().as_bytes())
+}
+
 type WriteBytes<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
 
 /// A tensor to write: a name, a type and a shape, and a function that writes its elements.
