@@ -71,7 +71,7 @@ impl BatchBuilder {
 
     /// The number of tokens of each response, all of which count.
     pub fn lengths(self, lengths: impl IntoIterator<Item = usize>) -> Self {
-        self.tokens(full(lengths))
+        self.tokens(Tokens::full(lengths))
     }
 
     /// The tokens that count.
@@ -254,14 +254,14 @@ impl BatchBuilder {
             (Some(tokens), _) => (tokens, "mask"),
             (None, Some((name, first))) => {
                 let lengths = (0..responses).filter_map(|response| first.row_length(response));
-                (full(lengths), *name)
+                (Tokens::full(lengths), *name)
             }
             (None, None) => {
                 // `check_columns` has checked that they are whole numbers.
                 let lengths = self.responses("length").unwrap_or_default().iter();
                 let lengths = lengths.map(|&length| length as usize);
                 let lengths = lengths.chain(std::iter::repeat(0)).take(responses);
-                (full(lengths), "length")
+                (Tokens::full(lengths), "length")
             }
         };
         for response in 0..responses {
@@ -283,15 +283,6 @@ impl BatchBuilder {
         }
         Ok(tokens)
     }
-}
-
-/// Rows in which all tokens count.
-fn full(lengths: impl IntoIterator<Item = usize>) -> Tokens {
-    let mut tokens = Tokens::new();
-    for length in lengths {
-        tokens.add_full(length);
-    }
-    tokens
 }
 
 #[cfg(test)]

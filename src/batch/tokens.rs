@@ -67,7 +67,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// No rows; `add` or `add_full` follows for each.
+    /// No rows; `add` follows for each.
     pub(crate) fn new() -> Self {
         Tokens {
             runs: Vec::new(),
@@ -75,6 +75,17 @@ impl Tokens {
             lengths: Vec::new(),
             width: 0,
         }
+    }
+
+    /// Rows of these lengths in which all tokens count.
+    pub(crate) fn full(lengths: impl IntoIterator<Item = usize>) -> Self {
+        let mut tokens = Tokens::new();
+        for length in lengths {
+            let len = length as u32;
+            let run = (length > 0).then_some(TokenRun { start: 0, len });
+            tokens.add_runs(run.as_slice(), length);
+        }
+        tokens
     }
 
     /// The tokens of a padded mask [B, T]; or the response, the column and the value of an entry that is neither 0 nor 1.
@@ -100,13 +111,6 @@ impl Tokens {
     pub(crate) fn add<M: Numeric>(&mut self, mask: &[M]) -> Result<(), (usize, f64)> {
         self.add_runs(&runs_of(mask)?, mask.len());
         Ok(())
-    }
-
-    /// Adds a response of `length` tokens that all count.
-    pub(crate) fn add_full(&mut self, length: usize) {
-        let len = length as u32;
-        let run = (length > 0).then_some(TokenRun { start: 0, len });
-        self.add_runs(run.as_slice(), length);
     }
 
     /// Adds the responses that follow.

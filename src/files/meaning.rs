@@ -4,59 +4,49 @@
 //! one per response.
 
 use std::collections::HashMap;
-use std::mem::discriminant;
-use std::path::Path;
 use std::sync::Arc;
 
-use super::later::{Later, Pending, read_all};
-use super::names::{ADVANTAGES, FileKind, Names, Reading, Role, role};
+use super::names::{ADVANTAGES, FileKind, Reading, Role, role};
 use super::table::{ColumnData, FileColumn, FileOrigin, Table};
 use super::tensors::FileTensor;
-use super::values::TokenColumn;
-use super::{Dtype, Progress, ReadOptions, Result, Rollouts, changed, read_table};
+use super::values::{Pending, notes, read_all};
+use super::{Dtype, ReadOptions, Result, Rollouts};
 use crate::batch::layout::Tokens;
-use crate::batch::{Batch, BatchBuilder, Buffer, GroupId, Level, TokenValues};
+use crate::batch::{Batch, BatchBuilder, GroupId, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures::counted;
 
 /// The most unknown fields that a note lists: a file may have as many as it has lines.
 const SHOWN: usize = 5;
 
-/// A column of numbers that becomes part of the batch.
-#[derive(Clone)]
-pub(super) struct BoundColumn {
+/// A column of the file under one of our names.
+pub(super) struct Bound {
     pub(super) reading: Reading,
     pub(super) column: Arc<FileColumn>,
-    /// Token or response.
-    pub(super) level: Level,
-}
-
-impl BoundColumn {
-    /// Whether the column has a known role, or the user asked for it. Such a token column says which tokens there are.
-    pub(super) fn is_known(&self) -> bool {
-        self.reading.role != Role::Any || self.reading.asked
-    }
 }
 
 /// A file while the meaning of its columns is found.
 pub(super) struct Meaning<'a> {
     pub(super) table: Table,
-    options: &'a ReadOptions<'a>,
+    pub(super) options: &'a ReadOptions<'a>,
     pub(super) notes: Vec<String>,
     /// How many unknown fields are left out.
     unknown: usize,
     pub(super) responses: usize,
-    pub(super) bound: Vec<BoundColumn>,
-    texts: Vec<(Reading, Arc<FileColumn>)>,
+    texts: Vec<Bound>,
+    /// The columns with a number per response.
+    pub(super) numbers: Vec<Bound>,
+    /// The columns with a number per token.
+    pub(super) arrays: Vec<Bound>,
     /// The field of completions whose words or tokens are counted, if nothing else says how long responses are.
-    pub(super) counted: Option<(String, Arc<FileColumn>)>,
+    pub(super) counted: Option<Bound>,
     /// The completion whose words would be the lengths, and why they are not.
     pub(super) no_length: Option<(String, String)>,
     pub(super) unit: &'static str,
     /// Whether there are tensors [B, T].
     pub(super) is_padded: bool,
     /// The columns to read now, and the columns to read on first use.
-    pending: [Vec<Arc<dyn Pending>>; 2],
+    pub(super) pending: [Vec<Arc<dyn Pending>>; 2],
 }
 
 /// Makes a batch of a reader's table.
@@ -65,8 +55,9 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         notes: table.names.note.iter().cloned().collect(),
         unknown: 0,
         responses: 0,
-        bound: Vec::new(),
         texts: Vec::new(),
+        numbers: Vec::new(),
+        arrays: Vec::new(),
         counted: None,
         no_length: None,
         unit: "token",
@@ -75,10 +66,13 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         table,
         options,
     };
-    let readings = meaning.readings()?;
-    let groups = meaning.groups(&readings)?;
+    let bound = meaning.bound()?;
+    let groups = meaning.groups(&bound)?;
     meaning.responses = groups.len();
-    meaning.bind(readings)?;
+    for bound in bound {
+        meaning.sort(bound)?;
+    }
+    meaning.note_tokenizer();
     let tokens = meaning.tokens()?;
     let (groups, step) = meaning.of_steps(groups)?;
     let mut builder = Batch::builder().groups(groups).step(step);
@@ -98,9 +92,9 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
     meaning.check(&batch)?;
     let [now, later] = meaning.pending;
     read_all(&now);
-    let notes = meaning.notes.into_iter().map(Diagnostic::note);
+    let decided = meaning.notes.into_iter().map(Diagnostic::note);
     Ok(Rollouts {
-        notes: notes.chain(super::later::notes(&now)?).collect(),
+        notes: decided.chain(notes(&now)?).collect(),
         unit: meaning.unit,
         later,
         origin,
@@ -110,23 +104,25 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
     })
 }
 
-/// The kind of values that a column should hold, for messages.
-fn expected(reading: &Reading) -> &'static str {
-    match (reading.role, reading.ours.as_str()) {
-        (Role::Group, _) => "a string or a whole number that names the prompt",
-        (Role::Mask, _) => "an array with a 0 or 1 for each token",
-        (Role::Token, _) => "an array with a number for each token",
-        (Role::Response, "correct") => "true or false (or 1 or 0)",
-        (Role::Response, "length") => "a number of tokens",
-        (Role::Response, _) => "a number",
+/// The values that a column should hold, for messages; of a tensor, by the number of responses.
+fn expected(reading: &Reading, rows: Option<usize>) -> String {
+    let text = match (reading.role, reading.ours.as_str(), rows) {
+        (Role::Mask | Role::Token, _, Some(rows)) => {
+            return format!("numbers [{rows}, T], one for each token");
+        }
+        (Role::Response, _, Some(rows)) => {
+            return format!("numbers [{rows}], one for each response");
+        }
+        (_, _, Some(rows)) => return format!("numbers [{rows}] or [{rows}, T]"),
+        (Role::Group, ..) => "a string or a whole number that names the prompt",
+        (Role::Mask, ..) => "an array with a 0 or 1 for each token",
+        (Role::Token, ..) => "an array with a number for each token",
+        (Role::Response, "correct", _) => "true or false (or 1 or 0)",
+        (Role::Response, "length", _) => "a number of tokens",
+        (Role::Response, ..) => "a number",
         _ => "a number, or an array with a number for each token",
-    }
-}
-
-/// A number as text: a very large or small one with an exponent.
-fn in_words(value: f64) -> String {
-    let text = format!("{value:?}");
-    text.strip_suffix(".0").unwrap_or(&text).to_string()
+    };
+    text.to_string()
 }
 
 impl Meaning<'_> {
@@ -145,16 +141,13 @@ impl Meaning<'_> {
         self.notes.push(format!("`{field}` is left out: {why}"));
     }
 
-    pub(super) fn find(&self, ours: &str) -> Option<&BoundColumn> {
-        self.bound.iter().find(|bound| bound.reading.ours == ours)
-    }
-
-    fn readings(&mut self) -> Result<Vec<(Reading, Arc<FileColumn>)>> {
+    /// The columns under our names.
+    fn bound(&mut self) -> Result<Vec<Bound>> {
         let (names, columns) = (self.table.names.clone(), self.table.columns.clone());
         let are_tensors = names.kind != FileKind::Lines;
         let has_newer = are_tensors && columns.iter().any(|column| column.name == ADVANTAGES);
         let mut seen: HashMap<String, String> = HashMap::new();
-        let mut readings = Vec::new();
+        let mut all = Vec::new();
         for column in columns {
             let name = &column.name;
             if let Some(why) = names.shadowed(name) {
@@ -175,71 +168,57 @@ impl Meaning<'_> {
                     let error = Diagnostic::error(what).with_help(help);
                     return Err(self.origin().error(None, error));
                 }
-                readings.push((reading, column.clone()));
+                let column = column.clone();
+                all.push(Bound { reading, column });
             }
         }
-        Ok(readings)
+        Ok(all)
     }
 
-    /// Sorts the columns into numbers, with their levels, and texts; any other column is left out, or is an error.
-    fn bind(&mut self, readings: Vec<(Reading, Arc<FileColumn>)>) -> Result<()> {
-        for (reading, column) in readings {
-            if column.is_text() && matches!(reading.role, Role::Any | Role::Completion) {
-                if column.keep.counts && reading.role == Role::Completion {
-                    self.counted = Some((reading.theirs.clone(), column.clone()));
-                }
-                self.texts.push((reading, column));
-                continue;
+    /// Sorts a column into texts, numbers and arrays; any other column is left out, or is an error.
+    fn sort(&mut self, bound: Bound) -> Result<()> {
+        let Bound { reading, column } = &bound;
+        if column.is_text() && matches!(reading.role, Role::Any | Role::Completion) {
+            if column.keep.counts && reading.role == Role::Completion {
+                let (reading, column) = (reading.clone(), column.clone());
+                self.counted = Some(Bound { reading, column });
             }
-            let level = self.level(&reading, &column)?;
-            self.bound.extend(level.map(|level| BoundColumn {
-                reading,
-                column,
-                level,
-            }));
+            self.texts.push(bound);
+            return Ok(());
         }
-        if self.options.tokenizer.is_some() && self.counted.is_none() {
-            let why =
-                "the file says how many tokens a response has, or has no `completion` that is text";
-            self.notes
-                .push(format!("the tokenizer counts nothing: {why}"));
+        match self.level(&bound)? {
+            Some(Level::Token) => self.arrays.push(bound),
+            Some(_) => self.numbers.push(bound),
+            None => {}
         }
         Ok(())
     }
 
     /// The level of a column that has a number, or an array of numbers, for every response. A column of another kind is left
     /// out, or is an error.
-    fn level(&mut self, reading: &Reading, column: &FileColumn) -> Result<Option<Level>> {
-        let tensor = match &column.data {
-            ColumnData::Tensor(tensor) => Some(tensor),
-            _ => None,
+    fn level(&mut self, Bound { reading, column }: &Bound) -> Result<Option<Level>> {
+        let (role, rows) = (reading.role, self.responses);
+        let (per_response, per_token) = match &column.data {
+            ColumnData::Numbers(_) | ColumnData::Ids(_) => (true, false),
+            ColumnData::Lists(_) => (false, true),
+            ColumnData::Tensor(tensor) if tensor.is_number() => match tensor.shape[..] {
+                [n] => (n == rows, false),
+                // [B, 1] will do for a column that we know.
+                [n, width] => (n == rows && width == 1 && role == Role::Response, n == rows),
+                // The step of the whole batch is one number.
+                [] => (role == Role::Step, false),
+                _ => (false, false),
+            },
+            _ => (false, false),
         };
-        let (rows, is_saved) = (self.responses, self.table.saved.is_some());
-        let level = match (&column.data, reading.role) {
+        let level = match role {
             // `groups` has read a tensor.
-            (ColumnData::Ids(_) | ColumnData::Texts(..) | ColumnData::Tensor(_), Role::Group) => {
-                Some(Level::Response)
-            }
-            (ColumnData::Lists(_), Role::Mask | Role::Token | Role::Any) => Some(Level::Token),
-            (
-                ColumnData::Numbers(_) | ColumnData::Ids(_),
-                Role::Response | Role::Step | Role::Any,
-            ) => Some(Level::Response),
-            (ColumnData::Tensor(tensor), role) if tensor.is_number() => {
-                match (role, tensor.shape.as_slice()) {
-                    (Role::Mask | Role::Token | Role::Any, [n, _]) if *n == rows => {
-                        Some(Level::Token)
-                    }
-                    (Role::Response | Role::Any, [n]) if *n == rows => Some(Level::Response),
-                    // [B, 1] will do for a column that we know.
-                    (Role::Response, [n, 1]) if *n == rows => Some(Level::Response),
-                    // The step of the whole batch is one number.
-                    (Role::Step, []) if !is_saved => Some(Level::Response),
-                    (Role::Step, [n]) if *n == rows && !is_saved => Some(Level::Response),
-                    _ => None,
-                }
-            }
-            _ => None,
+            Role::Group => column.data.names_groups().then_some(Level::Response),
+            Role::Mask | Role::Token => per_token.then_some(Level::Token),
+            Role::Any if per_token => Some(Level::Token),
+            Role::Any | Role::Response => per_response.then_some(Level::Response),
+            Role::Step if self.table.saved.is_none() => per_response.then_some(Level::Response),
+            Role::Step | Role::Completion => None,
         };
         let (at, found) = match &column.odd {
             Some((at, found)) => (*at, found.clone()),
@@ -249,66 +228,71 @@ impl Meaning<'_> {
         };
         // Log-probs that nobody has are null everywhere.
         let is_empty = column.filled == 0 && column.odd.is_none() && !reading.asked;
-        let is_array = matches!(reading.role, Role::Mask | Role::Token);
+        let is_array = matches!(role, Role::Mask | Role::Token);
         if reading.is_needed() && !(is_empty && is_array) {
-            let found = if found == "missing" {
-                "nothing"
-            } else {
-                &found
-            };
-            let at = (Some(at).filter(|_| tensor.is_none()), None);
-            let expected = match reading.role {
-                _ if tensor.is_none() => expected(reading).to_string(),
-                Role::Mask | Role::Token => format!("numbers [{rows}, T], one for each token"),
-                Role::Response => format!("numbers [{rows}], one for each response"),
-                _ => format!("numbers [{rows}] or [{rows}, T]"),
-            };
-            let field = &reading.theirs;
-            let error = self.origin().wrong(field, at, found, expected);
-            let shape = tensor.map(|tensor| tensor.shape.as_slice());
-            return Err(match (reading.ours.as_str(), shape) {
-                ("token_reward", Some(_)) => {
-                    error.with_help("a reward for the whole response is `reward`")
-                }
-                ("reward", Some([n, _]))
-                    if *n == rows && tensor.is_some_and(FileTensor::is_number) =>
-                {
-                    error.with_help(format!(
-                        "a reward for each token is `token_reward`: `--map token_reward={field}`"
-                    ))
-                }
-                _ => error,
-            });
+            return Err(self.wrong_kind(reading, column, at, &found));
         }
-        let why = match tensor {
-            Some(_) => format!("it is {found}, and columns are [{rows}] or [{rows}, T]"),
-            None => format!("it is {found} in {}", self.origin().name_of(at)),
+        let why = match column.data {
+            ColumnData::Tensor(_) => {
+                format!("it is {found}, and columns are [{rows}] or [{rows}, T]")
+            }
+            _ => format!("it is {found} in {}", self.origin().name_of(at)),
         };
-        // A string or an object is not meant to be a column.
-        let is_meant = !matches!(
-            column.data,
-            ColumnData::Null | ColumnData::Other | ColumnData::Texts(..)
-        );
-        match reading.role {
+        match role {
             Role::Completion => self.no_length = Some((reading.theirs.clone(), why)),
-            Role::Any if !is_meant => {}
+            // A string or an object is not meant to be a column.
+            Role::Any if !column.data.has_numbers() => {}
             _ => self.left_out(&reading.theirs, &why),
         }
         Ok(None)
     }
 
-    fn groups(&mut self, readings: &[(Reading, Arc<FileColumn>)]) -> Result<Vec<GroupId>> {
-        let mut readings = readings.iter();
-        let Some((reading, column)) = readings.find(|(reading, _)| reading.role == Role::Group)
-        else {
+    fn wrong_kind(
+        &self,
+        reading: &Reading,
+        column: &FileColumn,
+        at: usize,
+        found: &str,
+    ) -> Diagnostic {
+        let (field, rows) = (&reading.theirs, self.responses);
+        let found = if found == "missing" { "nothing" } else { found };
+        let ColumnData::Tensor(tensor) = &column.data else {
+            return self
+                .origin()
+                .wrong(field, (Some(at), None), found, expected(reading, None));
+        };
+        let error = self
+            .origin()
+            .wrong(field, (None, None), found, expected(reading, Some(rows)));
+        match (reading.ours.as_str(), &tensor.shape[..]) {
+            ("token_reward", _) => error.with_help("a reward for the whole response is `reward`"),
+            ("reward", [n, _]) if *n == rows && tensor.is_number() => error.with_help(format!(
+                "a reward for each token is `token_reward`: `--map token_reward={field}`"
+            )),
+            _ => error,
+        }
+    }
+
+    fn note_tokenizer(&mut self) {
+        if self.options.tokenizer.is_some() && self.counted.is_none() {
+            let why =
+                "the file says how many tokens a response has, or has no `completion` that is text";
+            self.notes
+                .push(format!("the tokenizer counts nothing: {why}"));
+        }
+    }
+
+    fn groups(&mut self, bound: &[Bound]) -> Result<Vec<GroupId>> {
+        let group = bound.iter().find(|bound| bound.reading.role == Role::Group);
+        let Some(group) = group else {
             unreachable!("a file without groups has been refused by its names");
         };
-        if let ColumnData::Tensor(tensor) = &column.data {
-            return self.groups_of_tensor(reading, tensor);
+        if let ColumnData::Tensor(tensor) = &group.column.data {
+            return self.groups_of_tensor(&group.reading, tensor);
         }
         // Reports a value that is no id as an error.
-        self.level(reading, column)?;
-        Ok(match &column.data {
+        self.level(group)?;
+        Ok(match &group.column.data {
             ColumnData::Ids(ids) => ids.clone(),
             ColumnData::Texts(texts, _) => texts.iter().map(|text| text.clone().into()).collect(),
             _ => Vec::new(),
@@ -360,13 +344,10 @@ impl Meaning<'_> {
 
     fn steps(&self) -> Result<Option<Vec<f64>>> {
         const EXPECTED: &str = "the training step, a whole number from 0 to below 2^53 (`--map NAME=step` reads it as a column)";
-        let Some(BoundColumn {
-            reading, column, ..
-        }) = self.find("step")
-        else {
+        let Some(Bound { reading, column }) = self.find("step") else {
             return Ok(None);
         };
-        let steps = numbers(column)?;
+        let steps = column.numbers()?;
         // From 2^53 on, neighbouring integers are the same float.
         let is_step =
             |value: f64| value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);
@@ -375,8 +356,14 @@ impl Meaning<'_> {
         };
         let is_of_response = steps.len() > 1 || self.origin().has_lines();
         let place = (is_of_response.then_some(at), None);
-        let found = in_words(steps[at]);
+        // A very large or small number has an exponent.
+        let found = format!("{:?}", steps[at]);
+        let found = found.strip_suffix(".0").unwrap_or(&found);
         Err(self.origin().wrong(&reading.theirs, place, found, EXPECTED))
+    }
+
+    pub(super) fn find(&self, ours: &str) -> Option<&Bound> {
+        self.numbers.iter().find(|bound| bound.reading.ours == ours)
     }
 
     /// The groups and the step of the batch. The groups of a dump of several steps are told apart by step.
@@ -403,7 +390,7 @@ impl Meaning<'_> {
         let names = &self.table.names.rewards;
         let mut sums: Option<Vec<f64>> = None;
         for column in &self.table.columns {
-            if let ColumnData::Numbers(rewards) = &column.data
+            if let (ColumnData::Numbers(rewards), None) = (&column.data, &column.odd)
                 && names.contains(&column.name)
             {
                 let sums = sums.get_or_insert_with(|| vec![0.0; self.responses]);
@@ -417,45 +404,23 @@ impl Meaning<'_> {
 
     /// Whether token columns are computed with as f64; without any, whether columns of responses are f64.
     fn is_f64(&self) -> bool {
-        let is_wide = |bound: &BoundColumn| match &bound.column.data {
+        let is_wide = |bound: &Bound| match &bound.column.data {
             ColumnData::Tensor(tensor) => tensor.is_f64(),
             ColumnData::Lists(_) => true,
             _ => false,
         };
-        let is_token = |bound: &&BoundColumn| bound.level == Level::Token;
-        let has_tokens = self
-            .bound
-            .iter()
-            .filter(is_token)
-            .any(|one| one.reading.role != Role::Mask);
-        let mut bound = self
-            .bound
-            .iter()
-            .filter(|bound| is_token(bound) == has_tokens);
+        let is_column = |bound: &&Bound| bound.reading.role != Role::Mask;
+        let mut columns = self.arrays.iter().filter(is_column).peekable();
         match self.options.dtype {
             Some(dtype) => dtype == Dtype::F64,
-            None => bound.any(is_wide),
+            None if columns.peek().is_some() => columns.any(is_wide),
+            None => self.numbers.iter().any(is_wide),
         }
     }
 
     fn add_texts(&mut self, mut builder: BatchBuilder) -> Result<BatchBuilder> {
-        for (reading, column) in std::mem::take(&mut self.texts) {
-            let texts = match &column.data {
-                ColumnData::Tensor(tensor) => tensor.strings()?.into(),
-                ColumnData::Texts(texts, _) if texts.len() == self.responses => {
-                    texts.clone().into()
-                }
-                _ => {
-                    let (read, responses) = (self.read_again(&column), self.responses);
-                    let later = Later::new(responses, "".into(), || match read()? {
-                        ColumnData::Texts(texts, _) => Ok((texts.into(), Vec::new())),
-                        _ => unreachable!("the column is the same as when it was read first"),
-                    });
-                    self.pending[1].push(later.clone());
-                    Buffer::new(later)
-                }
-            };
-            builder = builder.text_buffer(reading.ours, texts);
+        for Bound { reading, column } in std::mem::take(&mut self.texts) {
+            builder = builder.text_buffer(reading.ours, self.text_values(&column)?);
         }
         let saved = self.table.saved.iter_mut();
         for (name, texts) in saved.flat_map(|saved| std::mem::take(&mut saved.texts)) {
@@ -472,96 +437,36 @@ impl Meaning<'_> {
         if let Some(rewards) = self.sum_of_rewards() {
             builder = builder.response("reward", rewards);
         }
-        let tokens = tokens.map(Arc::new);
-        let bound = std::mem::take(&mut self.bound);
-        let has_reward = bound.iter().any(|one| one.reading.ours.ends_with("reward"));
-        // From here on `bound` is the only owner of the columns' data, unless a column is read under two names.
+        let (numbers, arrays) = (
+            std::mem::take(&mut self.numbers),
+            std::mem::take(&mut self.arrays),
+        );
+        let has_reward = numbers.iter().chain(&arrays);
+        let has_reward = { has_reward }.any(|one| one.reading.ours.ends_with("reward"));
+        // From here on these are the only owners of the columns' data, unless a column is read under two names.
         self.table.columns.clear();
-        for BoundColumn {
-            reading,
-            column,
-            level,
-        } in bound
-        {
-            if matches!(reading.role, Role::Group | Role::Mask | Role::Step) {
+        for Bound { reading, column } in numbers {
+            if matches!(reading.role, Role::Group | Role::Step) {
                 continue;
             }
-            if level == Level::Response {
-                let values = numbers(&column)?;
-                // verl's `acc` is a verdict in some runs, and a share in others.
-                let is_acc = reading.ours == "correct" && reading.theirs == "acc" && !reading.asked;
-                let is_share = has_reward && values.iter().any(|x| ![0.0, 1.0].contains(x));
-                let acc = (is_acc && is_share).then(|| "acc".to_string());
-                builder = builder.response(acc.unwrap_or(reading.ours), values);
-            } else if let Some(tokens) = &tokens {
-                let ours = reading.ours.clone();
-                let values = self.token_values(reading, column, tokens.clone())?;
-                builder = builder.token(ours, values);
-            }
+            let values = column.numbers()?;
+            // verl's `acc` is a verdict in some runs, and a share in others.
+            let is_acc = reading.ours == "correct" && reading.theirs == "acc" && !reading.asked;
+            let is_share = has_reward && values.iter().any(|x| ![0.0, 1.0].contains(x));
+            let acc = (is_acc && is_share).then(|| "acc".to_string());
+            builder = builder.response(acc.unwrap_or(reading.ours), values);
+        }
+        let Some(tokens) = tokens.map(Arc::new) else {
+            return Ok(builder);
+        };
+        for bound in arrays
+            .into_iter()
+            .filter(|one| one.reading.role != Role::Mask)
+        {
+            let ours = bound.reading.ours.clone();
+            builder = builder.token(ours, self.token_values(bound, tokens.clone())?);
         }
         Ok(builder)
-    }
-
-    fn token_values(
-        &mut self,
-        reading: Reading,
-        column: Arc<FileColumn>,
-        tokens: Arc<Tokens>,
-    ) -> Result<TokenValues> {
-        let values = TokenColumn {
-            reading,
-            tokens,
-            origin: self.table.origin.clone(),
-            dtype: self.options.dtype,
-            is_saved: self.table.saved.is_some(),
-        };
-        let ((values, pending), is_later) = match &column.data {
-            ColumnData::Tensor(tensor) => {
-                tensor.bytes()?;
-                (values.of_tensor(tensor), self.options.defer.is_some())
-            }
-            ColumnData::Lists(lists) if lists.are_left() => {
-                let (read, starts) = (self.read_again(&column), lists.starts.clone());
-                let read = || Ok(read()?.into_lists().values);
-                (values.of_lists(starts, read), true)
-            }
-            _ => {
-                let lists = Arc::unwrap_or_clone(column).data.into_lists();
-                (values.of_lists(lists.starts, || Ok(lists.values)), false)
-            }
-        };
-        self.pending[usize::from(is_later)].push(pending);
-        Ok(values)
-    }
-
-    /// A function that reads a column left in the file, after a check that the file is unchanged.
-    fn read_again(
-        &self,
-        column: &FileColumn,
-    ) -> impl FnOnce() -> Result<ColumnData> + Send + use<> {
-        let (origin, name) = (self.table.origin.clone(), column.name.clone());
-        let (filled, kind) = (column.filled, discriminant(&column.data));
-        let only = Names {
-            only: Some(name.clone()),
-            deferred: None,
-            // Whether words are counted decides what an empty array is; tokens take longer.
-            tokenizer: None,
-            ..(*self.table.names).clone()
-        };
-        move || {
-            let path: &Path = &origin.path;
-            let table = read_table(path, &|_, _| Ok(only.clone()), &Progress::default())?;
-            let mut columns = table.columns.into_iter();
-            let found = columns.find(|found| found.name == name);
-            let is_same = |found: &FileColumn| {
-                let is_whole = found.filled == filled && discriminant(&found.data) == kind;
-                is_whole && table.origin.sum == origin.sum
-            };
-            match found.and_then(Arc::into_inner) {
-                Some(found) if is_same(&found) => Ok(found.data),
-                _ => Err(changed(path, "its bytes are others")),
-            }
-        }
     }
 
     fn check(&mut self, batch: &Batch) -> Result<()> {
@@ -577,20 +482,4 @@ impl Meaning<'_> {
         }
         Ok(())
     }
-}
-
-fn numbers(column: &FileColumn) -> Result<Vec<f64>> {
-    Ok(match &column.data {
-        ColumnData::Numbers(numbers) | ColumnData::Texts(_, numbers) => numbers.clone(),
-        ColumnData::Tensor(tensor) => tensor.numbers()?,
-        ColumnData::Ids(ids) => {
-            let ids = ids.iter().map(|id| match id {
-                // Exact up to 2^53, like any number in a line.
-                GroupId::Number(number) => *number as f64,
-                GroupId::String(digits) => super::json::number(digits),
-            });
-            ids.collect()
-        }
-        _ => Vec::new(),
-    })
 }

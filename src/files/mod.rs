@@ -6,7 +6,6 @@
 mod convert;
 mod format;
 mod json;
-mod later;
 mod lines;
 mod meaning;
 mod names;
@@ -43,13 +42,13 @@ pub use verify::{Verified, verify_lines};
 pub use words::{Tokenize, spans};
 
 use self::format::{Format, is_parquet};
-use self::later::Pending;
 use self::lines::{Blocks, Values};
 use self::names::{Names, Schema};
 use self::new_columns::NewColumn;
 use self::safetensors::Strings;
 use self::table::{FileOrigin, Table};
 use self::tensors::{FileTensor, NewTensor};
+use self::values::Pending;
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -153,7 +152,7 @@ impl Rollouts {
     /// # Errors
     /// The problem with one of them: its values are NaN, and so are all results computed from it.
     pub fn late_notes(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
-        Ok(later::notes(&self.later)?)
+        Ok(values::notes(&self.later)?)
     }
 
     /// The line of a response in the file, from 1, if the file has lines.

@@ -169,11 +169,27 @@ pub(super) enum ColumnData {
 }
 
 impl ColumnData {
-    /// The arrays; none if the column holds anything else.
-    pub(super) fn into_lists(self) -> Lists {
+    /// Whether there are names of groups; only its reader can tell that of a tensor.
+    pub(super) fn names_groups(&self) -> bool {
+        matches!(
+            self,
+            ColumnData::Ids(_) | ColumnData::Texts(..) | ColumnData::Tensor(_)
+        )
+    }
+
+    /// Whether there are numbers, or arrays of numbers.
+    pub(super) fn has_numbers(&self) -> bool {
+        !matches!(
+            self,
+            ColumnData::Null | ColumnData::Other | ColumnData::Texts(..)
+        )
+    }
+
+    /// The numbers of arrays; none if the column holds anything else.
+    pub(super) fn into_numbers(self) -> Vec<f64> {
         match self {
-            ColumnData::Lists(lists) => lists,
-            _ => Lists::new(),
+            ColumnData::Lists(lists) => lists.values,
+            _ => Vec::new(),
         }
     }
 }
@@ -286,6 +302,21 @@ impl FileColumn {
             _ => false,
         };
         are_texts && self.odd.is_none()
+    }
+
+    /// The numbers of a column with one per response, or the number of words of each of its texts.
+    pub(super) fn numbers(&self) -> Result<Vec<f64>> {
+        let of_id = |id: &GroupId| match id {
+            // Exact up to 2^53, like any number in a line.
+            GroupId::Number(number) => *number as f64,
+            GroupId::String(digits) => json::number(digits),
+        };
+        Ok(match &self.data {
+            ColumnData::Numbers(numbers) | ColumnData::Texts(_, numbers) => numbers.clone(),
+            ColumnData::Tensor(tensor) => tensor.numbers()?,
+            ColumnData::Ids(ids) => ids.iter().map(of_id).collect(),
+            _ => Vec::new(),
+        })
     }
 
     /// The first value in words.

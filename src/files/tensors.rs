@@ -180,6 +180,17 @@ impl FileTensor {
         }, else Ok(Vec::new()))
     }
 
+    /// The numbers, row by row, in one of two precisions, whose type in the file is `own`: these are not copied.
+    pub(super) fn floats<N: Precision + FromBytes + IntoBytes>(
+        &self,
+        own: Number,
+    ) -> Result<Buffer<N>> {
+        match self.kind == ElementType::Number(own) {
+            true => self.load(),
+            false => Ok(self.numbers()?.into()),
+        }
+    }
+
     /// Whole numbers as names of groups, exactly; or the index and value of a number that is not whole.
     pub(super) fn ids(&self) -> Result<Result<Vec<GroupId>, (usize, f64)>> {
         fn exact<T: Copy + Into<GroupId>>(values: Buffer<T>) -> Vec<GroupId> {

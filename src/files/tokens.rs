@@ -1,10 +1,9 @@
 //! The tokens that count: how many each response has, and which columns agree with that number.
 
 use super::Result;
-use super::meaning::{BoundColumn, Meaning};
+use super::meaning::{Bound, Meaning};
 use super::names::{Reading, Role};
 use super::table::ColumnData;
-use crate::batch::Level;
 use crate::batch::layout::Tokens;
 use crate::diagnostic::Diagnostic;
 
@@ -14,7 +13,12 @@ const MASK: &str = "1 for a token that counts or 0 for one that does not";
 /// of a text.
 type Lengths = (Tokens, String, Option<&'static str>);
 
-impl BoundColumn {
+impl Bound {
+    /// Whether the column has a known role, or the user asked for it. Such an array says which tokens there are.
+    fn is_known(&self) -> bool {
+        self.reading.role != Role::Any || self.reading.asked
+    }
+
     /// The number of a response's values in a column of token values.
     fn length(&self, response: usize) -> usize {
         match &self.column.data {
@@ -24,12 +28,6 @@ impl BoundColumn {
         }
     }
 
-    /// As many tokens as there are values, all of which count.
-    fn lengths(&self, responses: usize) -> Lengths {
-        let lengths = (0..responses).map(|response| self.length(response));
-        (full(lengths), self.column.name.clone(), None)
-    }
-
     /// The first response with more or fewer values than tokens.
     fn differs(&self, tokens: &Tokens) -> Option<usize> {
         let mut responses = 0..tokens.responses();
@@ -37,26 +35,16 @@ impl BoundColumn {
     }
 }
 
-/// Tokens that all count.
-fn full(lengths: impl Iterator<Item = usize>) -> Tokens {
-    let mut tokens = Tokens::new();
-    lengths.for_each(|length| tokens.add_full(length));
-    tokens
-}
-
 impl Meaning<'_> {
     /// The tokens that count: by the mask or a known token column, by `length` or the words of the completion, or by unknown
     /// columns, if these agree. A column of another length is an error if it is known, and left out otherwise.
     pub(super) fn tokens(&mut self) -> Result<Option<Tokens>> {
-        let bound = std::mem::take(&mut self.bound).into_iter();
-        let (arrays, others): (Vec<BoundColumn>, _) =
-            bound.partition(|one| one.level == Level::Token);
-        self.bound = others;
+        let arrays = std::mem::take(&mut self.arrays);
         let mask = arrays.iter().find(|bound| bound.reading.role == Role::Mask);
         let known = arrays.iter().find(|bound| bound.is_known());
         let lengths = match (mask, known) {
             (Some(mask), _) => Some((self.mask(mask)?, mask.column.name.clone(), None)),
-            (None, Some(known)) => Some(known.lengths(self.responses)),
+            (None, Some(known)) => Some(self.lengths_of(known)),
             _ if self.origin().has_lines() => {
                 let counted = self.counted_lengths();
                 counted.or_else(|| self.lengths_of_unknown(&arrays))
@@ -67,18 +55,18 @@ impl Meaning<'_> {
                 unknown.or_else(|| self.counted_lengths())
             }
         };
-        let is_tensor = |bound: &BoundColumn| matches!(bound.column.data, ColumnData::Tensor(_));
-        let (has_mask, is_padded) = (mask.is_some(), arrays.iter().any(is_tensor));
+        let is_tensor = |bound: &Bound| matches!(bound.column.data, ColumnData::Tensor(_));
+        let (has_mask, has_tensors) = (mask.is_some(), arrays.iter().any(is_tensor));
         for bound in arrays {
             match self.misfit(lengths.as_ref(), &bound)? {
                 Some(why) => self.left_out(&bound.reading.theirs, &why),
-                None => self.bound.push(bound),
+                None => self.arrays.push(bound),
             }
         }
         let Some((tokens, ..)) = lengths else {
             return Ok(None);
         };
-        self.is_padded = is_padded && tokens.responses() > 0;
+        self.is_padded = has_tensors && tokens.responses() > 0;
         if self.is_padded && !has_mask {
             let hint = self.mask_hint(tokens.row_length(0));
             self.notes
@@ -88,7 +76,7 @@ impl Meaning<'_> {
     }
 
     /// Why a column does not have a value for each token; an error if it is known.
-    fn misfit(&self, lengths: Option<&Lengths>, bound: &BoundColumn) -> Result<Option<String>> {
+    fn misfit(&self, lengths: Option<&Lengths>, bound: &Bound) -> Result<Option<String>> {
         let Some((tokens, from, counted)) = lengths else {
             let why = "nothing says how many tokens a response has (`mask`, `length`)";
             return Ok(Some(why.to_string()));
@@ -99,11 +87,9 @@ impl Meaning<'_> {
         let (field, name) = (&bound.reading.theirs, self.origin().name_of(at));
         let (found, length) = (bound.length(at), tokens.row_length(at));
         if bound.is_known() {
-            let of_tensor = !self.origin().has_lines();
-            let place = if of_tensor {
-                format!("{name}: ")
-            } else {
-                String::new()
+            let place = match self.origin().has_lines() {
+                true => String::new(),
+                false => format!("{name}: "),
             };
             let what = format!(
                 "{place}`{field}` has {found} tokens, `{from}` has {length}; the token arrays of one response are of one length"
@@ -118,6 +104,12 @@ impl Meaning<'_> {
         }))
     }
 
+    /// As many tokens as a column has values, all of which count.
+    fn lengths_of(&self, bound: &Bound) -> Lengths {
+        let lengths = (0..self.responses).map(|response| bound.length(response));
+        (Tokens::full(lengths), bound.column.name.clone(), None)
+    }
+
     /// The lengths by `length` or by the words of a completion.
     fn counted_lengths(&mut self) -> Option<Lengths> {
         if let Some(bound) = self.find("length") {
@@ -130,13 +122,14 @@ impl Meaning<'_> {
             let from = bound.reading.theirs.clone();
             let whole = lengths.iter().map(|&length| length as usize);
             let is_right = lengths.iter().all(is_length);
-            return is_right.then(|| (full(whole), from, None));
+            return is_right.then(|| (Tokens::full(whole), from, None));
         }
-        let (from, column) = self.counted.take()?;
+        let Bound { reading, column } = self.counted.take()?;
         let ColumnData::Texts(_, counts) = &column.data else {
             return None;
         };
-        let tokens = full(counts.iter().map(|&count| count as usize));
+        let (from, counts) = (reading.theirs, counts.iter().map(|&count| count as usize));
+        let tokens = Tokens::full(counts);
         let (what, by) = match self.table.names.tokenizer.as_ref() {
             Some(tokenizer) => ("tokens", format!(", by {}", tokenizer.name())),
             None => ("words", String::new()),
@@ -146,24 +139,20 @@ impl Meaning<'_> {
         }
         self.notes.push(format!("the length of a response is the number of {what} in `{from}`{by}: there is no `length` and no token array"));
         // They are the column `length` from here on.
-        let (reading, level) = (Reading::new("length", &from, false), Level::Response);
-        self.bound.push(BoundColumn {
-            reading,
-            column,
-            level,
-        });
+        let reading = Reading::new("length", &from, false);
+        self.numbers.push(Bound { reading, column });
         Some((tokens, from, Some(what)))
     }
 
     /// The lengths of unknown arrays, if they agree. An array that is empty for a response (errors, for example) does not prove
     /// responses without tokens; neither does an older advantage, which may be of another batch.
-    fn lengths_of_unknown(&mut self, arrays: &[BoundColumn]) -> Option<Lengths> {
+    fn lengths_of_unknown(&mut self, arrays: &[Bound]) -> Option<Lengths> {
         let (responses, are_lines) = (self.responses, self.origin().has_lines());
         let full = arrays.iter().filter(|bound| {
             let is_old = !are_lines && bound.reading.ours == "advantage";
             !is_old && (0..responses).all(|at| bound.length(at) > 0)
         });
-        let first = full.clone().next().map(|bound| bound.lengths(responses));
+        let first = full.clone().next().map(|bound| self.lengths_of(bound));
         let lengths = first.filter(|(tokens, ..)| {
             let mut all = full.clone();
             all.all(|bound| bound.differs(tokens).is_none())
@@ -180,7 +169,7 @@ impl Meaning<'_> {
         lengths
     }
 
-    fn mask(&self, bound: &BoundColumn) -> Result<Tokens> {
+    fn mask(&self, bound: &Bound) -> Result<Tokens> {
         let wrong = |(response, token, value): (usize, usize, f64)| {
             let (at, found) = ((Some(response), Some(token)), value.to_string());
             self.origin().wrong(&bound.reading.theirs, at, found, MASK)

@@ -1,216 +1,384 @@
-//! The numbers of token columns, ragged or padded: checks them for odd values, and makes columns of a batch of them.
+//! Columns that are read on first use, because a batch may hold gigabytes, and a recipe may need only one column of it. The
+//! numbers of tokens are checked for odd values then.
 
-use std::ops::Range;
-use std::sync::Arc;
+use std::fmt;
+use std::mem::discriminant;
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ::safetensors::Dtype as Number;
+use rayon::prelude::*;
 
-use super::later::{Later, Pending};
-use super::names::{Reading, Role};
-use super::table::FileOrigin;
-use super::tensors::{ElementType, FileTensor};
-use super::{Dtype, Result, changed};
+use super::meaning::{Bound, Meaning};
+use super::names::{Names, Reading, Role};
+use super::table::{ColumnData, FileColumn, FileOrigin};
+use super::tensors::ElementType;
+use super::{Dtype, Progress, Result, changed, read_table};
 use crate::batch::layout::Tokens;
-use crate::batch::{Buffer, FloatBuffer, TokenValues};
+use crate::batch::{Buffer, BufferOwner, FloatBuffer, TokenValues};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
 use crate::parallel::each;
+use crate::tensor::Precision;
 
-/// The first odd value of a column (its response, column and value), and the number of odd values.
-type Found = (usize, usize, f64, usize);
+/// The values of a column, and notes on odd values among them.
+type Read<T> = Result<(Buffer<T>, Vec<String>)>;
 
-/// The properties of a token column that are known before its values are read.
-pub(super) struct TokenColumn {
-    pub(super) reading: Reading,
-    pub(super) origin: Arc<FileOrigin>,
-    pub(super) tokens: Arc<Tokens>,
-    pub(super) dtype: Option<Dtype>,
-    /// A batch saved by advlab may contain NaN.
-    pub(super) is_saved: bool,
+/// Notes on the values of a column, or the error that kept them from being read.
+type LoadOutcome = Result<Vec<String>>;
+
+/// A column whose values are read on first use; until then only their number is known.
+struct Later<T: 'static> {
+    length: usize,
+    /// The value that stands for all others if they cannot be read.
+    missing: T,
+    read: Mutex<Option<Box<dyn FnOnce() -> Read<T> + Send>>>,
+    loaded: OnceLock<(Buffer<T>, LoadOutcome)>,
 }
 
-/// A column, and its values that are still to be read.
-type UnreadColumn = (TokenValues, Arc<dyn Pending>);
-
-impl TokenColumn {
-    /// One array per response, by the start of each among the numbers that `read` gives.
-    pub(super) fn of_lists(
-        self,
-        starts: Vec<usize>,
-        read: impl FnOnce() -> Result<Vec<f64>> + Send + 'static,
-    ) -> UnreadColumn {
-        let (count, path) = (starts[starts.len() - 1], self.origin.path.clone());
-        let read = move || match read()? {
-            values if values.len() == count => Ok(Buffer::from(values)),
-            _ => Err(changed(&path, "its bytes are others")),
-        };
-        let starts: Arc<[usize]> = starts.into();
-        let rows = move |values| TokenValues::ragged(values, starts.clone());
-        if self.dtype == Some(Dtype::F32) {
-            let narrow = |values: Buffer<f64>| values.iter().map(|&value| value as f32).collect();
-            return self.later((count, f32::NAN), rows, read, narrow);
-        }
-        self.later((count, f64::NAN), rows, read, |values| values)
+impl<T: Clone + Send + Sync> Later<T> {
+    fn new(
+        length: usize,
+        missing: T,
+        read: impl FnOnce() -> Read<T> + Send + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Later {
+            length,
+            missing,
+            read: Mutex::new(Some(Box::new(read))),
+            loaded: OnceLock::new(),
+        })
     }
 
-    /// A tensor [B, T] in the file's own precision, unless another one is asked for.
-    pub(super) fn of_tensor(self, tensor: &FileTensor) -> UnreadColumn {
-        use Number::{F32, F64, I32, I64, U32, U64};
-        let ElementType::Number(number) = tensor.kind else {
-            unreachable!("a token column is of numbers");
-        };
-        // Large integers, such as hashes, are not exact as f32.
-        let is_wide = match self.dtype {
-            Some(dtype) => dtype == Dtype::F64,
-            None => matches!(number, F64 | I32 | U32 | I64 | U64),
-        };
-        let (tensor, shape) = (tensor.clone(), (tensor.shape[0], tensor.shape[1]));
-        let rows = move |values: FloatBuffer| match TokenValues::padded(values, shape, shape.1) {
-            Some(column) => column,
-            None => unreachable!("there are as many numbers as the shape has"),
-        };
-        let count = shape.0 * shape.1;
-        if is_wide {
-            let read = move || match number {
-                F64 => tensor.load(),
-                _ => Ok(tensor.numbers::<f64>()?.into()),
-            };
-            return self.later((count, f64::NAN), rows, read, |values| values);
+    fn load(&self) -> (Buffer<T>, LoadOutcome) {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        // A reader is gone after it panicked.
+        let failed = || Err(Diagnostic::error("its values could not be read"));
+        match read.take().map_or_else(failed, |read| read()) {
+            Ok((values, notes)) => (values, Ok(notes)),
+            Err(error) => (vec![self.missing.clone(); self.length].into(), Err(error)),
         }
-        let read = move || match number {
-            F32 => tensor.load(),
-            _ => Ok(tensor.numbers::<f32>()?.into()),
-        };
-        self.later((count, f32::NAN), rows, read, |values| values)
+    }
+}
+
+impl<T: Clone + Send + Sync> BufferOwner<T> for Arc<Later<T>> {
+    fn as_slice(&self) -> &[T] {
+        &self.loaded.get_or_init(|| apart(|| self.load())).0
     }
 
-    /// A column of `count` numbers that are read, checked and narrowed on first use. If they cannot be read, all are `missing`.
-    fn later<S: 'static, T: Copy + Send + Sync>(
+    fn count(&self) -> usize {
+        self.length
+    }
+}
+
+/// Works on separate threads: a thread of the pool that waits may take up other work, which may need the very column
+/// that it is reading.
+fn apart<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    let threads = rayon::current_num_threads();
+    let pool = move || rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let work = || match pool() {
+        Ok(pool) => pool.install(work),
+        Err(_) => work(),
+    };
+    let done = std::thread::scope(|scope| scope.spawn(work).join());
+    done.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// A column that may still have to be read.
+pub(super) trait Pending: Send + Sync {
+    /// Reads the column on the caller's threads, before anybody else uses it.
+    fn read_now(&self);
+
+    /// The notes or the error of its values, if they have been read.
+    fn outcome(&self) -> Option<LoadOutcome>;
+}
+
+impl<T: Clone + Send + Sync> Pending for Later<T> {
+    fn read_now(&self) {
+        self.loaded.get_or_init(|| self.load());
+    }
+
+    fn outcome(&self) -> Option<LoadOutcome> {
+        self.loaded.get().map(|(_, outcome)| outcome.clone())
+    }
+}
+
+impl fmt::Debug for dyn Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pending")
+    }
+}
+
+pub(super) fn read_all(columns: &[Arc<dyn Pending>]) {
+    columns.par_iter().for_each(|column| column.read_now());
+}
+
+/// Notes on the columns that have been read, or the first error.
+pub(super) fn notes(columns: &[Arc<dyn Pending>]) -> Result<Vec<Diagnostic>> {
+    let outcomes = columns.iter().filter_map(|column| column.outcome());
+    let notes = outcomes.collect::<Result<Vec<_>, _>>()?;
+    Ok(notes.into_iter().flatten().map(Diagnostic::note).collect())
+}
+
+impl Meaning<'_> {
+    /// The texts of a column, one per response.
+    pub(super) fn text_values(&mut self, column: &FileColumn) -> Result<Buffer<Arc<str>>> {
+        Ok(match &column.data {
+            ColumnData::Tensor(tensor) => tensor.strings()?.into(),
+            ColumnData::Texts(texts, _) if texts.len() == self.responses => texts.clone().into(),
+            _ => {
+                let read = self.read_again(column);
+                let later = Later::new(self.responses, "".into(), || match read()? {
+                    ColumnData::Texts(texts, _) => Ok((texts.into(), Vec::new())),
+                    _ => unreachable!("the column is the same as when it was read first"),
+                });
+                self.pending[1].push(later.clone());
+                Buffer::new(later)
+            }
+        })
+    }
+
+    /// The numbers of a column of arrays.
+    pub(super) fn token_values(
+        &mut self,
+        Bound { reading, column }: Bound,
+        tokens: Arc<Tokens>,
+    ) -> Result<TokenValues> {
+        use Number::{F64, I32, I64, U32, U64};
+        let (origin, dtype) = (self.table.origin.clone(), self.options.dtype);
+        let mut unread = UnreadColumn {
+            reading,
+            origin,
+            tokens,
+            dtype,
+            is_saved: self.table.saved.is_some(),
+            starts: None,
+            width: 0,
+        };
+        let ((values, pending), is_later) = match &column.data {
+            ColumnData::Tensor(tensor) => {
+                tensor.bytes()?;
+                unread.width = tensor.shape[1];
+                let (tensor, count) = (tensor.clone(), tensor.shape[0] * tensor.shape[1]);
+                // Large integers, such as hashes, are not exact as f32.
+                let is_wide = match (dtype, &tensor.kind) {
+                    (Some(dtype), _) => dtype == Dtype::F64,
+                    (None, ElementType::Number(number)) => {
+                        matches!(number, F64 | I32 | U32 | I64 | U64)
+                    }
+                    _ => unreachable!("a token column is of numbers"),
+                };
+                let column = match is_wide {
+                    true => unread.later(count, move || tensor.floats::<f64>(F64), |all| all),
+                    false => {
+                        unread.later(count, move || tensor.floats::<f32>(Number::F32), |all| all)
+                    }
+                };
+                (column, self.options.defer.is_some())
+            }
+            ColumnData::Lists(lists) => {
+                let (starts, is_left) = (lists.starts.clone(), lists.are_left());
+                let (count, path) = (starts[starts.len() - 1], unread.origin.path.clone());
+                unread.starts = Some(starts.into());
+                let again = is_left.then(|| self.read_again(&column));
+                let read = move || {
+                    let here = || Ok(Arc::unwrap_or_clone(column).data);
+                    match again.map_or_else(here, |again| again())?.into_numbers() {
+                        values if values.len() == count => Ok(Buffer::from(values)),
+                        _ => Err(changed(&path, "its bytes are others")),
+                    }
+                };
+                let narrow =
+                    |all: Buffer<f64>| all.iter().map(|&value| value as f32).collect::<Buffer<_>>();
+                let column = match dtype {
+                    Some(Dtype::F32) => unread.later(count, read, narrow),
+                    _ => unread.later(count, read, |all| all),
+                };
+                (column, is_left)
+            }
+            _ => unreachable!("a column of tokens has arrays"),
+        };
+        self.pending[usize::from(is_later)].push(pending);
+        Ok(values)
+    }
+
+    /// A function that reads a column left in the file, after a check that the file is unchanged.
+    fn read_again(
+        &self,
+        column: &FileColumn,
+    ) -> impl FnOnce() -> Result<ColumnData> + Send + use<> {
+        let (origin, name) = (self.table.origin.clone(), column.name.clone());
+        let (filled, kind) = (column.filled, discriminant(&column.data));
+        let only = Names {
+            only: Some(name.clone()),
+            deferred: None,
+            // Whether words are counted decides what an empty array is; tokens take longer.
+            tokenizer: None,
+            ..(*self.table.names).clone()
+        };
+        move || {
+            let schema = |_: &[_], _| Ok(only.clone());
+            let table = read_table(&origin.path, &schema, &Progress::default())?;
+            origin.check(table.origin.sum)?;
+            let mut columns = table.columns.into_iter();
+            let found = columns.find(|found| found.name == name);
+            let is_same =
+                |found: &FileColumn| found.filled == filled && discriminant(&found.data) == kind;
+            match found.and_then(Arc::into_inner) {
+                Some(found) if is_same(&found) => Ok(found.data),
+                _ => Err(changed(&origin.path, "its bytes are others")),
+            }
+        }
+    }
+}
+
+/// An odd value: its response, its column and itself; and the number of such values.
+type Found = (usize, usize, f64, usize);
+
+/// What is known of a token column before its values are read.
+struct UnreadColumn {
+    reading: Reading,
+    origin: Arc<FileOrigin>,
+    tokens: Arc<Tokens>,
+    dtype: Option<Dtype>,
+    /// A batch saved by advlab may contain NaN.
+    is_saved: bool,
+    /// The start of each row, and the end of the last one, if rows are not of one length.
+    starts: Option<Arc<[usize]>>,
+    width: usize,
+}
+
+impl UnreadColumn {
+    /// A column of `count` numbers that are read, checked and narrowed on first use. If they cannot be read, all are NaN.
+    fn later<S: Precision, T: Precision>(
         self,
-        (count, missing): (usize, T),
-        rows: impl Fn(FloatBuffer) -> TokenValues + Clone + Send + 'static,
+        count: usize,
         read: impl FnOnce() -> Result<Buffer<S>> + Send + 'static,
         narrow: fn(Buffer<S>) -> Buffer<T>,
-    ) -> UnreadColumn
+    ) -> (TokenValues, Arc<dyn Pending>)
     where
-        Buffer<S>: Into<FloatBuffer>,
         Buffer<T>: Into<FloatBuffer>,
     {
-        let unread = rows.clone();
-        let later = Later::new(count, missing, move || {
+        let (starts, shape) = (self.starts.clone(), (self.tokens.responses(), self.width));
+        let later = Later::new(count, T::narrow(f64::NAN), move || {
             let values = read()?;
-            let column = rows(values.clone().into());
-            let notes = match column.numbers() {
-                FloatBuffer::F32(numbers) => self.check(&column, numbers)?,
-                FloatBuffer::F64(numbers) => self.check(&column, numbers)?,
-            };
+            let notes = self.check(&values)?;
             Ok((narrow(values), notes))
         });
-        (unread(Buffer::new(later.clone()).into()), later)
+        let numbers: FloatBuffer = Buffer::new(later.clone()).into();
+        let column = match starts {
+            Some(starts) => Some(TokenValues::ragged(numbers, starts)),
+            None => TokenValues::padded(numbers, shape, shape.1),
+        };
+        match column {
+            Some(column) => (column, later),
+            None => unreachable!("there are as many numbers as the shape has"),
+        }
     }
 
     /// Looks for odd values. A NaN that counts would make all results of its group NaN, so it is reported for the file already.
-    fn check<T: Float>(&self, column: &TokenValues, numbers: &[T]) -> Result<Vec<String>> {
+    fn check<T: Precision>(&self, numbers: &[T]) -> Result<Vec<String>> {
         let Reading {
             ours, theirs, role, ..
         } = &self.reading;
-        let is_f32 = self.dtype == Some(Dtype::F32);
-        let is_stray = |value: f64| !value.is_finite() || is_f32 && (value as f32).is_infinite();
-        // Half precision may round a log-prob of 0 up by as much.
-        let is_logp = ours.ends_with("logp");
-        let is_positive = |value: f64| is_logp && value.is_finite() && value > 1e-3;
-        // Padding may contain NaN where the mask is 0.
-        let is_lost = |value: f64| value.is_finite() && value != 0.0;
-        let usual = (f32::MIN, if is_logp { 0.0 } else { f32::MAX });
-        let find = |counting, usual, is: &(dyn Fn(f64) -> bool + Sync)| {
-            self.find((column, numbers), counting, usual, is)
+        let all = each(self.tokens.responses(), 1, &|response| {
+            self.odd_values(numbers, response)
+        });
+        let of_kind = |kind: usize| {
+            let found = all.iter().flatten().filter_map(|found| found[kind]);
+            found.reduce(|(at, column, value, count), (.., more)| (at, column, value, count + more))
         };
-        let mut notes = Vec::new();
-        let mut note = |found: Option<Found>, name: &str, what: &str, why: &str| {
-            if let Some((response, column, _, count)) = found {
-                let (count, first) = (counted(count, "token"), self.origin.name_of(response));
-                notes.push(format!(
-                    "`{name}` {what} at {count}, the first in {first}, token {column}{why}"
-                ));
-            }
-        };
-        // In most columns nothing is odd, which a single pass finds out.
-        if find(true, usual, &|value| is_stray(value) || is_positive(value)).is_some() {
-            let stray = find(true, usual, &is_stray);
-            if let Some(found) = stray
-                .as_ref()
-                .filter(|_| *role == Role::Token && !self.is_saved)
-            {
-                return Err(self.stray(found));
-            }
-            note(stray, ours, "is NaN or infinite", "");
-            let why = ": no log-prob is; are these probabilities, or -logp?";
-            note(find(true, usual, &is_positive), theirs, "is above 0", why);
-        }
-        if ours == "token_reward" {
-            let lost = find(false, (0.0, 0.0), &is_lost);
-            let what = "holds rewards where the mask is 0,";
-            note(lost, theirs, what, ": they do not count");
-        }
-        Ok(notes)
-    }
-
-    /// The error for a value that counts and is no number, or none in the precision that is asked for.
-    fn stray(&self, &(response, column, value, _): &Found) -> Diagnostic {
-        let found = match value {
-            value if value.is_nan() => "NaN or null".to_string(),
-            value if value.is_finite() => format!("{value}, too large for f32,"),
-            value => value.to_string(),
-        };
-        let at = (Some(response), Some(column));
-        let expected = "a finite number where the mask is 1";
-        self.origin.wrong(&self.reading.theirs, at, found, expected)
-    }
-
-    /// The values for which `is` holds among the tokens that count, or among the others; `is` must be false from `usual.0`
-    /// to `usual.1`.
-    fn find<T: Float>(
-        &self,
-        (column, numbers): (&TokenValues, &[T]),
-        counting: bool,
-        usual: (f32, f32),
-        is: &(dyn Fn(f64) -> bool + Sync),
-    ) -> Option<Found> {
-        let of_response = |response: usize| {
-            let runs = self.tokens.runs(response).iter().map(|run| run.columns());
-            let columns: Vec<Range<usize>> = match counting {
-                true => runs.collect(),
-                false => self.tokens.gaps(response).collect(),
+        let stray = of_kind(STRAY);
+        if let Some((response, column, value, _)) = stray
+            && *role == Role::Token
+            && !self.is_saved
+        {
+            let found = match value {
+                value if value.is_nan() => "NaN or null".to_string(),
+                value if value.is_finite() => format!("{value}, too large for f32,"),
+                value => value.to_string(),
             };
-            let (mut first, mut count) = (None, 0);
-            for run in columns {
-                let row = &numbers[column.place(response, (0..0, run.clone()))];
-                let row = if is_usual(row, usual) { &[] } else { row };
-                for (value, column) in row.iter().zip(run) {
-                    let value: f64 = (*value).into();
-                    if is(value) {
-                        first.get_or_insert((column, value));
-                        count += 1;
-                    }
+            let at = (Some(response), Some(column));
+            let expected = "a finite number where the mask is 1";
+            return Err(self.origin.wrong(theirs, at, found, expected));
+        }
+        let kinds = [
+            (stray, ours, "is NaN or infinite", ""),
+            (
+                of_kind(POSITIVE),
+                theirs,
+                "is above 0",
+                ": no log-prob is; are these probabilities, or -logp?",
+            ),
+            (
+                of_kind(LOST),
+                theirs,
+                "holds rewards where the mask is 0,",
+                ": they do not count",
+            ),
+        ];
+        let notes = kinds.into_iter().filter_map(|(found, name, what, why)| {
+            let (response, column, _, count) = found?;
+            let (count, first) = (counted(count, "token"), self.origin.name_of(response));
+            Some(format!(
+                "`{name}` {what} at {count}, the first in {first}, token {column}{why}"
+            ))
+        });
+        Ok(notes.collect())
+    }
+
+    /// The odd values of a response, by their kinds.
+    fn odd_values<T: Precision>(
+        &self,
+        numbers: &[T],
+        response: usize,
+    ) -> Option<Box<[Option<Found>; 3]>> {
+        let is_logp = self.reading.ours.ends_with("logp");
+        let is_f32 = self.dtype == Some(Dtype::F32);
+        let kind = |value: f64, counts: bool| match counts {
+            true if !value.is_finite() || is_f32 && (value as f32).is_infinite() => Some(STRAY),
+            // Half precision may round a log-prob of 0 up by as much.
+            true if is_logp && value > 1e-3 => Some(POSITIVE),
+            // Padding may contain NaN where the mask is 0.
+            false if value.is_finite() && value != 0.0 => Some(LOST),
+            _ => None,
+        };
+        let high = if is_logp { 0.0 } else { f32::MAX.into() };
+        let runs = self.tokens.runs(response).iter().map(|run| run.columns());
+        let runs = runs.map(|columns| (columns, true, (f32::MIN.into(), high)));
+        let gaps = (self.reading.ours == "token_reward").then(|| self.tokens.gaps(response));
+        let gaps = gaps.into_iter().flatten();
+        let gaps = gaps.map(|columns| (columns, false, (0.0, 0.0)));
+        let start = match &self.starts {
+            Some(starts) => starts[response],
+            None => response * self.width,
+        };
+        let mut found = None;
+        for (columns, counts, usual) in runs.chain(gaps) {
+            let row = &numbers[start + columns.start..start + columns.end];
+            if is_usual(row, usual) {
+                continue;
+            }
+            for (column, value) in columns.zip(row) {
+                let value = value.widen();
+                if let Some(kind) = kind(value, counts) {
+                    let kinds: &mut Box<[Option<Found>; 3]> = found.get_or_insert_default();
+                    kinds[kind].get_or_insert((response, column, value, 0)).3 += 1;
                 }
             }
-            first.map(|(column, value)| (response, column, value, count))
-        };
-        let all = each(self.tokens.responses(), 1, &of_response);
-        let all: Vec<_> = all.into_iter().flatten().collect();
-        let count = all.iter().map(|(.., count)| count).sum();
-        let (response, column, value, _) = *all.first()?;
-        Some((response, column, value, count))
+        }
+        found
     }
 }
 
-trait Float: Copy + PartialOrd + From<f32> + Into<f64> + Sync {}
-impl Float for f32 {}
-impl Float for f64 {}
+/// Kinds of odd values: no finite numbers, log-probs above 0, and rewards where the mask is 0.
+const STRAY: usize = 0;
+const POSITIVE: usize = 1;
+const LOST: usize = 2;
 
 /// Whether all values lie between two numbers. Counting the others has no branches.
-fn is_usual<T: Float>(row: &[T], usual: (f32, f32)) -> bool {
-    let (low, high) = (T::from(usual.0), T::from(usual.1));
+fn is_usual<T: Precision>(row: &[T], usual: (f64, f64)) -> bool {
+    let (low, high) = (T::narrow(usual.0), T::narrow(usual.1));
     let is_odd = |value: &T| !((*value >= low) & (*value <= high));
     row.iter()
         .map(|value| u32::from(is_odd(value)))
