@@ -222,12 +222,11 @@ impl Meaning<'_> {
         };
         let (at, found) = match &column.odd {
             Some((at, found)) => (*at, found.clone()),
-            None if column.filled > 0 && level.is_some() => return Ok(level),
-            None if column.filled > 0 || column.null.is_none() => (0, column.first()),
-            None => (column.null.unwrap_or_default(), "null".to_string()),
+            None if level.is_some() => return Ok(level),
+            None => (0, column.first()),
         };
         // Log-probs that nobody has are null everywhere.
-        let is_empty = column.filled == 0 && column.odd.is_none() && !reading.asked;
+        let is_empty = matches!(column.data, ColumnData::Null) && !reading.asked;
         let is_array = matches!(role, Role::Mask | Role::Token);
         if reading.is_needed() && !(is_empty && is_array) {
             return Err(self.wrong_kind(reading, column, at, &found));

@@ -42,11 +42,12 @@ pub use verify::{Verified, verify_lines};
 pub use words::{Tokenize, spans};
 
 use self::format::{Format, is_parquet};
+use self::json::JsonType;
 use self::lines::{Blocks, Values};
-use self::names::{Names, Schema};
+use self::names::{FileKind, Names, Schema};
 use self::new_columns::NewColumn;
 use self::safetensors::Strings;
-use self::table::{FileOrigin, Table};
+use self::table::{FileColumn, FileOrigin, Table};
 use self::tensors::{FileTensor, NewTensor};
 use self::values::Pending;
 use crate::batch::{Batch, Computed, Level};
@@ -130,7 +131,26 @@ fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table>
     let (tensors, strings) = open_tensors(path)?;
     let saved = saved::header(&strings);
     let saved = saved.map_err(|what| Diagnostic::error(what).in_file(path))?;
-    Table::of_tensors(path, tensors, saved, schema)
+    let kind = match saved {
+        Some(_) => FileKind::Saved,
+        None => FileKind::Tensors,
+    };
+    let fields = tensors
+        .iter()
+        .map(|tensor| (tensor.name.clone(), JsonType::Array));
+    let names = schema(&fields.collect::<Vec<_>>(), kind)?;
+    let origin = FileOrigin {
+        path: path.to_path_buf(),
+        blank: None,
+        sum: tensors::checksum(&tensors),
+    };
+    let columns = tensors.into_iter().map(FileColumn::of_tensor);
+    Ok(Table {
+        names: names.into(),
+        columns: columns.map(Arc::new).collect(),
+        origin: origin.into(),
+        saved,
+    })
 }
 
 /// The tensors of a file, and the strings in its header.

@@ -1,13 +1,13 @@
 //! The columns of a file as its reader finds them, before they get a meaning.
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::json::{self, JsonType};
-use super::names::{FileKind, Names, Schema};
+use super::names::Names;
 use super::saved::SavedHeader;
-use super::tensors::{FileTensor, checksum};
+use super::tensors::FileTensor;
 use super::words::{self, Tokenize};
 use super::{Result, changed};
 use crate::batch::GroupId;
@@ -218,12 +218,9 @@ pub(super) struct FileColumn {
     pub(super) data: ColumnData,
     /// The first value in words, unless it is an array of numbers.
     pub(super) first: String,
-    /// How many responses have a value, from the first on; 1 for a tensor.
+    /// How many responses have a value of the column's type, from the first one on.
     pub(super) filled: usize,
-    /// The first response that has null.
-    pub(super) null: Option<usize>,
-    /// The first response without a value, or with a value of another type than the earlier ones; and a description of the value,
-    /// `null` or `missing` if there is none.
+    /// The first response without such a value, and what it has: a value in words, `null`, or `missing`.
     pub(super) odd: Option<(usize, String)>,
     /// The response after the last one that has the field, be it null.
     pub(super) end: usize,
@@ -329,27 +326,66 @@ impl FileColumn {
 
     /// Adds the value of a response, as it is written in JSON.
     pub(super) fn push(&mut self, response: usize, raw: &str) {
-        if self.takes(response, raw == "null" && !self.keep.nulls) {
-            let given = self.give(raw);
-            self.count(response, given);
+        let is_null = raw == "null" && !self.keep.nulls;
+        self.add(response, is_null, |column| column.give(raw));
+    }
+
+    /// Adds an array of numbers, or null. The column must hold nothing else.
+    pub(super) fn push_list(&mut self, response: usize, row: Option<&[f64]>) {
+        self.add(response, row.is_none(), |column| {
+            if let ColumnData::Null = column.data {
+                column.data = ColumnData::Lists(Lists::new());
+            }
+            if let (ColumnData::Lists(lists), Some(row)) = (&mut column.data, row) {
+                lists.add_row(row, column.keep.arrays);
+            }
+            Ok(())
+        });
+    }
+
+    /// Adds a value. After a response without a value, only the type of the others is of interest.
+    fn add(
+        &mut self,
+        response: usize,
+        is_null: bool,
+        give: impl FnOnce(&mut Self) -> Result<(), String>,
+    ) {
+        if !self.is_open(response) {
+            return;
         }
+        let found = match is_null {
+            true => Err("null".to_string()),
+            false => give(self),
+        };
+        match found {
+            Ok(()) => self.filled += 1,
+            Err(found) => drop(self.odd.get_or_insert((response, found))),
+        }
+    }
+
+    /// Whether values from a response on are of interest.
+    fn is_open(&mut self, response: usize) -> bool {
+        let is_open = self.odd.is_none() || matches!(self.data, ColumnData::Null);
+        if is_open && self.filled < response {
+            let missing = || (self.filled, "missing".to_string());
+            self.odd.get_or_insert_with(missing);
+        }
+        is_open && !self.keep.nothing
     }
 
     /// Adds the values of the responses from `start` on. It is false, and the values are to be pushed one by one, if they are
     /// of another type.
     pub(super) fn append(&mut self, more: FileColumn, start: usize) -> bool {
-        if !self.takes(start, false) {
+        if !self.is_open(start) {
             return true;
         }
-        self.null = self.null.or(more.null.map(|null| null + start));
         match (&mut self.data, more.data) {
-            (_, ColumnData::Null) => return true,
+            (_, ColumnData::Null) => {}
             (data @ ColumnData::Null, new) => {
                 *data = new;
                 self.first = more.first;
             }
-            // A gap ends the column, whatever follows.
-            _ if self.filled < start => {}
+            _ if self.odd.is_some() => {}
             (ColumnData::Numbers(numbers), ColumnData::Numbers(new)) => numbers.extend(new),
             (ColumnData::Ids(ids), ColumnData::Ids(new)) => ids.extend(new),
             (ColumnData::Lists(lists), ColumnData::Lists(new)) => lists.append(&new),
@@ -359,118 +395,75 @@ impl FileColumn {
             }
             _ => return false,
         }
-        if self.filled < start {
-            self.end();
-        } else {
-            self.filled += more.filled;
-            self.odd = more.odd.map(|(at, found)| (at + start, found));
-        }
+        self.filled += more.filled;
+        let odd = more.odd.map(|(at, found)| (at + start, found));
+        self.odd = self.odd.take().or(odd);
         true
-    }
-
-    /// Adds an array of numbers, or null. The column must hold nothing else.
-    pub(super) fn push_list(&mut self, response: usize, row: Option<&[f64]>) {
-        let is_taken = self.takes(response, row.is_none());
-        let Some(row) = row.filter(|_| is_taken) else {
-            return;
-        };
-        if let ColumnData::Null = self.data {
-            self.data = ColumnData::Lists(Lists::new());
-        }
-        if let ColumnData::Lists(lists) = &mut self.data {
-            lists.add_row(row, self.keep.arrays);
-        }
-        self.count(response, Ok(()));
-    }
-
-    /// Whether the column takes the value of a response.
-    fn takes(&mut self, response: usize, is_null: bool) -> bool {
-        let is_open = !self.keep.nothing && self.odd.is_none();
-        if is_open && is_null {
-            self.null.get_or_insert(response);
-        }
-        is_open && !is_null
-    }
-
-    /// Counts a value that was added, unless an earlier response has none.
-    fn count(&mut self, response: usize, given: Result<(), String>) {
-        match given {
-            _ if self.filled < response => self.end(),
-            Ok(()) => self.filled += 1,
-            Err(found) => self.odd = Some((response, found)),
-        }
     }
 
     /// Adds a value; the error describes the value if the column holds another type.
     fn give(&mut self, raw: &str) -> Result<(), String> {
         let kind = json::type_of(raw);
         let is_number = matches!(kind, JsonType::Null | JsonType::Bool | JsonType::Number);
-        let Keep {
-            ids,
-            counts,
-            arrays,
-            ..
-        } = self.keep;
+        let keep = &self.keep;
         if let ColumnData::Null = self.data {
             let mut lists = Lists::new();
-            if kind == JsonType::Array && !ids && !counts && lists.add(raw, arrays).is_ok() {
+            let is_list = kind == JsonType::Array && !keep.ids && !keep.counts;
+            if is_list && lists.add(raw, keep.arrays).is_ok() {
                 self.data = ColumnData::Lists(lists);
                 return Ok(());
             }
             self.first = describe(raw);
-            self.data = match kind {
-                _ if is_number && ids => ColumnData::Ids(Vec::new()),
-                _ if is_number && !counts => ColumnData::Numbers(Vec::new()),
-                JsonType::String => ColumnData::Texts(Vec::new(), Vec::new()),
-                _ if text(raw).is_some() => ColumnData::Texts(Vec::new(), Vec::new()),
-                _ => ColumnData::Other,
+            self.data = match () {
+                () if is_number && keep.ids => ColumnData::Ids(Vec::new()),
+                () if is_number && !keep.counts => ColumnData::Numbers(Vec::new()),
+                () if text(raw).is_some() => ColumnData::Texts(Vec::new(), Vec::new()),
+                () => ColumnData::Other,
             };
         }
         match &mut self.data {
             ColumnData::Numbers(numbers) if is_number => numbers.push(json::number(raw)),
-            ColumnData::Lists(lists) if kind == JsonType::Array => lists.add(raw, arrays)?,
-            ColumnData::Texts(..) => return self.give_text(raw),
-            ColumnData::Ids(names) => match id_of_number(raw) {
-                Some(id) => names.push(id),
-                None if text(raw).is_some() => {
-                    let found = describe(raw);
-                    return Err(format!("{found} where the lines before have a number"));
-                }
+            ColumnData::Lists(lists) if kind == JsonType::Array => lists.add(raw, keep.arrays)?,
+            ColumnData::Texts(texts, counts) => return keep.text(raw, texts, counts),
+            ColumnData::Ids(ids) => match id_of_number(raw) {
+                Some(id) => ids.push(id),
+                None if text(raw).is_some() => return Err(of_other_kind(raw, "number")),
                 None => return Err(describe(raw)),
             },
             _ => return Err(describe(raw)),
         }
         Ok(())
     }
+}
 
-    fn give_text(&mut self, raw: &str) -> Result<(), String> {
-        let keep = &self.keep;
+impl Keep {
+    /// Adds a string or a chat, as far as it is kept.
+    fn text(
+        &self,
+        raw: &str,
+        texts: &mut Vec<Arc<str>>,
+        counts: &mut Vec<f64>,
+    ) -> Result<(), String> {
         let is_string = json::type_of(raw) == JsonType::String;
-        let ColumnData::Texts(texts, counts) = &mut self.data else {
-            return Err(describe(raw));
-        };
-        if is_string && !keep.texts {
-            if !keep.counts {
-                return Ok(());
-            }
+        if is_string && !self.texts {
             // Without the text: making it takes half of the time of reading the file.
-            let words = match keep.tokenizer {
-                None => words::count_in_json(raw),
-                Some(_) => None,
+            let words = match self.tokenizer {
+                None if self.counts => words::count_in_json(raw),
+                _ => None,
             };
-            if let Some(words) = words {
-                counts.push(words as f64);
+            counts.extend(words.map(|words| words as f64));
+            if words.is_some() || !self.counts {
                 return Ok(());
             }
         }
         let Some(text) = text(raw) else {
-            return Err(match keep.ids && id_of_number(raw).is_some() {
-                true => format!("{} where the lines before have a string", describe(raw)),
+            return Err(match self.ids && id_of_number(raw).is_some() {
+                true => of_other_kind(raw, "string"),
                 false => describe(raw),
             });
         };
-        if keep.counts {
-            let tokenizer = keep.tokenizer.as_deref();
+        if self.counts {
+            let tokenizer = self.tokenizer.as_deref();
             let count = match is_string {
                 true => Some(words::count(&text, tokenizer)?),
                 false => words::count_chat(raw, tokenizer)?,
@@ -478,20 +471,17 @@ impl FileColumn {
             // A text has far fewer than 2^53 words.
             counts.push(count.ok_or_else(|| describe(raw))? as f64);
         }
-        if keep.texts {
+        if self.texts {
             // A prompt comes once for each of its responses.
             let last = texts.last().filter(|last| ***last == *text).cloned();
             texts.push(last.unwrap_or_else(|| text.into()));
         }
         Ok(())
     }
+}
 
-    /// Ends the column: the first response without a value is the odd one.
-    fn end(&mut self) {
-        let is_null = self.null == Some(self.filled);
-        let found = if is_null { "null" } else { "missing" };
-        self.odd = Some((self.filled, found.to_string()));
-    }
+fn of_other_kind(raw: &str, kind: &str) -> String {
+    format!("{} where the lines before have a {kind}", describe(raw))
 }
 
 impl Table {
@@ -503,47 +493,14 @@ impl Table {
         origin: FileOrigin,
     ) -> Table {
         for column in &mut columns {
-            if column.odd.is_none() && (1..responses).contains(&column.filled) {
-                column.end();
-            }
+            column.is_open(responses);
         }
-        let columns = columns.into_iter().map(Arc::new).collect();
         Table {
             names,
-            columns,
+            columns: columns.into_iter().map(Arc::new).collect(),
             origin: Arc::new(origin),
             saved: None,
         }
-    }
-
-    /// Tensors, each of which is read when it is used.
-    pub(super) fn of_tensors(
-        path: &Path,
-        tensors: Vec<FileTensor>,
-        saved: Option<SavedHeader>,
-        schema: Schema,
-    ) -> Result<Table> {
-        let kind = if saved.is_some() {
-            FileKind::Saved
-        } else {
-            FileKind::Tensors
-        };
-        let fields = tensors
-            .iter()
-            .map(|tensor| (tensor.name.clone(), JsonType::Array));
-        let names = Arc::new(schema(&fields.collect::<Vec<_>>(), kind)?);
-        let sum = checksum(&tensors);
-        let columns = tensors.into_iter().map(FileColumn::of_tensor);
-        Ok(Table {
-            names,
-            columns: columns.map(Arc::new).collect(),
-            origin: Arc::new(FileOrigin {
-                path: path.to_path_buf(),
-                blank: None,
-                sum,
-            }),
-            saved,
-        })
     }
 }
 
