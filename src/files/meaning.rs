@@ -6,10 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use super::names::{ADVANTAGES, FileKind, Reading, Role, role};
 use super::table::{ColumnData, FileColumn, FileOrigin, Table};
 use super::tensors::FileTensor;
-use super::values::{Pending, notes, read_all};
+use super::values::{self, LoadOutcome};
 use super::{Dtype, ReadOptions, Result, Rollouts};
 use crate::batch::layout::Tokens;
 use crate::batch::{Batch, BatchBuilder, GroupId, Level};
@@ -45,8 +47,9 @@ pub(super) struct Meaning<'a> {
     pub(super) unit: &'static str,
     /// Whether there are tensors [B, T].
     pub(super) is_padded: bool,
-    /// The columns to read now, and the columns to read on first use.
-    pub(super) pending: [Vec<Arc<dyn Pending>>; 2],
+    /// These read columns that are not left in the file.
+    pub(super) now: Vec<Box<dyn Fn() + Send + Sync>>,
+    pub(super) outcomes: Vec<LoadOutcome>,
 }
 
 /// Makes a batch of a reader's table.
@@ -62,7 +65,8 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         no_length: None,
         unit: "token",
         is_padded: false,
-        pending: Default::default(),
+        now: Vec::new(),
+        outcomes: Vec::new(),
         table,
         options,
     };
@@ -90,11 +94,12 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         batch.is_f64 = is_f64;
     }
     meaning.check(&batch)?;
-    let [now, later] = meaning.pending;
-    read_all(&now);
-    let decided = meaning.notes.into_iter().map(Diagnostic::note);
+    meaning.now.par_iter().for_each(|read| read());
+    let (mut later, decided) = (meaning.outcomes, meaning.notes.into_iter());
+    let read = values::notes(&later)?;
+    later.retain(|column| column.get().is_none());
     Ok(Rollouts {
-        notes: decided.chain(notes(&now)?).collect(),
+        notes: decided.map(Diagnostic::note).chain(read).collect(),
         unit: meaning.unit,
         later,
         origin,

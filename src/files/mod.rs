@@ -49,7 +49,7 @@ use self::new_columns::NewColumn;
 use self::safetensors::Strings;
 use self::table::{FileColumn, FileOrigin, Table};
 use self::tensors::{FileTensor, NewTensor};
-use self::values::Pending;
+use self::values::LoadOutcome;
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -101,7 +101,7 @@ pub struct Rollouts {
     pub unit: &'static str,
     origin: Arc<FileOrigin>,
     /// The columns that were left in the file.
-    later: Vec<Arc<dyn Pending>>,
+    later: Vec<LoadOutcome>,
     /// Whether there are tensors [B, T].
     is_padded: bool,
     is_f64: bool,

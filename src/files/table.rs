@@ -116,11 +116,6 @@ impl Lists {
         self.starts[self.starts.len() - 1]
     }
 
-    /// Whether the arrays are left in the file.
-    pub(super) fn are_left(&self) -> bool {
-        self.values.len() < self.count()
-    }
-
     /// Adds an array from its JSON; the error describes the array if it holds anything but numbers.
     fn add(&mut self, raw: &str, is_kept: bool) -> Result<(), &'static str> {
         let before = self.values.len();
@@ -183,6 +178,11 @@ impl ColumnData {
             self,
             ColumnData::Null | ColumnData::Other | ColumnData::Texts(..)
         )
+    }
+
+    /// Whether the numbers of arrays are left in the file.
+    pub(super) fn is_left(&self) -> bool {
+        matches!(self, ColumnData::Lists(lists) if lists.values.len() < lists.count())
     }
 
     /// The numbers of arrays; none if the column holds anything else.

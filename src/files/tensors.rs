@@ -110,6 +110,12 @@ impl FileTensor {
         self.kind == ElementType::Number(Number::F64)
     }
 
+    /// Whether numbers are not exact as f32: large integers, such as hashes, are not.
+    pub(super) fn is_wide(&self) -> bool {
+        use Number::{F64, I32, I64, U32, U64};
+        matches!(self.kind, ElementType::Number(F64 | I32 | U32 | I64 | U64))
+    }
+
     /// Type and shape in words, such as `f32 [128, 1024]`.
     pub(super) fn describe(&self) -> String {
         format!("{} {:?}", self.kind, self.shape)

@@ -1,18 +1,15 @@
 //! Columns that are read on first use, because a batch may hold gigabytes, and a recipe may need only one column of it. The
 //! numbers of tokens are checked for odd values then.
 
-use std::fmt;
 use std::mem::discriminant;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ::safetensors::Dtype as Number;
-use rayon::prelude::*;
 
 use super::meaning::{Bound, Meaning};
 use super::names::{Names, Reading, Role};
 use super::table::{ColumnData, FileColumn, FileOrigin};
-use super::tensors::ElementType;
 use super::{Dtype, Progress, Result, changed, read_table};
 use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, BufferOwner, FloatBuffer, TokenValues};
@@ -24,8 +21,8 @@ use crate::tensor::Precision;
 /// The values of a column, and notes on odd values among them.
 type Read<T> = Result<(Buffer<T>, Vec<String>)>;
 
-/// Notes on the values of a column, or the error that kept them from being read.
-type LoadOutcome = Result<Vec<String>>;
+/// Notes on the values of a column, or the error that kept them from being read; nothing before they are used.
+pub(super) type LoadOutcome = Arc<OnceLock<Result<Vec<String>>>>;
 
 /// A column whose values are read on first use; until then only their number is known.
 struct Later<T: 'static> {
@@ -33,7 +30,8 @@ struct Later<T: 'static> {
     /// The value that stands for all others if they cannot be read.
     missing: T,
     read: Mutex<Option<Box<dyn FnOnce() -> Read<T> + Send>>>,
-    loaded: OnceLock<(Buffer<T>, LoadOutcome)>,
+    values: OnceLock<Buffer<T>>,
+    outcome: LoadOutcome,
 }
 
 impl<T: Clone + Send + Sync> Later<T> {
@@ -46,24 +44,30 @@ impl<T: Clone + Send + Sync> Later<T> {
             length,
             missing,
             read: Mutex::new(Some(Box::new(read))),
-            loaded: OnceLock::new(),
+            values: OnceLock::new(),
+            outcome: LoadOutcome::default(),
         })
     }
 
-    fn load(&self) -> (Buffer<T>, LoadOutcome) {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        // A reader is gone after it panicked.
-        let failed = || Err(Diagnostic::error("its values could not be read"));
-        match read.take().map_or_else(failed, |read| read()) {
-            Ok((values, notes)) => (values, Ok(notes)),
-            Err(error) => (vec![self.missing.clone(); self.length].into(), Err(error)),
-        }
+    fn load(&self) -> &Buffer<T> {
+        self.values.get_or_init(|| {
+            let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+            // A reader is gone after it panicked.
+            let failed = || Err(Diagnostic::error("its values could not be read"));
+            let (values, outcome) = match read.take().map_or_else(failed, |read| read()) {
+                Ok((values, notes)) => (values, Ok(notes)),
+                Err(error) => (vec![self.missing.clone(); self.length].into(), Err(error)),
+            };
+            self.outcome.get_or_init(|| outcome);
+            values
+        })
     }
 }
 
 impl<T: Clone + Send + Sync> BufferOwner<T> for Arc<Later<T>> {
     fn as_slice(&self) -> &[T] {
-        &self.loaded.get_or_init(|| apart(|| self.load())).0
+        let loaded = self.values.get();
+        loaded.unwrap_or_else(|| apart(|| self.load()))
     }
 
     fn count(&self) -> usize {
@@ -84,38 +88,9 @@ fn apart<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     done.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// A column that may still have to be read.
-pub(super) trait Pending: Send + Sync {
-    /// Reads the column on the caller's threads, before anybody else uses it.
-    fn read_now(&self);
-
-    /// The notes or the error of its values, if they have been read.
-    fn outcome(&self) -> Option<LoadOutcome>;
-}
-
-impl<T: Clone + Send + Sync> Pending for Later<T> {
-    fn read_now(&self) {
-        self.loaded.get_or_init(|| self.load());
-    }
-
-    fn outcome(&self) -> Option<LoadOutcome> {
-        self.loaded.get().map(|(_, outcome)| outcome.clone())
-    }
-}
-
-impl fmt::Debug for dyn Pending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Pending")
-    }
-}
-
-pub(super) fn read_all(columns: &[Arc<dyn Pending>]) {
-    columns.par_iter().for_each(|column| column.read_now());
-}
-
 /// Notes on the columns that have been read, or the first error.
-pub(super) fn notes(columns: &[Arc<dyn Pending>]) -> Result<Vec<Diagnostic>> {
-    let outcomes = columns.iter().filter_map(|column| column.outcome());
+pub(super) fn notes(columns: &[LoadOutcome]) -> Result<Vec<Diagnostic>> {
+    let outcomes = columns.iter().filter_map(|column| column.get().cloned());
     let notes = outcomes.collect::<Result<Vec<_>, _>>()?;
     Ok(notes.into_iter().flatten().map(Diagnostic::note).collect())
 }
@@ -132,7 +107,7 @@ impl Meaning<'_> {
                     ColumnData::Texts(texts, _) => Ok((texts.into(), Vec::new())),
                     _ => unreachable!("the column is the same as when it was read first"),
                 });
-                self.pending[1].push(later.clone());
+                self.outcomes.push(later.outcome.clone());
                 Buffer::new(later)
             }
         })
@@ -144,62 +119,91 @@ impl Meaning<'_> {
         Bound { reading, column }: Bound,
         tokens: Arc<Tokens>,
     ) -> Result<TokenValues> {
-        use Number::{F64, I32, I64, U32, U64};
-        let (origin, dtype) = (self.table.origin.clone(), self.options.dtype);
+        let dtype = self.options.dtype;
         let mut unread = UnreadColumn {
             reading,
-            origin,
+            origin: self.table.origin.clone(),
             tokens,
-            dtype,
+            is_f32: dtype == Some(Dtype::F32),
             is_saved: self.table.saved.is_some(),
             starts: None,
             width: 0,
         };
-        let ((values, pending), is_later) = match &column.data {
+        let starts = match &column.data {
             ColumnData::Tensor(tensor) => {
                 tensor.bytes()?;
                 unread.width = tensor.shape[1];
                 let (tensor, count) = (tensor.clone(), tensor.shape[0] * tensor.shape[1]);
-                // Large integers, such as hashes, are not exact as f32.
-                let is_wide = match (dtype, &tensor.kind) {
-                    (Some(dtype), _) => dtype == Dtype::F64,
-                    (None, ElementType::Number(number)) => {
-                        matches!(number, F64 | I32 | U32 | I64 | U64)
+                let is_wide = dtype.map_or(tensor.is_wide(), |dtype| dtype == Dtype::F64);
+                let is_now = self.options.defer.is_none();
+                return Ok(match is_wide {
+                    true => {
+                        let read = move || tensor.floats::<f64>(Number::F64);
+                        self.later(is_now, unread, count, read, |all| all)
                     }
-                    _ => unreachable!("a token column is of numbers"),
-                };
-                let column = match is_wide {
-                    true => unread.later(count, move || tensor.floats::<f64>(F64), |all| all),
                     false => {
-                        unread.later(count, move || tensor.floats::<f32>(Number::F32), |all| all)
+                        let read = move || tensor.floats::<f32>(Number::F32);
+                        self.later(is_now, unread, count, read, |all| all)
                     }
-                };
-                (column, self.options.defer.is_some())
+                });
             }
-            ColumnData::Lists(lists) => {
-                let (starts, is_left) = (lists.starts.clone(), lists.are_left());
-                let (count, path) = (starts[starts.len() - 1], unread.origin.path.clone());
-                unread.starts = Some(starts.into());
-                let again = is_left.then(|| self.read_again(&column));
-                let read = move || {
-                    let here = || Ok(Arc::unwrap_or_clone(column).data);
-                    match again.map_or_else(here, |again| again())?.into_numbers() {
-                        values if values.len() == count => Ok(Buffer::from(values)),
-                        _ => Err(changed(&path, "its bytes are others")),
-                    }
-                };
-                let narrow =
-                    |all: Buffer<f64>| all.iter().map(|&value| value as f32).collect::<Buffer<_>>();
-                let column = match dtype {
-                    Some(Dtype::F32) => unread.later(count, read, narrow),
-                    _ => unread.later(count, read, |all| all),
-                };
-                (column, is_left)
-            }
+            ColumnData::Lists(lists) => lists.starts.clone(),
             _ => unreachable!("a column of tokens has arrays"),
         };
-        self.pending[usize::from(is_later)].push(pending);
-        Ok(values)
+        let (count, path) = (starts[starts.len() - 1], unread.origin.path.clone());
+        unread.starts = Some(starts.into());
+        let is_left = column.data.is_left();
+        let again = is_left.then(|| self.read_again(&column));
+        let read = move || {
+            let here = || Ok(Arc::unwrap_or_clone(column).data);
+            match again.map_or_else(here, |again| again())?.into_numbers() {
+                values if values.len() == count => Ok(Buffer::from(values)),
+                _ => Err(changed(&path, "its bytes are others")),
+            }
+        };
+        let narrow = |all: Buffer<f64>| all.iter().map(|&value| value as f32).collect();
+        Ok(match unread.is_f32 {
+            true => self.later::<f64, f32>(!is_left, unread, count, read, narrow),
+            false => self.later(!is_left, unread, count, read, |all| all),
+        })
+    }
+
+    /// A column of `count` numbers that are read, checked and narrowed on first use. If they cannot be read, all are NaN.
+    fn later<S: Precision, T: Precision>(
+        &mut self,
+        is_now: bool,
+        column: UnreadColumn,
+        count: usize,
+        read: impl FnOnce() -> Result<Buffer<S>> + Send + 'static,
+        narrow: fn(Buffer<S>) -> Buffer<T>,
+    ) -> TokenValues
+    where
+        Buffer<T>: Into<FloatBuffer>,
+    {
+        let (starts, shape) = (
+            column.starts.clone(),
+            (column.tokens.responses(), column.width),
+        );
+        let later = Later::new(count, T::narrow(f64::NAN), move || {
+            let values = read()?;
+            let notes = column.check(&values)?;
+            Ok((narrow(values), notes))
+        });
+        self.outcomes.push(later.outcome.clone());
+        let numbers: FloatBuffer = Buffer::new(later.clone()).into();
+        if is_now {
+            self.now.push(Box::new(move || {
+                later.load();
+            }));
+        }
+        let values = match starts {
+            Some(starts) => Some(TokenValues::ragged(numbers, starts)),
+            None => TokenValues::padded(numbers, shape, shape.1),
+        };
+        match values {
+            Some(values) => values,
+            None => unreachable!("there are as many numbers as the shape has"),
+        }
     }
 
     /// A function that reads a column left in the file, after a check that the file is unchanged.
@@ -240,7 +244,7 @@ struct UnreadColumn {
     reading: Reading,
     origin: Arc<FileOrigin>,
     tokens: Arc<Tokens>,
-    dtype: Option<Dtype>,
+    is_f32: bool,
     /// A batch saved by advlab may contain NaN.
     is_saved: bool,
     /// The start of each row, and the end of the last one, if rows are not of one length.
@@ -249,33 +253,6 @@ struct UnreadColumn {
 }
 
 impl UnreadColumn {
-    /// A column of `count` numbers that are read, checked and narrowed on first use. If they cannot be read, all are NaN.
-    fn later<S: Precision, T: Precision>(
-        self,
-        count: usize,
-        read: impl FnOnce() -> Result<Buffer<S>> + Send + 'static,
-        narrow: fn(Buffer<S>) -> Buffer<T>,
-    ) -> (TokenValues, Arc<dyn Pending>)
-    where
-        Buffer<T>: Into<FloatBuffer>,
-    {
-        let (starts, shape) = (self.starts.clone(), (self.tokens.responses(), self.width));
-        let later = Later::new(count, T::narrow(f64::NAN), move || {
-            let values = read()?;
-            let notes = self.check(&values)?;
-            Ok((narrow(values), notes))
-        });
-        let numbers: FloatBuffer = Buffer::new(later.clone()).into();
-        let column = match starts {
-            Some(starts) => Some(TokenValues::ragged(numbers, starts)),
-            None => TokenValues::padded(numbers, shape, shape.1),
-        };
-        match column {
-            Some(column) => (column, later),
-            None => unreachable!("there are as many numbers as the shape has"),
-        }
-    }
-
     /// Looks for odd values. A NaN that counts would make all results of its group NaN, so it is reported for the file already.
     fn check<T: Precision>(&self, numbers: &[T]) -> Result<Vec<String>> {
         let Reading {
@@ -334,9 +311,10 @@ impl UnreadColumn {
         response: usize,
     ) -> Option<Box<[Option<Found>; 3]>> {
         let is_logp = self.reading.ours.ends_with("logp");
-        let is_f32 = self.dtype == Some(Dtype::F32);
         let kind = |value: f64, counts: bool| match counts {
-            true if !value.is_finite() || is_f32 && (value as f32).is_infinite() => Some(STRAY),
+            true if !value.is_finite() || self.is_f32 && (value as f32).is_infinite() => {
+                Some(STRAY)
+            }
             // Half precision may round a log-prob of 0 up by as much.
             true if is_logp && value > 1e-3 => Some(POSITIVE),
             // Padding may contain NaN where the mask is 0.
