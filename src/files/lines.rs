@@ -386,6 +386,10 @@ fn text(line: &[u8]) -> Result<Option<&str>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Gives some lines, then fails.
@@ -397,6 +401,49 @@ mod tests {
                 0 => Err(io::Error::other("the disk is gone")),
                 read => Ok(read),
             }
+        }
+    }
+
+    /// Of each column its name, its first odd value, its kind, and its values if none is odd.
+    fn columns(rows: &Rows) -> Vec<String> {
+        let columns = rows.columns.iter().map(|column| {
+            let values = format!("{:?}", column.data);
+            let kind = values.split('(').next().unwrap().to_string();
+            let values = if column.odd.is_none() { values } else { kind };
+            format!("{} {:?} {values}", column.name, column.odd)
+        });
+        columns.collect()
+    }
+
+    const VALUES: &str = r#"null|null|1|1|-2.5|true|"a b"|"a b"|"\u0020c"|[]|[1,2]|[NaN]|["a"]|{}|[{"content":"x"}]|18446744073709551615"#;
+
+    proptest! {
+        #[test]
+        fn lines_read_in_parts_are_those_read_at_once(
+            lines in prop::collection::vec((0..4usize, prop::collection::vec(0..20usize, 3)), 1..12),
+            size in 1..4usize,
+            texts: bool,
+        ) {
+            let values: Vec<&str> = VALUES.split('|').collect();
+            let names = ["group", "completion", "mine"];
+            let line = |(usual, others): &(usize, Vec<usize>)| {
+                // Most values are of one kind.
+                let at = |other: usize| if *usual > 0 { 2 + usual } else { other };
+                let fields = names.iter().zip(others).filter_map(|(name, &other)| {
+                    Some(format!("\"{name}\": {}", values.get(at(other))?))
+                });
+                format!("{{{}}}\n", fields.collect::<Vec<_>>().join(", ")).into_bytes()
+            };
+            let lines: Vec<Vec<u8>> = lines.iter().map(line).collect();
+            let names = Names { count_words: true, deferred: (!texts).then(BTreeSet::new), ..Names::default() };
+            let (mut whole, mut parts) = (Rows::new(&names), Rows::new(&names));
+            lines.iter().for_each(|line| whole.add(line).unwrap());
+            for lines in lines.chunks(size) {
+                let mut part = Rows::new(&names);
+                lines.iter().for_each(|line| part.add(line).unwrap());
+                parts.append(part, &lines.concat()).unwrap();
+            }
+            prop_assert_eq!(columns(&whole), columns(&parts));
         }
     }
 
