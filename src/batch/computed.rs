@@ -144,8 +144,47 @@ impl Computed {
 
 #[cfg(test)]
 mod tests {
+    use ndarray::s;
+    use proptest::prelude::*;
+
     use super::*;
     use crate::batch::Batch;
+
+    proptest! {
+        #[test]
+        fn values_are_written_where_the_mask_is_1_into_arrays_of_any_strides(
+            rows in prop::collection::vec((0..3i64, prop::collection::vec(any::<bool>(), 0..9)), 1..6),
+            level in 0..Level::ALL.len(),
+            is_f64: bool,
+        ) {
+            let masks = rows.iter().map(|(_, mask)| mask);
+            let batch = Batch::builder().groups(rows.iter().map(|(group, _)| *group));
+            let batch = batch.ragged_mask(masks).build().unwrap();
+            let (layout, level) = (batch.layout(), Level::ALL[level]);
+            let values = (1..=layout.size(level)).map(|index| index as f32);
+            let values: FloatBuffer = match is_f64 {
+                true => values.map(f64::from).collect::<Vec<f64>>().into(),
+                false => values.collect::<Vec<f32>>().into(),
+            };
+            let computed = Computed::new(layout.clone(), level, values);
+            let shape = (layout.responses(), layout.width());
+            let expected = Array2::from_shape_fn(shape, |(response, column)| {
+                let mask = &rows[response].1;
+                let before = mask.iter().take(column).filter(|counts| **counts).count();
+                let counts = mask.get(column) == Some(&true);
+                if counts { computed.at(response, before) as f32 } else { 0.0 }
+            });
+            prop_assert_eq!(&computed.to_padded(), &expected);
+            let mut rows_first = Array2::from_elem(shape, f32::NAN);
+            let mut columns_first = Array2::from_elem((shape.1, shape.0), f32::NAN).reversed_axes();
+            let mut wide = Array2::from_elem((shape.0, 2 * shape.1 + 1), f32::NAN);
+            for mut array in [rows_first.view_mut(), columns_first.view_mut(), wide.slice_mut(s![.., 1..;2])] {
+                computed.write_into(&mut array).unwrap();
+                prop_assert_eq!(&array, &expected);
+            }
+            prop_assert!(wide.slice(s![.., ..;2]).iter().all(|value| value.is_nan()));
+        }
+    }
 
     #[test]
     fn a_token_has_the_value_of_its_cell_at_each_level() {

@@ -232,19 +232,16 @@ impl Names {
     }
 
     fn provides(&self, ours: &str, fields: Fields) -> bool {
-        let is_away = |field: &str| self.readings.iter().any(|reading| reading.theirs == field);
-        let mut own = fields.iter().map(|(field, _)| field.as_str());
-        self.reading(ours).is_some()
-            || ours == "reward" && !self.rewards.is_empty()
-            || own.any(|field| self.own(field) == ours && !is_away(field))
+        let is_read = |(field, _): &(String, _)| self.of(field).iter().any(|one| one.ours == ours);
+        ours == "reward" && !self.rewards.is_empty() || fields.iter().any(is_read)
     }
 
     /// The note on a field whose own name is used for another field.
     pub(super) fn shadowed(&self, field: &str) -> Option<String> {
         let own = self.own(field);
-        let other = self.reading(own)?;
-        let is_read = self.readings.iter().any(|reading| reading.theirs == field);
-        (!is_read).then(|| format!("`{own}` is read from `{}`", other.theirs))
+        let theirs = &self.reading(own)?.theirs;
+        let is_read = !self.of(field).is_empty();
+        (!is_read).then(|| format!("`{own}` is read from `{theirs}`"))
     }
 
     /// The names under which a field is read: none if its own name is taken by another field.

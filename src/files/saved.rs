@@ -49,20 +49,21 @@ pub(super) fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
         }
         _ => {}
     }
-    fn of<T: DeserializeOwned>(strings: &Strings, key: &str, other: &'static str) -> Option<T> {
-        serde_json::from_str(strings.get(key).map_or(other, String::as_str)).ok()
+    fn of<T: DeserializeOwned + Default>(strings: &Strings, key: &str) -> Option<T> {
+        let text = strings.get(key).map(|text| serde_json::from_str(text).ok());
+        text.unwrap_or_else(|| Some(T::default()))
     }
     let id = |name: Value| match name {
         Value::String(name) => Some(GroupId::from(name)),
         name => name.as_i64().map(GroupId::Number),
     };
     let read = || {
-        let names: Option<Vec<Value>> = of(strings, NAMES, "null")?;
+        let names: Option<Vec<Value>> = of(strings, NAMES)?;
         let names = names.map(|names| names.into_iter().map(id).collect::<Option<_>>());
         Some(SavedHeader {
-            step: of(strings, STEP, "0")?,
+            step: of(strings, STEP)?,
             group_names: names.map_or(Some(None), |names| names.map(Some))?,
-            texts: of(strings, TEXTS, "{}")?,
+            texts: of(strings, TEXTS)?,
         })
     };
     let wrong = || format!("its header's `{STEP}`, `{NAMES}` or `{TEXTS}` is damaged");
@@ -146,21 +147,19 @@ impl Batch {
             Some(numbers) => NewTensor::of("group", numbers),
             None => NewTensor::strings("group", names.iter().map(String::as_str)),
         };
-        let texts = self.texts().map(|(name, _)| (name, None));
-        let responses = self.response_columns();
-        let responses = responses.map(|(name, _)| (name, Some(Level::Response)));
-        let tokens = self
-            .token_columns()
-            .map(|(name, _)| (name, Some(Level::Token)));
-        let all = texts.chain(responses).chain(tokens);
-        let misread = all.filter(|(name, level)| self.is_misread(name, *level));
-        let misread: Vec<&str> = misread.map(|(name, _)| name).collect();
         let stray = self.stray();
-        let columns = self.new_columns(&[&misread[..], &stray].concat());
+        let columns = self.new_columns(&stray).into_iter();
+        let (misread, columns): (Vec<_>, Vec<_>) = columns.partition(|one| self.is_misread(one));
+        let is_free = |name: &str| column_names::ours(name).is_none();
+        let texts = self
+            .texts()
+            .map(|(name, _)| name)
+            .filter(|name| !is_free(name));
+        let misread: Vec<&str> = texts.chain(misread.iter().map(|one| one.name)).collect();
         let step = self.step();
         let write = move |out: &mut dyn Write| out.write_all(&step.to_le_bytes());
         let mut arrays = vec![groups, NewTensor::new("step", Dtype::U64, vec![], write)];
-        let texts = self.texts().filter(|(name, _)| !misread.contains(name));
+        let texts = self.texts().filter(|(name, _)| is_free(name));
         arrays.extend(texts.map(|(name, texts)| {
             let texts = texts.iter().map(|text| &**text);
             NewTensor::strings(name, texts)
@@ -240,12 +239,12 @@ impl Batch {
         columns
     }
 
-    /// Whether a reader of npz would take a column for another one, because a trainer uses its name. Texts have no level.
-    fn is_misread(&self, name: &str, level: Option<Level>) -> bool {
-        column_names::ours(name).is_some_and(|ours| {
-            let known = column_names::column(ours).map(|known| known.level);
-            let is_layout = [MASK, "group"].contains(&ours);
-            is_layout || level.is_none() || self.has(ours) || known.is_some() && known != level
+    /// Whether a reader of npz would take a column for another one, because a trainer uses its name.
+    fn is_misread(&self, column: &NewColumn) -> bool {
+        column_names::ours(column.name).is_some_and(|ours| {
+            let level = [Level::Response, Level::Token][usize::from(column.per_token)];
+            let is_other = column_names::column(ours).is_some_and(|known| known.level != level);
+            [MASK, "group"].contains(&ours) || self.has(ours) || is_other
         })
     }
 
