@@ -179,25 +179,22 @@ impl ValueType {
     }
 }
 
-/// A column that is written: its type, and the values that wait, in JSON, with Dremel's levels.
+/// A column that is written: its type, and the values that wait, in JSON.
 struct Leaf {
     name: String,
     item: ValueType,
     is_list: bool,
-    values: Vec<String>,
-    defined: Vec<i16>,
-    repeated: Vec<i16>,
+    rows: Vec<String>,
 }
 
 impl Leaf {
     fn new(name: &str, (item, is_list): Shape) -> Leaf {
+        let (name, rows) = (name.to_string(), Vec::new());
         Leaf {
-            name: name.to_string(),
+            name,
             item,
             is_list,
-            values: Vec::new(),
-            defined: Vec::new(),
-            repeated: Vec::new(),
+            rows,
         }
     }
 
@@ -242,31 +239,27 @@ impl Leaf {
         group(&self.name, Repetition::OPTIONAL, list, logical)
     }
 
-    /// Adds the value of a row; it must fit the type.
-    fn push(&mut self, raw: &str) {
-        let is_there = i16::from(raw != "null");
-        if !self.is_list {
-            return self.push_item(raw, 0, is_there);
-        }
-        let items = json::elements(raw).unwrap_or_default();
-        if items.is_empty() {
-            self.push_item("null", 0, is_there);
-        }
-        for (index, item) in items.into_iter().enumerate() {
-            self.push_item(item, i16::from(index > 0), 2 + i16::from(item != "null"));
-        }
-    }
-
-    fn push_item(&mut self, raw: &str, repeated: i16, defined: i16) {
-        self.defined.push(defined);
-        self.repeated.push(repeated);
-        self.values.extend((raw != "null").then(|| raw.to_string()));
-    }
-
-    /// Writes the collected values as the next column.
+    /// Writes the collected values, which must fit the type, as the next column.
     fn write(&mut self, group: &mut RowGroup) -> Result<()> {
-        let waiting = Leaf::new(&self.name, (self.item, self.is_list));
-        let waiting = std::mem::replace(self, waiting);
+        let rows = std::mem::take(&mut self.rows);
+        // Dremel's levels.
+        let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
+        for row in &rows {
+            let items = match self.is_list {
+                true => json::elements(row).unwrap_or_default(),
+                false => vec![&**row],
+            };
+            let above = if self.is_list { 2 } else { 0 };
+            if items.is_empty() {
+                defined.push(i16::from(row != "null"));
+                repeated.push(0);
+            }
+            for (index, item) in items.into_iter().enumerate() {
+                defined.push(above + i16::from(item != "null"));
+                repeated.push(i16::from(index > 0));
+                values.extend((item != "null").then_some(item));
+            }
+        }
         let Some(mut column) = group.next_column()? else {
             return Ok(());
         };
@@ -274,27 +267,29 @@ impl Leaf {
             ValueType::Text => json::text(raw).as_bytes().to_vec().into(),
             _ => raw.as_bytes().to_vec().into(),
         };
+        let (into, levels) = (&mut column, (&defined[..], &repeated[..]));
         match self.item {
-            ValueType::Bool => waiting.put::<BoolType>(&mut column, |raw| raw == "true"),
+            ValueType::Bool => put::<BoolType>(into, &values, levels, |raw| raw == "true"),
             ValueType::Int | ValueType::Wide => {
-                waiting.put::<Int64Type>(&mut column, |raw| raw.parse().unwrap_or_default())
+                let whole = |raw: &str| raw.parse().unwrap_or_default();
+                put::<Int64Type>(into, &values, levels, whole)
             }
-            ValueType::Float => waiting.put::<DoubleType>(&mut column, json::number),
-            _ => waiting.put::<ByteArrayType>(&mut column, text),
+            ValueType::Float => put::<DoubleType>(into, &values, levels, json::number),
+            _ => put::<ByteArrayType>(into, &values, levels, text),
         }?;
         column.close()
     }
+}
 
-    fn put<T: DataType>(
-        &self,
-        column: &mut SerializedColumnWriter,
-        value: impl Fn(&str) -> T::T,
-    ) -> Result<usize> {
-        let values: Vec<T::T> = self.values.iter().map(|raw| value(raw)).collect();
-        let levels = (Some(&self.defined[..]), Some(&self.repeated[..]));
-        let column = column.typed::<T>();
-        column.write_batch(&values, levels.0, levels.1)
-    }
+fn put<T: DataType>(
+    column: &mut SerializedColumnWriter,
+    values: &[&str],
+    (defined, repeated): (&[i16], &[i16]),
+    value: impl Fn(&str) -> T::T,
+) -> Result<usize> {
+    let values: Vec<T::T> = values.iter().map(|raw| value(raw)).collect();
+    let column = column.typed::<T>();
+    column.write_batch(&values, Some(defined), Some(repeated))
 }
 
 fn new_file<'a>(
@@ -343,10 +338,9 @@ pub(super) fn write_lines(mut lines: File, out: &mut Replacement) -> io::Result<
         for (name, raw) in &fields {
             values[by_name[name]] = raw;
         }
-        leaves
-            .iter_mut()
-            .zip(values)
-            .for_each(|(leaf, raw)| leaf.push(raw));
+        for (leaf, raw) in leaves.iter_mut().zip(values) {
+            leaf.rows.push(raw.to_string());
+        }
         waiting += bytes;
         if waiting > GROUP {
             write(&mut leaves)?;
@@ -423,7 +417,7 @@ pub(super) fn write_copy(
             {
                 for (leaf, value) in leaves.iter_mut().zip(values(row)) {
                     let value = value.unwrap_or_else(|| b"null".to_vec());
-                    leaf.push(&String::from_utf8_lossy(&value));
+                    leaf.rows.push(String::from_utf8_lossy(&value).into_owned());
                 }
             }
             leaves
