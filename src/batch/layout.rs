@@ -288,9 +288,17 @@ impl Layout {
         })
     }
 
+    /// The columns of a response's row where no token counts: before, between and after its runs.
+    pub(crate) fn gaps(&self, response: usize) -> impl Iterator<Item = Range<usize>> + '_ {
+        let runs = self.runs(response).iter().map(|run| run.columns());
+        let starts = std::iter::once(0).chain(runs.clone().map(|run| run.end));
+        let ends = runs.map(|run| run.start).chain([self.row_length(response)]);
+        starts.zip(ends).map(|(start, end)| start..end)
+    }
+
     /// Writes 0 into the columns of a response's row that have no token that counts.
     pub(crate) fn clear_padding(&self, response: usize, row: &mut [f32]) {
-        let gaps = self.rows.gaps(response);
+        let gaps = self.gaps(response);
         gaps.for_each(|columns| row[columns].fill(0.0));
         // The array may be wider than a ragged row.
         row[self.row_length(response)..].fill(0.0);

@@ -146,14 +146,6 @@ impl Tokens {
         &self.runs[self.run_start[response]..self.run_start[response + 1]]
     }
 
-    /// The columns of a row where no token counts: before, between and after its runs.
-    pub(crate) fn gaps(&self, response: usize) -> impl Iterator<Item = Range<usize>> + '_ {
-        let runs = self.runs(response).iter().map(|run| run.columns());
-        let starts = std::iter::once(0).chain(runs.clone().map(|run| run.end));
-        let ends = runs.map(|run| run.start).chain([self.row_length(response)]);
-        starts.zip(ends).map(|(start, end)| start..end)
-    }
-
     pub(crate) fn responses(&self) -> usize {
         self.lengths.len()
     }

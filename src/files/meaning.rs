@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::names::{ADVANTAGES, FileKind, Reading, Role, role};
 use super::table::{ColumnData, FileColumn, FileOrigin, Table};
 use super::tensors::FileTensor;
-use super::values::{self, LoadOutcome};
+use super::values::WatchedColumn;
 use super::{Dtype, ReadOptions, Result, Rollouts};
 use crate::batch::layout::Tokens;
 use crate::batch::{Batch, BatchBuilder, GroupId, Level};
@@ -49,7 +49,7 @@ pub(super) struct Meaning<'a> {
     pub(super) is_padded: bool,
     /// These read columns that are not left in the file.
     pub(super) now: Vec<Box<dyn Fn() + Send + Sync>>,
-    pub(super) outcomes: Vec<LoadOutcome>,
+    pub(super) watched: Vec<WatchedColumn>,
 }
 
 /// Makes a batch of a reader's table.
@@ -66,7 +66,7 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         unit: "token",
         is_padded: false,
         now: Vec::new(),
-        outcomes: Vec::new(),
+        watched: Vec::new(),
         table,
         options,
     };
@@ -86,7 +86,7 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
     }
     let is_f64 = meaning.is_f64();
     builder = meaning.add_texts(builder)?;
-    builder = meaning.add_columns(builder, tokens)?;
+    builder = meaning.add_columns(builder)?;
     let origin = meaning.table.origin.clone();
     let built = builder.build_located();
     let mut batch = built.map_err(|(response, error)| origin.error(response, error))?;
@@ -95,18 +95,21 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
     }
     meaning.check(&batch)?;
     meaning.now.par_iter().for_each(|read| read());
-    let (mut later, decided) = (meaning.outcomes, meaning.notes.into_iter());
-    let read = values::notes(&later)?;
-    later.retain(|column| column.get().is_none());
-    Ok(Rollouts {
-        notes: decided.map(Diagnostic::note).chain(read).collect(),
+    let mut rollouts = Rollouts {
+        notes: meaning.notes.into_iter().map(Diagnostic::note).collect(),
         unit: meaning.unit,
-        later,
+        watched: meaning.watched,
         origin,
+        kind: meaning.table.names.kind,
         is_padded: meaning.is_padded,
+        is_narrowed: options.dtype == Some(Dtype::F32),
         is_f64,
         batch,
-    })
+    };
+    let notes = rollouts.notes_on_values()?;
+    rollouts.notes.extend(notes);
+    rollouts.watched.retain(|column| !column.is_loaded());
+    Ok(rollouts)
 }
 
 /// The values that a column should hold, for messages; of a tensor, by the number of responses.
@@ -423,8 +426,9 @@ impl Meaning<'_> {
     }
 
     fn add_texts(&mut self, mut builder: BatchBuilder) -> Result<BatchBuilder> {
-        for Bound { reading, column } in std::mem::take(&mut self.texts) {
-            builder = builder.text_buffer(reading.ours, self.text_values(&column)?);
+        for bound in std::mem::take(&mut self.texts) {
+            let texts = self.text_values(&bound)?;
+            builder = builder.text_buffer(bound.reading.ours, texts);
         }
         let saved = self.table.saved.iter_mut();
         for (name, texts) in saved.flat_map(|saved| std::mem::take(&mut saved.texts)) {
@@ -433,11 +437,7 @@ impl Meaning<'_> {
         Ok(builder)
     }
 
-    fn add_columns(
-        &mut self,
-        mut builder: BatchBuilder,
-        tokens: Option<Tokens>,
-    ) -> Result<BatchBuilder> {
+    fn add_columns(&mut self, mut builder: BatchBuilder) -> Result<BatchBuilder> {
         if let Some(rewards) = self.sum_of_rewards() {
             builder = builder.response("reward", rewards);
         }
@@ -460,15 +460,12 @@ impl Meaning<'_> {
             let acc = (is_acc && is_share).then(|| "acc".to_string());
             builder = builder.response(acc.unwrap_or(reading.ours), values);
         }
-        let Some(tokens) = tokens.map(Arc::new) else {
-            return Ok(builder);
-        };
         for bound in arrays
             .into_iter()
             .filter(|one| one.reading.role != Role::Mask)
         {
             let ours = bound.reading.ours.clone();
-            builder = builder.token(ours, self.token_values(bound, tokens.clone())?);
+            builder = builder.token(ours, self.token_values(bound)?);
         }
         Ok(builder)
     }

@@ -49,7 +49,7 @@ use self::new_columns::NewColumn;
 use self::safetensors::Strings;
 use self::table::{FileColumn, FileOrigin, Table};
 use self::tensors::{FileTensor, NewTensor};
-use self::values::LoadOutcome;
+use self::values::WatchedColumn;
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -101,9 +101,12 @@ pub struct Rollouts {
     pub unit: &'static str,
     origin: Arc<FileOrigin>,
     /// The columns that were left in the file.
-    later: Vec<LoadOutcome>,
+    watched: Vec<WatchedColumn>,
+    kind: FileKind,
     /// Whether there are tensors [B, T].
     is_padded: bool,
+    /// Whether token columns were asked for as f32.
+    is_narrowed: bool,
     is_f64: bool,
 }
 
@@ -172,7 +175,7 @@ impl Rollouts {
     /// # Errors
     /// The problem with one of them: its values are NaN, and so are all results computed from it.
     pub fn late_notes(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
-        Ok(values::notes(&self.later)?)
+        Ok(self.notes_on_values()?)
     }
 
     /// The line of a response in the file, from 1, if the file has lines.

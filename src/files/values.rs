@@ -1,5 +1,5 @@
-//! Columns that are read on first use, because a batch may hold gigabytes, and a recipe may need only one column of it. The
-//! numbers of tokens are checked for odd values then.
+//! Columns that are read on first use, because a batch may hold gigabytes, and a recipe may need only one column of it; and a
+//! look for odd values in those that have been read.
 
 use std::mem::discriminant;
 use std::panic::resume_unwind;
@@ -8,58 +8,38 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use ::safetensors::Dtype as Number;
 
 use super::meaning::{Bound, Meaning};
-use super::names::{Names, Reading, Role};
-use super::table::{ColumnData, FileColumn, FileOrigin};
-use super::{Dtype, Progress, Result, changed, read_table};
-use crate::batch::layout::Tokens;
+use super::names::{FileKind, Names, Reading, Role};
+use super::table::{ColumnData, FileColumn};
+use super::{Dtype, Progress, Result, Rollouts, changed, read_table};
 use crate::batch::{Buffer, BufferOwner, FloatBuffer, TokenValues};
 use crate::diagnostic::Diagnostic;
 use crate::figures::counted;
 use crate::parallel::each;
 use crate::tensor::Precision;
 
-/// The values of a column, and notes on odd values among them.
-type Read<T> = Result<(Buffer<T>, Vec<String>)>;
-
-/// Notes on the values of a column, or the error that kept them from being read; nothing before they are used.
-pub(super) type LoadOutcome = Arc<OnceLock<Result<Vec<String>>>>;
+/// Whether a column has been read, and the error if it could not be.
+type LoadOutcome = Arc<OnceLock<Result<()>>>;
 
 /// A column whose values are read on first use; until then only their number is known.
 struct Later<T: 'static> {
     length: usize,
     /// The value that stands for all others if they cannot be read.
     missing: T,
-    read: Mutex<Option<Box<dyn FnOnce() -> Read<T> + Send>>>,
+    read: Mutex<Option<Box<dyn FnOnce() -> Result<Buffer<T>> + Send>>>,
     values: OnceLock<Buffer<T>>,
     outcome: LoadOutcome,
 }
 
 impl<T: Clone + Send + Sync> Later<T> {
-    fn new(
-        length: usize,
-        missing: T,
-        read: impl FnOnce() -> Read<T> + Send + 'static,
-    ) -> Arc<Self> {
-        Arc::new(Later {
-            length,
-            missing,
-            read: Mutex::new(Some(Box::new(read))),
-            values: OnceLock::new(),
-            outcome: LoadOutcome::default(),
-        })
-    }
-
     fn load(&self) -> &Buffer<T> {
         self.values.get_or_init(|| {
             let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
             // A reader is gone after it panicked.
             let failed = || Err(Diagnostic::error("its values could not be read"));
-            let (values, outcome) = match read.take().map_or_else(failed, |read| read()) {
-                Ok((values, notes)) => (values, Ok(notes)),
-                Err(error) => (vec![self.missing.clone(); self.length].into(), Err(error)),
-            };
-            self.outcome.get_or_init(|| outcome);
-            values
+            let read = read.take().map_or_else(failed, |read| read());
+            let missing = || vec![self.missing.clone(); self.length].into();
+            self.outcome.get_or_init(|| read.clone().map(drop));
+            read.unwrap_or_else(|_| missing())
         })
     }
 }
@@ -88,122 +68,115 @@ fn apart<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     done.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Notes on the columns that have been read, or the first error.
-pub(super) fn notes(columns: &[LoadOutcome]) -> Result<Vec<Diagnostic>> {
-    let outcomes = columns.iter().filter_map(|column| column.get().cloned());
-    let notes = outcomes.collect::<Result<Vec<_>, _>>()?;
-    Ok(notes.into_iter().flatten().map(Diagnostic::note).collect())
-}
-
 impl Meaning<'_> {
+    /// A column of `length` values that are read on first use, or as soon as the batch is there.
+    fn later<T: Clone + Send + Sync>(
+        &mut self,
+        reading: &Reading,
+        is_now: bool,
+        (length, missing): (usize, T),
+        read: impl FnOnce() -> Result<Buffer<T>> + Send + 'static,
+    ) -> Buffer<T> {
+        let outcome = self.watch(reading);
+        let later = Arc::new(Later {
+            length,
+            missing,
+            read: Mutex::new(Some(Box::new(read))),
+            values: OnceLock::new(),
+            outcome,
+        });
+        if is_now {
+            let later = later.clone();
+            self.now.push(Box::new(move || {
+                later.load();
+            }));
+        }
+        Buffer::new(later)
+    }
+
+    fn watch(&mut self, reading: &Reading) -> LoadOutcome {
+        let (reading, loaded) = (reading.clone(), LoadOutcome::default());
+        self.watched.push(WatchedColumn {
+            reading,
+            loaded: loaded.clone(),
+            notes: OnceLock::new(),
+        });
+        loaded
+    }
+
     /// The texts of a column, one per response.
-    pub(super) fn text_values(&mut self, column: &FileColumn) -> Result<Buffer<Arc<str>>> {
+    pub(super) fn text_values(&mut self, bound: &Bound) -> Result<Buffer<Arc<str>>> {
+        let (length, column) = (self.responses, &bound.column);
         Ok(match &column.data {
             ColumnData::Tensor(tensor) => tensor.strings()?.into(),
-            ColumnData::Texts(texts, _) if texts.len() == self.responses => texts.clone().into(),
+            ColumnData::Texts(texts, _) if texts.len() == length => texts.clone().into(),
             _ => {
                 let read = self.read_again(column);
-                let later = Later::new(self.responses, "".into(), || match read()? {
-                    ColumnData::Texts(texts, _) => Ok((texts.into(), Vec::new())),
-                    _ => unreachable!("the column is the same as when it was read first"),
-                });
-                self.outcomes.push(later.outcome.clone());
-                Buffer::new(later)
+                self.later(&bound.reading, false, (length, "".into()), || {
+                    match read()? {
+                        ColumnData::Texts(texts, _) => Ok(texts.into()),
+                        _ => unreachable!("the column is the same as when it was read first"),
+                    }
+                })
             }
         })
     }
 
     /// The numbers of a column of arrays.
-    pub(super) fn token_values(
-        &mut self,
-        Bound { reading, column }: Bound,
-        tokens: Arc<Tokens>,
-    ) -> Result<TokenValues> {
+    pub(super) fn token_values(&mut self, Bound { reading, column }: Bound) -> Result<TokenValues> {
         let dtype = self.options.dtype;
-        let mut unread = UnreadColumn {
-            reading,
-            origin: self.table.origin.clone(),
-            tokens,
-            is_f32: dtype == Some(Dtype::F32),
-            is_saved: self.table.saved.is_some(),
-            starts: None,
-            width: 0,
-        };
         let starts = match &column.data {
             ColumnData::Tensor(tensor) => {
+                let (tensor, shape) = (tensor.clone(), (tensor.shape[0], tensor.shape[1]));
                 tensor.bytes()?;
-                unread.width = tensor.shape[1];
-                let (tensor, count) = (tensor.clone(), tensor.shape[0] * tensor.shape[1]);
                 let is_wide = dtype.map_or(tensor.is_wide(), |dtype| dtype == Dtype::F64);
-                let is_now = self.options.defer.is_none();
-                return Ok(match is_wide {
+                let (count, is_now) = (shape.0 * shape.1, self.options.defer.is_none());
+                let numbers: FloatBuffer = match is_wide {
                     true => {
-                        let read = move || tensor.floats::<f64>(Number::F64);
-                        self.later(is_now, unread, count, read, |all| all)
+                        let read = move || tensor.floats(Number::F64);
+                        self.later(&reading, is_now, (count, f64::NAN), read).into()
                     }
                     false => {
-                        let read = move || tensor.floats::<f32>(Number::F32);
-                        self.later(is_now, unread, count, read, |all| all)
+                        let read = move || tensor.floats(Number::F32);
+                        self.later(&reading, is_now, (count, f32::NAN), read).into()
                     }
-                });
+                };
+                let values = TokenValues::padded(numbers, shape, shape.1);
+                let Some(values) = values else {
+                    unreachable!("there are as many numbers as the shape has");
+                };
+                return Ok(values);
             }
             ColumnData::Lists(lists) => lists.starts.clone(),
             _ => unreachable!("a column of tokens has arrays"),
         };
-        let (count, path) = (starts[starts.len() - 1], unread.origin.path.clone());
-        unread.starts = Some(starts.into());
-        let is_left = column.data.is_left();
-        let again = is_left.then(|| self.read_again(&column));
-        let read = move || {
-            let here = || Ok(Arc::unwrap_or_clone(column).data);
-            match again.map_or_else(here, |again| again())?.into_numbers() {
-                values if values.len() == count => Ok(Buffer::from(values)),
+        let (count, is_f32) = (starts[starts.len() - 1], dtype == Some(Dtype::F32));
+        let narrow = |values: Vec<f64>| values.iter().map(|&value| value as f32).collect();
+        let numbers: FloatBuffer = if column.data.is_left() {
+            let (path, read) = (self.table.origin.path.clone(), self.read_again(&column));
+            let read = move || match read()?.into_numbers() {
+                values if values.len() == count => Ok(values),
                 _ => Err(changed(&path, "its bytes are others")),
+            };
+            match is_f32 {
+                true => {
+                    let read = move || read().map(narrow);
+                    self.later(&reading, false, (count, f32::NAN), read).into()
+                }
+                false => {
+                    let read = move || read().map(Buffer::from);
+                    self.later(&reading, false, (count, f64::NAN), read).into()
+                }
+            }
+        } else {
+            self.watch(&reading).get_or_init(|| Ok(()));
+            let values = Arc::unwrap_or_clone(column).data.into_numbers();
+            match is_f32 {
+                true => FloatBuffer::F32(narrow(values)),
+                false => values.into(),
             }
         };
-        let narrow = |all: Buffer<f64>| all.iter().map(|&value| value as f32).collect();
-        Ok(match unread.is_f32 {
-            true => self.later::<f64, f32>(!is_left, unread, count, read, narrow),
-            false => self.later(!is_left, unread, count, read, |all| all),
-        })
-    }
-
-    /// A column of `count` numbers that are read, checked and narrowed on first use. If they cannot be read, all are NaN.
-    fn later<S: Precision, T: Precision>(
-        &mut self,
-        is_now: bool,
-        column: UnreadColumn,
-        count: usize,
-        read: impl FnOnce() -> Result<Buffer<S>> + Send + 'static,
-        narrow: fn(Buffer<S>) -> Buffer<T>,
-    ) -> TokenValues
-    where
-        Buffer<T>: Into<FloatBuffer>,
-    {
-        let (starts, shape) = (
-            column.starts.clone(),
-            (column.tokens.responses(), column.width),
-        );
-        let later = Later::new(count, T::narrow(f64::NAN), move || {
-            let values = read()?;
-            let notes = column.check(&values)?;
-            Ok((narrow(values), notes))
-        });
-        self.outcomes.push(later.outcome.clone());
-        let numbers: FloatBuffer = Buffer::new(later.clone()).into();
-        if is_now {
-            self.now.push(Box::new(move || {
-                later.load();
-            }));
-        }
-        let values = match starts {
-            Some(starts) => Some(TokenValues::ragged(numbers, starts)),
-            None => TokenValues::padded(numbers, shape, shape.1),
-        };
-        match values {
-            Some(values) => values,
-            None => unreachable!("there are as many numbers as the shape has"),
-        }
+        Ok(TokenValues::ragged(numbers, starts.into()))
     }
 
     /// A function that reads a column left in the file, after a check that the file is unchanged.
@@ -236,30 +209,56 @@ impl Meaning<'_> {
     }
 }
 
+/// A column that is looked at once it has been read.
+#[derive(Clone, Debug)]
+pub(super) struct WatchedColumn {
+    reading: Reading,
+    loaded: LoadOutcome,
+    notes: OnceLock<Result<Vec<String>>>,
+}
+
+impl WatchedColumn {
+    pub(super) fn is_loaded(&self) -> bool {
+        self.loaded.get().is_some()
+    }
+}
+
 /// An odd value: its response, its column and itself; and the number of such values.
 type Found = (usize, usize, f64, usize);
 
-/// What is known of a token column before its values are read.
-struct UnreadColumn {
-    reading: Reading,
-    origin: Arc<FileOrigin>,
-    tokens: Arc<Tokens>,
-    is_f32: bool,
-    /// A batch saved by advlab may contain NaN.
-    is_saved: bool,
-    /// The start of each row, and the end of the last one, if rows are not of one length.
-    starts: Option<Arc<[usize]>>,
-    width: usize,
-}
+impl Rollouts {
+    /// Notes on the columns that have been read and are still watched, or the first error.
+    pub(super) fn notes_on_values(&self) -> Result<Vec<Diagnostic>> {
+        let mut all = Vec::new();
+        for column in &self.watched {
+            let Some(loaded) = column.loaded.get() else {
+                continue;
+            };
+            loaded.clone()?;
+            let check = || match self.batch.token_column(&column.reading.ours) {
+                Some(values) => match values.numbers() {
+                    FloatBuffer::F32(numbers) => self.check(&column.reading, values, numbers),
+                    FloatBuffer::F64(numbers) => self.check(&column.reading, values, numbers),
+                },
+                None => Ok(Vec::new()),
+            };
+            all.extend(column.notes.get_or_init(check).clone()?);
+        }
+        Ok(all.into_iter().map(Diagnostic::note).collect())
+    }
 
-impl UnreadColumn {
     /// Looks for odd values. A NaN that counts would make all results of its group NaN, so it is reported for the file already.
-    fn check<T: Precision>(&self, numbers: &[T]) -> Result<Vec<String>> {
+    fn check<T: Precision>(
+        &self,
+        reading: &Reading,
+        values: &TokenValues,
+        numbers: &[T],
+    ) -> Result<Vec<String>> {
         let Reading {
             ours, theirs, role, ..
-        } = &self.reading;
-        let all = each(self.tokens.responses(), 1, &|response| {
-            self.odd_values(numbers, response)
+        } = reading;
+        let all = each(self.batch.layout().responses(), 1, &|response| {
+            self.odd_values(ours, (values, numbers), response)
         });
         let of_kind = |kind: usize| {
             let found = all.iter().flatten().filter_map(|found| found[kind]);
@@ -268,31 +267,23 @@ impl UnreadColumn {
         let stray = of_kind(STRAY);
         if let Some((response, column, value, _)) = stray
             && *role == Role::Token
-            && !self.is_saved
+            && self.kind != FileKind::Saved
         {
             let found = match value {
                 value if value.is_nan() => "NaN or null".to_string(),
-                value if value.is_finite() => format!("{value}, too large for f32,"),
+                value if self.is_narrowed => format!("{value} (or more than f32 holds)"),
                 value => value.to_string(),
             };
             let at = (Some(response), Some(column));
             let expected = "a finite number where the mask is 1";
             return Err(self.origin.wrong(theirs, at, found, expected));
         }
+        let positive = ": no log-prob is; are these probabilities, or -logp?";
+        let lost = "holds rewards where the mask is 0,";
         let kinds = [
             (stray, ours, "is NaN or infinite", ""),
-            (
-                of_kind(POSITIVE),
-                theirs,
-                "is above 0",
-                ": no log-prob is; are these probabilities, or -logp?",
-            ),
-            (
-                of_kind(LOST),
-                theirs,
-                "holds rewards where the mask is 0,",
-                ": they do not count",
-            ),
+            (of_kind(POSITIVE), theirs, "is above 0", positive),
+            (of_kind(LOST), theirs, lost, ": they do not count"),
         ];
         let notes = kinds.into_iter().filter_map(|(found, name, what, why)| {
             let (response, column, _, count) = found?;
@@ -307,33 +298,27 @@ impl UnreadColumn {
     /// The odd values of a response, by their kinds.
     fn odd_values<T: Precision>(
         &self,
-        numbers: &[T],
+        ours: &str,
+        (values, numbers): (&TokenValues, &[T]),
         response: usize,
     ) -> Option<Box<[Option<Found>; 3]>> {
-        let is_logp = self.reading.ours.ends_with("logp");
+        let (layout, is_logp) = (self.batch.layout(), ours.ends_with("logp"));
         let kind = |value: f64, counts: bool| match counts {
-            true if !value.is_finite() || self.is_f32 && (value as f32).is_infinite() => {
-                Some(STRAY)
-            }
+            true if !value.is_finite() => Some(STRAY),
             // Half precision may round a log-prob of 0 up by as much.
             true if is_logp && value > 1e-3 => Some(POSITIVE),
             // Padding may contain NaN where the mask is 0.
             false if value.is_finite() && value != 0.0 => Some(LOST),
             _ => None,
         };
-        let high = if is_logp { 0.0 } else { f32::MAX.into() };
-        let runs = self.tokens.runs(response).iter().map(|run| run.columns());
-        let runs = runs.map(|columns| (columns, true, (f32::MIN.into(), high)));
-        let gaps = (self.reading.ours == "token_reward").then(|| self.tokens.gaps(response));
+        let usual = (f32::MIN, if is_logp { 0.0 } else { f32::MAX });
+        let runs = layout.stretches(response).map(|run| (run, usual, true));
+        let gaps = (ours == "token_reward").then(|| layout.gaps(response));
         let gaps = gaps.into_iter().flatten();
-        let gaps = gaps.map(|columns| (columns, false, (0.0, 0.0)));
-        let start = match &self.starts {
-            Some(starts) => starts[response],
-            None => response * self.width,
-        };
+        let gaps = gaps.map(|columns| ((0..0, columns), (0.0, 0.0), false));
         let mut found = None;
-        for (columns, counts, usual) in runs.chain(gaps) {
-            let row = &numbers[start + columns.start..start + columns.end];
+        for ((tokens, columns), usual, counts) in runs.chain(gaps) {
+            let row = &numbers[values.place(response, (tokens, columns.clone()))];
             if is_usual(row, usual) {
                 continue;
             }
@@ -355,8 +340,8 @@ const POSITIVE: usize = 1;
 const LOST: usize = 2;
 
 /// Whether all values lie between two numbers. Counting the others has no branches.
-fn is_usual<T: Precision>(row: &[T], usual: (f64, f64)) -> bool {
-    let (low, high) = (T::narrow(usual.0), T::narrow(usual.1));
+fn is_usual<T: Precision>(row: &[T], usual: (f32, f32)) -> bool {
+    let (low, high) = (T::narrow(usual.0.into()), T::narrow(usual.1.into()));
     let is_odd = |value: &T| !((*value >= low) & (*value <= high));
     row.iter()
         .map(|value| u32::from(is_odd(value)))
