@@ -253,7 +253,7 @@ impl BatchBuilder {
         let (tokens, from) = match (mask, rows.first()) {
             (Some(tokens), _) => (tokens, "mask"),
             (None, Some((name, first))) => {
-                let lengths = (0..responses).filter_map(|response| first.row_length(response));
+                let lengths = (0..responses).filter_map(|at| Some(first.row(at)?.len()));
                 (Tokens::full(lengths), *name)
             }
             (None, None) => {
@@ -272,7 +272,7 @@ impl BatchBuilder {
                 return Err(problem(response, message));
             }
             for (column, values) in &rows {
-                let found = values.row_length(response).unwrap_or(length);
+                let found = values.row(response).map_or(length, |row| row.len());
                 if found != length {
                     let message = format!(
                         "response {response}: `{column}` has {found} tokens, `{from}` has {length}: the token columns of a batch are padded to one [B, T], or ragged with one length per response"

@@ -280,21 +280,15 @@ impl TokenValues {
         }
     }
 
-    /// The length of a response's row; `None` if the values are compact.
-    pub(super) fn row_length(&self, response: usize) -> Option<usize> {
+    /// The numbers of a response's row; `None` if the values are compact.
+    pub(crate) fn row(&self, response: usize) -> Option<Range<usize>> {
         match &self.rows {
             Rows::Compact => None,
-            Rows::Padded((_, width), _) => Some(*width),
-            Rows::Ragged(starts) => Some(starts[response + 1] - starts[response]),
-        }
-    }
-
-    /// The index of the first number of a response's row; `None` if the values are compact.
-    pub(crate) fn row_start(&self, response: usize) -> Option<usize> {
-        match &self.rows {
-            Rows::Compact => None,
-            Rows::Padded(_, stride) => Some(response * stride),
-            Rows::Ragged(starts) => Some(starts[response]),
+            Rows::Padded((_, width), stride) => {
+                let start = response * stride;
+                Some(start..start + width)
+            }
+            Rows::Ragged(starts) => Some(starts[response]..starts[response + 1]),
         }
     }
 
@@ -305,8 +299,8 @@ impl TokenValues {
         response: usize,
         (tokens, columns): (Range<usize>, Range<usize>),
     ) -> Range<usize> {
-        match self.row_start(response) {
-            Some(start) => start + columns.start..start + columns.end,
+        match self.row(response) {
+            Some(row) => row.start + columns.start..row.start + columns.end,
             None => tokens,
         }
     }
@@ -363,12 +357,9 @@ mod tests {
     use super::*;
 
     fn rows(values: &TokenValues) -> Vec<Vec<f64>> {
-        let ((responses, width), _) = values.shape().unwrap();
+        let ((responses, _), _) = values.shape().unwrap();
         let numbers: Vec<f64> = values.numbers().iter().collect();
-        let row = |response| {
-            let start = values.row_start(response).unwrap();
-            numbers[start..start + width].to_vec()
-        };
+        let row = |response| numbers[values.row(response).unwrap()].to_vec();
         (0..responses).map(row).collect()
     }
 

@@ -47,8 +47,6 @@ pub(super) struct Meaning<'a> {
     pub(super) unit: &'static str,
     /// Whether there are tensors [B, T].
     pub(super) is_padded: bool,
-    /// These read columns that are not left in the file.
-    pub(super) now: Vec<Box<dyn Fn() + Send + Sync>>,
     pub(super) watched: Vec<WatchedColumn>,
 }
 
@@ -65,7 +63,6 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         no_length: None,
         unit: "token",
         is_padded: false,
-        now: Vec::new(),
         watched: Vec::new(),
         table,
         options,
@@ -94,7 +91,13 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         batch.is_f64 = is_f64;
     }
     meaning.check(&batch)?;
-    meaning.now.par_iter().for_each(|read| read());
+    if options.defer.is_none() {
+        let columns: Vec<_> = batch.token_columns().collect();
+        // A column is read for its first number.
+        columns.par_iter().for_each(|(_, column)| {
+            column.numbers().iter().next();
+        });
+    }
     let mut rollouts = Rollouts {
         notes: meaning.notes.into_iter().map(Diagnostic::note).collect(),
         unit: meaning.unit,

@@ -19,7 +19,7 @@ use super::json;
 use super::names::{FileKind, Schema};
 use super::open::checksum_of_end;
 use super::parquet::{self, line, open, whole};
-use super::table::{ColumnData, FileColumn, FileOrigin, Table};
+use super::table::{ColumnData, FileColumn, FileOrigin, Lists, Table};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
@@ -120,13 +120,16 @@ fn read_lists(file: &File, leaf: usize, column: &mut FileColumn) -> Result<()> {
         value - i16::from(descriptor.self_type().is_optional()),
         value,
     );
-    let mut response = 0;
+    let (mut lists, mut row_count) = (Lists::new(), 0);
     for group in 0..file.num_row_groups() {
         let group = file.get_row_group(group)?;
         let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
         let push = |row: Option<&[f64]>| {
-            column.push_list(response, row);
-            response += 1;
+            match row {
+                Some(row) => lists.add_row(row, column.keep.arrays),
+                None => drop(column.odd.get_or_insert((row_count, "null".to_string()))),
+            }
+            row_count += 1;
         };
         use ColumnReader as Reader;
         match group.get_column_reader(leaf)? {
@@ -138,6 +141,10 @@ fn read_lists(file: &File, leaf: usize, column: &mut FileColumn) -> Result<()> {
             Reader::DoubleColumnReader(from) => each(from, rows, levels, |&x| x, push),
             _ => Err(ParquetError::NYI("such a list".to_string())),
         }?;
+    }
+    column.filled = row_count;
+    if lists.starts.len() > 1 {
+        column.data = ColumnData::Lists(lists);
     }
     Ok(())
 }

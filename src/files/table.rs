@@ -97,7 +97,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Lists {
             starts: vec![0],
             values: Vec::new(),
@@ -137,7 +137,7 @@ impl Lists {
         self.values.extend_from_slice(&more.values);
     }
 
-    fn add_row(&mut self, row: &[f64], is_kept: bool) {
+    pub(super) fn add_row(&mut self, row: &[f64], is_kept: bool) {
         let values = if is_kept { row } else { &[] };
         self.starts.push(self.count() + row.len());
         self.values.extend_from_slice(values);
@@ -324,40 +324,17 @@ impl FileColumn {
         }
     }
 
-    /// Adds the value of a response, as it is written in JSON.
+    /// Adds the value of a response, as it is written in JSON. After a response without a value, only the type of the others is
+    /// of interest.
     pub(super) fn push(&mut self, response: usize, raw: &str) {
-        let is_null = raw == "null" && !self.keep.nulls;
-        self.add(response, is_null, |column| column.give(raw));
-    }
-
-    /// Adds an array of numbers, or null. The column must hold nothing else.
-    pub(super) fn push_list(&mut self, response: usize, row: Option<&[f64]>) {
-        self.add(response, row.is_none(), |column| {
-            if let ColumnData::Null = column.data {
-                column.data = ColumnData::Lists(Lists::new());
-            }
-            if let (ColumnData::Lists(lists), Some(row)) = (&mut column.data, row) {
-                lists.add_row(row, column.keep.arrays);
-            }
-            Ok(())
-        });
-    }
-
-    /// Adds a value. After a response without a value, only the type of the others is of interest.
-    fn add(
-        &mut self,
-        response: usize,
-        is_null: bool,
-        give: impl FnOnce(&mut Self) -> Result<(), String>,
-    ) {
         if !self.is_open(response) {
             return;
         }
-        let found = match is_null {
+        let given = match raw == "null" && !self.keep.nulls {
             true => Err("null".to_string()),
-            false => give(self),
+            false => self.give(raw),
         };
-        match found {
+        match given {
             Ok(()) => self.filled += 1,
             Err(found) => drop(self.odd.get_or_insert((response, found))),
         }

@@ -69,29 +69,20 @@ fn apart<R: Send>(work: impl FnOnce() -> R + Send) -> R {
 }
 
 impl Meaning<'_> {
-    /// A column of `length` values that are read on first use, or as soon as the batch is there.
+    /// A column of `length` values that are read on first use.
     fn later<T: Clone + Send + Sync>(
         &mut self,
         reading: &Reading,
-        is_now: bool,
         (length, missing): (usize, T),
         read: impl FnOnce() -> Result<Buffer<T>> + Send + 'static,
     ) -> Buffer<T> {
-        let outcome = self.watch(reading);
-        let later = Arc::new(Later {
+        Buffer::new(Arc::new(Later {
             length,
             missing,
             read: Mutex::new(Some(Box::new(read))),
             values: OnceLock::new(),
-            outcome,
-        });
-        if is_now {
-            let later = later.clone();
-            self.now.push(Box::new(move || {
-                later.load();
-            }));
-        }
-        Buffer::new(later)
+            outcome: self.watch(reading),
+        }))
     }
 
     fn watch(&mut self, reading: &Reading) -> LoadOutcome {
@@ -112,11 +103,9 @@ impl Meaning<'_> {
             ColumnData::Texts(texts, _) if texts.len() == length => texts.clone().into(),
             _ => {
                 let read = self.read_again(column);
-                self.later(&bound.reading, false, (length, "".into()), || {
-                    match read()? {
-                        ColumnData::Texts(texts, _) => Ok(texts.into()),
-                        _ => unreachable!("the column is the same as when it was read first"),
-                    }
+                self.later(&bound.reading, (length, "".into()), || match read()? {
+                    ColumnData::Texts(texts, _) => Ok(texts.into()),
+                    _ => unreachable!("the column is the same as when it was read first"),
                 })
             }
         })
@@ -130,15 +119,15 @@ impl Meaning<'_> {
                 let (tensor, shape) = (tensor.clone(), (tensor.shape[0], tensor.shape[1]));
                 tensor.bytes()?;
                 let is_wide = dtype.map_or(tensor.is_wide(), |dtype| dtype == Dtype::F64);
-                let (count, is_now) = (shape.0 * shape.1, self.options.defer.is_none());
+                let count = shape.0 * shape.1;
                 let numbers: FloatBuffer = match is_wide {
                     true => {
                         let read = move || tensor.floats(Number::F64);
-                        self.later(&reading, is_now, (count, f64::NAN), read).into()
+                        self.later(&reading, (count, f64::NAN), read).into()
                     }
                     false => {
                         let read = move || tensor.floats(Number::F32);
-                        self.later(&reading, is_now, (count, f32::NAN), read).into()
+                        self.later(&reading, (count, f32::NAN), read).into()
                     }
                 };
                 let values = TokenValues::padded(numbers, shape, shape.1);
@@ -161,11 +150,11 @@ impl Meaning<'_> {
             match is_f32 {
                 true => {
                     let read = move || read().map(narrow);
-                    self.later(&reading, false, (count, f32::NAN), read).into()
+                    self.later(&reading, (count, f32::NAN), read).into()
                 }
                 false => {
                     let read = move || read().map(Buffer::from);
-                    self.later(&reading, false, (count, f64::NAN), read).into()
+                    self.later(&reading, (count, f64::NAN), read).into()
                 }
             }
         } else {

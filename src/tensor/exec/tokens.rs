@@ -38,7 +38,7 @@ pub(super) fn in_place<'t, T: Precision>(
     location: &Location<'_>,
 ) -> Option<&'t [T]> {
     let first = location.responses.start;
-    let columns = match column.row_start(first) {
+    let columns = match column.row(first) {
         Some(_) => location.stretch()?,
         None => 0..0,
     };
