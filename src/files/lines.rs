@@ -13,9 +13,10 @@ use super::format::is_parquet;
 use super::json::{self, JsonType};
 use super::names::{FileKind, Names, Schema};
 use super::open::{self, LONGEST_LINE, Lines};
+use super::origin::FileOrigin;
 use super::parquet::{self, Shape};
 use super::replace::{Replacement, cannot_be_written};
-use super::table::{FileColumn, FileOrigin, Table};
+use super::table::{FileColumn, Table};
 use super::{Progress, Result, cannot_be_read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 

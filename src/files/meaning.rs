@@ -9,7 +9,8 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::names::{ADVANTAGES, FileKind, Reading, Role, role};
-use super::table::{ColumnData, FileColumn, FileOrigin, Table};
+use super::origin::FileOrigin;
+use super::table::{ColumnData, FileColumn, Table};
 use super::tensors::FileTensor;
 use super::values::WatchedColumn;
 use super::{Dtype, ReadOptions, Result, Rollouts};

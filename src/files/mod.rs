@@ -12,6 +12,7 @@ mod names;
 mod new_columns;
 mod npz;
 mod open;
+mod origin;
 mod parquet;
 mod parquet_columns;
 mod replace;
@@ -27,11 +28,8 @@ mod verify;
 mod words;
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use convert::convert;
 pub use format::{is_rollouts, step_of, steps};
@@ -46,8 +44,9 @@ use self::json::JsonType;
 use self::lines::{Blocks, Values};
 use self::names::{FileKind, Names, Schema};
 use self::new_columns::NewColumn;
+use self::origin::{FileOrigin, Progress, cannot_be_read, changed};
 use self::safetensors::Strings;
-use self::table::{FileColumn, FileOrigin, Table};
+use self::table::{FileColumn, Table};
 use self::tensors::{FileTensor, NewTensor};
 use self::values::WatchedColumn;
 use crate::batch::{Batch, Computed, Level};
@@ -279,53 +278,4 @@ impl Rollouts {
         progress.finish();
         Ok(())
     }
-}
-
-/// How many bytes are there to read, and how many have been read.
-#[derive(Default)]
-struct Progress<'a> {
-    told: Option<&'a (dyn Fn(u64, u64) + Sync)>,
-    done: AtomicU64,
-    total: AtomicU64,
-}
-
-impl<'a> Progress<'a> {
-    fn new(told: Option<&'a (dyn Fn(u64, u64) + Sync)>) -> Self {
-        let (done, total) = Default::default();
-        Progress { told, done, total }
-    }
-
-    fn expect(&self, total: u64) {
-        self.total.store(total, Relaxed);
-    }
-
-    fn add(&self, bytes: u64) {
-        /// Bytes between two reports to the caller.
-        const STEP: u64 = 4 << 20;
-        let before = self.done.fetch_add(bytes, Relaxed);
-        let (done, total) = (before + bytes, self.total.load(Relaxed));
-        if let Some(told) = self.told
-            && before / STEP != done / STEP
-        {
-            told(done.min(total), total);
-        }
-    }
-
-    /// Reports all bytes as read, including those that were skipped.
-    fn finish(&self) {
-        let total = self.total.load(Relaxed);
-        self.told.iter().for_each(|told| told(total, total));
-    }
-}
-
-fn cannot_be_read(path: &Path, error: &io::Error) -> Diagnostic {
-    Diagnostic::error(format!("it cannot be read: {error}")).in_file(path)
-}
-
-/// The input has changed since it was read.
-fn changed(input: &Path, what: impl fmt::Display) -> Diagnostic {
-    Diagnostic::error(format!(
-        "the file changed after it was read ({what}); run it again"
-    ))
-    .in_file(input)
 }

@@ -5,8 +5,8 @@ use zerocopy::IntoBytes;
 
 use super::json::{write_array, write_number};
 use super::names::ADVANTAGES;
+use super::origin::FileOrigin;
 use super::parquet::{Shape, ValueType};
-use super::table::FileOrigin;
 use super::tensors::NewTensor;
 use crate::batch::{Computed, FloatBuffer, Layout, Level, TokenValues};
 

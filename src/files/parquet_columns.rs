@@ -18,8 +18,9 @@ use super::cannot_be_read;
 use super::json;
 use super::names::{FileKind, Schema};
 use super::open::checksum_of_end;
+use super::origin::FileOrigin;
 use super::parquet::{self, line, open, whole};
-use super::table::{ColumnData, FileColumn, FileOrigin, Lists, Table};
+use super::table::{ColumnData, FileColumn, Lists, Table};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 

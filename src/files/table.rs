@@ -1,17 +1,16 @@
 //! The columns of a file as its reader finds them, before they get a meaning.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::Result;
 use super::json::{self, JsonType};
 use super::names::Names;
+use super::origin::FileOrigin;
 use super::saved::SavedHeader;
 use super::tensors::FileTensor;
 use super::words::{self, Tokenize};
-use super::{Result, changed};
 use crate::batch::GroupId;
-use crate::diagnostic::Diagnostic;
 
 pub(super) struct Table {
     pub(super) names: Arc<Names>,
@@ -19,73 +18,6 @@ pub(super) struct Table {
     pub(super) origin: Arc<FileOrigin>,
     /// The header of a batch that advlab saved as safetensors.
     pub(super) saved: Option<SavedHeader>,
-}
-
-/// The file, the place of each response in it, and a sum that detects a changed file.
-#[derive(Debug)]
-pub(super) struct FileOrigin {
-    pub(super) path: PathBuf,
-    /// If each response has a line: for each blank line, the index of the response after it.
-    pub(super) blank: Option<Vec<usize>>,
-    /// The checksum of all lines, of a parquet file's end, or of what a file says of its tensors.
-    pub(super) sum: u32,
-}
-
-impl FileOrigin {
-    pub(super) fn has_lines(&self) -> bool {
-        self.blank.is_some()
-    }
-
-    /// The line of a response, from 1, if the file has lines.
-    pub(super) fn line(&self, response: usize) -> Option<usize> {
-        let blank = self.blank.as_ref()?;
-        Some(response + 1 + blank.partition_point(|&after| after <= response))
-    }
-
-    /// Refuses a file that has changed since it was read, by its checksum now.
-    pub(super) fn check(&self, sum: u32) -> Result<()> {
-        match sum == self.sum {
-            true => Ok(()),
-            false => Err(changed(&self.path, "its bytes are others")),
-        }
-    }
-
-    /// A response in words, such as `line 3` or `response 2`.
-    pub(super) fn name_of(&self, response: usize) -> String {
-        match self.line(response) {
-            Some(line) => format!("line {line}"),
-            None => format!("response {response}"),
-        }
-    }
-
-    /// An error in the file, at the line of a response if there is one.
-    pub(super) fn error(&self, response: Option<usize>, error: Diagnostic) -> Diagnostic {
-        let error = error.in_file(&self.path);
-        match response.and_then(|response| self.line(response)) {
-            Some(line) => error.on_line(line),
-            None => error,
-        }
-    }
-
-    /// The error for a value of a column, at a response and one of its tokens.
-    pub(super) fn wrong(
-        &self,
-        column: &str,
-        (response, token): (Option<usize>, Option<usize>),
-        found: impl Into<String>,
-        expected: impl Into<String>,
-    ) -> Diagnostic {
-        let row = response.filter(|_| !self.has_lines());
-        let row = row.map(|at| format!("response {at}")).into_iter();
-        let place = row.chain(token.map(|at| format!("token {at}")));
-        let place = place.collect::<Vec<_>>().join(", ");
-        let mut found: String = found.into();
-        if !place.is_empty() {
-            found = format!("{found} at {place}");
-        }
-        let error = Diagnostic::error("").found(found).expected(expected);
-        self.error(response, error.in_field(column))
-    }
 }
 
 /// Arrays of numbers, one per response, stored one after another; only their lengths if the numbers are left in the file.
@@ -499,18 +431,5 @@ mod tests {
         for wrong in ["0.5", "1e300", "true", "NaN"] {
             assert_eq!(id_of_number(wrong), None, "{wrong}");
         }
-    }
-
-    #[test]
-    fn lines_are_counted_with_the_blank_ones_before_them() {
-        // Blank lines 1 and 2, responses 0 to 2, blank 6 and 7, response 3, blank 9, response 4.
-        let blank = vec![0, 0, 3, 3, 4];
-        let origin = FileOrigin {
-            path: PathBuf::new(),
-            blank: Some(blank),
-            sum: 0,
-        };
-        let lines = (0..5).map(|response| origin.line(response).unwrap());
-        assert_eq!(lines.collect::<Vec<_>>(), [3, 4, 5, 8, 10]);
     }
 }

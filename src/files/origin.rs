@@ -1,0 +1,144 @@
+//! The file that is read: its name in errors, the place of each response in it, whether it has changed, and how much of it has
+//! been read.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::Result;
+use crate::diagnostic::Diagnostic;
+
+/// The file, the place of each response in it, and a sum that detects a changed file.
+#[derive(Debug)]
+pub(super) struct FileOrigin {
+    pub(super) path: PathBuf,
+    /// If each response has a line: for each blank line, the index of the response after it.
+    pub(super) blank: Option<Vec<usize>>,
+    /// The checksum of all lines, of a parquet file's end, or of what a file says of its tensors.
+    pub(super) sum: u32,
+}
+
+impl FileOrigin {
+    pub(super) fn has_lines(&self) -> bool {
+        self.blank.is_some()
+    }
+
+    /// The line of a response, from 1, if the file has lines.
+    pub(super) fn line(&self, response: usize) -> Option<usize> {
+        let blank = self.blank.as_ref()?;
+        Some(response + 1 + blank.partition_point(|&after| after <= response))
+    }
+
+    /// Refuses a file that has changed since it was read, by its checksum now.
+    pub(super) fn check(&self, sum: u32) -> Result<()> {
+        match sum == self.sum {
+            true => Ok(()),
+            false => Err(changed(&self.path, "its bytes are others")),
+        }
+    }
+
+    /// A response in words, such as `line 3` or `response 2`.
+    pub(super) fn name_of(&self, response: usize) -> String {
+        match self.line(response) {
+            Some(line) => format!("line {line}"),
+            None => format!("response {response}"),
+        }
+    }
+
+    /// An error in the file, at the line of a response if there is one.
+    pub(super) fn error(&self, response: Option<usize>, error: Diagnostic) -> Diagnostic {
+        let error = error.in_file(&self.path);
+        match response.and_then(|response| self.line(response)) {
+            Some(line) => error.on_line(line),
+            None => error,
+        }
+    }
+
+    /// The error for a value of a column, at a response and one of its tokens.
+    pub(super) fn wrong(
+        &self,
+        column: &str,
+        (response, token): (Option<usize>, Option<usize>),
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Diagnostic {
+        let row = response.filter(|_| !self.has_lines());
+        let row = row.map(|at| format!("response {at}")).into_iter();
+        let place = row.chain(token.map(|at| format!("token {at}")));
+        let place = place.collect::<Vec<_>>().join(", ");
+        let mut found: String = found.into();
+        if !place.is_empty() {
+            found = format!("{found} at {place}");
+        }
+        let error = Diagnostic::error("").found(found).expected(expected);
+        self.error(response, error.in_field(column))
+    }
+}
+
+/// How many bytes are there to read, and how many have been read.
+#[derive(Default)]
+pub(super) struct Progress<'a> {
+    told: Option<&'a (dyn Fn(u64, u64) + Sync)>,
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl<'a> Progress<'a> {
+    pub(super) fn new(told: Option<&'a (dyn Fn(u64, u64) + Sync)>) -> Self {
+        let (done, total) = Default::default();
+        Progress { told, done, total }
+    }
+
+    pub(super) fn expect(&self, total: u64) {
+        self.total.store(total, Relaxed);
+    }
+
+    pub(super) fn add(&self, bytes: u64) {
+        /// Bytes between two reports to the caller.
+        const STEP: u64 = 4 << 20;
+        let before = self.done.fetch_add(bytes, Relaxed);
+        let (done, total) = (before + bytes, self.total.load(Relaxed));
+        if let Some(told) = self.told
+            && before / STEP != done / STEP
+        {
+            told(done.min(total), total);
+        }
+    }
+
+    /// Reports all bytes as read, including those that were skipped.
+    pub(super) fn finish(&self) {
+        let total = self.total.load(Relaxed);
+        self.told.iter().for_each(|told| told(total, total));
+    }
+}
+
+pub(super) fn cannot_be_read(path: &Path, error: &io::Error) -> Diagnostic {
+    Diagnostic::error(format!("it cannot be read: {error}")).in_file(path)
+}
+
+/// The input has changed since it was read.
+pub(super) fn changed(input: &Path, what: impl fmt::Display) -> Diagnostic {
+    Diagnostic::error(format!(
+        "the file changed after it was read ({what}); run it again"
+    ))
+    .in_file(input)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_with_the_blank_ones_before_them() {
+        // Blank lines 1 and 2, responses 0 to 2, blank 6 and 7, response 3, blank 9, response 4.
+        let blank = vec![0, 0, 3, 3, 4];
+        let origin = FileOrigin {
+            path: PathBuf::new(),
+            blank: Some(blank),
+            sum: 0,
+        };
+        let lines = (0..5).map(|response| origin.line(response).unwrap());
+        assert_eq!(lines.collect::<Vec<_>>(), [3, 4, 5, 8, 10]);
+    }
+}
