@@ -15,16 +15,29 @@ use advlab::files::{self, Dtype, Mapping, ReadOptions, Rollouts};
 use half::bf16;
 use safetensors::tensor::{Dtype as Type, TensorView};
 
+fn try_read(
+    path: impl AsRef<Path>,
+    map: &[Mapping],
+    dtype: Option<Dtype>,
+) -> Result<Rollouts, String> {
+    let options = ReadOptions {
+        map,
+        dtype,
+        ..ReadOptions::default()
+    };
+    files::read(path, &options).map_err(|error| error.to_string())
+}
+
 fn read(path: impl AsRef<Path>) -> Rollouts {
     read_as(path, &[])
 }
 
 fn read_as(path: impl AsRef<Path>, map: &[Mapping]) -> Rollouts {
-    let options = ReadOptions {
-        map,
-        ..ReadOptions::default()
-    };
-    files::read(path, &options).unwrap_or_else(|error| panic!("{error}"))
+    try_read(path, map, None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn read_in(path: impl AsRef<Path>, dtype: Dtype) -> Rollouts {
+    try_read(path, &[], Some(dtype)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Reads a file in a precision, with all that can wait left in it but the arrays that are asked for.
@@ -39,8 +52,7 @@ fn read_later(path: &Path, asked: &[&str], dtype: Option<Dtype>) -> Result<Rollo
 }
 
 fn refused(path: impl AsRef<Path>) -> String {
-    let read = files::read(path, &ReadOptions::default());
-    read.unwrap_err().to_string()
+    try_read(path, &[], None).unwrap_err()
 }
 
 fn mapping(ours: &str, theirs: &str) -> Mapping {

@@ -4,25 +4,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use super::{bytes, mapping, packed, per_response, per_token, read, read_as, tensor};
+use super::{bytes, mapping, packed, per_response, per_token, read, read_as, read_in, tensor};
 use advlab::batch::FloatBuffer;
 use advlab::diagnostic::Diagnostics;
-use advlab::files::{self, Dtype, Mapping, ReadOptions, Rollouts};
+use advlab::files::{Dtype, Mapping, Rollouts};
 use safetensors::tensor::Dtype as Type;
 
 use crate::cases::{self, Case};
-
-fn read_in(path: &Path, dtype: Dtype) -> Rollouts {
-    let dtype = Some(dtype);
-    files::read(
-        path,
-        &ReadOptions {
-            dtype,
-            ..ReadOptions::default()
-        },
-    )
-    .unwrap()
-}
 
 /// The columns, the number of tokens of each response, and the notes.
 fn told(rollouts: &Rollouts) -> String {

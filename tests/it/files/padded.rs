@@ -4,11 +4,11 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::{
-    columns, mapping, notes, packed, per_response, per_token, read, read_as, read_later, refused,
-    tensor, tokens,
+    columns, mapping, notes, packed, per_response, per_token, read, read_as, read_in, read_later,
+    refused, tensor, tokens,
 };
 use advlab::batch::{Batch, Computed, FloatBuffer, GroupId};
-use advlab::files::{self, AddedColumn, Dtype, ReadOptions};
+use advlab::files::{AddedColumn, Dtype, convert};
 use ndarray::{Array1, Array2, array};
 use ndarray_npy::{NpzReader, NpzWriter};
 use safetensors::tensor::Dtype as Type;
@@ -60,16 +60,7 @@ fn verl_s_tensors_are_known_by_its_names() {
     `temperature` is left out: it is f32 [], and columns are [3] or [3, T]
     the mask is 0 for all tokens of 1 response (the first: response 2): no token has an advantage there
     ");
-    let dtype = Some(Dtype::F64);
-    let wide = files::read(
-        &path,
-        &ReadOptions {
-            dtype,
-            ..ReadOptions::default()
-        },
-    )
-    .unwrap()
-    .batch;
+    let wide = read_in(&path, Dtype::F64).batch;
     assert!(wide.token_column("old_logp").unwrap().is_f64());
     assert_eq!(tokens(&wide, "old_logp"), logps);
 }
@@ -243,6 +234,14 @@ fn a_saved_batch_reads_back_as_it_was() {
     let rewards = again.response_column("reward").unwrap();
     assert!(rewards == [0.1, 0.0, 1e300] && rewards[1].is_sign_negative());
     assert!(again.response_column("index").unwrap()[1].is_nan());
+    // Other files have no infinite log-probs.
+    for name in ["out.npz", "out.jsonl"] {
+        let out = path.with_file_name(name);
+        let notes = convert(&path, &out, &Default::default()).unwrap();
+        let note = notes.last().unwrap().to_string();
+        assert!(note.starts_with("left out: `old_logp`;"), "{note}");
+        assert!(!read(&out).batch.has("old_logp"));
+    }
 
     // What stands in the padding is written as 0, whatever it was.
     let two = || Batch::builder().groups([3, 3]);

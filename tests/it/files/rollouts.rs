@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{columns, mapping, notes, per_response, per_token, read, read_later, refused, tokens};
+use super::{
+    columns, mapping, notes, per_response, per_token, read, read_in, read_later, refused, tokens,
+    try_read,
+};
 use advlab::batch::FloatBuffer;
 use advlab::files::{self, AddedColumn, Dtype, Mapping, ReadOptions, Rollouts};
 use advlab::script::Host;
@@ -30,16 +33,7 @@ fn tokens_are_read_where_the_mask_counts_them() {
     assert_eq!(tokens(batch, "old_logp"), logps);
     assert_eq!(rollouts.line(2), Some(4), "a blank line is no response");
     // Single precision is had for the asking.
-    let (path, dtype) = (data("tokens.jsonl"), Some(Dtype::F32));
-    let batch = files::read(
-        path,
-        &ReadOptions {
-            dtype,
-            ..ReadOptions::default()
-        },
-    )
-    .unwrap()
-    .batch;
+    let batch = read_in(data("tokens.jsonl"), Dtype::F32).batch;
     let narrow = batch.token_column("old_logp");
     assert!(narrow.is_some_and(|values| !values.is_f64()));
     logps[5] = f64::from(-1e-3f32);
@@ -51,11 +45,7 @@ fn read_lines(lines: &[&str], map: &[Mapping]) -> Result<Rollouts, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lines.jsonl");
     fs::write(&path, lines.join("\n")).unwrap();
-    let options = ReadOptions {
-        map,
-        ..ReadOptions::default()
-    };
-    files::read(&path, &options).map_err(|error| error.to_string())
+    try_read(&path, map, None)
 }
 
 #[test]
@@ -196,16 +186,12 @@ fn a_damaged_page_of_parquet_is_found_by_its_checksum() {
 fn progress_ends_at_the_end() {
     let last = std::sync::Mutex::new((0, 0));
     let progress = |done, total| *last.lock().unwrap() = (done, total);
-    let progress = Some(&progress as &(dyn Fn(u64, u64) + Sync));
+    let options = ReadOptions {
+        progress: Some(&progress),
+        ..ReadOptions::default()
+    };
     let path = data("verl.jsonl");
-    files::read(
-        &path,
-        &ReadOptions {
-            progress,
-            ..ReadOptions::default()
-        },
-    )
-    .unwrap();
+    files::read(&path, &options).unwrap();
     let size = fs::metadata(&path).unwrap().len();
     assert_eq!(*last.lock().unwrap(), (size, size));
 }

@@ -4,21 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::padded::{npy, zipped};
-use super::{mapping, packed, per_response};
-use advlab::files::{self, Mapping, ReadOptions};
+use super::{mapping, packed, per_response, read, try_read};
+use advlab::files::Mapping;
 
 use crate::cases;
 
 /// What is said of a file, with its folder taken out.
 fn message(path: &Path, map: &[Mapping]) -> String {
-    let options = ReadOptions {
-        map,
-        ..ReadOptions::default()
-    };
-    let message = match files::read(path, &options) {
-        Ok(_) => panic!("{} reads without an error", path.display()),
-        Err(error) => error.to_string(),
-    };
+    let message = try_read(path, map, None).unwrap_err();
     let folder = format!("{}/", path.parent().unwrap().display());
     message.replace(&folder, "")
 }
@@ -156,7 +149,7 @@ fn every_place_that_cannot_be_written_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("in.jsonl");
     fs::write(&input, "{\"group\": 1, \"reward\": 0.0}\n").unwrap();
-    let rollouts = files::read(&input, &ReadOptions::default()).unwrap();
+    let rollouts = read(&input);
     let write = |out: PathBuf, values: &[f64]| {
         let error = rollouts.write_advantage(&out, &per_response(&rollouts, values));
         let folder = format!("{}/", folder.path().display());
