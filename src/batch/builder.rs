@@ -7,7 +7,7 @@ use ndarray::ArrayView2;
 
 use super::layout::{Tokens, TurnOrder};
 use super::{
-    Batch, Buffer, Column, FloatBuffer, GroupId, Layout, Level, Numeric, TextColumns, TokenValues,
+    Batch, Buffer, Column, FloatBuffer, GroupId, Layout, Numeric, TextColumns, TokenValues,
     column_names,
 };
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -221,23 +221,12 @@ impl BatchBuilder {
 
     /// Checks the names, levels and response values of the columns.
     fn check_columns(&self, groups: &[GroupId]) -> Result<(), BuildError> {
-        for (name, values) in &self.columns {
-            let (found, values) = match values {
-                Column::Response(values) => (Level::Response, &values[..]),
-                Column::Token(_) => (Level::Token, &[][..]),
-            };
+        for (name, column) in &self.columns {
             let known = column_names::column(name);
-            if let Some(known) = known.filter(|known| known.level != found) {
-                let (level, hint) = (known.level, known.hint);
-                let message = format!(
-                    "`{name}` was given one value per {found}; it is a {level} column{hint}"
-                );
-                return Err(problem(None, message));
-            }
-            if let Some((response, message)) = known.and_then(|known| known.misfit(values)) {
-                let group = &groups[response];
-                let message = format!("response {response} (group {group}): {message}");
-                return Err(problem(response, message));
+            if let Some((response, message)) = known.and_then(|known| known.misfit(column)) {
+                let place = response.map(|at| format!("response {at} (group {}): ", groups[at]));
+                let place = place.unwrap_or_default();
+                return Err(problem(response, format!("{place}{message}")));
             }
         }
         Ok(())
@@ -290,7 +279,7 @@ mod tests {
     use ndarray::Array2;
 
     use super::*;
-    use crate::batch::Computed;
+    use crate::batch::{Computed, Level};
     use std::panic::AssertUnwindSafe;
 
     #[test]

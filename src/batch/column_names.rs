@@ -1,6 +1,7 @@
 //! The columns that the batch knows by name, with their levels and allowed values; and the aliases of columns: the names that
 //! trainers give them.
 
+use super::Column;
 use crate::batch::Level;
 
 /// A column with a fixed level.
@@ -56,12 +57,23 @@ const fn known(
 }
 
 impl KnownColumn {
-    /// The first value that the column cannot have, and the message that says so.
-    pub(super) fn misfit(&self, values: &[f64]) -> Option<(usize, String)> {
-        let (is_allowed, expected) = self.allowed;
+    /// Why values cannot be this column: the first response whose value it cannot have, unless the level is another one, and a
+    /// message.
+    pub(super) fn misfit(&self, column: &Column) -> Option<(Option<usize>, String)> {
+        let (name, (is_allowed, expected)) = (self.name, self.allowed);
+        let (found, values) = match column {
+            Column::Response(values) => (Level::Response, &values[..]),
+            Column::Token(_) => (Level::Token, &[][..]),
+        };
+        if found != self.level {
+            let (level, hint) = (self.level, self.hint);
+            let message =
+                format!("`{name}` was given one value per {found}; it is a {level} column{hint}");
+            return Some((None, message));
+        }
         let index = values.iter().position(|&value| !is_allowed(value))?;
-        let (name, value) = (self.name, values[index]);
-        Some((index, format!("`{name}` is {value}; it must be {expected}")))
+        let message = format!("`{name}` is {}; it must be {expected}", values[index]);
+        Some((Some(index), message))
     }
 }
 

@@ -240,25 +240,20 @@ impl Batch {
     /// another level, a reward that is not finite, a negative weight.
     pub fn with(mut self, name: &str, values: &Computed) -> Batch {
         let (values, level) = (values.buffer(), values.level());
-        let (size, known) = (self.layout.size(level), column_names::column(name));
+        let size = self.layout.size(level);
         assert_eq!(size, values.len(), "`{name}` is of another batch");
-        if let Some(known) = known {
-            assert_eq!(known.level, level, "`{name}` is a {} column", known.level);
-        }
         let column = match level {
-            Level::Response => {
-                let values: Vec<f64> = values.iter().collect();
-                if let Some((at, message)) = known.and_then(|known| known.misfit(&values)) {
-                    panic!("response {at}: {message}");
-                }
-                Column::Response(values.into())
-            }
+            Level::Response => Column::Response(values.iter().collect()),
             Level::Token => {
                 self.is_f64 |= values.is_f64();
                 Column::Token(values.clone().into())
             }
             _ => panic!("`{name}` is a {level} tensor, and no column"),
         };
+        let known = column_names::column(name);
+        if let Some((response, message)) = known.and_then(|known| known.misfit(&column)) {
+            panic!("response {response:?}: {message}");
+        }
         self.columns.insert(name.into(), column);
         self
     }
