@@ -341,35 +341,26 @@ mod tests {
     #[test]
     fn arrays_of_numbers_are_rounded_to_the_nearest() {
         for (raw, expected) in [
-            ("[]", &[][..]),
-            ("[ 1 , true,false ,-0.0]", &[1.0, 1.0, 0.0, -0.0]),
+            ("[]", "[]"),
+            ("[ 1 , true,false ,-0.0]", "[1.0, 1.0, 0.0, -0.0]"),
             (
                 "[1E+2,2.2250738585072012e-308]",
-                &[100.0, f64::MIN_POSITIVE],
+                "[100.0, 2.2250738585072014e-308]",
             ),
-            (
-                "[9007199254740993, 1e999]",
-                &[9007199254740992.0, f64::INFINITY],
-            ),
+            ("[9007199254740993, 1e999]", "[9007199254740992.0, inf]"),
             (
                 "[0.1234567890123456,-Infinity]",
-                &[0.1234567890123456, f64::NEG_INFINITY],
+                "[0.1234567890123456, -inf]",
             ),
-        ] {
-            let mut found = Vec::new();
-            numbers(raw, &mut found).unwrap();
-            let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            assert_eq!(bits(&found), bits(expected), "{raw}");
-        }
-        let mut found = Vec::new();
-        numbers("[null, NaN]", &mut found).unwrap();
-        assert!(found.len() == 2 && found.iter().all(|value| value.is_nan()));
-        for (raw, what) in [
+            ("[null, NaN]", "[NaN, NaN]"),
             ("[1, \"a\"]", "an array with strings in it"),
             ("[{}]", "an array of objects"),
             ("[[1]]", "an array of arrays"),
         ] {
-            assert_eq!(numbers(raw, &mut found), Err(what));
+            let mut found = Vec::new();
+            let read = numbers(raw, &mut found);
+            let found = read.map_or_else(str::to_string, |()| format!("{found:?}"));
+            assert_eq!(found, expected, "{raw}");
         }
     }
 

@@ -257,8 +257,9 @@ fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
 }
 
 /// Columns that are filled line by line.
-struct Rows<'a> {
-    names: &'a Names,
+#[derive(Default)]
+struct Rows {
+    names: Arc<Names>,
     columns: Vec<FileColumn>,
     by_name: HashMap<String, usize>,
     /// The column that most lines have next.
@@ -269,16 +270,12 @@ struct Rows<'a> {
     blank: Vec<usize>,
 }
 
-impl<'a> Rows<'a> {
-    fn new(names: &'a Names) -> Self {
+impl Rows {
+    fn new(names: &Arc<Names>) -> Self {
+        let names = names.clone();
         Rows {
             names,
-            columns: Vec::new(),
-            by_name: HashMap::new(),
-            next: 0,
-            lines: 0,
-            responses: 0,
-            blank: Vec::new(),
+            ..Rows::default()
         }
     }
 
@@ -334,7 +331,7 @@ impl<'a> Rows<'a> {
         let found = match next.is_some_and(|next| next.name == name) {
             true => self.next,
             false => *self.by_name.entry(name.to_string()).or_insert_with(|| {
-                self.columns.push(FileColumn::new(name, self.names));
+                self.columns.push(FileColumn::new(name, &self.names));
                 self.columns.len() - 1
             }),
         };
@@ -436,7 +433,7 @@ mod tests {
                 format!("{{{}}}\n", fields.collect::<Vec<_>>().join(", ")).into_bytes()
             };
             let lines: Vec<Vec<u8>> = lines.iter().map(line).collect();
-            let names = Names { count_words: true, deferred: (!texts).then(BTreeSet::new), ..Names::default() };
+            let names = Arc::new(Names { count_words: true, deferred: (!texts).then(BTreeSet::new), ..Names::default() });
             let (mut whole, mut parts) = (Rows::new(&names), Rows::new(&names));
             lines.iter().for_each(|line| whole.add(line).unwrap());
             for lines in lines.chunks(size) {

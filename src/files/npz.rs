@@ -262,20 +262,11 @@ mod tests {
             assert_eq!((&*read.shape, length), (shape, bytes.len() as u64));
         }
         assert_eq!(kind("<U7"), ElementType::String(7));
-        for (wrong, said) in [
-            ("{'descr': '<f4', 'shape': (2,)}", "fortran_order"),
-            (
-                "{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}",
-                "",
-            ),
-        ] {
-            assert!(read(wrong).unwrap_err().contains(said), "{wrong}");
-        }
+        let bare = "{'descr': '<f4', 'shape': (2,)}";
+        assert!(read(bare).unwrap_err().contains("fortran_order"));
+        assert!(read(&bare.replace("(2,)", "(-2,)")).is_err());
         let lying = [&b"\x93NUMPY\x02\x00"[..], &u32::MAX.to_le_bytes()].concat();
-        assert!(
-            read_header(&mut lying.as_slice())
-                .unwrap_err()
-                .contains("claims")
-        );
+        let said = read_header(&mut lying.as_slice()).unwrap_err();
+        assert!(said.contains("claims"));
     }
 }

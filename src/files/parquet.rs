@@ -128,9 +128,10 @@ fn number(value: f64) -> String {
 }
 
 /// The type of a column's values, as far as they have determined it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum ValueType {
     /// Nothing but null.
+    #[default]
     Null,
     Bool,
     Int,
@@ -180,6 +181,7 @@ impl ValueType {
 }
 
 /// A column that is written: its type, and the values that wait, in JSON.
+#[derive(Default)]
 struct Leaf {
     name: String,
     item: ValueType,
@@ -188,16 +190,6 @@ struct Leaf {
 }
 
 impl Leaf {
-    fn new(name: &str, (item, is_list): Shape) -> Leaf {
-        let (name, rows) = (name.to_string(), Vec::new());
-        Leaf {
-            name,
-            item,
-            is_list,
-            rows,
-        }
-    }
-
     /// Widens the type to include one more value.
     fn widen(&mut self, raw: &str) {
         let kind = json::type_of(raw);
@@ -314,7 +306,11 @@ pub(super) fn write_lines(mut lines: File, out: &mut Replacement) -> io::Result<
     each_line(&mut lines, |fields, _| {
         for (name, raw) in fields {
             let leaf = *by_name.entry(name).or_insert_with_key(|name| {
-                leaves.push(Leaf::new(name, (ValueType::Null, false)));
+                let name = name.clone();
+                leaves.push(Leaf {
+                    name,
+                    ..Leaf::default()
+                });
                 leaves.len() - 1
             });
             leaves[leaf].widen(raw);
@@ -388,7 +384,12 @@ pub(super) fn write_copy(
 ) -> std::result::Result<(), Diagnostic> {
     let opened = regular_file::open(input).and_then(|file| Ok((file.try_clone()?, open(file)?)));
     let (bytes, file) = opened.map_err(|error| cannot_be_read(input, &error))?;
-    let leaves = columns.iter().map(|(name, shape)| Leaf::new(name, *shape));
+    let leaves = columns.iter().map(|(name, (item, is_list))| Leaf {
+        name: name.to_string(),
+        item: *item,
+        is_list: *is_list,
+        ..Leaf::default()
+    });
     let mut leaves: Vec<Leaf> = leaves.collect();
     let copied = whole(|| {
         let roots = file.metadata().file_metadata().schema().get_fields();

@@ -1,12 +1,13 @@
 //! safetensors: the header's tensors, checked against the file, and a copy of a file with more tensors.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use ::safetensors::tensor::Metadata;
+use ::safetensors::tensor::{Metadata, TensorInfo};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::replace::Replacement;
@@ -19,6 +20,15 @@ use crate::regular_file;
 const HEADER: u64 = 100_000_000;
 
 pub(super) type Strings = BTreeMap<String, String>;
+
+/// A file's header. The crate's own has tensors in any order, and so would errors.
+#[derive(Deserialize)]
+struct Header {
+    #[serde(rename = "__metadata__")]
+    strings: Option<Strings>,
+    #[serde(flatten)]
+    tensors: BTreeMap<String, TensorInfo>,
+}
 
 /// Reads bytes of a file, in parallel if the system reads at an offset.
 pub(super) fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> {
@@ -61,24 +71,24 @@ pub(super) fn open(path: &Path) -> Result<(Vec<FileTensor>, Strings)> {
         .take(size)
         .read_to_string(&mut text)
         .map_err(no_read)?;
+    let wrong = |error: String| damaged(format!("its header is wrong: {error}"));
+    let header: Header = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let mut infos: Vec<(String, TensorInfo)> = header.tensors.into_iter().collect();
+    infos.sort_by_key(|(_, info)| info.data_offsets);
     // The crate checks that shapes and offsets agree.
-    let metadata: Metadata = serde_json::from_str(&text)
-        .map_err(|error| damaged(format!("its header is wrong: {error}")))?;
+    Metadata::new(None, infos.clone()).map_err(|error| wrong(error.to_string()))?;
     let store = ArrayFile {
         path: path.to_path_buf(),
         file: Some(file),
     };
     let store = Arc::new(store);
     let (data, mut end, mut tensors) = (8 + size, 8 + size, Vec::new());
-    for name in metadata.offset_keys() {
-        let Some(info) = metadata.info(&name) else {
-            continue;
-        };
+    for (name, info) in infos {
         let (first, last) = info.data_offsets;
         end = data.saturating_add(last as u64);
         tensors.push(FileTensor {
             kind: ElementType::Number(info.dtype),
-            shape: info.shape.clone(),
+            shape: info.shape,
             big_endian: false,
             fortran: false,
             at: data.saturating_add(first as u64),
@@ -94,10 +104,7 @@ pub(super) fn open(path: &Path) -> Result<(Vec<FileTensor>, Strings)> {
             length - data
         )));
     }
-    let strings: Option<&HashMap<String, String>> = metadata.metadata().as_ref();
-    let strings = strings.into_iter().flatten();
-    let strings = strings.map(|(name, text)| (name.clone(), text.clone()));
-    Ok((tensors, strings.collect()))
+    Ok((tensors, header.strings.unwrap_or_default()))
 }
 
 /// Writes a file: the header, and the tensors without a gap.

@@ -141,11 +141,12 @@ impl Batch {
     /// Writes all columns to an npz archive, names of groups and texts as strings. Returns notes on what is left out.
     pub(super) fn save_npz(&self, out: &mut Replacement) -> Result<Vec<String>> {
         let layout: &Layout = self.layout();
-        let ids = (0..layout.responses()).map(|at| layout.group_id(layout.group_of(at)));
-        let names: Vec<String> = ids.map(|id| id.name().to_string()).collect();
+        let names = (0..layout.groups()).map(|group| layout.group_id(group).name());
+        let names: Vec<Cow<str>> = names.collect();
+        let ids = (0..layout.responses()).map(|at| &*names[layout.group_of(at)]);
         let groups = match self.group_numbers() {
             Some(numbers) => NewTensor::of("group", numbers),
-            None => NewTensor::strings("group", names.iter().map(String::as_str)),
+            None => NewTensor::strings("group", ids),
         };
         let stray = self.stray();
         let columns = self.new_columns(&stray).into_iter();

@@ -226,10 +226,14 @@ impl Reader {
         batch.write_safetensors(&saved).map_err(failed("saving"))?;
         let read_back = read(&saved).map_err(failed("reading what is saved"))?;
         same("saved", batch, &read_back.batch)?;
+        // Only a saved batch may be without rewards, or with NaN in those of tokens.
+        let is_text = |name: &str| batch.text(name).is_some();
+        let has_answers = is_text("completion") && (is_text("solution") || is_text("answer"));
+        let is_rewarded = has_answers || batch.has("reward") || batch.has("correct");
         for ending in ["npz", "parquet", "jsonl"] {
             let out = self.folder.path().join(format!("out.{ending}"));
             // Not every batch has a place in every format, and lines without lengths have those of their words.
-            if files::convert(&saved, &out, &ReadOptions::default()).is_ok() {
+            if files::convert(&saved, &out, &ReadOptions::default()).is_ok() && is_rewarded {
                 let back = read(&out).map_err(failed("reading what is converted"))?;
                 let sizes = |batch: &Batch| (batch.layout().groups(), batch.layout().responses());
                 let (is, was) = (sizes(&back.batch), sizes(batch));
