@@ -1,7 +1,9 @@
 //! Reads rollouts from files, and writes them back with the advantage added.
 //!
-//! A file holds lines of JSON, in some form ([`open`]), rows of parquet ([`columns`]), or tensors. A reader makes a [`table`] of
-//! its columns, and [`meaning`] makes a batch of the table. [`names`] and [`trainers`] know the formats of trainers' files.
+//! A file holds lines of JSON, in some form ([`open`]), rows of parquet ([`parquet_columns`]), or [`tensors`]. A reader makes a
+//! [`table`] of its columns, and [`meaning`] makes a batch of the table; [`values`] reads what is left in the file on first
+//! use. [`names`] and [`trainers`] know the formats of trainers' files. All that is written is [`new_columns`], added to a copy
+//! of the file or [`saved`].
 
 mod convert;
 mod format;
