@@ -310,8 +310,7 @@ impl Rows {
             if column.append(more, start) {
                 continue;
             }
-            let texts = lines(bytes).map(|line| Ok(text(line)?));
-            let texts = texts.filter_map(Result::transpose);
+            let texts = lines(bytes).filter_map(|line| text(line).transpose());
             for (response, line) in (start..).zip(texts) {
                 let fields = json::fields(line?)?;
                 if let Some(raw) = json::value_of(&fields, &column.name) {

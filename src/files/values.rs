@@ -20,12 +20,14 @@ use crate::tensor::Precision;
 /// Whether a column has been read, and the error if it could not be.
 type LoadOutcome = Arc<OnceLock<Result<()>>>;
 
+type Reader<T> = Box<dyn FnOnce() -> Result<Buffer<T>> + Send>;
+
 /// A column whose values are read on first use; until then only their number is known.
 struct Later<T: 'static> {
     length: usize,
     /// The value that stands for all others if they cannot be read.
     missing: T,
-    read: Mutex<Option<Box<dyn FnOnce() -> Result<Buffer<T>> + Send>>>,
+    read: Mutex<Option<Reader<T>>>,
     values: OnceLock<Buffer<T>>,
     outcome: LoadOutcome,
 }
