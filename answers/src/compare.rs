@@ -160,6 +160,7 @@ fn relations(gold: &Expr, answer: &Expr) -> Option<bool> {
         let (a, b) = (difference(&gold.parts)?, difference(&answer.parts)?);
         (b.abs() > 1e-9).then_some(a / b)
     });
+    look(1)?;
     let first = *ratios.first()?;
     let is_constant = |ratio: &f64| (ratio - first).abs() <= 1e-8 * first.abs();
     let is_directed = matches!(gold.symbol, Relation("=" | "\\neq")) || first > 0.0;

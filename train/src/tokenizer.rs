@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
+use tokenizers::models::ModelWrapper;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::Tokenize;
@@ -32,6 +33,14 @@ pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer, Diagnostics> {
     let parsed = caught(|| text.parse::<tokenizers::Tokenizer>());
     let parsed = parsed.unwrap_or_else(|| Err("it is damaged".into()));
     let mut tokenizer = parsed.map_err(damaged)?;
+    // Dropout is for training a model; here it would count the same text differently each time.
+    if let ModelWrapper::BPE(model) = tokenizer.get_model()
+        && model.dropout.is_some()
+    {
+        let mut model = model.clone();
+        model.dropout = None;
+        tokenizer.with_model(model);
+    }
     // A text is never cut or padded.
     tokenizer.with_truncation(None).map_err(damaged)?;
     tokenizer.with_padding(None);
