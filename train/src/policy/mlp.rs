@@ -16,7 +16,7 @@ use super::{AdamWConfig, NonFinite, POLICY, Policy, REFERENCE, Responses, Sample
 use crate::task::{Prompt, TaskShape};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, RandomStream, StreamKey};
-use network::{Forward, Network, Token, draw};
+use network::{Forward, Network, Tensors, Token, draw, zeros_like};
 
 /// Responses per pass, for any number of threads: the order of summing a batch's gradients depends on this.
 const PART: usize = 256;
@@ -31,10 +31,10 @@ const MEMORY: usize = 1 << 30;
 /// All methods give the same bits for any number of threads.
 pub struct Mlp {
     network: Network,
-    optimizer: AdamW,
-    gradient: Vec<f32>,
+    optimizer: AdamW<6>,
+    gradient: Tensors,
     reference: Network,
-    savepoint: Option<(Network, AdamW)>,
+    savepoint: Option<(Network, AdamW<6>)>,
     /// The last passes of the network, and those of the reference.
     passes: [Vec<Forward>; 2],
     /// The prompts and responses of the last forward passes, if all of these are in memory: their gradient needs no other pass.
@@ -46,13 +46,12 @@ impl Mlp {
     pub fn new(task: &TaskShape, hidden: usize, adamw: AdamWConfig, seed: u64) -> Self {
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
         let network = Network::new(*task, hidden.max(1), &mut key.stream(0));
-        let count = network.values.len();
         Self {
             reference: network.clone(),
             savepoint: None,
+            optimizer: AdamW::new(adamw, &network.tensors),
+            gradient: zeros_like(&network.tensors),
             network,
-            optimizer: AdamW::new(adamw, count),
-            gradient: vec![0.0; count],
             passes: Default::default(),
             last: None,
         }
@@ -98,6 +97,21 @@ fn with_tokens(responses: &Responses) -> Vec<usize> {
     (0..responses.len()).filter(has_tokens).collect()
 }
 
+/// Runs the network for some of the responses.
+fn read(
+    pass: &mut Forward,
+    network: &Network,
+    prompts: &[Prompt],
+    responses: &Responses,
+    part: &[usize],
+) {
+    let owners = part.iter().map(|&index| responses.prompts()[index]);
+    pass.run(network, prompts, owners, false, |at, position, _| {
+        let tokens = responses.response(part[at]);
+        (tokens[position], position + 1 == tokens.len())
+    });
+}
+
 fn score(
     network: &Network,
     passes: &mut Vec<Forward>,
@@ -106,8 +120,7 @@ fn score(
 ) -> (Scores, bool) {
     let mut tokens = Vec::new();
     let run = |pass: &mut Forward, part: &[usize]| {
-        let owners = part.iter().map(|&index| responses.prompts()[index]);
-        pass.score(network, prompts, owners, |at| responses.response(part[at]));
+        read(pass, network, prompts, responses, part);
         pass.tokens(network.task.vocabulary)
     };
     let all = with_tokens(responses);
@@ -134,13 +147,31 @@ fn borrowed<'a>(values: &'a &[f32]) -> Result<Cow<'a, [f32]>, Diagnostics> {
     Ok(Cow::Borrowed(values))
 }
 
-/// The parameters in a file, or their moments.
-fn read(file: &TensorFile, group: &str, network: &Network) -> Result<Vec<f32>, Diagnostics> {
-    let mut values = Vec::new();
-    for (name, shape) in network.tensors() {
-        values.extend(file.read(&format!("{group}.{name}"), &shape)?);
+/// Tensors with their names and shapes in files.
+fn named<'a>(
+    group: &str,
+    tensors: &'a Tensors,
+) -> impl Iterator<Item = (String, Vec<usize>, &'a [f32])> {
+    tensors.iter().enumerate().map(move |(index, tensor)| {
+        let (layer, is_bias) = (index / 2 + 1, index % 2);
+        let kind = ["weight", "bias"][is_bias];
+        let values = tensor.as_slice().unwrap_or_default();
+        let shape = tensor.shape()[is_bias..].to_vec();
+        (format!("{group}.layer{layer}.{kind}"), shape, values)
+    })
+}
+
+/// Reads tensors in the place of these, which have their shapes.
+fn load(file: &TensorFile, group: &str, tensors: &mut Tensors) -> Result<(), Diagnostics> {
+    let mut read = tensors.clone();
+    for ((name, shape, _), own) in named(group, tensors).zip(&mut read) {
+        let values = file.read(&name, &shape)?;
+        own.iter_mut()
+            .zip(values)
+            .for_each(|(own, value)| *own = value);
     }
-    Ok(values)
+    *tensors = read;
+    Ok(())
 }
 
 impl Policy for Mlp {
@@ -163,7 +194,7 @@ impl Policy for Mlp {
                 let is_longest = position + 1 == task.max_response_tokens;
                 (token, token == task.stop || is_longest)
             };
-            pass.sample(network, prompts, owners, choose);
+            pass.run(network, prompts, owners, true, choose);
             pass.tokens(task.vocabulary)
         };
         let mut tokens: Vec<Vec<Token>> = Vec::new();
@@ -212,15 +243,14 @@ impl Policy for Mlp {
             let ran = |index: &usize| is_there || has_signal[owner(index)];
             let part: Vec<usize> = part.iter().copied().filter(ran).collect();
             if !is_there {
-                let owners = part.iter().map(owner);
-                pass.score(network, prompts, owners, |at| responses.response(part[at]));
+                read(pass, network, prompts, responses, &part);
             }
             let derivatives = part.iter().map(|&index| own(index));
             pass.gradient(network, prompts, &has_signal, derivatives)
         };
         let [passes, _] = &mut self.passes;
-        let add = |gradient: Vec<f32>| {
-            let sums = self.gradient.iter_mut().zip(gradient);
+        let add = |gradient: Tensors| {
+            let sums = self.gradient.iter_mut().zip(&gradient);
             sums.for_each(|(sum, own)| *sum += own);
         };
         each_part(network, passes, &with_tokens(responses), run, add);
@@ -232,21 +262,23 @@ impl Policy for Mlp {
         &mut self,
         max_grad_norm: Option<f64>,
     ) -> Result<Result<f64, NonFinite>, Diagnostics> {
-        let mut gradient = vec![0.0; self.gradient.len()];
-        std::mem::swap(&mut self.gradient, &mut gradient);
-        let squares = gradient.iter().map(|&g| f64::from(g).powi(2));
+        let zeros = zeros_like(&self.gradient);
+        let mut gradient = std::mem::replace(&mut self.gradient, zeros);
+        let all = gradient.iter().flatten();
+        let squares = all.clone().map(|&g| f64::from(g).powi(2));
         let norm = squares.sum::<f64>().sqrt();
         // The optimizer squares in f32; an overflow there would stay in its moments for ever.
-        let is_squarable = gradient.iter().all(|g| (g * g).is_finite());
+        let is_squarable = all.into_iter().all(|g| (g * g).is_finite());
         if !norm.is_finite() || !is_squarable {
             return Ok(Err(NonFinite::Gradient(norm)));
         }
         if let Some(max) = max_grad_norm.filter(|&max| norm > max) {
             let scale = (max / norm) as f32;
-            gradient.iter_mut().for_each(|g| *g *= scale);
+            gradient.iter_mut().for_each(|own| *own *= scale);
         }
         self.last = None;
-        let is_done = self.optimizer.update(&mut self.network.values, &gradient);
+        let parameters = &mut self.network.tensors;
+        let is_done = self.optimizer.update(parameters, &gradient);
         Ok(is_done.then_some(norm).ok_or(NonFinite::Parameters))
     }
 
@@ -277,44 +309,39 @@ impl Policy for Mlp {
     fn rollback(&mut self) -> Result<(), Diagnostics> {
         if let Some((network, optimizer)) = self.savepoint.take() {
             (self.network, self.optimizer) = (network, optimizer);
-            self.gradient.fill(0.0);
+            self.gradient = zeros_like(&self.gradient);
             self.last = None;
         }
         Ok(())
     }
 
     fn save(&mut self, folder: &Path) -> Result<(), Diagnostics> {
-        let AdamW {
-            updates,
-            first,
-            second,
-            ..
-        } = &self.optimizer;
-        let digits = [updates % BASE, updates / BASE].map(|digit| digit as f32);
-        let mut tensors = self.network.named(PARAMETERS, &self.network.values);
-        tensors.extend(self.network.named(FIRST, first));
-        tensors.extend(self.network.named(SECOND, second));
+        let optimizer = &self.optimizer;
+        let digits = [optimizer.updates % BASE, optimizer.updates / BASE].map(|digit| digit as f32);
+        let parameters = named(PARAMETERS, &self.network.tensors);
+        let first = named(FIRST, &optimizer.first);
+        let mut tensors: Vec<_> = parameters.chain(first).collect();
+        tensors.extend(named(SECOND, &optimizer.second));
         tensors.push((UPDATES.to_string(), vec![digits.len()], &digits));
         let write = |file, tensors: &[_]| {
             tensor_file::write(&folder.join(file), json!({}), tensors, borrowed)
         };
         write(POLICY, &tensors)?;
-        let reference = self.network.named(PARAMETERS, &self.reference.values);
-        write(REFERENCE, &reference)
+        let reference = named(PARAMETERS, &self.reference.tensors);
+        write(REFERENCE, &reference.collect::<Vec<_>>())
     }
 
     fn load(&mut self, folder: &Path) -> Result<(), Diagnostics> {
         let file = TensorFile::open(&folder.join(POLICY))?;
-        let of_file = |group| read(&file, group, &self.network);
-        let [values, first, second] = [of_file(PARAMETERS)?, of_file(FIRST)?, of_file(SECOND)?];
-        let digits = file.read(UPDATES, &[2])?;
         let reference = TensorFile::open(&folder.join(REFERENCE))?;
-        self.reference.values = read(&reference, PARAMETERS, &self.network)?;
-        self.network.values = values;
-        self.last = None;
-        (self.optimizer.first, self.optimizer.second) = (first, second);
+        let digits = file.read(UPDATES, &[2])?;
+        load(&reference, PARAMETERS, &mut self.reference.tensors)?;
+        load(&file, PARAMETERS, &mut self.network.tensors)?;
+        load(&file, FIRST, &mut self.optimizer.first)?;
+        load(&file, SECOND, &mut self.optimizer.second)?;
         self.optimizer.updates = digits[0] as u64 + digits[1] as u64 * BASE;
-        self.gradient.fill(0.0);
+        self.gradient = zeros_like(&self.gradient);
+        self.last = None;
         Ok(())
     }
 }
