@@ -28,13 +28,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             .per_token()
             .map(|advantage| -advantage / tokens)
             .collect();
-        policy.accumulate(&prompts, &samples.responses, &slope)?;
+        policy.accumulate(&samples.responses, &slope)?;
         policy.update(None)??;
     }
 
     let prompts = training_prompts(&task, SEED, STEPS, 32)?;
     let samples = sample(&mut policy, &prompts, 8, STEPS)?;
-    let ref_logp = policy.reference_logp(&prompts, &samples.responses)?;
+    let ref_logp = policy.reference_logp(&samples.responses)?;
     for (response, &prompt) in samples.responses.prompts().iter().enumerate() {
         let (range, moves) = (
             samples.responses.range(response),
@@ -76,12 +76,12 @@ fn batch(task: &Maze, prompts: &[Prompt], samples: &Samples) -> Result<Batch, Bo
     let responses = &samples.responses;
     let rewards: Vec<f64> = (0..responses.len())
         .map(|i| {
-            let prompt = &prompts[responses.prompts()[i]];
+            let prompt = &responses.prompts()[responses.owners()[i]];
             f64::from(u8::from(task.verify(prompt, responses.response(i))))
         })
         .collect();
     Ok(Batch::builder()
-        .groups(responses.prompts().iter().map(|&prompt| prompt as i64))
+        .groups(responses.owners().iter().map(|&prompt| prompt as i64))
         .lengths((0..responses.len()).map(|i| responses.range(i).len()))
         .response("reward", rewards)
         .build()?)

@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         features: vec![],
     };
     let prompts: Vec<Prompt> = work.prompts.iter().map(prompt).collect();
-    let mut responses = Responses::new();
+    let mut responses = Responses::to(prompts.as_slice());
     for (index, tokens) in work.responses.iter().enumerate() {
         responses.push(index / work.group_size, tokens);
     }
@@ -71,14 +71,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         .iter()
         .flat_map(|prompt| std::iter::repeat_n(prompt.clone(), work.group_size))
         .collect();
-    let (mut logp, mut sampled) = (Vec::new(), Responses::new());
+    let (mut logp, mut sampled) = (Vec::new(), Responses::to([]));
     for (step, line) in stdin().lock().lines().enumerate() {
         let key = StreamKey::new(0, Purpose::Responses, step as u64);
         let started = Instant::now();
         match line?.as_str() {
-            "score" => logp = model.score(&prompts, &responses)?.logp,
+            "score" => logp = model.score(&responses)?.logp,
             "update" => {
-                model.accumulate(&prompts, &responses, &slope)?;
+                model.accumulate(&responses, &slope)?;
                 model.update(Some(1.0))??;
             }
             "sample" => {
@@ -88,7 +88,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             // Each prompt is read once for each of its responses.
             "sample apart" => drop(model.sample(&apart, 1, key)?),
             // What is part of sampling, as it is timed here: the log-probs.
-            "score sampled" => drop(model.score(&prompts, &sampled)?),
+            "score sampled" => drop(model.score(&sampled)?),
             // Whether responses end from here on before they are as long as they may be.
             "stops" => model.set_stops(work.stops.clone()),
             "no stops" => model.set_stops(vec![]),

@@ -12,13 +12,12 @@ use zerocopy::IntoBytes;
 
 use super::config::Config;
 use super::error::{Result, damaged};
-use super::event::{Event, LogLine};
 use super::folder::{
-    CONFIG, Journal, LockedFolder, RunFolder, RunWriter, STATES, step_after, step_of,
+    CONFIG, Journal, LockedFolder, LogLine, RunFolder, RunWriter, STATES, step_after, step_of,
 };
 use super::policy::Platform;
 use super::row::{flatten, rounded};
-use super::run::Run;
+use super::run::{Event, Run};
 use super::task::TRAINER;
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::Diagnostic;

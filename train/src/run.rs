@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 
 use super::config::{COSINE, Config};
-use super::event::{Event, LogLine};
 use super::folder::{
-    Checkpoint, KeptVersion, LockedFolder, METRICS, RELOADS, RunFolder, RunLog, RunWriter,
+    Checkpoint, KeptVersion, LockedFolder, LogLine, METRICS, RELOADS, RunFolder, RunLog, RunWriter,
     VersionState, make_empty, set_damaged_aside, step_after, step_of,
 };
 use super::policy;
-use super::row::Evaluation;
+use super::row::{Evaluation, Row};
 use super::task::{self, Prompt, Task, evaluation_prompts};
 use super::warnings::Warnings;
 use crate::error::Result;
+use advlab::batch::Batch;
 use advlab::check::flipped_loss;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
@@ -56,6 +56,37 @@ pub struct Run {
     /// The step of the newest checkpoint.
     saved: Option<u64>,
     notes: Vec<String>,
+}
+
+/// An event of a run.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// An update of supervised fine-tuning, before the first step.
+    FineTuned {
+        /// Its number, from 0.
+        update: u64,
+        /// How many there are.
+        of: u64,
+    },
+    /// An event of the recipe's file, or numbers of the run that deserve attention: a line of `reloads.jsonl`.
+    Log(Box<LogLine>),
+    /// The script printed a line.
+    Printed { step: u64, line: &'a str },
+    /// The policy has been evaluated: before the first step, after a step, or when the run is stopped.
+    Evaluated {
+        /// The steps that were done before it.
+        done: u64,
+        /// The numbers of the evaluation. The row of the step has them too, unless the run is stopped first.
+        evaluation: &'a Evaluation,
+        /// A prompt of the evaluation set with a response, to show to the user: always the same prompt.
+        example: &'a str,
+    },
+    /// A step is done.
+    Step {
+        row: &'a Row,
+        /// The batch that it was trained on.
+        batch: &'a Batch,
+    },
 }
 
 /// A callback that gets the events of a run.
@@ -204,7 +235,7 @@ impl Run {
         };
         let recipe = match checkpoint {
             Some(checkpoint) => checkpoint.recipe.version.clone(),
-            None => log.start(path)?.0,
+            None => log.start(path)?.clone(),
         };
         let live = LiveRecipe::without_file(&host, recipe.load(path, &host)?, options)?;
         let switches = log.switches().filter(|(step, _)| steps.contains(step));
@@ -338,7 +369,11 @@ impl Run {
         if let Some(writer) = &mut self.writer
             && self.recorded.is_empty()
         {
-            writer.tell(&mut event)?;
+            match &mut event {
+                Event::Log(line) => writer.log(line)?,
+                Event::Step { row, batch } => writer.step(row.step, &row.to_json(), batch, None)?,
+                _ => {}
+            }
         }
         observer(&event);
         Ok(())

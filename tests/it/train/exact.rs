@@ -18,7 +18,7 @@ fn responses_end_with_their_stop_token_or_at_the_longest() {
     assert_eq!(scores.logp.len(), responses.tokens().len());
     assert_eq!(scores.entropy.len(), responses.tokens().len());
     for response in 0..responses.len() {
-        assert_eq!(responses.prompts()[response], response / GROUP);
+        assert_eq!(responses.owners()[response], response / GROUP);
         let (last, before) = responses.response(response).split_last().unwrap();
         assert!(!before.contains(&4));
         assert!(*last == 4 || before.len() == 15);
@@ -35,14 +35,14 @@ fn scoring_gives_the_bits_of_sampling_for_the_batch_and_for_any_part_of_it() {
         let prompts = training_prompts(task, 1, 9, 10).unwrap();
         let Samples { responses, scores } = policy.sample(&prompts, GROUP, key(9)).unwrap();
         policy.freeze().unwrap();
-        let reference = policy.reference_logp(&prompts, &responses);
+        let reference = policy.reference_logp(&responses);
         assert_eq!(reference.unwrap(), scores.logp);
-        assert_eq!(policy.score(&prompts, &responses).unwrap(), scores);
+        assert_eq!(policy.score(&responses).unwrap(), scores);
 
         let thirds: Vec<usize> = (0..responses.len()).rev().step_by(3).collect();
         for part in [&thirds[..], &[17], &[]] {
             let selected = responses.select(part);
-            let found = policy.score(&prompts, &selected).unwrap();
+            let found = policy.score(&selected).unwrap();
             let ranges = part.iter().map(|&r| responses.range(r));
             let logp: Vec<f32> = ranges
                 .clone()
@@ -63,13 +63,13 @@ fn the_probabilities_of_all_tokens_sum_to_one_and_give_the_entropy() {
     let mut policy = policy(&task, 1);
     let prompts = training_prompts(&task, 1, 0, 3).unwrap();
     let prefix = [3, 1, 0];
-    let mut responses = Responses::new();
+    let mut responses = Responses::to(prompts.as_slice());
     for prompt in 0..3 {
         for token in 0..5 {
             responses.push(prompt, &[&prefix[..], &[token]].concat());
         }
     }
-    let scores = policy.score(&prompts, &responses).unwrap();
+    let scores = policy.score(&responses).unwrap();
     for prompt in 0..3 {
         let last: Vec<usize> = (0..5)
             .map(|t| responses.range(prompt * 5 + t).end - 1)
@@ -121,15 +121,13 @@ fn an_update_on_the_batch_just_sampled_gives_the_bits_of_one_that_computes_it_ag
     let derivatives = (0..count).map(|i| (i as f64).sin() / count as f64);
     let derivatives: Vec<f64> = derivatives.collect();
     for policy in [&mut sampled, &mut fresh] {
-        policy
-            .accumulate(&prompts, &responses, &derivatives)
-            .unwrap();
+        policy.accumulate(&responses, &derivatives).unwrap();
         policy.update(None).unwrap().unwrap();
     }
     assert_eq!(state(&mut sampled), state(&mut fresh));
-    let scores = sampled.score(&prompts, &responses).unwrap();
+    let scores = sampled.score(&responses).unwrap();
     fresh.freeze().unwrap();
-    let frozen = fresh.reference_logp(&prompts, &responses).unwrap();
+    let frozen = fresh.reference_logp(&responses).unwrap();
     assert_eq!(scores.logp, frozen);
 }
 
@@ -141,9 +139,7 @@ fn the_gradient_of_a_batch_is_the_sum_of_those_of_its_minibatches() {
     let Samples { responses, .. } = whole.sample(&prompts, GROUP, key(0)).unwrap();
     let derivatives = (0..responses.tokens().len()).map(|i| (i as f64).sin());
     let derivatives: Vec<f64> = derivatives.collect();
-    whole
-        .accumulate(&prompts, &responses, &derivatives)
-        .unwrap();
+    whole.accumulate(&responses, &derivatives).unwrap();
     for parity in 0..2 {
         let part: Vec<usize> = (parity..responses.len()).step_by(2).collect();
         let of_part: Vec<f64> = part
@@ -151,7 +147,7 @@ fn the_gradient_of_a_batch_is_the_sum_of_those_of_its_minibatches() {
             .flat_map(|&r| derivatives[responses.range(r)].to_vec())
             .collect();
         parts
-            .accumulate(&prompts, &responses.select(&part), &of_part)
+            .accumulate(&responses.select(&part), &of_part)
             .unwrap();
     }
     let [whole, parts] = [whole, parts].map(|mut policy| policy.update(None).unwrap().unwrap());

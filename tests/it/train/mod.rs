@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use advlab::random::{Purpose, StreamKey};
 use advlab_train::policy::{AdamWConfig, Mlp, Policy, Responses, Samples};
-use advlab_train::task::{Maze, Prompt, Task, training_prompts};
+use advlab_train::task::{Maze, Task, training_prompts};
 use safetensors::SafeTensors;
 
 const GROUP: usize = 8;
@@ -30,7 +30,7 @@ fn maze() -> Maze {
 fn step(task: &dyn Task, policy: &mut Mlp, step: u64, prompts: usize, group_size: usize) -> f64 {
     let prompts = training_prompts(task, 1, step, prompts).unwrap();
     let Samples { responses, .. } = policy.sample(&prompts, group_size, key(step)).unwrap();
-    let rewards = rewards(task, &prompts, &responses);
+    let rewards = rewards(task, &responses);
     let tokens = responses.tokens().len() as f64;
     let mut derivatives = vec![0.0; responses.tokens().len()];
     for (group, rewards) in rewards.chunks(group_size).enumerate() {
@@ -42,15 +42,14 @@ fn step(task: &dyn Task, policy: &mut Mlp, step: u64, prompts: usize, group_size
             derivatives[responses.range(group * group_size + index)].fill(-advantage / tokens);
         }
     }
-    policy
-        .accumulate(&prompts, &responses, &derivatives)
-        .unwrap();
+    policy.accumulate(&responses, &derivatives).unwrap();
     policy.update(Some(1.0)).unwrap().unwrap();
     rewards.iter().sum::<f64>() / rewards.len() as f64
 }
 
-fn rewards(task: &dyn Task, prompts: &[Prompt], responses: &Responses) -> Vec<f64> {
-    let is_right = |row| task.verify(&prompts[responses.prompts()[row]], responses.response(row));
+fn rewards(task: &dyn Task, responses: &Responses) -> Vec<f64> {
+    let prompt = |row: usize| &responses.prompts()[responses.owners()[row]];
+    let is_right = |row| task.verify(prompt(row), responses.response(row));
     let rewards = (0..responses.len()).map(|row| f64::from(is_right(row)));
     rewards.collect()
 }

@@ -11,17 +11,17 @@ fn a_gradient_that_cannot_be_followed_is_refused_and_dropped() {
     let task = maze();
     let mut policy = policy(&task, 1);
     let prompts = training_prompts(&task, 1, 0, 2).unwrap();
-    let mut responses = Responses::new();
+    let mut responses = Responses::to(prompts.as_slice());
     responses.push(0, &[1, 4]);
     responses.push(1, &[2, 2, 4]);
     let before = state(&mut policy);
     for gradient in [[f64::NAN, 0.0, 0.0, 0.0, 0.0], [1e25, -1e25, 0.0, 0.0, 0.0]] {
-        policy.accumulate(&prompts, &responses, &gradient).unwrap();
+        policy.accumulate(&responses, &gradient).unwrap();
         let refused = policy.update(None).unwrap();
         assert!(matches!(refused, Err(NonFinite::Gradient(_))));
         assert_eq!(state(&mut policy), before);
     }
-    policy.accumulate(&prompts, &responses, &[1.0; 5]).unwrap();
+    policy.accumulate(&responses, &[1.0; 5]).unwrap();
     assert!(policy.update(None).unwrap().unwrap() > 0.0);
 }
 
@@ -34,10 +34,10 @@ fn an_update_that_would_ruin_the_policy_is_left_out() {
     };
     let mut policy = Mlp::new(&task.shape(), 8, adamw, 1);
     let prompts = training_prompts(&task, 1, 0, 2).unwrap();
-    let mut responses = Responses::new();
+    let mut responses = Responses::to(prompts.as_slice());
     responses.push(0, &[1, 4]);
     let before = state(&mut policy);
-    policy.accumulate(&prompts, &responses, &[1.0; 2]).unwrap();
+    policy.accumulate(&responses, &[1.0; 2]).unwrap();
     assert_eq!(policy.update(None).unwrap(), Err(NonFinite::Parameters));
     assert_eq!(state(&mut policy), before);
 }
@@ -46,13 +46,11 @@ fn an_update_that_would_ruin_the_policy_is_left_out() {
 fn clipping_gives_the_norm_before_it_and_scales_the_gradient_alone() {
     let task = maze();
     let prompts = training_prompts(&task, 1, 0, 2).unwrap();
-    let mut responses = Responses::new();
+    let mut responses = Responses::to(prompts.as_slice());
     responses.push(0, &[1, 4]);
     let first_moment = |derivative: f64, max| {
         let mut policy = policy(&task, 1);
-        policy
-            .accumulate(&prompts, &responses, &[derivative; 2])
-            .unwrap();
+        policy.accumulate(&responses, &[derivative; 2]).unwrap();
         let norm = policy.update(max).unwrap().unwrap();
         let state = state(&mut policy);
         let first = state
@@ -90,10 +88,10 @@ fn what_is_not_of_the_task_is_refused() {
         ),
         (0, &[0; 17], "response 1 has 17 tokens; the longest has 16"),
     ] {
-        let mut responses = Responses::new();
+        let mut responses = Responses::to(prompts.as_slice());
         responses.push(0, &[4]);
         responses.push(prompt, tokens);
-        let error = policy.score(&prompts, &responses).unwrap_err();
+        let error = policy.score(&responses).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
     let other = training_prompts(&Maze::new(3).unwrap(), 1, 0, 1).unwrap();
@@ -101,11 +99,11 @@ fn what_is_not_of_the_task_is_refused() {
         policy.sample(&other, 1, key(0)).unwrap_err().to_string(),
         "prompt 0 has 27 features; this policy reads 48"
     );
-    let mut responses = Responses::new();
+    let mut responses = Responses::to(prompts.as_slice());
     responses.push(0, &[1, 4]);
     assert_eq!(
         policy
-            .accumulate(&prompts, &responses, &[1.0])
+            .accumulate(&responses, &[1.0])
             .unwrap_err()
             .to_string(),
         "dloss/dlogp has 1 values; the responses have 2 tokens"
@@ -126,8 +124,6 @@ fn an_empty_batch_is_no_trouble() {
             .responses
             .is_empty()
     );
-    policy
-        .accumulate(&prompts, &nothing.responses, &[])
-        .unwrap();
+    policy.accumulate(&nothing.responses, &[]).unwrap();
     assert_eq!(policy.update(Some(1.0)).unwrap(), Ok(0.0));
 }

@@ -6,12 +6,11 @@ use serde_json::Value;
 
 use super::tensorboard::{EventFile, seconds};
 use super::{
-    BATCHES, FAILED, Journal, KeptVersion, LockedFolder, METRICS, RELOADS, STATES, make_folder,
-    remove, step_of,
+    BATCHES, FAILED, Journal, KeptVersion, LockedFolder, LogEvent, LogLine, METRICS, RELOADS,
+    STATES, make_folder, remove, step_of,
 };
 use crate::config::Config;
 use crate::error::{Result, io};
-use crate::event::{Event, LogEvent, LogLine};
 use crate::row::flatten;
 use advlab::batch::Batch;
 use advlab::files::Replacement;
@@ -72,15 +71,6 @@ impl RunWriter {
     pub(crate) fn sync(&self) -> Result<()> {
         self.metrics.sync()?;
         self.log.sync()
-    }
-
-    /// Writes an event, if the folder has a place for it.
-    pub(crate) fn tell(&mut self, event: &mut Event<'_>) -> Result<()> {
-        match event {
-            Event::Log(line) => self.log(line),
-            Event::Step { row, batch } => self.step(row.step, &row.to_json(), batch, None),
-            _ => Ok(()),
-        }
     }
 
     /// Writes a line of the log, after the versions and the batch that the line names.
@@ -164,10 +154,10 @@ mod tests {
         let fail = |step| {
             let mut line = LogLine::of(&event);
             (line.step, line.batch) = (step, Some(batch.clone()));
-            Event::Log(Box::new(line))
+            line
         };
         for step in 0..30 {
-            writer.tell(&mut fail(step)).unwrap();
+            writer.log(&mut fail(step)).unwrap();
         }
         let run = writer.folder.path.clone();
         let steps = || {
@@ -180,7 +170,7 @@ mod tests {
             std::fs::write(run.join(FAILED.name(step, "-4f8ad7")), "").unwrap();
         }
         writer.cut(5).unwrap();
-        writer.tell(&mut fail(5)).unwrap();
+        writer.log(&mut fail(5)).unwrap();
         assert_eq!(steps(), [4, 5]);
     }
 }

@@ -13,8 +13,9 @@ use serde_json::json;
 use super::adamw::AdamW;
 use super::tensor_file::{self, TensorFile};
 use super::{AdamWConfig, NonFinite, POLICY, Policy, REFERENCE, Responses, Samples, Scores};
+use crate::error::Result;
 use crate::task::{Prompt, TaskShape};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::random::{Purpose, RandomStream, StreamKey};
 use network::{Forward, Network, Tensors, Token, draw, zeros_like};
 
@@ -37,8 +38,8 @@ pub struct Mlp {
     savepoint: Option<(Network, AdamW<6>)>,
     /// The last passes of the network, and those of the reference.
     passes: [Vec<Forward>; 2],
-    /// The prompts and responses of the last forward passes, if all of these are in memory: their gradient needs no other pass.
-    last: Option<(Vec<Prompt>, Responses)>,
+    /// The responses of the last forward passes, if all of these are in memory: their gradient needs no other pass.
+    last: Option<Responses>,
 }
 
 impl Mlp {
@@ -57,17 +58,17 @@ impl Mlp {
         }
     }
 
-    /// Whether the network can read these responses to these prompts.
-    fn check(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {
+    /// Whether the network can read these responses.
+    fn check(&self, responses: &Responses) -> Result<()> {
         let task = self.network.task;
         let expected = task.prompt_features;
-        let found = prompts.iter().map(|prompt| prompt.features.len());
+        let found = responses.prompts().iter().map(|own| own.features.len());
         if let Some((index, found)) = found.enumerate().find(|(_, found)| *found != expected) {
             let message =
                 format!("prompt {index} has {found} features; this policy reads {expected}");
             return Err(Diagnostic::error(message).into());
         }
-        responses.check(prompts.len(), task.vocabulary, task.max_response_tokens)
+        responses.check(task.vocabulary, task.max_response_tokens)
     }
 }
 
@@ -98,29 +99,25 @@ fn with_tokens(responses: &Responses) -> Vec<usize> {
 }
 
 /// Runs the network for some of the responses.
-fn read(
-    pass: &mut Forward,
-    network: &Network,
-    prompts: &[Prompt],
-    responses: &Responses,
-    part: &[usize],
-) {
-    let owners = part.iter().map(|&index| responses.prompts()[index]);
-    pass.run(network, prompts, owners, false, |at, position, _| {
-        let tokens = responses.response(part[at]);
-        (tokens[position], position + 1 == tokens.len())
-    });
+fn read(pass: &mut Forward, network: &Network, responses: &Responses, part: &[usize]) {
+    let owners = part.iter().map(|&index| responses.owners()[index]);
+    pass.run(
+        network,
+        responses.prompts(),
+        owners,
+        false,
+        |at, position, _| {
+            let tokens = responses.response(part[at]);
+            (tokens[position], position + 1 == tokens.len())
+        },
+    );
 }
 
-fn score(
-    network: &Network,
-    passes: &mut Vec<Forward>,
-    prompts: &[Prompt],
-    responses: &Responses,
-) -> (Scores, bool) {
+/// The scores of responses, and whether the passes of all are still in memory.
+fn score(network: &Network, passes: &mut Vec<Forward>, responses: &Responses) -> (Scores, bool) {
     let mut tokens = Vec::new();
     let run = |pass: &mut Forward, part: &[usize]| {
-        read(pass, network, prompts, responses, part);
+        read(pass, network, responses, part);
         pass.tokens(network.task.vocabulary)
     };
     let all = with_tokens(responses);
@@ -143,7 +140,7 @@ const UPDATES: &str = "adamw.updates";
 /// The number of updates is stored as two digits of this base, each exact in f32.
 const BASE: u64 = 1 << 24;
 
-fn borrowed<'a>(values: &'a &[f32]) -> Result<Cow<'a, [f32]>, Diagnostics> {
+fn borrowed<'a>(values: &'a &[f32]) -> Result<Cow<'a, [f32]>> {
     Ok(Cow::Borrowed(values))
 }
 
@@ -162,7 +159,7 @@ fn named<'a>(
 }
 
 /// Reads tensors in the place of these, which have their shapes.
-fn load(file: &TensorFile, group: &str, tensors: &mut Tensors) -> Result<(), Diagnostics> {
+fn load(file: &TensorFile, group: &str, tensors: &mut Tensors) -> Result<()> {
     let mut read = tensors.clone();
     for ((name, shape, _), own) in named(group, tensors).zip(&mut read) {
         let values = file.read(&name, &shape)?;
@@ -176,13 +173,9 @@ fn load(file: &TensorFile, group: &str, tensors: &mut Tensors) -> Result<(), Dia
 
 impl Policy for Mlp {
     /// Tokens are drawn at temperature 1; response i of the batch uses stream i of the key.
-    fn sample(
-        &mut self,
-        prompts: &[Prompt],
-        group_size: usize,
-        key: StreamKey,
-    ) -> Result<Samples, Diagnostics> {
-        self.check(prompts, &Responses::new())?;
+    fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples> {
+        let mut responses = Responses::to(prompts);
+        self.check(&responses)?;
         let (network, task) = (&self.network, self.network.task);
         let all: Vec<usize> = (0..prompts.len() * group_size).collect();
         let run = |pass: &mut Forward, part: &[usize]| {
@@ -200,50 +193,43 @@ impl Policy for Mlp {
         let mut tokens: Vec<Vec<Token>> = Vec::new();
         let [passes, _] = &mut self.passes;
         let is_whole = each_part(network, passes, &all, run, |own| tokens.extend(own));
-        let mut responses = Responses::new();
         for (index, tokens) in tokens.iter().enumerate() {
             let ids: Vec<u32> = tokens.iter().map(|token| token.id).collect();
             responses.push(index / group_size, &ids);
         }
         let scores = scores(&tokens);
-        self.last = is_whole.then(|| (prompts.to_vec(), responses.clone()));
+        self.last = is_whole.then(|| responses.clone());
         Ok(Samples { responses, scores })
     }
 
     /// The bits depend neither on the rest of the batch nor on whether the tokens were just sampled or are scored again.
-    fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
-        self.check(prompts, responses)?;
-        let [passes, _] = &mut self.passes;
-        let (scores, is_whole) = score(&self.network, passes, prompts, responses);
-        self.last = is_whole.then(|| (prompts.to_vec(), responses.clone()));
+    fn score(&mut self, responses: &Responses) -> Result<Scores> {
+        self.check(responses)?;
+        let (scores, is_whole) = score(&self.network, &mut self.passes[0], responses);
+        self.last = is_whole.then(|| responses.clone());
         Ok(scores)
     }
 
-    fn accumulate(
-        &mut self,
-        prompts: &[Prompt],
-        responses: &Responses,
-        dloss_dlogp: &[f64],
-    ) -> Result<(), Diagnostics> {
-        self.check(prompts, responses)?;
+    fn accumulate(&mut self, responses: &Responses, dloss_dlogp: &[f64]) -> Result<()> {
+        self.check(responses)?;
         responses.check_derivatives(dloss_dlogp)?;
         let own = |index: usize| &dloss_dlogp[responses.range(index)];
         // Groups without a signal cost nothing.
+        let (prompts, owners) = (responses.prompts(), responses.owners());
         let mut has_signal = vec![false; prompts.len()];
-        for (index, &prompt) in responses.prompts().iter().enumerate() {
+        for (index, &prompt) in owners.iter().enumerate() {
             has_signal[prompt] |= own(index).iter().any(|&derivative| derivative != 0.0);
         }
-        let last = (self.last.take()).filter(|last| last.0 == prompts && last.1 == *responses);
+        let last = self.last.take().filter(|last| last == responses);
         let is_there = last.is_some();
         let network = &self.network;
         let run = |pass: &mut Forward, part: &[usize]| {
-            let owner = |&index: &usize| responses.prompts()[index];
             // Without groups that have no signal the others' prefixes keep their order, and so the gradient its bits:
             // prompts share no prefix.
-            let ran = |index: &usize| is_there || has_signal[owner(index)];
+            let ran = |index: &usize| is_there || has_signal[owners[*index]];
             let part: Vec<usize> = part.iter().copied().filter(ran).collect();
             if !is_there {
-                read(pass, network, prompts, responses, &part);
+                read(pass, network, responses, &part);
             }
             let derivatives = part.iter().map(|&index| own(index));
             pass.gradient(network, prompts, &has_signal, derivatives)
@@ -258,10 +244,7 @@ impl Policy for Mlp {
         Ok(())
     }
 
-    fn update(
-        &mut self,
-        max_grad_norm: Option<f64>,
-    ) -> Result<Result<f64, NonFinite>, Diagnostics> {
+    fn update(&mut self, max_grad_norm: Option<f64>) -> Result<Result<f64, NonFinite>> {
         let zeros = zeros_like(&self.gradient);
         let mut gradient = std::mem::replace(&mut self.gradient, zeros);
         let all = gradient.iter().flatten();
@@ -286,27 +269,24 @@ impl Policy for Mlp {
         self.optimizer.config.lr = lr;
     }
 
-    fn freeze(&mut self) -> Result<(), Diagnostics> {
+    fn freeze(&mut self) -> Result<()> {
         self.reference = self.network.clone();
         Ok(())
     }
 
-    fn reference_logp(
-        &mut self,
-        prompts: &[Prompt],
-        responses: &Responses,
-    ) -> Result<Vec<f32>, Diagnostics> {
-        self.check(prompts, responses)?;
-        let [_, passes] = &mut self.passes;
-        Ok(score(&self.reference, passes, prompts, responses).0.logp)
+    fn reference_logp(&mut self, responses: &Responses) -> Result<Vec<f32>> {
+        self.check(responses)?;
+        Ok(score(&self.reference, &mut self.passes[1], responses)
+            .0
+            .logp)
     }
 
-    fn savepoint(&mut self) -> Result<(), Diagnostics> {
+    fn savepoint(&mut self) -> Result<()> {
         self.savepoint = Some((self.network.clone(), self.optimizer.clone()));
         Ok(())
     }
 
-    fn rollback(&mut self) -> Result<(), Diagnostics> {
+    fn rollback(&mut self) -> Result<()> {
         if let Some((network, optimizer)) = self.savepoint.take() {
             (self.network, self.optimizer) = (network, optimizer);
             self.gradient = zeros_like(&self.gradient);
@@ -315,7 +295,7 @@ impl Policy for Mlp {
         Ok(())
     }
 
-    fn save(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+    fn save(&mut self, folder: &Path) -> Result<()> {
         let optimizer = &self.optimizer;
         let digits = [optimizer.updates % BASE, optimizer.updates / BASE].map(|digit| digit as f32);
         let parameters = named(PARAMETERS, &self.network.tensors);
@@ -331,7 +311,7 @@ impl Policy for Mlp {
         write(REFERENCE, &reference.collect::<Vec<_>>())
     }
 
-    fn load(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+    fn load(&mut self, folder: &Path) -> Result<()> {
         let file = TensorFile::open(&folder.join(POLICY))?;
         let reference = TensorFile::open(&folder.join(REFERENCE))?;
         let digits = file.read(UPDATES, &[2])?;

@@ -132,7 +132,7 @@ impl Learner {
             };
             // Before the first update, `logp` is the sampling policy's.
             if !updates.is_empty() {
-                let logp = self.policy.score(&rollout.prompts, &responses)?.logp;
+                let logp = self.policy.score(&responses)?.logp;
                 let logp = Computed::new(minibatch.layout().clone(), Level::Token, logp);
                 minibatch = minibatch.with("logp", &logp);
             }
@@ -142,9 +142,8 @@ impl Learner {
             };
             let loss = loss.map_err(StepFailure::Version)?;
             let gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
-            let policy = &mut self.policy;
-            policy.accumulate(&rollout.prompts, &responses, &gradient)?;
-            updates.push((loss, policy.update(config.max_grad_norm())??));
+            self.policy.accumulate(&responses, &gradient)?;
+            updates.push((loss, self.policy.update(config.max_grad_norm())??));
         }
         Ok(updates)
     }

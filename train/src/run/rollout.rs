@@ -55,7 +55,7 @@ pub(super) fn sample(
         let (own, scores) = (&samples.responses, &samples.scores);
         let shared: Vec<Arc<Prompt>> = prompts.into_iter().map(Arc::new).collect();
         let verified = live.into_par_iter().enumerate().map(|(row, place)| {
-            let (prompt, range) = (&shared[own.prompts()[row]], own.range(row));
+            let (prompt, range) = (&shared[own.owners()[row]], own.range(row));
             let (group, id, trajectory) = place;
             Response {
                 group,
@@ -116,7 +116,6 @@ pub(super) fn example(responses: &[Response], task: &dyn Task) -> Result<String>
 /// The responses of a step, and the policy's inputs, in the same order.
 pub(super) struct Rollout {
     pub(super) all: Vec<Response>,
-    pub(super) prompts: Vec<Prompt>,
     pub(super) responses: Responses,
 }
 
@@ -129,19 +128,15 @@ pub(super) struct Sampled {
 
 impl Rollout {
     pub(super) fn new(all: Vec<Response>) -> Rollout {
-        let (mut prompts, mut responses) = (Vec::new(), Responses::new());
         // Neighbouring responses to one prompt share its text.
-        for shared in all.chunk_by(|one, next| Arc::ptr_eq(&one.prompt, &next.prompt)) {
-            for one in shared {
-                responses.push(prompts.len(), &one.tokens);
-            }
-            prompts.push(Prompt::clone(&shared[0].prompt));
+        let to_one = || all.chunk_by(|one, next| Arc::ptr_eq(&one.prompt, &next.prompt));
+        let prompts: Vec<_> = to_one().map(|own| Prompt::clone(&own[0].prompt)).collect();
+        let mut responses = Responses::to(prompts);
+        for (prompt, own) in to_one().enumerate() {
+            own.iter()
+                .for_each(|one| responses.push(prompt, &one.tokens));
         }
-        Rollout {
-            all,
-            prompts,
-            responses,
-        }
+        Rollout { all, responses }
     }
 
     /// The rewards of all responses.

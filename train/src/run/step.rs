@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::learner::StepFailure;
 use super::rollout::{self, Response, Rollout, Sampled};
-use super::{Observer, Run};
-use crate::event::{Event, LogLine};
+use super::{Event, Observer, Run};
+use crate::folder::LogLine;
 use crate::policy::Responses;
 use crate::record::{Difference, difference};
 use crate::row::{Evaluation, Milliseconds, Row, milliseconds};
@@ -28,7 +28,7 @@ impl Run {
     pub(super) fn dry_run(&mut self) -> Result<()> {
         let sampled = self.sample()?;
         if self.config.sft_steps > 0 {
-            self.solution(&sampled.rollout.prompts[0])?;
+            self.solution(&sampled.rollout.responses.prompts()[0])?;
         }
         let (recipe, state) = (self.live.in_use().recipe(), self.live.state());
         self.learner.dry_run(&sampled.batch, recipe, state)?;
@@ -139,7 +139,7 @@ impl Run {
     fn batch(&mut self, rollout: &Rollout) -> Result<(Batch, Option<f64>)> {
         let policy = &mut self.learner.policy;
         let ref_logp = match self.config.reference {
-            true => Some(policy.reference_logp(&rollout.prompts, &rollout.responses)?),
+            true => Some(policy.reference_logp(&rollout.responses)?),
             false => None,
         };
         rollout.batch(self.step, ref_logp, &*self.task, self.config.group_size)
@@ -287,14 +287,14 @@ impl Run {
             let key = StreamKey::new(config.seed, Purpose::FineTuning, update);
             let count = config.rollout_batch_size * config.group_size;
             let prompts = drawn_prompts(&*self.task, key, count)?;
-            let mut solutions = Responses::new();
+            let mut solutions = Responses::to(prompts.as_slice());
             for (index, prompt) in prompts.iter().enumerate() {
                 solutions.push(index, &self.solution(prompt)?);
             }
             let policy = &mut self.learner.policy;
             policy.set_lr(config.sft_lr);
             let tokens = solutions.tokens().len();
-            policy.accumulate(&prompts, &solutions, &vec![-1.0 / tokens as f64; tokens])?;
+            policy.accumulate(&solutions, &vec![-1.0 / tokens as f64; tokens])?;
             policy.update(config.max_grad_norm())?.map_err(|error| {
                 let problem = Diagnostic::error(format!("in supervised fine-tuning, {error}"));
                 problem.with_help("is `sft_lr` too large?")

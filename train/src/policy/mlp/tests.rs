@@ -9,7 +9,6 @@ const GROUP: usize = 6;
 struct Case {
     task: TaskShape,
     policy: Mlp,
-    prompts: Vec<Prompt>,
     responses: Responses,
     /// The loss is the sum of these times the log-probs.
     weights: Vec<f64>,
@@ -38,7 +37,6 @@ fn cases_of(prompts: usize) -> [Case; 2] {
             task: task.shape(),
             weights: weights.collect(),
             policy,
-            prompts,
             responses,
         }
     })
@@ -64,7 +62,7 @@ impl Case {
             max_response_tokens: longest,
             ..
         } = self.task;
-        let prompt = &self.prompts[self.responses.prompts()[response]];
+        let prompt = &self.responses.prompts()[self.responses.owners()[response]];
         let tokens = self.responses.response(response);
         let of_token = |(position, &token): (usize, &u32)| {
             let mut inputs: Vec<f64> = prompt.features.iter().map(|&x| x.into()).collect();
@@ -98,8 +96,7 @@ impl Case {
 
     fn gradient(&mut self) -> Vec<f32> {
         self.policy.gradient = zeros_like(&self.policy.gradient);
-        let (prompts, responses) = (&self.prompts, &self.responses);
-        let added = self.policy.accumulate(prompts, responses, &self.weights);
+        let added = self.policy.accumulate(&self.responses, &self.weights);
         added.unwrap();
         self.policy.gradient.iter().flatten().copied().collect()
     }
@@ -108,7 +105,7 @@ impl Case {
 #[test]
 fn scores_are_those_of_plain_loops() {
     for mut case in cases() {
-        let scores = case.policy.score(&case.prompts, &case.responses).unwrap();
+        let scores = case.policy.score(&case.responses).unwrap();
         let values = case.values();
         for response in 0..case.responses.len() {
             let found = &scores.logp[case.responses.range(response)];
@@ -150,7 +147,7 @@ fn the_gradient_agrees_with_central_differences_but_for_rounding() {
 fn the_passes_that_sampled_give_the_gradient_of_new_ones() {
     // A group lies across two parts.
     for mut case in cases_of(PART / GROUP + 10) {
-        for (response, prompt) in case.responses.prompts().iter().enumerate() {
+        for (response, prompt) in case.responses.owners().iter().enumerate() {
             if prompt % 3 == 0 {
                 case.weights[case.responses.range(response)].fill(0.0);
             }

@@ -7,17 +7,17 @@ use tch::{Device, Kind, Tensor};
 
 use super::decoder::attention;
 use crate::policy::Responses;
-use crate::task::Prompt;
 use crate::torch::{TorchResult, indices};
 
 /// Divides the responses that have tokens among forward passes of at most `limit` tokens, padding included, but at least
 /// one response. Responses of similar length and with the same prompt go together.
-pub(super) fn passes(prompts: &[Prompt], responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
-    let prompt = |response: usize| responses.prompts()[response];
+pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
+    let prompt = |response: usize| responses.owners()[response];
     // The last token of a response predicts nothing.
     let widths = |response: usize| {
         let own = responses.range(response).len().saturating_sub(1);
-        [prompts[prompt(response)].tokens.len(), own]
+        let prompt = &responses.prompts()[prompt(response)];
+        [prompt.tokens.len(), own]
     };
     let has_tokens = |&response: &usize| !responses.range(response).is_empty();
     let mut order: Vec<usize> = (0..responses.len()).filter(has_tokens).collect();
@@ -70,18 +70,18 @@ pub(super) struct ModelInputs {
 impl ModelInputs {
     /// The inputs for the responses at these indices.
     pub(super) fn new(
-        prompts: &[Prompt],
         responses: &Responses,
         pass: &[usize],
         device: Device,
     ) -> TorchResult<ModelInputs> {
         let (mut own, mut owners): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         for &response in pass {
-            let prompt = responses.prompts()[response];
+            let prompt = responses.owners()[response];
             let known = own.iter().position(|&other| other == prompt);
             owners.push(known.unwrap_or(own.len()));
             own.extend(known.is_none().then_some(prompt));
         }
+        let prompts = responses.prompts();
         let own: Vec<&[u32]> = own.iter().map(|&own| &*prompts[own].tokens).collect();
         let all = || pass.iter().map(|&response| responses.response(response));
         let width = own.iter().map(|prompt| prompt.len()).max().unwrap_or(0);

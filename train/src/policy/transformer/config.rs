@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tch::{Device, Tensor};
 
-use crate::error::{damaged, read_json};
+use crate::error::{Result, damaged, read_json};
 use crate::torch::{TorchError, TorchResult, floats};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 
 /// The supported decoders. They differ in which projections have a bias and which heads a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ impl ModelConfig {
     ///
     /// # Errors
     /// [`Diagnostics`] if it cannot be read, belongs to an unsupported model, or has sizes that do not fit each other.
-    pub fn read(path: &Path) -> Result<Self, Diagnostics> {
+    pub fn read(path: &Path) -> Result<Self> {
         let mut keys: Map<String, Value> = read_json(path)?;
         keys.retain(|_, value| !value.is_null());
         // Keys that change what a decoder computes, with the only supported value.
@@ -273,8 +273,8 @@ pub(super) fn layout(config: &ModelConfig) -> Vec<ParameterTensors> {
 pub(super) fn load(
     layout: &[ParameterTensors],
     device: Device,
-    mut read: impl FnMut(&str, &[usize]) -> Result<Vec<f32>, Diagnostics>,
-) -> Result<Vec<Tensor>, Diagnostics> {
+    mut read: impl FnMut(&str, &[usize]) -> Result<Vec<f32>>,
+) -> Result<Vec<Tensor>> {
     let parameter = |parts: &ParameterTensors| {
         let mut values = Vec::new();
         for (name, shape) in parts {

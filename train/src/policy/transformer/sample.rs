@@ -7,11 +7,12 @@ use tch::{Kind, Tensor, no_grad_guard};
 use super::Transformer;
 use super::batch::ModelInputs;
 use super::decoder::{attention, hidden_states};
+use crate::error::Result;
 use crate::policy::Responses;
 use crate::task::Prompt;
 use crate::text::Text;
 use crate::torch::{self, TorchError, TorchResult, indices, to_vec};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::random::RandomStream;
 
 /// The settings for sampling. The filters apply in the order of the fields, as in transformers.
@@ -35,7 +36,7 @@ pub struct Decoding {
 
 impl Decoding {
     /// Whether a response ends with its last token.
-    fn is_end(&self, response: &[u32]) -> Result<bool, Diagnostics> {
+    fn is_end(&self, response: &[u32]) -> Result<bool> {
         let mut last = response.last().into_iter();
         if last.any(|token| self.stops.contains(token)) || response.len() >= self.max_tokens {
             return Ok(true);
@@ -136,7 +137,7 @@ impl Transformer {
         &self,
         prompts: &[Prompt],
         mut streams: Vec<RandomStream>,
-    ) -> Result<Vec<Vec<u32>>, Diagnostics> {
+    ) -> Result<Vec<Vec<u32>>> {
         let _guard = no_grad_guard();
         let (device, decoding) = (self.options.device, &self.options.decoding);
         let (mut cache, mut hidden) = self.read_prompts(prompts, streams.len())?;
@@ -178,10 +179,10 @@ impl Transformer {
     fn read_prompts(&self, prompts: &[Prompt], rows: usize) -> TorchResult<(Cache, Tensor)> {
         let group_size = rows / prompts.len();
         // Responses of one token need only the prompt's forward pass.
-        let mut responses = Responses::new();
+        let mut responses = Responses::to(prompts);
         (0..rows).for_each(|row| responses.push(row / group_size, &[0]));
         let all: Vec<usize> = (0..rows).collect();
-        let inputs = ModelInputs::new(prompts, &responses, &all, self.options.device)?;
+        let inputs = ModelInputs::new(&responses, &all, self.options.device)?;
         // Nothing follows a response's last token.
         let free = self.options.decoding.max_tokens.saturating_sub(1) as i64;
         let mut layers = Vec::new();

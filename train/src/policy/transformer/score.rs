@@ -9,7 +9,6 @@ use super::Transformer;
 use super::batch::{ModelInputs, passes};
 use super::decoder::hidden_states;
 use crate::policy::{Responses, Scores};
-use crate::task::Prompt;
 use crate::torch::{TorchResult, floats, to_vec};
 
 /// Tokens whose logits are in memory at a time.
@@ -33,20 +32,15 @@ fn chunks<'a>(
 
 impl Transformer {
     /// The scores of responses under the policy's or the reference's weights.
-    pub(super) fn scores(
-        &self,
-        weights: &[Tensor],
-        prompts: &[Prompt],
-        responses: &Responses,
-    ) -> TorchResult<Scores> {
+    pub(super) fn scores(&self, weights: &[Tensor], responses: &Responses) -> TorchResult<Scores> {
         let _guard = no_grad_guard();
         let count = responses.tokens().len();
         let mut scores = Scores {
             logp: vec![0.0; count],
             entropy: vec![0.0; count],
         };
-        for pass in passes(prompts, responses, self.options.tokens_per_forward) {
-            let inputs = ModelInputs::new(prompts, responses, &pass, self.options.device)?;
+        for pass in passes(responses, self.options.tokens_per_forward) {
+            let inputs = ModelInputs::new(responses, &pass, self.options.device)?;
             let hidden = self.hidden_states(weights, &inputs, |_| Ok(()))?;
             let (mut logp, mut entropy) = (Vec::new(), Vec::new());
             for chunk in chunks(&weights[self.head], &hidden, &inputs.targets) {
@@ -93,7 +87,6 @@ impl Transformer {
     pub(super) fn add_gradient(
         &mut self,
         pass: &[usize],
-        prompts: &[Prompt],
         responses: &Responses,
         dloss_dlogp: &[f64],
     ) -> TorchResult<()> {
@@ -101,7 +94,7 @@ impl Transformer {
         let places = pass.iter().flat_map(|&response| responses.range(response));
         let dlogp: Vec<f32> = places.map(|place| dloss_dlogp[place] as f32).collect();
         let dlogp = floats(&dlogp, device)?;
-        let inputs = ModelInputs::new(prompts, responses, pass, device)?;
+        let inputs = ModelInputs::new(responses, pass, device)?;
         for weight in &self.state.weights {
             let _ = weight.f_set_requires_grad(true)?;
         }

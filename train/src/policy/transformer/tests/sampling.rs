@@ -24,7 +24,7 @@ fn sample(
     group_size: usize,
     decoding: &Decoding,
     key: StreamKey,
-) -> Result<Samples, Diagnostics> {
+) -> Result<Samples> {
     transformer.options.decoding = decoding.clone();
     transformer.sample(prompts, group_size, key)
 }
@@ -34,7 +34,8 @@ const KEY: StreamKey = StreamKey::new(1, Purpose::Responses, 2);
 #[test]
 fn greedy_tokens_are_those_of_generate() {
     for model in MODELS {
-        let (expected, prompts, _) = given(model);
+        let (expected, responses) = given(model);
+        let prompts = responses.prompts();
         let mut transformer = load(&folder(model), 1 << 20).unwrap();
         let tokens = |name| -> Vec<Vec<u32>> {
             let rows = expected.integers(name).into_iter();
@@ -54,7 +55,7 @@ fn greedy_tokens_are_those_of_generate() {
                 let found = samples.responses.response(index);
                 assert_eq!(found, whole[index / group_size], "{model} {group_size}");
             }
-            let scores = transformer.score(&prompts, &samples.responses).unwrap();
+            let scores = transformer.score(&samples.responses).unwrap();
             assert_eq!(samples.scores, scores);
         }
         // Rows end at different times, and those that go on must not notice.
@@ -85,7 +86,7 @@ fn a_response_ends_once_its_text_has_a_stop_string() {
         let text = Text::load(&folder(model), vocabulary).unwrap();
         let mut sample = |decoding: &Decoding| {
             let samples = sample(&mut transformer, &prompts, 1, decoding, KEY).unwrap();
-            let scores = transformer.score(&prompts, &samples.responses).unwrap();
+            let scores = transformer.score(&samples.responses).unwrap();
             assert_eq!(samples.scores, scores);
             samples.responses
         };
@@ -119,7 +120,7 @@ fn distributions_are_warped_as_by_transformers() {
         ..greedy(1)
     };
     for model in MODELS {
-        let (expected, _, responses) = given(model);
+        let (expected, responses) = given(model);
         let vocabulary = load(&folder(model), 64).unwrap().config.vocab_size as usize;
         let logits = expected.floats("logits");
         let length = responses.response(0).len();
