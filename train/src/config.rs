@@ -283,12 +283,10 @@ keys! {
 fn keys() -> impl Iterator<Item = (String, &'static ConfigKey)> {
     Config::KEYS.iter().flat_map(|key| {
         let inner = match key.bound {
-            Table(keys) => keys,
-            _ => &[],
+            Table(keys) => keys.iter(),
+            _ => [].iter(),
         };
-        let inner = inner
-            .iter()
-            .map(|own| (format!("{}.{}", key.name, own.name), own));
+        let inner = inner.map(|own| (format!("{}.{}", key.name, own.name), own));
         std::iter::once((key.name.to_string(), key)).chain(inner)
     })
 }
@@ -379,15 +377,16 @@ impl Config {
 
     /// The configuration with the absolute paths of scripts, model and data.
     pub fn with_absolute_paths(&self) -> Config {
-        let recipe = |name: &String| match Builtin::find(name) {
-            Some(_) => name.clone(),
-            None => absolute(name),
-        };
         let mut config = self.clone();
-        config.recipe = recipe(&self.recipe);
-        config.loss_recipe = recipe(&self.loss_recipe);
-        config.transformer.model = absolute(&self.transformer.model);
-        config.math.data = absolute(&self.math.data);
+        let recipes = [&mut config.recipe, &mut config.loss_recipe].into_iter();
+        let scripts = recipes.filter(|name| Builtin::find(name).is_none());
+        for path in scripts.chain([&mut config.transformer.model, &mut config.math.data]) {
+            let absolute = std::path::absolute(&*path).ok();
+            // An empty path stays empty.
+            if let Some(absolute) = absolute.as_deref().and_then(Path::to_str) {
+                *path = absolute.to_string();
+            }
+        }
         config
     }
 
@@ -468,20 +467,11 @@ fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<()> {
     Ok(())
 }
 
-/// A path from the root; an empty one stays empty.
-fn absolute(text: &str) -> String {
-    let path = std::path::absolute(text).ok();
-    let path = path.as_deref().and_then(Path::to_str);
-    path.unwrap_or(text).to_string()
-}
-
 /// Parameters by name, with their values in the form that `--set` takes.
 pub(super) fn settings(params: &toml::Table) -> Vec<(String, String)> {
     let text = |value: &toml::Value| value.as_str().map_or(value.to_string(), str::to_string);
-    let params = params.iter();
-    params
-        .map(|(name, value)| (name.clone(), text(value)))
-        .collect()
+    let setting = |(name, value): (&String, _)| (name.clone(), text(value));
+    params.iter().map(setting).collect()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod step;
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
@@ -50,7 +51,6 @@ pub struct Run {
     pub(super) recorded: VecDeque<Value>,
     /// The versions with which repeated steps began, or tried to begin, if they differ from the step before.
     switches: HashMap<u64, Recipe>,
-    folder: PathBuf,
     /// `None` if the run is only repeated.
     writer: Option<RunWriter>,
     /// The step of the newest checkpoint.
@@ -139,7 +139,6 @@ impl Run {
             warnings: Warnings::default(),
             recorded: VecDeque::new(),
             switches: HashMap::new(),
-            folder: PathBuf::new(),
             writer: None,
             saved: None,
             notes: Vec::new(),
@@ -148,7 +147,6 @@ impl Run {
 
     /// Makes the run write to a folder that has this many rows.
     fn written_to(mut self, folder: LockedFolder, rows: u64) -> Result<Run> {
-        self.folder = folder.path.clone();
         self.writer = Some(RunWriter::open(folder, &self.config, rows)?);
         Ok(self)
     }
@@ -266,7 +264,8 @@ impl Run {
     }
 
     pub fn folder(&self) -> &Path {
-        &self.folder
+        let writer = self.writer.as_ref();
+        writer.map_or(Path::new(""), |writer| &writer.folder.path)
     }
 
     pub fn config(&self) -> &Config {
@@ -350,13 +349,11 @@ impl Run {
         let Some(writer) = &mut self.writer else {
             return Ok(());
         };
-        let mut line = if writer.is_new() {
-            let recipe = self.live.in_use().recipe();
-            LogLine::start(recipe, Some(&self.learner.loss), platform)
-        } else if !platform.is_empty() {
-            LogLine::resume(self.step, platform)
-        } else {
-            return Ok(());
+        let recipe = self.live.in_use().recipe();
+        let mut line = match writer.is_new() {
+            true => LogLine::start(recipe, Some(&self.learner.loss), platform),
+            false if platform.is_empty() => return Ok(()),
+            false => LogLine::resume(self.step, platform),
         };
         writer.log(&mut line)?;
         observer(&Event::Log(Box::new(line)));
@@ -386,21 +383,19 @@ impl Run {
             return Ok(());
         };
         writer.sync()?;
-        let left = |loaded: &Loaded, state: &State| VersionState {
+        let left = |(loaded, state): (&Arc<Loaded>, &State)| VersionState {
             version: KeptVersion::of(loaded.recipe()),
             state: state.to_json(),
         };
         let checkpoint = Checkpoint {
             step,
-            recipe: left(self.live.in_use(), self.live.state()),
+            recipe: left((self.live.in_use(), self.live.state())),
             loss_state: self.learner.loss_state.to_json(),
-            fallbacks: (self.live.fallbacks())
-                .map(|(loaded, state)| left(loaded, state))
-                .collect(),
+            fallbacks: self.live.fallbacks().map(left).collect(),
             folder: PathBuf::new(),
         };
-        let keep = self.config.keep_checkpoints;
-        checkpoint.write(&self.folder, &mut *self.learner.policy, keep)?;
+        let (run, keep) = (&writer.folder.path, self.config.keep_checkpoints);
+        checkpoint.write(run, &mut *self.learner.policy, keep)?;
         self.saved = Some(step);
         Ok(())
     }

@@ -195,16 +195,10 @@ fn places(table: &DeTable<'_>) -> Vec<(String, usize)> {
     let mut places = Vec::new();
     for (key, value) in table {
         let name = key.get_ref().to_string();
-        let is_open = Config::KEYS
-            .iter()
-            .any(|key| key.name == name && key.is_open());
-        for (inner, _) in value
-            .get_ref()
-            .as_table()
-            .filter(|_| !is_open)
-            .into_iter()
-            .flatten()
-        {
+        let mut open = Config::KEYS.iter().filter(|key| key.is_open());
+        let is_open = open.any(|key| key.name == name);
+        let inner = value.get_ref().as_table().filter(|_| !is_open);
+        for (inner, _) in inner.into_iter().flatten() {
             places.push((format!("{name}.{}", inner.get_ref()), inner.span().start));
         }
         places.push((name, key.span().start));

@@ -125,11 +125,8 @@ impl ModelConfig {
             ("head_dim", self.head_dim),
         ];
         let (heads, kv_heads) = (self.num_attention_heads, self.num_key_value_heads);
-        let Rope {
-            rope_theta,
-            scaling,
-        } = self.rope_parameters;
-        let is_scaling = match scaling {
+        let rope = &self.rope_parameters;
+        let is_scaling = match rope.scaling {
             RopeScaling::Default => true,
             RopeScaling::Llama3 {
                 factor,
@@ -153,11 +150,8 @@ impl ModelConfig {
                 "RoPE rotates pairs, so `head_dim` is even",
             ),
             (
-                is_scaling && rope_theta > 0.0,
-                format!(
-                    "RoPE's numbers give no wavelengths: {:?}",
-                    self.rope_parameters
-                ),
+                is_scaling && rope.rope_theta > 0.0,
+                format!("RoPE's numbers give no wavelengths: {rope:?}"),
                 "`rope_theta` and `factor` are above 0",
             ),
         ];
@@ -172,11 +166,8 @@ impl ModelConfig {
         let Value::Object(mut keys) = json!(self) else {
             unreachable!("a struct is an object");
         };
-        let model_type = match self.architectures {
-            [Architecture::Qwen2] => "qwen2",
-            [Architecture::Qwen3] => "qwen3",
-            [Architecture::Llama] => "llama",
-        };
+        // The name of the variant is transformers' name of the type.
+        let model_type = format!("{:?}", self.architectures[0]).to_lowercase();
         keys.insert("model_type".to_string(), model_type.into());
         keys.insert("hidden_act".to_string(), "silu".into());
         keys
