@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for step in 0..STEPS {
         let prompts = training_prompts(&task, SEED, step, 64)?;
         let samples = sample(&mut policy, &prompts, 16, step)?;
-        let outcome = grpo.advantage(&batch(&task, &prompts, &samples)?, &mut grpo.init()?)?;
+        let outcome = grpo.advantage(&batch(&task, &samples)?, &mut grpo.init()?)?;
         let tokens = samples.responses.tokens().len() as f64;
         let slope: Vec<f64> = outcome
             .advantage
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let prompts = training_prompts(&task, SEED, STEPS, 32)?;
     let samples = sample(&mut policy, &prompts, 8, STEPS)?;
     let ref_logp = policy.reference_logp(&samples.responses)?;
-    for (response, &prompt) in samples.responses.prompts().iter().enumerate() {
+    for (response, &prompt) in samples.responses.owners().iter().enumerate() {
         let (range, moves) = (
             samples.responses.range(response),
             samples.responses.response(response),
@@ -72,7 +72,7 @@ fn sample(
     Ok(policy.sample(prompts, group_size, key)?)
 }
 
-fn batch(task: &Maze, prompts: &[Prompt], samples: &Samples) -> Result<Batch, Box<dyn Error>> {
+fn batch(task: &Maze, samples: &Samples) -> Result<Batch, Box<dyn Error>> {
     let responses = &samples.responses;
     let rewards: Vec<f64> = (0..responses.len())
         .map(|i| {

@@ -9,11 +9,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use advlab::random::{Purpose, StreamKey};
-use advlab_train::policy::{
-    AdamWConfig, Decoding, Policy, Responses, Transformer, TransformerOptions,
-};
+use advlab_train::policy::{AdamWConfig, Policy, Responses, Transformer, TransformerOptions};
 use advlab_train::task::Prompt;
-use advlab_train::torch;
+use advlab_train::{TransformerConfig, torch};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -39,16 +37,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = TransformerOptions {
         device: torch::start(&work.device, work.threads)?,
         threads: work.threads,
-        tokens_per_forward: work.tokens_per_forward,
-        decoding: Decoding {
-            temperature: 1.0,
-            top_k: 0,
-            top_p: 1.0,
-            stops: vec![],
-            text: None,
-            max_tokens: work.max_tokens,
+        config: TransformerConfig {
+            tokens_per_forward: work.tokens_per_forward,
+            max_new_tokens: work.max_tokens,
             rows_per_batch: work.responses.len(),
+            ..TransformerConfig::default()
         },
+        stops: vec![],
+        text: None,
         adamw: AdamWConfig::default(),
         reference: false,
     };

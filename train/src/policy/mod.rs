@@ -19,7 +19,7 @@ pub use mlp::Mlp;
 pub(crate) use transformer::tests as transformer_tests;
 #[cfg(feature = "torch")]
 pub use transformer::{
-    Architecture, Decoding, ModelConfig, Rope, RopeScaling, Transformer, TransformerOptions,
+    Architecture, ModelConfig, Rope, RopeScaling, Transformer, TransformerOptions,
 };
 
 use super::config::Config;

@@ -14,35 +14,37 @@ pub(crate) mod tests;
 use std::f64::consts::TAU;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tch::{Device, Tensor};
-
-pub use config::{Architecture, ModelConfig, Rope, RopeScaling};
-pub use sample::Decoding;
 
 use super::{AdamWConfig, NonFinite, Platform, Policy, Responses, Samples, Scores, in_vocabulary};
 use crate::config::{Config, TransformerConfig};
 use crate::error::Result;
 use crate::task::{Prompt, Task, TaskShape};
-use crate::text::config_file;
+use crate::text::{Text, config_file};
 use crate::torch;
 use advlab::diagnostic::Diagnostic;
 use advlab::random::{Purpose, RandomStream, StreamKey};
 use batch::passes;
 use config::ParameterTensors;
+pub use config::{Architecture, ModelConfig, Rope, RopeScaling};
 use optimizer::{OptimizerState, copies, zeros};
 
-/// The settings of a transformer: device, sampling, and optimizer.
+/// The settings of a transformer: device, sampling, passes, and optimizer.
 #[derive(Clone, Debug)]
 pub struct TransformerOptions {
     /// A device of [`torch::start`].
     pub device: Device,
     /// Threads on the CPU.
     pub threads: NonZeroUsize,
-    /// The most tokens of a forward pass, padding included (but always one response).
-    pub tokens_per_forward: usize,
-    /// How responses are drawn.
-    pub decoding: Decoding,
+    /// How responses are drawn, and the most that is computed at a time, but always one response or one group. The model
+    /// has its own sizes.
+    pub config: TransformerConfig,
+    /// A response ends with any of these tokens.
+    pub stops: Vec<u32>,
+    /// A response also ends once its text has one of this model's stop strings.
+    pub text: Option<Arc<Text>>,
     /// The optimizer's settings.
     pub adamw: AdamWConfig,
     /// Whether there is a reference, which needs memory for another copy of the weights.
@@ -110,34 +112,28 @@ impl Transformer {
 
     /// The model of a run's configuration, for a task.
     pub(super) fn of_config(run: &Config, task: &dyn Task, adamw: AdamWConfig) -> Result<Self> {
-        let (config, shape, text) = (&run.transformer, task.shape(), task.text());
+        let (mut config, shape, text) = (run.transformer.clone(), task.shape(), task.text());
+        config.max_new_tokens = config.max_new_tokens.min(shape.max_response_tokens);
         let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
         let stops = text.as_ref().map(|text| text.ends().to_vec());
         let options = TransformerOptions {
             device: torch::start(&config.device, threads)?,
             threads,
-            tokens_per_forward: config.tokens_per_forward,
-            decoding: Decoding {
-                temperature: config.temperature,
-                top_k: config.top_k,
-                top_p: config.top_p,
-                stops: stops.unwrap_or_else(|| vec![shape.stop]),
-                text,
-                max_tokens: config.max_new_tokens.min(shape.max_response_tokens),
-                rows_per_batch: config.rows_per_batch,
-            },
+            config,
+            stops: stops.unwrap_or_else(|| vec![shape.stop]),
+            text,
             adamw,
             reference: run.reference,
         };
-        match &*config.model {
-            "" => Transformer::new(random(config, &shape)?, run.seed, options),
+        match &*run.transformer.model {
+            "" => Transformer::new(random(&run.transformer, &shape)?, run.seed, options),
             folder => Transformer::load(Path::new(folder), options),
         }
     }
 
     /// Sets the tokens that end a response.
     pub fn set_stops(&mut self, stops: Vec<u32>) {
-        self.options.decoding.stops = stops;
+        self.options.stops = stops;
     }
 
     fn with(
@@ -233,7 +229,7 @@ impl Policy for Transformer {
     fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples> {
         let mut responses = Responses::to(prompts);
         self.begin(&responses)?;
-        let at_once = self.options.decoding.rows_per_batch / group_size.max(1);
+        let at_once = self.options.config.rows_per_batch / group_size.max(1);
         for (chunk, some) in prompts.chunks(at_once.max(1)).enumerate() {
             let before = responses.len();
             let rows = before..before + some.len() * group_size;
@@ -258,7 +254,7 @@ impl Policy for Transformer {
         if self.gradient.is_empty() {
             self.gradient = zeros(&self.state.weights)?;
         }
-        for pass in passes(responses, self.options.tokens_per_forward) {
+        for pass in passes(responses, self.options.config.tokens_per_forward) {
             let added = self.add_gradient(&pass, responses, dloss_dlogp);
             added.inspect_err(|_| self.gradient.clear())?;
         }

@@ -1,44 +1,23 @@
 //! Responses from a transformer, token by token.
 
-use std::sync::Arc;
-
 use tch::{Kind, Tensor, no_grad_guard};
 
-use super::Transformer;
 use super::batch::ModelInputs;
 use super::decoder::{attention, hidden_states};
+use super::{Transformer, TransformerOptions};
 use crate::error::Result;
 use crate::policy::Responses;
 use crate::task::Prompt;
-use crate::text::Text;
 use crate::torch::{self, TorchError, TorchResult, indices, to_vec};
 use advlab::diagnostic::Diagnostic;
 use advlab::random::RandomStream;
 
-/// The settings for sampling. The filters apply in the order of the fields, as in transformers.
-#[derive(Clone, Debug)]
-pub struct Decoding {
-    /// The divisor of logits; at 0 the most likely token is always taken.
-    pub temperature: f64,
-    /// Only this many of the most likely tokens are drawn; 0 for all.
-    pub top_k: usize,
-    /// Only the most likely tokens that have this probability together are drawn; 1 for all.
-    pub top_p: f64,
-    /// A response ends with any of these tokens.
-    pub stops: Vec<u32>,
-    /// A response also ends once its text has one of this model's stop strings.
-    pub text: Option<Arc<Text>>,
-    /// Or with this many tokens, at least 1.
-    pub max_tokens: usize,
-    /// Responses that are sampled at the same time, in whole groups (but always at least one).
-    pub rows_per_batch: usize,
-}
-
-impl Decoding {
+impl TransformerOptions {
     /// Whether a response ends with its last token.
     fn is_end(&self, response: &[u32]) -> Result<bool> {
         let mut last = response.last().into_iter();
-        if last.any(|token| self.stops.contains(token)) || response.len() >= self.max_tokens {
+        let is_longest = response.len() >= self.config.max_new_tokens;
+        if last.any(|token| self.stops.contains(token)) || is_longest {
             return Ok(true);
         }
         let text = self.text.as_ref();
@@ -47,18 +26,19 @@ impl Decoding {
 
     /// Logits `[rows, vocabulary]` after temperature and filters: -inf for a token that is left out.
     pub(super) fn warped(&self, logits: &Tensor) -> TorchResult<Tensor> {
-        let mut logits = logits.f_div_scalar(self.temperature)?;
+        let (top_k, top_p) = (self.config.top_k as i64, self.config.top_p);
+        let mut logits = logits.f_div_scalar(self.config.temperature)?;
         let (_, vocabulary) = logits.size2()?;
-        if self.top_k > 0 && (self.top_k as i64) < vocabulary {
-            let (largest, _) = logits.f_topk(self.top_k as i64, -1, true, true)?;
-            let least = largest.f_narrow(1, self.top_k as i64 - 1, 1)?;
+        if top_k > 0 && top_k < vocabulary {
+            let (largest, _) = logits.f_topk(top_k, -1, true, true)?;
+            let least = largest.f_narrow(1, top_k - 1, 1)?;
             logits = logits.f_masked_fill(&logits.f_less_tensor(&least)?, f64::NEG_INFINITY)?;
         }
-        if self.top_p < 1.0 {
+        if top_p < 1.0 {
             let (sorted, order) = logits.f_sort_stable(true, -1, false)?;
             let probabilities = sorted.f_softmax(-1, Kind::Float)?;
             let below = torch::cumsum(&probabilities, Kind::Float)?;
-            let is_out = below.f_less_equal(1.0 - self.top_p)?;
+            let is_out = below.f_less_equal(1.0 - top_p)?;
             // The most likely one stays.
             let _ = is_out.f_narrow(1, vocabulary - 1, 1)?.f_fill_(0)?;
             let is_out = is_out.f_scatter(1, &order, &is_out)?;
@@ -69,7 +49,7 @@ impl Decoding {
 
     /// A token for each row of logits, from one number in [0, 1) each; the vocabulary's size if logits are NaN or infinite.
     fn draw(&self, logits: &Tensor, uniforms: &[f64]) -> TorchResult<Vec<i64>> {
-        let tokens = if self.temperature == 0.0 {
+        let tokens = if self.config.temperature == 0.0 {
             let (largest, token) = logits.f_max_dim(-1, false)?;
             let is_wrong = largest.f_isfinite()?.f_logical_not()?;
             token.f_masked_fill(&is_wrong, logits.size()[1])?
@@ -139,7 +119,7 @@ impl Transformer {
         mut streams: Vec<RandomStream>,
     ) -> Result<Vec<Vec<u32>>> {
         let _guard = no_grad_guard();
-        let (device, decoding) = (self.options.device, &self.options.decoding);
+        let (device, options) = (self.options.device, &self.options);
         let (mut cache, mut hidden) = self.read_prompts(prompts, streams.len())?;
         let mut responses = vec![Vec::new(); streams.len()];
         // The index of the response in each row, and whether the response continues.
@@ -149,7 +129,7 @@ impl Transformer {
             let logits = hidden.f_linear(&self.state.weights[self.head], None::<Tensor>);
             let logits = logits.map_err(TorchError::from)?;
             let uniforms: Vec<f64> = rows.iter().map(|&row| streams[row].uniform()).collect();
-            let mut drawn = decoding.draw(&logits, &uniforms)?;
+            let mut drawn = options.draw(&logits, &uniforms)?;
             for (&response, &token) in rows.iter().zip(&drawn) {
                 if token >= self.config.vocab_size {
                     let problem = Diagnostic::error("the policy's logits are NaN or infinite");
@@ -157,7 +137,7 @@ impl Transformer {
                 }
                 if goes_on[response] {
                     responses[response].push(token as u32);
-                    goes_on[response] = !decoding.is_end(&responses[response])?;
+                    goes_on[response] = !options.is_end(&responses[response])?;
                 }
             }
             let going: Vec<usize> = (0..rows.len()).filter(|&row| goes_on[rows[row]]).collect();
@@ -184,7 +164,7 @@ impl Transformer {
         let all: Vec<usize> = (0..rows).collect();
         let inputs = ModelInputs::new(&responses, &all, self.options.device)?;
         // Nothing follows a response's last token.
-        let free = self.options.decoding.max_tokens.saturating_sub(1) as i64;
+        let free = self.options.config.max_new_tokens.saturating_sub(1) as i64;
         let mut layers = Vec::new();
         let hidden = self.hidden_states(&self.state.weights, &inputs, |[_, keys, values]| {
             let column = |x: &Tensor| -> TorchResult<Tensor> {

@@ -39,7 +39,7 @@ impl Transformer {
             logp: vec![0.0; count],
             entropy: vec![0.0; count],
         };
-        for pass in passes(responses, self.options.tokens_per_forward) {
+        for pass in passes(responses, self.options.config.tokens_per_forward) {
             let inputs = ModelInputs::new(responses, &pass, self.options.device)?;
             let hidden = self.hidden_states(weights, &inputs, |_| Ok(()))?;
             let (mut logp, mut entropy) = (Vec::new(), Vec::new());

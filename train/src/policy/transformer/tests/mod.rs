@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use safetensors::SafeTensors;
 
 use super::config::views;
-use super::{Decoding, Transformer, TransformerOptions};
+use super::{Transformer, TransformerOptions};
+use crate::TransformerConfig;
 use crate::error::Result;
 use crate::policy::{AdamWConfig, Policy, Responses};
 use crate::task::Prompt;
@@ -33,16 +34,15 @@ fn options(tokens_per_forward: usize) -> TransformerOptions {
     TransformerOptions {
         device: torch::start("cpu", threads).unwrap(),
         threads,
-        tokens_per_forward,
-        decoding: Decoding {
+        config: TransformerConfig {
             temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            stops: vec![],
-            text: None,
-            max_tokens: 48,
+            max_new_tokens: 48,
             rows_per_batch: 64,
+            tokens_per_forward,
+            ..TransformerConfig::default()
         },
+        stops: vec![],
+        text: None,
         adamw: AdamWConfig::default(),
         reference: false,
     }
