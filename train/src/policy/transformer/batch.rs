@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tch::{Device, Kind, Tensor};
 
-use super::decoder::attention;
+use super::decoder::{Tokens, attention};
 use crate::policy::Responses;
 use crate::torch::{TorchResult, indices};
 
@@ -49,14 +49,10 @@ pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
 
 /// The tokens of a forward pass: the rows of the prompts, then those of the responses, padded at their end.
 pub(super) struct ModelInputs {
-    /// int64 `[tokens]`.
-    pub tokens: Tensor,
-    /// int64 `[tokens]`.
-    pub positions: Tensor,
+    /// With the place of the token before each target.
+    pub tokens: Tokens,
     /// The response tokens, response by response: int64 `[targets]`.
     pub targets: Tensor,
-    /// The place in `tokens` of the token before each target: int64 `[targets]`.
-    pub places: Tensor,
     /// The length of each response's prompt: int64 `[responses]`.
     pub lengths: Tensor,
     /// The row of each response's prompt: int64 `[responses]`.
@@ -115,10 +111,12 @@ impl ModelInputs {
         let owners: Vec<i64> = owners.into_iter().map(size).collect();
         let lengths = indices(&lengths, device)?;
         Ok(ModelInputs {
-            tokens: indices(&tokens, device)?,
-            positions: indices(&positions, device)?,
+            tokens: Tokens {
+                ids: indices(&tokens, device)?,
+                positions: indices(&positions, device)?,
+                places: indices(&places, device)?,
+            },
             targets: indices(&targets, device)?,
-            places: indices(&places, device)?,
             owners: indices(&owners, device)?,
             mask: mask(blocks, &lengths)?,
             blocks,

@@ -3,7 +3,7 @@
 use tch::{Kind, Tensor, no_grad_guard};
 
 use super::batch::ModelInputs;
-use super::decoder::{attention, hidden_states};
+use super::decoder::{Tokens, attention, hidden_states};
 use super::{Transformer, TransformerOptions};
 use crate::error::Result;
 use crate::policy::Responses;
@@ -151,7 +151,7 @@ impl Transformer {
                 drawn = going.iter().map(|&row| drawn[row]).collect();
                 rows = going.iter().map(|&row| rows[row]).collect();
             }
-            hidden = self.read_tokens(&mut cache, &indices(&drawn, device)?)?;
+            hidden = self.read_tokens(&mut cache, indices(&drawn, device)?)?;
         }
     }
 
@@ -166,7 +166,8 @@ impl Transformer {
         // Nothing follows a response's last token.
         let free = self.options.config.max_new_tokens.saturating_sub(1) as i64;
         let mut layers = Vec::new();
-        let hidden = self.hidden_states(&self.state.weights, &inputs, |[_, keys, values]| {
+        let (config, weights) = (&self.config, &self.state.weights);
+        let hidden = hidden_states(config, weights, &inputs.tokens, |_, heads| {
             let column = |x: &Tensor| -> TorchResult<Tensor> {
                 let prompts = inputs.of_prompts(x)?;
                 let (rows, heads, _, head_dim) = prompts.size4()?;
@@ -174,8 +175,8 @@ impl Transformer {
                 let zeros = Tensor::f_zeros(shape, (Kind::Float, x.device()))?;
                 Ok(Tensor::f_cat(&[prompts, zeros], 2)?)
             };
-            layers.push((column(keys)?, column(values)?));
-            Ok(())
+            layers.push((column(&heads[1])?, column(&heads[2])?));
+            inputs.attend(&heads)
         })?;
         let width = prompts.iter().map(|prompt| prompt.tokens.len()).max();
         let width = width.unwrap_or(0) as i64;
@@ -189,17 +190,20 @@ impl Transformer {
     }
 
     /// The hidden states `[rows, hidden]` after one more token per row, int64 `[rows]`.
-    fn read_tokens(&self, cache: &mut Cache, tokens: &Tensor) -> TorchResult<Tensor> {
+    fn read_tokens(&self, cache: &mut Cache, tokens: Tensor) -> TorchResult<Tensor> {
         let options = (Kind::Int64, tokens.device());
         let positions = cache.lengths.f_add_scalar(cache.used - cache.width)?;
         let columns = Tensor::f_arange(cache.used + 1, options)?;
         let is_prompt = columns.f_less_tensor(&cache.lengths.f_unsqueeze(1)?)?;
         let mask = is_prompt.f_logical_or(&columns.f_greater_equal(cache.width)?)?;
         let mask = mask.f_unsqueeze(1)?.f_unsqueeze(1)?;
-        let rows = Tensor::f_arange(tokens.size()[0], options)?;
-        let (config, weights) = (&self.config, &self.state.weights);
+        let tokens = Tokens {
+            places: Tensor::f_arange(tokens.size()[0], options)?,
+            ids: tokens,
+            positions,
+        };
         let attend = |layer, heads: [Tensor; 3]| cache.attend(layer, &heads, &mask);
-        let hidden = hidden_states(config, weights, tokens, &positions, &rows, attend)?;
+        let hidden = hidden_states(&self.config, &self.state.weights, &tokens, attend)?;
         cache.used += 1;
         Ok(hidden)
     }

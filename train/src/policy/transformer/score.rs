@@ -41,7 +41,8 @@ impl Transformer {
         };
         for pass in passes(responses, self.options.config.tokens_per_forward) {
             let inputs = ModelInputs::new(responses, &pass, self.options.device)?;
-            let hidden = self.hidden_states(weights, &inputs, |_| Ok(()))?;
+            let attend = |_, heads| inputs.attend(&heads);
+            let hidden = hidden_states(&self.config, weights, &inputs.tokens, attend)?;
             let (mut logp, mut entropy) = (Vec::new(), Vec::new());
             for chunk in chunks(&weights[self.head], &hidden, &inputs.targets) {
                 let (_, targets, logits) = chunk?;
@@ -61,28 +62,6 @@ impl Transformer {
         Ok(scores)
     }
 
-    /// The hidden states `[targets, hidden]` that predict the targets; `look` gets the queries, keys and values of each layer.
-    pub(super) fn hidden_states(
-        &self,
-        weights: &[Tensor],
-        inputs: &ModelInputs,
-        mut look: impl FnMut(&[Tensor; 3]) -> TorchResult<()>,
-    ) -> TorchResult<Tensor> {
-        let (tokens, positions) = (&inputs.tokens, &inputs.positions);
-        let attend = |_, heads: [Tensor; 3]| {
-            look(&heads)?;
-            inputs.attend(&heads)
-        };
-        hidden_states(
-            &self.config,
-            weights,
-            tokens,
-            positions,
-            &inputs.places,
-            attend,
-        )
-    }
-
     /// Adds the gradient of sum(dlogp * logp) over the targets of a forward pass.
     pub(super) fn add_gradient(
         &mut self,
@@ -98,7 +77,9 @@ impl Transformer {
         for weight in &self.state.weights {
             let _ = weight.f_set_requires_grad(true)?;
         }
-        let hidden = self.hidden_states(&self.state.weights, &inputs, |_| Ok(()))?;
+        let attend = |_, heads| inputs.attend(&heads);
+        let weights = &self.state.weights;
+        let hidden = hidden_states(&self.config, weights, &inputs.tokens, attend)?;
         let dhidden = self.head_gradient(&hidden.f_detach()?, &inputs.targets, &dlogp)?;
         // The derivative of this product's sum with respect to the hidden states is dhidden; autograd continues from there.
         let product = hidden.f_mul(&dhidden)?.f_sum(Kind::Float)?;

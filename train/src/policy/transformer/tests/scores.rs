@@ -6,6 +6,7 @@ use tch::{Device, Tensor};
 use super::*;
 use crate::policy::transformer::ModelConfig;
 use crate::policy::transformer::batch::{ModelInputs, passes};
+use crate::policy::transformer::decoder::hidden_states;
 use crate::policy::{NonFinite, Scores};
 
 fn assert_scores(found: &Scores, expected: &Scores, what: &str) {
@@ -40,7 +41,8 @@ fn the_logits_of_every_position_are_those_of_transformers() {
             response.push(0, &[&tokens[1..], &[0]].concat());
             let inputs = ModelInputs::new(&response, &[0], Device::Cpu).unwrap();
             let weights = &transformer.state.weights;
-            let hidden = transformer.hidden_states(weights, &inputs, |_| Ok(()));
+            let attend = |_, heads| inputs.attend(&heads);
+            let hidden = hidden_states(&transformer.config, weights, &inputs.tokens, attend);
             let (hidden, head) = (hidden.unwrap(), &weights[transformer.head]);
             let found = to_vec::<f32>(&hidden.linear(head, None::<Tensor>).detach()).unwrap();
             // Left-padded there.
@@ -146,7 +148,7 @@ fn a_shared_prompt_is_one_of_their_own_to_each_response() {
         let tokens = |responses| {
             let pass = &passes(responses, 1 << 20)[0];
             let inputs = ModelInputs::new(responses, pass, Device::Cpu);
-            inputs.unwrap().tokens.numel()
+            inputs.unwrap().tokens.ids.numel()
         };
         assert!(4 * tokens(&shared) < 3 * tokens(&apart));
     }
