@@ -248,11 +248,10 @@ impl Replay {
         let run = RunFolder::read(folder);
         let mut config = run.config()?;
         config.native = native;
-        let log = run.log()?;
-        log.start(folder)?;
+        run.log()?.start(folder)?;
         let mut rows = run.rows()?;
         if !config.is_recorded() {
-            let run = Run::restored(&run, &log, config, None, rows)?;
+            let run = Run::restored(&run, config, None, rows)?;
             return Ok(Replay::OfRun(Box::new(run)));
         }
         let run = RunFolder::open(folder)?;

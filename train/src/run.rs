@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::config::{COSINE, Config};
 use super::folder::{
-    Checkpoint, KeptVersion, LockedFolder, LogLine, METRICS, RELOADS, RunFolder, RunLog, RunWriter,
+    Checkpoint, KeptVersion, LockedFolder, LogLine, METRICS, RELOADS, RunFolder, RunWriter,
     VersionState, make_empty, set_damaged_aside, step_after, step_of,
 };
 use super::policy;
@@ -165,7 +165,7 @@ impl Run {
             error
         })?;
         let done = step_after(0, &rows);
-        let (checkpoint, mut notes) = Checkpoint::newest(path, done)?;
+        let (checkpoint, notes) = Checkpoint::newest(path, done)?;
         let Some(checkpoint) = checkpoint else {
             // The run stopped before its first step, and begins anew with the present content of the recipe's file.
             if done == 0 && notes.is_empty() {
@@ -182,25 +182,13 @@ impl Run {
             let help = format!("`advlab train --resume {path} --steps {more}` goes on");
             return Err(problem.with_help(help).into());
         }
-        let log = folder.log()?;
         let is_before = |row: &Value| step_of(row).unwrap_or(0) < step;
         rows.drain(..rows.partition_point(is_before));
-        notes.extend(rejected_note(
-            &config,
-            &checkpoint,
-            &log.rejected_before(done),
-        ));
-        let mut run = Run::restored(&folder, &log, config, Some(&checkpoint), rows)?;
+        let mut run = Run::restored(&folder, config, Some(&checkpoint), rows)?;
         if run.recorded.is_empty() {
             run.live.follow(&run.config.recipe)?;
-        } else {
-            let last = done - 1;
-            notes.push(format!(
-                "steps {step} to {last} came after the checkpoint: they are done again, as they were"
-            ));
         }
-        notes.append(&mut run.notes);
-        run.notes = notes;
+        run.notes.splice(..0, notes);
         checkpoint.set_later_aside(path)?;
         if is_extended {
             locked.write_config(&run.config)?;
@@ -212,12 +200,11 @@ impl Run {
     /// nothing. It will repeat the steps of these rows, with the versions that they had.
     pub(super) fn restored(
         folder: &RunFolder,
-        log: &RunLog,
         config: Config,
         checkpoint: Option<&Checkpoint>,
         rows: Vec<Value>,
     ) -> Result<Run> {
-        let (host, path) = (config.host(), folder.folder());
+        let (host, path, log) = (config.host(), folder.folder(), folder.log()?);
         let first = checkpoint.map_or(0, |checkpoint| checkpoint.step);
         let steps = first..step_after(first, &rows);
         let left = |left: &VersionState| {
@@ -226,28 +213,35 @@ impl Run {
         };
         let versions = checkpoint.into_iter();
         let versions = versions.flat_map(|one| one.fallbacks.iter().chain([&one.recipe]));
+        let rejected = log.rejected_before(steps.end);
+        let again = checkpoint.and_then(|one| rejected_note(&config, one, &rejected));
         let options = LiveOptions {
             left: versions.map(left).collect::<Result<_>>()?,
-            rejected: log.rejected_before(steps.end),
+            rejected,
             ..config.live_options()
         };
-        let recipe = match checkpoint {
-            Some(checkpoint) => checkpoint.recipe.version.clone(),
-            None => log.start(path)?.clone(),
-        };
-        let live = LiveRecipe::without_file(&host, recipe.load(path, &host)?, options)?;
+        let used = checkpoint.map(|checkpoint| &checkpoint.recipe.version);
+        let recipe = used
+            .map_or_else(|| log.start(path), Ok)?
+            .load(path, &host)?;
+        let live = LiveRecipe::without_file(&host, recipe, options)?;
         let switches = log.switches().filter(|(step, _)| steps.contains(step));
         let switches = switches.map(|(step, kept)| Ok((step, kept.load(path, &host)?)));
         let switches = switches.collect::<Result<_>>()?;
         let mut run = Run::new(config, live, folder.loss(&host)?)?;
         (run.switches, run.recorded) = (switches, rows.into());
-        let platform = run.learner.policy.platform();
-        run.notes.extend(log.other_platform(&platform));
+        run.notes.extend(again);
         if let Some(checkpoint) = checkpoint {
             run.learner.policy.load(&checkpoint.folder)?;
             run.learner.loss_state = State::from_json(&checkpoint.loss_state)?;
             (run.step, run.saved) = (first, Some(first));
+            let done = (!steps.is_empty()).then(|| steps.end - 1);
+            run.notes.extend(done.map(|last| {
+                format!("steps {first} to {last} came after the checkpoint: they are done again, as they were")
+            }));
         }
+        let platform = run.learner.policy.platform();
+        run.notes.extend(log.other_platform(&platform));
         Ok(run)
     }
 
@@ -301,11 +295,7 @@ impl Run {
 
     /// Does the remaining steps, or those until `stop` is set: then it finishes the present step and evaluates the
     /// policy.
-    pub fn go(
-        &mut self,
-        stop: &AtomicBool,
-        observer: &mut dyn FnMut(&Event<'_>),
-    ) -> Result<Ending> {
+    pub fn go(&mut self, stop: &AtomicBool, observer: &mut Observer<'_>) -> Result<Ending> {
         let is_stopped = || stop.load(Ordering::Relaxed);
         self.log_start(observer)?;
         if self.saved.is_none() {

@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::task::{Prompt, TaskShape};
 use advlab::diagnostic::Diagnostic;
 use advlab::random::{Purpose, RandomStream, StreamKey};
-use network::{Forward, Network, Tensors, Token, draw, zeros_like};
+use network::{Forward, Network, Tensors, draw, zeros_like};
 
 /// Responses per pass, for any number of threads: the order of summing a batch's gradients depends on this.
 const PART: usize = 256;
@@ -72,14 +72,14 @@ impl Mlp {
     }
 }
 
-/// Divides responses into parts, calls `run` for each part with a pass of its own, and `take` with the results in the order of
-/// the parts. Returns whether the passes of all parts are still in memory.
+/// Divides responses into parts, calls `run` for each part with a pass of its own, and `take` with the passes and the results in
+/// the order of the parts. Returns whether the passes of all parts are still in memory.
 fn each_part<T: Send>(
     network: &Network,
     passes: &mut Vec<Forward>,
     responses: &[usize],
     run: impl Fn(&mut Forward, &[usize]) -> T + Sync,
-    mut take: impl FnMut(T),
+    mut take: impl FnMut(&Forward, T),
 ) -> bool {
     let parts: Vec<&[usize]> = responses.chunks(PART).collect();
     let at_a_time = (MEMORY / network.most_bytes(PART)).clamp(1, PASSES);
@@ -87,7 +87,9 @@ fn each_part<T: Send>(
         passes.resize_with(parts.len().max(passes.len()), Forward::default);
         let results = passes.par_iter_mut().zip(parts);
         let results = results.map(|(pass, part)| run(pass, part));
-        results.collect::<Vec<T>>().into_iter().for_each(&mut take);
+        let results: Vec<T> = results.collect();
+        let results = passes.iter().zip(results);
+        results.for_each(|(pass, result)| take(pass, result));
     }
     parts.len() <= at_a_time
 }
@@ -101,34 +103,20 @@ fn with_tokens(responses: &Responses) -> Vec<usize> {
 /// Runs the network for some of the responses.
 fn read(pass: &mut Forward, network: &Network, responses: &Responses, part: &[usize]) {
     let owners = part.iter().map(|&index| responses.owners()[index]);
-    pass.run(
-        network,
-        responses.prompts(),
-        owners,
-        false,
-        |at, position, _| {
-            let tokens = responses.response(part[at]);
-            (tokens[position], position + 1 == tokens.len())
-        },
-    );
+    let next = |at: usize, position: usize, _: &[f64]| {
+        let tokens = responses.response(part[at]);
+        (tokens[position], position + 1 == tokens.len())
+    };
+    pass.run(network, responses.prompts(), owners, false, next);
 }
 
 /// The scores of responses, and whether the passes of all are still in memory.
 fn score(network: &Network, passes: &mut Vec<Forward>, responses: &Responses) -> (Scores, bool) {
-    let mut tokens = Vec::new();
-    let run = |pass: &mut Forward, part: &[usize]| {
-        read(pass, network, responses, part);
-        pass.tokens(network.task.vocabulary)
-    };
-    let all = with_tokens(responses);
-    let is_whole = each_part(network, passes, &all, run, |own| tokens.extend(own));
-    (scores(&tokens), is_whole)
-}
-
-fn scores(responses: &[Vec<Token>]) -> Scores {
-    let tokens = responses.iter().flatten();
-    let (logp, entropy) = tokens.map(|token| (token.logp, token.entropy)).unzip();
-    Scores { logp, entropy }
+    let mut scores = Scores::default();
+    let run = |pass: &mut Forward, part: &[usize]| read(pass, network, responses, part);
+    let take = |pass: &Forward, ()| pass.add_scores(network, &mut scores);
+    let is_whole = each_part(network, passes, &with_tokens(responses), run, take);
+    (scores, is_whole)
 }
 
 /// The names in files of the parameters, of their moments and of the number of updates.
@@ -188,16 +176,15 @@ impl Policy for Mlp {
                 (token, token == task.stop || is_longest)
             };
             pass.run(network, prompts, owners, true, choose);
-            pass.tokens(task.vocabulary)
         };
-        let mut tokens: Vec<Vec<Token>> = Vec::new();
-        let [passes, _] = &mut self.passes;
-        let is_whole = each_part(network, passes, &all, run, |own| tokens.extend(own));
-        for (index, tokens) in tokens.iter().enumerate() {
-            let ids: Vec<u32> = tokens.iter().map(|token| token.id).collect();
-            responses.push(index / group_size, &ids);
-        }
-        let scores = scores(&tokens);
+        let mut scores = Scores::default();
+        let take = |pass: &Forward, ()| {
+            for tokens in pass.tokens() {
+                responses.push(responses.len() / group_size, &tokens);
+            }
+            pass.add_scores(network, &mut scores);
+        };
+        let is_whole = each_part(network, &mut self.passes[0], &all, run, take);
         self.last = is_whole.then(|| responses.clone());
         Ok(Samples { responses, scores })
     }
@@ -235,7 +222,7 @@ impl Policy for Mlp {
             pass.gradient(network, prompts, &has_signal, derivatives)
         };
         let [passes, _] = &mut self.passes;
-        let add = |gradient: Tensors| {
+        let add = |_: &Forward, gradient: Tensors| {
             let sums = self.gradient.iter_mut().zip(&gradient);
             sums.for_each(|(sum, own)| *sum += own);
         };

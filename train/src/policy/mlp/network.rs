@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
+use crate::policy::Scores;
 use crate::task::{Prompt, TaskShape};
 use advlab::random::RandomStream;
 
@@ -90,14 +91,6 @@ struct Prefix {
 struct Choice {
     id: u32,
     prefix: usize,
-}
-
-/// A token of a response.
-pub(super) struct Token {
-    pub id: u32,
-    pub logp: f32,
-    /// The entropy of the distribution at this token.
-    pub entropy: f32,
 }
 
 /// A forward pass over some responses. A response's bits do not depend on the others.
@@ -294,16 +287,18 @@ impl Forward {
     }
 
     /// The tokens of each response.
-    pub fn tokens(&self, vocabulary: usize) -> Vec<Vec<Token>> {
-        let token = |&Choice { id, prefix }: &Choice| Token {
-            id,
-            logp: self.logp[prefix * vocabulary + id as usize] as f32,
-            entropy: self.entropies[prefix] as f32,
-        };
+    pub fn tokens(&self) -> impl Iterator<Item = Vec<u32>> {
         let responses = self.choices.iter();
-        responses
-            .map(|own| own.iter().map(token).collect())
-            .collect()
+        responses.map(|own| own.iter().map(|choice| choice.id).collect())
+    }
+
+    /// Adds the scores of all tokens, response after response.
+    pub fn add_scores(&self, network: &Network, scores: &mut Scores) {
+        for &Choice { id, prefix } in self.choices.iter().flatten() {
+            let token = prefix * network.task.vocabulary + id as usize;
+            scores.logp.push(self.logp[token] as f32);
+            scores.entropy.push(self.entropies[prefix] as f32);
+        }
     }
 
     /// The gradient of a loss with respect to the network's parameters, given dloss/dlogp of each token of each response;
