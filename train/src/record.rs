@@ -158,8 +158,8 @@ impl Record {
 
     /// A version failed at this step.
     pub fn failed(&mut self, failed: &Failed, batch: &Batch) -> Result<()> {
-        self.writer
-            .log(&mut LogLine::failed(self.next, failed, Some(batch)))
+        let mut line = LogLine::failed(self.next, failed, Some(batch));
+        self.writer.log(&mut line)
     }
 
     /// The step is done: by the version in use, which began it with the state `before`.
@@ -174,9 +174,8 @@ impl Record {
         // A call without a row still takes a number.
         self.next += 1;
         if loaded.version().as_str() != self.used {
-            let change = live.change(&self.before, &loaded);
-            self.writer
-                .log(&mut LogLine::switched(step, loaded.recipe(), &change))?;
+            let mut line = LogLine::switched(step, live, &self.before);
+            self.writer.log(&mut line)?;
             self.used = loaded.version().as_str().to_string();
         }
         let mut line = row(step, loaded.recipe(), batch, outcome);

@@ -11,7 +11,7 @@ use crate::policy::Platform;
 use advlab::batch::Batch;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::Replacement;
-use advlab::live::{Failed, LiveEvent, VersionChange};
+use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
 use advlab::script::{Builtin, Host, Recipe};
 
 /// The hook of [`LogEvent::Failed`]: a step, or the `migrate` before it.
@@ -171,8 +171,9 @@ impl LogLine {
         })
     }
 
-    /// From this step on, another version is used.
-    pub(crate) fn switched(step: u64, recipe: &Recipe, change: &VersionChange) -> LogLine {
+    /// From this step on, another version is used than `before`.
+    pub(crate) fn switched(step: u64, live: &LiveRecipe, before: &Loaded) -> LogLine {
+        let (recipe, change) = (live.in_use().recipe(), live.change(before, live.in_use()));
         let switch = LogEvent::Use {
             recipe: KeptVersion::of(recipe),
             from: change.from.as_str().to_string(),
@@ -181,7 +182,7 @@ impl LogLine {
             checked_in_ms: change.checked_in.as_secs_f64() * 1e3,
             ready_after_ms: change.ready_after.as_secs_f64() * 1e3,
         };
-        LogLine::new(step, switch, change).keeping([recipe])
+        LogLine::new(step, switch, &change).keeping([recipe])
     }
 
     /// A version failed at a step on a batch, or its `migrate` did.

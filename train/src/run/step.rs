@@ -201,11 +201,8 @@ impl Run {
         if let Err(failed) = &begun {
             self.log(LogLine::failed(step, failed, None), observer)?;
         }
-        let loaded = self.live.in_use();
-        if loaded.version() != before.version() {
-            let change = self.live.change(&before, loaded);
-            let switched = LogLine::switched(step, loaded.recipe(), &change);
-            self.log(switched, observer)?;
+        if self.live.in_use().version() != before.version() {
+            self.log(LogLine::switched(step, &self.live, &before), observer)?;
         }
         Ok(())
     }

@@ -212,31 +212,17 @@ fn random_weights_know_nothing_and_are_a_function_of_the_seed() {
 }
 
 #[test]
-fn updates_follow_the_gradient() {
+fn a_gradient_that_is_not_finite_is_left_out() {
     for model in MODELS {
         let (_, responses) = given(model);
         let mut transformer = load(&folder(model), 64).unwrap();
-        transformer.options.adamw.weight_decay = 0.0;
-        // The loss is the mean of -logp.
-        let count = responses.tokens().len();
-        let mean = |scores: Scores| scores.logp.iter().sum::<f32>() / count as f32;
-        let gradient = vec![-1.0 / count as f64; count];
-        let mut last = mean(transformer.score(&responses).unwrap());
-        for _ in 0..5 {
-            let added = transformer.accumulate(&responses, &gradient);
-            added.unwrap();
-            assert!(transformer.update(Some(1.0)).unwrap().unwrap() > 0.0);
-            assert!(transformer.gradient().is_empty());
-            let now = mean(transformer.score(&responses).unwrap());
-            assert!(now > last + 0.01, "{model}: {last}, then {now}");
-            last = now;
-        }
-        let now = transformer.score(&responses).unwrap();
-        let added = transformer.accumulate(&responses, &vec![f64::NAN; count]);
-        added.unwrap();
+        let before = transformer.score(&responses).unwrap();
+        let gradient = vec![f64::NAN; responses.tokens().len()];
+        transformer.accumulate(&responses, &gradient).unwrap();
         let left_out = transformer.update(None).unwrap();
         assert!(matches!(left_out, Err(NonFinite::Gradient(_))));
-        assert_eq!(transformer.score(&responses).unwrap(), now);
+        assert!(transformer.gradient().is_empty());
+        assert_eq!(transformer.score(&responses).unwrap(), before);
     }
 }
 
