@@ -340,23 +340,23 @@ impl Run {
             return Ok(());
         };
         let recipe = self.live.in_use().recipe();
-        let mut line = match writer.is_new() {
+        let line = match writer.is_new() {
             true => LogLine::start(recipe, Some(&self.learner.loss), platform),
             false if platform.is_empty() => return Ok(()),
             false => LogLine::resume(self.step, platform),
         };
-        writer.log(&mut line)?;
+        writer.log(&line)?;
         observer(&Event::Log(Box::new(line)));
         Ok(())
     }
 
     /// Reports an event: first to the folder, so that the observer can rely on the files, except for repeated steps, which are
     /// there already.
-    fn tell(&mut self, mut event: Event<'_>, observer: &mut Observer<'_>) -> Result<()> {
+    fn tell(&mut self, event: Event<'_>, observer: &mut Observer<'_>) -> Result<()> {
         if let Some(writer) = &mut self.writer
             && self.recorded.is_empty()
         {
-            match &mut event {
+            match &event {
                 Event::Log(line) => writer.log(line)?,
                 Event::Step { row, batch } => writer.step(row.step, &row.to_json(), batch, None)?,
                 _ => {}

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{RELOADS, SCRIPTS, step_of, write_folder};
+use super::{FAILED, RELOADS, SCRIPTS, step_of, write_folder};
 use crate::error::{Result, damaged, io, no_run};
 use crate::policy::Platform;
 use advlab::batch::Batch;
@@ -197,7 +197,7 @@ impl LogLine {
             recipe: KeptVersion::of(recipe),
             error: one_line(&failed.error),
             back_to: back_to.map(|version| version.as_str().to_string()),
-            batch: None,
+            batch: batch.map(|_| FAILED.name(step, &format!("-{}", recipe.version()))),
         };
         let problems = back_to.map(|_| failed.error.to_vec());
         LogLine {

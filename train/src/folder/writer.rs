@@ -74,18 +74,16 @@ impl RunWriter {
     }
 
     /// Writes a line of the log, after the versions and the batch that the line names.
-    pub(crate) fn log(&mut self, line: &mut LogLine) -> Result<()> {
+    pub(crate) fn log(&mut self, line: &LogLine) -> Result<()> {
         let run = &self.folder.path;
         for recipe in &line.recipes {
             KeptVersion::keep(run, recipe)?;
         }
-        if let LogEvent::Failed { recipe, batch, .. } = &mut line.event
-            && let Some(evidence) = &line.batch
+        if let LogEvent::Failed { batch, .. } = &line.event
+            && let Some((name, evidence)) = batch.as_ref().zip(line.batch.as_ref())
         {
-            let name = FAILED.name(line.step, &format!("-{}", &recipe.version[..6]));
-            evidence.write_safetensors(run.join(&name))?;
+            evidence.write_safetensors(run.join(name))?;
             FAILED.remove_old(run, EVIDENCE)?;
-            *batch = Some(name);
         }
         self.log.append(line)
     }
@@ -150,14 +148,15 @@ mod tests {
         let mut writer = RunWriter::open(run, &config, 0).unwrap();
         let batch = Batch::builder().groups([0, 0]);
         let batch = batch.response("reward", vec![1.0, 0.0]).build().unwrap();
-        let event = json!({ "event": "failed", "version": "4f8ad7", "error": "", "back_to": null });
         let fail = |step| {
+            let name = FAILED.name(step, "-4f8ad7");
+            let event = json!({ "event": "failed", "version": "4f8ad7", "error": "", "back_to": null, "batch": name });
             let mut line = LogLine::of(&event);
             (line.step, line.batch) = (step, Some(batch.clone()));
             line
         };
         for step in 0..30 {
-            writer.log(&mut fail(step)).unwrap();
+            writer.log(&fail(step)).unwrap();
         }
         let run = writer.folder.path.clone();
         let steps = || {
@@ -170,7 +169,7 @@ mod tests {
             std::fs::write(run.join(FAILED.name(step, "-4f8ad7")), "").unwrap();
         }
         writer.cut(5).unwrap();
-        writer.log(&mut fail(5)).unwrap();
+        writer.log(&fail(5)).unwrap();
         assert_eq!(steps(), [4, 5]);
     }
 }
