@@ -63,12 +63,11 @@ impl Bound {
         let (is_in, expected) = match self {
             Any | Table(_) => return None,
             Whole(range) => {
-                let expected = match *range.end() {
-                    LARGEST => format!("a whole number from {} to 2^63 - 1", range.start()),
-                    end => format!("from {} to {end}", range.start()),
-                };
                 let is_in = value.as_u64().is_some_and(|number| range.contains(&number));
-                (is_in, expected)
+                match (*range.start(), *range.end()) {
+                    (first, LARGEST) => (is_in, format!("a whole number from {first} to 2^63 - 1")),
+                    (first, last) => (is_in, format!("from {first} to {last}")),
+                }
             }
             AtLeast0 => {
                 let is_in = value.as_f64().is_some_and(|number| number >= 0.0);
@@ -338,27 +337,20 @@ impl Config {
         rule(key, !strings.contains(&String::new()), "no empty string");
         let expected = "\"transformer\", as task is \"math\"";
         rule("policy", is_transformer || !is_math, expected);
+        let (has_model, has_data) = (!model.model.is_empty(), !math.data.is_empty());
         let expected = "a folder of a model with its tokenizer, as task is \"math\"";
-        rule(
-            "transformer.model",
-            !model.model.is_empty() || !is_math,
-            expected,
-        );
+        rule("transformer.model", has_model || !is_math, expected);
         let expected = "a JSONL file of questions and answers, as task is \"math\"";
-        rule("math.data", !math.data.is_empty() || !is_math, expected);
+        rule("math.data", has_data || !is_math, expected);
         let expected = format!("at most rollout_batch_size, {prompts}");
         rule("minibatches", self.minibatches <= prompts, &expected);
         let is_kept = self.prompts == 0 || self.prompts >= prompts;
         let expected = format!("0, or at least rollout_batch_size, {prompts}");
         rule("prompts", is_kept, &expected);
+        let (evaluated, samples) = (self.eval_prompts, self.eval_samples);
         for (key, count, other, size) in [
             ("rollout_batch_size", prompts, "group_size", self.group_size),
-            (
-                "eval_prompts",
-                self.eval_prompts,
-                "eval_samples",
-                self.eval_samples,
-            ),
+            ("eval_prompts", evaluated, "eval_samples", samples),
         ] {
             let most = RESPONSES / size;
             let expected = format!("at most {most}, as {other} is {size}");
