@@ -87,19 +87,14 @@ struct Prefix {
     parent: Option<(usize, usize)>,
 }
 
-/// The choice of a token after a prefix.
-struct Choice {
-    id: u32,
-    prefix: usize,
-}
-
 /// A forward pass over some responses. A response's bits do not depend on the others.
 ///
 /// A pass is used again for other responses: asking the system for its memory each time took a seventh of the README's
 /// run.
 #[derive(Default)]
 pub(super) struct Forward {
-    choices: Vec<Vec<Choice>>,
+    /// The tokens of each response, each with the index of the prefix before it.
+    choices: Vec<Vec<(u32, usize)>>,
     /// Position by position.
     prefixes: Vec<Prefix>,
     /// The newest prefixes' sums in the first layer, without the input of the position: `[prefixes, hidden]`.
@@ -136,11 +131,7 @@ impl Forward {
                 self.evaluate(network);
             }
             let probabilities = std::mem::take(&mut self.probabilities);
-            let vocabulary = if is_sampling {
-                network.task.vocabulary
-            } else {
-                0
-            };
+            let vocabulary = network.task.vocabulary * usize::from(is_sampling);
             self.extend(network, &mut live, |index, position, prefix| {
                 let own = &probabilities[prefix * vocabulary..][..vocabulary];
                 next(index, position, own)
@@ -213,10 +204,7 @@ impl Forward {
         next.clear();
         live.retain_mut(|(index, prefix)| {
             let (token, is_last) = choose(*index, position, *prefix);
-            self.choices[*index].push(Choice {
-                id: token,
-                prefix: *prefix,
-            });
+            self.choices[*index].push((token, *prefix));
             if !is_last {
                 let own = *prefix - first;
                 let child = &mut children[own * task.vocabulary + token as usize];
@@ -289,14 +277,14 @@ impl Forward {
     /// The tokens of each response.
     pub fn tokens(&self) -> impl Iterator<Item = Vec<u32>> {
         let responses = self.choices.iter();
-        responses.map(|own| own.iter().map(|choice| choice.id).collect())
+        responses.map(|own| own.iter().map(|(token, _)| *token).collect())
     }
 
     /// Adds the scores of all tokens, response after response.
     pub fn add_scores(&self, network: &Network, scores: &mut Scores) {
-        for &Choice { id, prefix } in self.choices.iter().flatten() {
-            let token = prefix * network.task.vocabulary + id as usize;
-            scores.logp.push(self.logp[token] as f32);
+        for &(token, prefix) in self.choices.iter().flatten() {
+            let place = prefix * network.task.vocabulary + token as usize;
+            scores.logp.push(self.logp[place] as f32);
             scores.entropy.push(self.entropies[prefix] as f32);
         }
     }
@@ -326,17 +314,17 @@ impl Forward {
         }
         let mut dlogits = vec![0.0; chosen.len() * task.vocabulary];
         for (choices, dlogp) in self.choices.iter().zip(dloss_dlogp) {
-            for (choice, derivative) in choices.iter().zip(dlogp) {
-                let row = rows[choice.prefix];
+            for (&(token, prefix), derivative) in choices.iter().zip(dlogp) {
+                let row = rows[prefix];
                 if row == usize::MAX {
                     break;
                 }
                 // A token's log-prob has the derivative 1 - p by its own logit, and -p by each other logit.
-                let probabilities = &self.probabilities[choice.prefix * task.vocabulary..];
+                let probabilities = &self.probabilities[prefix * task.vocabulary..];
                 let row = &mut dlogits[row * task.vocabulary..][..task.vocabulary];
                 let own = row.iter_mut().zip(probabilities);
                 own.for_each(|(d, p)| *d -= derivative * p);
-                row[choice.id as usize] += derivative;
+                row[token as usize] += derivative;
             }
         }
         let dlogits: Vec<f32> = dlogits.into_iter().map(|d| d as f32).collect();
