@@ -115,7 +115,7 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    /// Runs the network for responses to the prompts at the indices `owners`. `next` returns a token of a response, given its
+    /// Forgets the last responses, and runs the network for responses to the prompts at the indices `owners`. `next` returns a token of a response, given its
     /// index, the position and, if the responses are being sampled, the probabilities; and whether it is the last token.
     pub fn run(
         &mut self,
@@ -125,7 +125,22 @@ impl Forward {
         is_sampling: bool,
         mut next: impl FnMut(usize, usize, &[f64]) -> (u32, bool),
     ) {
-        let mut live = self.begin(network, prompts, owners);
+        self.prefixes.clear();
+        self.sums.clear();
+        self.h1.clear();
+        self.probabilities.clear();
+        self.logp.clear();
+        self.entropies.clear();
+        let mut by_prompt = HashMap::new();
+        let mut prefix = |prompt| {
+            let first = by_prompt.entry(prompt);
+            *first.or_insert_with(|| self.add_prompt(network, prompts, prompt))
+        };
+        // The responses that go on, with the indices of their prefixes.
+        let mut live: Vec<(usize, usize)> = owners.map(&mut prefix).enumerate().collect();
+        self.choices.clear();
+        self.choices.resize_with(live.len(), Vec::new);
+        self.enter(network, 0);
         while !live.is_empty() {
             if is_sampling {
                 self.evaluate(network);
@@ -142,31 +157,6 @@ impl Forward {
             // One product for all positions: each packs the weights anew.
             self.evaluate(network);
         }
-    }
-
-    /// Forgets the last responses; the new ones, with the indices of their first prefixes.
-    fn begin(
-        &mut self,
-        network: &Network,
-        prompts: &[Prompt],
-        owners: impl Iterator<Item = usize>,
-    ) -> Vec<(usize, usize)> {
-        self.prefixes.clear();
-        self.sums.clear();
-        self.h1.clear();
-        self.probabilities.clear();
-        self.logp.clear();
-        self.entropies.clear();
-        let mut by_prompt = HashMap::new();
-        let mut prefix = |prompt| {
-            let first = by_prompt.entry(prompt);
-            *first.or_insert_with(|| self.add_prompt(network, prompts, prompt))
-        };
-        let live: Vec<(usize, usize)> = owners.map(&mut prefix).enumerate().collect();
-        self.choices.clear();
-        self.choices.resize_with(live.len(), Vec::new);
-        self.enter(network, 0);
-        live
     }
 
     /// Adds the empty prefix of a prompt, and returns its index.
