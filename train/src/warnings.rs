@@ -18,6 +18,9 @@ const MESSAGES: [&str; 5] = [
     "responses are {} times as long as at first: `advlab mass` shows whether long ones get more",
 ];
 
+/// How a number is shown in its message.
+type Shown<'a> = &'a dyn Fn(f64) -> String;
+
 /// The numbers of the last steps, and the warnings given so far.
 #[derive(Default)]
 pub(super) struct Warnings {
@@ -50,7 +53,7 @@ impl Warnings {
         let first = *self.length.get_or_insert(means[4].unwrap_or_default());
         let percent = |found: f64| format!("{:.0} %", 100.0 * found);
         // The bound, whether it is an upper one, and the number as it is shown.
-        let bounds: [(f64, bool, &dyn Fn(f64) -> String); 5] = [
+        let bounds: [(f64, bool, Shown<'_>); 5] = [
             (bounds.groups_without_signal, true, &percent),
             (bounds.entropy, false, &value),
             (bounds.clip_share, true, &percent),

@@ -115,8 +115,9 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    /// Forgets the last responses, and runs the network for responses to the prompts at the indices `owners`. `next` returns a token of a response, given its
-    /// index, the position and, if the responses are being sampled, the probabilities; and whether it is the last token.
+    /// Forgets the last responses, and runs the network for responses to the prompts at the indices `owners`. `next` returns a
+    /// token of a response, given its index, the position and, if the responses are being sampled, the probabilities; and whether
+    /// it is the last token.
     pub fn run(
         &mut self,
         network: &Network,
