@@ -58,22 +58,27 @@ impl<const N: usize> AdamW<N> {
         gradient: &[Array2<f32>; N],
     ) -> bool {
         let scalars = Scalars::new(&self.config, self.updates + 1);
+        // As slices: their loops are compiled to vectors.
+        let moments = self.first.iter_mut().zip(&mut self.second);
+        let tensors = parameters.iter_mut().zip(moments).zip(gradient);
+        let tensors = tensors.map(|((p, (m, v)), g)| {
+            let own = [p, m, v].map(|own| own.as_slice_mut().unwrap_or_default());
+            (own, g.as_slice().unwrap_or_default())
+        });
+        let tensors: Vec<([&mut [f32]; 3], &[f32])> = tensors.collect();
         // A trial run costs less than a copy to restore.
-        for is_trial in [true, false] {
-            let mut is_finite = true;
-            for index in 0..N {
-                let moments = self.first[index].iter_mut().zip(&mut self.second[index]);
-                let values = parameters[index].iter_mut().zip(&gradient[index]);
-                for ((p, g), (m, v)) in values.zip(moments) {
-                    let next = scalars.step(*p, *g, *m, *v);
-                    is_finite &= next.0.is_finite();
-                    if !is_trial {
-                        (*p, *m, *v) = next;
-                    }
-                }
-            }
-            if !is_finite {
-                return false;
+        let is_finite = tensors.iter().all(|([p, m, v], g)| {
+            let values = p.iter().zip(*g).zip(m.iter().zip(&**v));
+            values.fold(true, |all, ((p, g), (m, v))| {
+                all & scalars.step(*p, *g, *m, *v).0.is_finite()
+            })
+        });
+        if !is_finite {
+            return false;
+        }
+        for ([p, m, v], g) in tensors {
+            for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(m.iter_mut().zip(v)) {
+                (*p, *m, *v) = scalars.step(*p, *g, *m, *v);
             }
         }
         self.updates += 1;

@@ -186,8 +186,8 @@ impl Forward {
         live: &mut Vec<(usize, usize)>,
         mut choose: impl FnMut(usize, usize, usize) -> (u32, bool),
     ) {
-        let (task, [weights, ..]) = (&network.task, &network.tensors);
-        let hidden = network.hidden();
+        let (task, hidden) = (&network.task, network.hidden());
+        let weights = network.tensors[0].as_slice().unwrap_or_default();
         let Self { sums, next, .. } = self;
         let first = self.prefixes.len() - sums.len() / hidden;
         let position = self.prefixes[first].position;
@@ -201,7 +201,8 @@ impl Forward {
                 let child = &mut children[own * task.vocabulary + token as usize];
                 *prefix = *child.get_or_insert_with(|| {
                     let row = network.token_row(position, token);
-                    let sums = sums[own * hidden..][..hidden].iter().zip(weights.row(row));
+                    let weights = &weights[row * hidden..][..hidden];
+                    let sums = sums[own * hidden..][..hidden].iter().zip(weights);
                     next.extend(sums.map(|(sum, weight)| sum + weight));
                     self.prefixes.push(Prefix {
                         prompt: self.prefixes[*prefix].prompt,
