@@ -21,21 +21,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     for step in 0..STEPS {
         let prompts = training_prompts(&task, SEED, step, 64)?;
         let samples = sample(&mut policy, &prompts, 16, step)?;
-        let outcome = grpo.advantage(&batch(&task, &prompts, &samples)?, &mut grpo.init()?)?;
+        let outcome = grpo.advantage(&batch(&task, &samples)?, &mut grpo.init()?)?;
         let tokens = samples.responses.tokens().len() as f64;
         let slope: Vec<f64> = outcome
             .advantage
             .per_token()
             .map(|advantage| -advantage / tokens)
             .collect();
-        policy.accumulate(&prompts, &samples.responses, &slope)?;
+        policy.accumulate(&samples.responses, &slope)?;
         policy.update(None)??;
     }
 
     let prompts = training_prompts(&task, SEED, STEPS, 32)?;
     let samples = sample(&mut policy, &prompts, 8, STEPS)?;
-    let ref_logp = policy.reference_logp(&prompts, &samples.responses)?;
-    for (response, &prompt) in samples.responses.prompts().iter().enumerate() {
+    let ref_logp = policy.reference_logp(&samples.responses)?;
+    for (response, &prompt) in samples.responses.owners().iter().enumerate() {
         let (range, moves) = (
             samples.responses.range(response),
             samples.responses.response(response),
@@ -72,16 +72,16 @@ fn sample(
     Ok(policy.sample(prompts, group_size, key)?)
 }
 
-fn batch(task: &Maze, prompts: &[Prompt], samples: &Samples) -> Result<Batch, Box<dyn Error>> {
+fn batch(task: &Maze, samples: &Samples) -> Result<Batch, Box<dyn Error>> {
     let responses = &samples.responses;
     let rewards: Vec<f64> = (0..responses.len())
         .map(|i| {
-            let prompt = &prompts[responses.prompts()[i]];
+            let prompt = &responses.prompts()[responses.owners()[i]];
             f64::from(u8::from(task.verify(prompt, responses.response(i))))
         })
         .collect();
     Ok(Batch::builder()
-        .groups(responses.prompts().iter().map(|&prompt| prompt as i64))
+        .groups(responses.owners().iter().map(|&prompt| prompt as i64))
         .lengths((0..responses.len()).map(|i| responses.range(i).len()))
         .response("reward", rewards)
         .build()?)

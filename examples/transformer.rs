@@ -9,11 +9,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use advlab::random::{Purpose, StreamKey};
-use advlab_train::policy::{
-    AdamWConfig, Decoding, Policy, Responses, Transformer, TransformerOptions,
-};
+use advlab_train::policy::{AdamWConfig, Policy, Responses, Transformer, TransformerOptions};
 use advlab_train::task::Prompt;
-use advlab_train::torch;
+use advlab_train::{TransformerConfig, torch};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -39,16 +37,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = TransformerOptions {
         device: torch::start(&work.device, work.threads)?,
         threads: work.threads,
-        tokens_per_forward: work.tokens_per_forward,
-        decoding: Decoding {
-            temperature: 1.0,
-            top_k: 0,
-            top_p: 1.0,
-            stops: vec![],
-            text: None,
-            max_tokens: work.max_tokens,
+        config: TransformerConfig {
+            tokens_per_forward: work.tokens_per_forward,
+            max_new_tokens: work.max_tokens,
             rows_per_batch: work.responses.len(),
+            ..TransformerConfig::default()
         },
+        stops: vec![],
+        text: None,
         adamw: AdamWConfig::default(),
         reference: false,
     };
@@ -58,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         features: vec![],
     };
     let prompts: Vec<Prompt> = work.prompts.iter().map(prompt).collect();
-    let mut responses = Responses::new();
+    let mut responses = Responses::to(prompts.as_slice());
     for (index, tokens) in work.responses.iter().enumerate() {
         responses.push(index / work.group_size, tokens);
     }
@@ -71,14 +67,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         .iter()
         .flat_map(|prompt| std::iter::repeat_n(prompt.clone(), work.group_size))
         .collect();
-    let (mut logp, mut sampled) = (Vec::new(), Responses::new());
+    let (mut logp, mut sampled) = (Vec::new(), Responses::to([]));
     for (step, line) in stdin().lock().lines().enumerate() {
         let key = StreamKey::new(0, Purpose::Responses, step as u64);
         let started = Instant::now();
         match line?.as_str() {
-            "score" => logp = model.score(&prompts, &responses)?.logp,
+            "score" => logp = model.score(&responses)?.logp,
             "update" => {
-                model.accumulate(&prompts, &responses, &slope)?;
+                model.accumulate(&responses, &slope)?;
                 model.update(Some(1.0))??;
             }
             "sample" => {
@@ -88,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             // Each prompt is read once for each of its responses.
             "sample apart" => drop(model.sample(&apart, 1, key)?),
             // What is part of sampling, as it is timed here: the log-probs.
-            "score sampled" => drop(model.score(&prompts, &sampled)?),
+            "score sampled" => drop(model.score(&sampled)?),
             // Whether responses end from here on before they are as long as they may be.
             "stops" => model.set_stops(work.stops.clone()),
             "no stops" => model.set_stops(vec![]),

@@ -63,12 +63,11 @@ impl Bound {
         let (is_in, expected) = match self {
             Any | Table(_) => return None,
             Whole(range) => {
-                let expected = match *range.end() {
-                    LARGEST => format!("a whole number from {} to 2^63 - 1", range.start()),
-                    end => format!("from {} to {end}", range.start()),
-                };
                 let is_in = value.as_u64().is_some_and(|number| range.contains(&number));
-                (is_in, expected)
+                match (*range.start(), *range.end()) {
+                    (first, LARGEST) => (is_in, format!("a whole number from {first} to 2^63 - 1")),
+                    (first, last) => (is_in, format!("from {first} to {last}")),
+                }
             }
             AtLeast0 => {
                 let is_in = value.as_f64().is_some_and(|number| number >= 0.0);
@@ -283,12 +282,10 @@ keys! {
 fn keys() -> impl Iterator<Item = (String, &'static ConfigKey)> {
     Config::KEYS.iter().flat_map(|key| {
         let inner = match key.bound {
-            Table(keys) => keys,
-            _ => &[],
+            Table(keys) => keys.iter(),
+            _ => [].iter(),
         };
-        let inner = inner
-            .iter()
-            .map(|own| (format!("{}.{}", key.name, own.name), own));
+        let inner = inner.map(|own| (format!("{}.{}", key.name, own.name), own));
         std::iter::once((key.name.to_string(), key)).chain(inner)
     })
 }
@@ -340,27 +337,20 @@ impl Config {
         rule(key, !strings.contains(&String::new()), "no empty string");
         let expected = "\"transformer\", as task is \"math\"";
         rule("policy", is_transformer || !is_math, expected);
+        let (has_model, has_data) = (!model.model.is_empty(), !math.data.is_empty());
         let expected = "a folder of a model with its tokenizer, as task is \"math\"";
-        rule(
-            "transformer.model",
-            !model.model.is_empty() || !is_math,
-            expected,
-        );
+        rule("transformer.model", has_model || !is_math, expected);
         let expected = "a JSONL file of questions and answers, as task is \"math\"";
-        rule("math.data", !math.data.is_empty() || !is_math, expected);
+        rule("math.data", has_data || !is_math, expected);
         let expected = format!("at most rollout_batch_size, {prompts}");
         rule("minibatches", self.minibatches <= prompts, &expected);
         let is_kept = self.prompts == 0 || self.prompts >= prompts;
         let expected = format!("0, or at least rollout_batch_size, {prompts}");
         rule("prompts", is_kept, &expected);
+        let (evaluated, samples) = (self.eval_prompts, self.eval_samples);
         for (key, count, other, size) in [
             ("rollout_batch_size", prompts, "group_size", self.group_size),
-            (
-                "eval_prompts",
-                self.eval_prompts,
-                "eval_samples",
-                self.eval_samples,
-            ),
+            ("eval_prompts", evaluated, "eval_samples", samples),
         ] {
             let most = RESPONSES / size;
             let expected = format!("at most {most}, as {other} is {size}");
@@ -379,15 +369,16 @@ impl Config {
 
     /// The configuration with the absolute paths of scripts, model and data.
     pub fn with_absolute_paths(&self) -> Config {
-        let recipe = |name: &String| match Builtin::find(name) {
-            Some(_) => name.clone(),
-            None => absolute(name),
-        };
         let mut config = self.clone();
-        config.recipe = recipe(&self.recipe);
-        config.loss_recipe = recipe(&self.loss_recipe);
-        config.transformer.model = absolute(&self.transformer.model);
-        config.math.data = absolute(&self.math.data);
+        let recipes = [&mut config.recipe, &mut config.loss_recipe].into_iter();
+        let scripts = recipes.filter(|name| Builtin::find(name).is_none());
+        for path in scripts.chain([&mut config.transformer.model, &mut config.math.data]) {
+            let absolute = std::path::absolute(&*path).ok();
+            // An empty path stays empty.
+            if let Some(absolute) = absolute.as_deref().and_then(Path::to_str) {
+                *path = absolute.to_string();
+            }
+        }
         config
     }
 
@@ -468,20 +459,11 @@ fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<()> {
     Ok(())
 }
 
-/// A path from the root; an empty one stays empty.
-fn absolute(text: &str) -> String {
-    let path = std::path::absolute(text).ok();
-    let path = path.as_deref().and_then(Path::to_str);
-    path.unwrap_or(text).to_string()
-}
-
 /// Parameters by name, with their values in the form that `--set` takes.
 pub(super) fn settings(params: &toml::Table) -> Vec<(String, String)> {
     let text = |value: &toml::Value| value.as_str().map_or(value.to_string(), str::to_string);
-    let params = params.iter();
-    params
-        .map(|(name, value)| (name.clone(), text(value)))
-        .collect()
+    let setting = |(name, value): (&String, _)| (name.clone(), text(value));
+    params.iter().map(setting).collect()
 }
 
 #[cfg(test)]

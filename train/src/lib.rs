@@ -28,7 +28,6 @@
 
 mod config;
 mod error;
-mod event;
 mod folder;
 pub mod policy;
 mod record;
@@ -43,8 +42,7 @@ pub mod torch;
 mod warnings;
 
 pub use config::{Config, MathConfig, TransformerConfig, WarningConfig};
-pub use event::{Event, LogEvent, LogLine};
-pub use folder::{KeptVersion, RunFolder, RunLog, is_stopped};
+pub use folder::{KeptVersion, LogEvent, LogLine, RunFolder, RunLog, is_stopped};
 pub use record::{Difference, Record, Replay};
 pub use row::{Evaluation, Milliseconds, PassAt, Row, flatten};
-pub use run::{Ending, Run, export};
+pub use run::{Ending, Event, Run, export};

@@ -12,13 +12,12 @@ use zerocopy::IntoBytes;
 
 use super::config::Config;
 use super::error::{Result, damaged};
-use super::event::{Event, LogLine};
 use super::folder::{
-    CONFIG, Journal, LockedFolder, RunFolder, RunWriter, STATES, step_after, step_of,
+    CONFIG, Journal, LockedFolder, LogLine, RunFolder, RunWriter, STATES, step_after, step_of,
 };
 use super::policy::Platform;
 use super::row::{flatten, rounded};
-use super::run::Run;
+use super::run::{Event, Run};
 use super::task::TRAINER;
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::Diagnostic;
@@ -89,8 +88,8 @@ impl Record {
             before,
         };
         if record.writer.is_new() {
-            let mut start = LogLine::start(record.before.recipe(), None, Platform::default());
-            record.writer.log(&mut start)?;
+            let start = LogLine::start(record.before.recipe(), None, Platform::default());
+            record.writer.log(&start)?;
         }
         record.cut(u64::MAX)?;
         Ok(record)
@@ -151,16 +150,14 @@ impl Record {
 
     /// Something happened to the recipe's file.
     pub fn changed(&mut self, event: &LiveEvent) -> Result<()> {
-        match &mut LogLine::live(self.next, event) {
-            Some(line) => self.writer.log(line),
-            None => Ok(()),
-        }
+        let line = LogLine::live(self.next, event);
+        line.map_or(Ok(()), |line| self.writer.log(&line))
     }
 
     /// A version failed at this step.
     pub fn failed(&mut self, failed: &Failed, batch: &Batch) -> Result<()> {
-        self.writer
-            .log(&mut LogLine::failed(self.next, failed, Some(batch)))
+        let line = LogLine::failed(self.next, failed, Some(batch));
+        self.writer.log(&line)
     }
 
     /// The step is done: by the version in use, which began it with the state `before`.
@@ -175,9 +172,8 @@ impl Record {
         // A call without a row still takes a number.
         self.next += 1;
         if loaded.version().as_str() != self.used {
-            let change = live.change(&self.before, &loaded);
-            self.writer
-                .log(&mut LogLine::switched(step, loaded.recipe(), &change))?;
+            let line = LogLine::switched(step, live, &self.before);
+            self.writer.log(&line)?;
             self.used = loaded.version().as_str().to_string();
         }
         let mut line = row(step, loaded.recipe(), batch, outcome);
@@ -194,9 +190,8 @@ pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) 
     let summary = Summary::of(outcome);
     let advantage = summary.advantage;
     let metrics = outcome.metrics.iter();
-    let metrics: BTreeMap<_, _> = metrics
-        .map(|(name, value)| (name, in_json(*value)))
-        .collect();
+    let metrics = metrics.map(|(name, value)| (name, in_json(*value)));
+    let metrics: BTreeMap<_, _> = metrics.collect();
     let crc = match outcome.advantage.buffer() {
         FloatBuffer::F32(values) => crc32c::crc32c(values.as_bytes()),
         FloatBuffer::F64(values) => crc32c::crc32c(values.as_bytes()),
@@ -249,11 +244,10 @@ impl Replay {
         let run = RunFolder::read(folder);
         let mut config = run.config()?;
         config.native = native;
-        let log = run.log()?;
-        log.start(folder)?;
+        run.log()?.start(folder)?;
         let mut rows = run.rows()?;
         if !config.is_recorded() {
-            let run = Run::restored(&run, &log, config, None, rows)?;
+            let run = Run::restored(&run, config, None, rows)?;
             return Ok(Replay::OfRun(Box::new(run)));
         }
         let run = RunFolder::open(folder)?;

@@ -7,21 +7,22 @@ mod step;
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
 use super::config::{COSINE, Config};
-use super::event::{Event, LogLine};
 use super::folder::{
-    Checkpoint, KeptVersion, LockedFolder, METRICS, RELOADS, RunFolder, RunLog, RunWriter,
+    Checkpoint, KeptVersion, LockedFolder, LogLine, METRICS, RELOADS, RunFolder, RunWriter,
     VersionState, make_empty, set_damaged_aside, step_after, step_of,
 };
 use super::policy;
-use super::row::Evaluation;
+use super::row::{Evaluation, Row};
 use super::task::{self, Prompt, Task, evaluation_prompts};
 use super::warnings::Warnings;
 use crate::error::Result;
+use advlab::batch::Batch;
 use advlab::check::flipped_loss;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::figures::counted;
@@ -50,12 +51,42 @@ pub struct Run {
     pub(super) recorded: VecDeque<Value>,
     /// The versions with which repeated steps began, or tried to begin, if they differ from the step before.
     switches: HashMap<u64, Recipe>,
-    folder: PathBuf,
     /// `None` if the run is only repeated.
     writer: Option<RunWriter>,
     /// The step of the newest checkpoint.
     saved: Option<u64>,
     notes: Vec<String>,
+}
+
+/// An event of a run.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// An update of supervised fine-tuning, before the first step.
+    FineTuned {
+        /// Its number, from 0.
+        update: u64,
+        /// How many there are.
+        of: u64,
+    },
+    /// An event of the recipe's file, or numbers of the run that deserve attention: a line of `reloads.jsonl`.
+    Log(Box<LogLine>),
+    /// The script printed a line.
+    Printed { step: u64, line: &'a str },
+    /// The policy has been evaluated: before the first step, after a step, or when the run is stopped.
+    Evaluated {
+        /// The steps that were done before it.
+        done: u64,
+        /// The numbers of the evaluation. The row of the step has them too, unless the run is stopped first.
+        evaluation: &'a Evaluation,
+        /// A prompt of the evaluation set with a response, to show to the user: always the same prompt.
+        example: &'a str,
+    },
+    /// A step is done.
+    Step {
+        row: &'a Row,
+        /// The batch that it was trained on.
+        batch: &'a Batch,
+    },
 }
 
 /// A callback that gets the events of a run.
@@ -108,7 +139,6 @@ impl Run {
             warnings: Warnings::default(),
             recorded: VecDeque::new(),
             switches: HashMap::new(),
-            folder: PathBuf::new(),
             writer: None,
             saved: None,
             notes: Vec::new(),
@@ -117,7 +147,6 @@ impl Run {
 
     /// Makes the run write to a folder that has this many rows.
     fn written_to(mut self, folder: LockedFolder, rows: u64) -> Result<Run> {
-        self.folder = folder.path.clone();
         self.writer = Some(RunWriter::open(folder, &self.config, rows)?);
         Ok(self)
     }
@@ -136,7 +165,7 @@ impl Run {
             error
         })?;
         let done = step_after(0, &rows);
-        let (checkpoint, mut notes) = Checkpoint::newest(path, done)?;
+        let (checkpoint, notes) = Checkpoint::newest(path, done)?;
         let Some(checkpoint) = checkpoint else {
             // The run stopped before its first step, and begins anew with the present content of the recipe's file.
             if done == 0 && notes.is_empty() {
@@ -153,25 +182,13 @@ impl Run {
             let help = format!("`advlab train --resume {path} --steps {more}` goes on");
             return Err(problem.with_help(help).into());
         }
-        let log = folder.log()?;
         let is_before = |row: &Value| step_of(row).unwrap_or(0) < step;
         rows.drain(..rows.partition_point(is_before));
-        notes.extend(rejected_note(
-            &config,
-            &checkpoint,
-            &log.rejected_before(done),
-        ));
-        let mut run = Run::restored(&folder, &log, config, Some(&checkpoint), rows)?;
+        let mut run = Run::restored(&folder, config, Some(&checkpoint), rows)?;
         if run.recorded.is_empty() {
             run.live.follow(&run.config.recipe)?;
-        } else {
-            let last = done - 1;
-            notes.push(format!(
-                "steps {step} to {last} came after the checkpoint: they are done again, as they were"
-            ));
         }
-        notes.append(&mut run.notes);
-        run.notes = notes;
+        run.notes.splice(..0, notes);
         checkpoint.set_later_aside(path)?;
         if is_extended {
             locked.write_config(&run.config)?;
@@ -183,12 +200,11 @@ impl Run {
     /// nothing. It will repeat the steps of these rows, with the versions that they had.
     pub(super) fn restored(
         folder: &RunFolder,
-        log: &RunLog,
         config: Config,
         checkpoint: Option<&Checkpoint>,
         rows: Vec<Value>,
     ) -> Result<Run> {
-        let (host, path) = (config.host(), folder.folder());
+        let (host, path, log) = (config.host(), folder.folder(), folder.log()?);
         let first = checkpoint.map_or(0, |checkpoint| checkpoint.step);
         let steps = first..step_after(first, &rows);
         let left = |left: &VersionState| {
@@ -197,28 +213,35 @@ impl Run {
         };
         let versions = checkpoint.into_iter();
         let versions = versions.flat_map(|one| one.fallbacks.iter().chain([&one.recipe]));
+        let rejected = log.rejected_before(steps.end);
+        let again = checkpoint.and_then(|one| rejected_note(&config, one, &rejected));
         let options = LiveOptions {
             left: versions.map(left).collect::<Result<_>>()?,
-            rejected: log.rejected_before(steps.end),
+            rejected,
             ..config.live_options()
         };
-        let recipe = match checkpoint {
-            Some(checkpoint) => checkpoint.recipe.version.clone(),
-            None => log.start(path)?.0,
-        };
-        let live = LiveRecipe::without_file(&host, recipe.load(path, &host)?, options)?;
+        let used = checkpoint.map(|checkpoint| &checkpoint.recipe.version);
+        let recipe = used
+            .map_or_else(|| log.start(path), Ok)?
+            .load(path, &host)?;
+        let live = LiveRecipe::without_file(&host, recipe, options)?;
         let switches = log.switches().filter(|(step, _)| steps.contains(step));
         let switches = switches.map(|(step, kept)| Ok((step, kept.load(path, &host)?)));
         let switches = switches.collect::<Result<_>>()?;
         let mut run = Run::new(config, live, folder.loss(&host)?)?;
         (run.switches, run.recorded) = (switches, rows.into());
-        let platform = run.learner.policy.platform();
-        run.notes.extend(log.other_platform(&platform));
+        run.notes.extend(again);
         if let Some(checkpoint) = checkpoint {
             run.learner.policy.load(&checkpoint.folder)?;
             run.learner.loss_state = State::from_json(&checkpoint.loss_state)?;
             (run.step, run.saved) = (first, Some(first));
+            let done = (!steps.is_empty()).then(|| steps.end - 1);
+            run.notes.extend(done.map(|last| {
+                format!("steps {first} to {last} came after the checkpoint: they are done again, as they were")
+            }));
         }
+        let platform = run.learner.policy.platform();
+        run.notes.extend(log.other_platform(&platform));
         Ok(run)
     }
 
@@ -235,7 +258,8 @@ impl Run {
     }
 
     pub fn folder(&self) -> &Path {
-        &self.folder
+        let writer = self.writer.as_ref();
+        writer.map_or(Path::new(""), |writer| &writer.folder.path)
     }
 
     pub fn config(&self) -> &Config {
@@ -271,11 +295,7 @@ impl Run {
 
     /// Does the remaining steps, or those until `stop` is set: then it finishes the present step and evaluates the
     /// policy.
-    pub fn go(
-        &mut self,
-        stop: &AtomicBool,
-        observer: &mut dyn FnMut(&Event<'_>),
-    ) -> Result<Ending> {
+    pub fn go(&mut self, stop: &AtomicBool, observer: &mut Observer<'_>) -> Result<Ending> {
         let is_stopped = || stop.load(Ordering::Relaxed);
         self.log_start(observer)?;
         if self.saved.is_none() {
@@ -319,26 +339,28 @@ impl Run {
         let Some(writer) = &mut self.writer else {
             return Ok(());
         };
-        let mut line = if writer.is_new() {
-            let recipe = self.live.in_use().recipe();
-            LogLine::start(recipe, Some(&self.learner.loss), platform)
-        } else if !platform.is_empty() {
-            LogLine::resume(self.step, platform)
-        } else {
-            return Ok(());
+        let recipe = self.live.in_use().recipe();
+        let line = match writer.is_new() {
+            true => LogLine::start(recipe, Some(&self.learner.loss), platform),
+            false if platform.is_empty() => return Ok(()),
+            false => LogLine::resume(self.step, platform),
         };
-        writer.log(&mut line)?;
+        writer.log(&line)?;
         observer(&Event::Log(Box::new(line)));
         Ok(())
     }
 
     /// Reports an event: first to the folder, so that the observer can rely on the files, except for repeated steps, which are
     /// there already.
-    fn tell(&mut self, mut event: Event<'_>, observer: &mut Observer<'_>) -> Result<()> {
+    fn tell(&mut self, event: Event<'_>, observer: &mut Observer<'_>) -> Result<()> {
         if let Some(writer) = &mut self.writer
             && self.recorded.is_empty()
         {
-            writer.tell(&mut event)?;
+            match &event {
+                Event::Log(line) => writer.log(line)?,
+                Event::Step { row, batch } => writer.step(row.step, &row.to_json(), batch, None)?,
+                _ => {}
+            }
         }
         observer(&event);
         Ok(())
@@ -351,21 +373,19 @@ impl Run {
             return Ok(());
         };
         writer.sync()?;
-        let left = |loaded: &Loaded, state: &State| VersionState {
+        let left = |(loaded, state): (&Arc<Loaded>, &State)| VersionState {
             version: KeptVersion::of(loaded.recipe()),
             state: state.to_json(),
         };
         let checkpoint = Checkpoint {
             step,
-            recipe: left(self.live.in_use(), self.live.state()),
+            recipe: left((self.live.in_use(), self.live.state())),
             loss_state: self.learner.loss_state.to_json(),
-            fallbacks: (self.live.fallbacks())
-                .map(|(loaded, state)| left(loaded, state))
-                .collect(),
+            fallbacks: self.live.fallbacks().map(left).collect(),
             folder: PathBuf::new(),
         };
-        let keep = self.config.keep_checkpoints;
-        checkpoint.write(&self.folder, &mut *self.learner.policy, keep)?;
+        let (run, keep) = (&writer.folder.path, self.config.keep_checkpoints);
+        checkpoint.write(run, &mut *self.learner.policy, keep)?;
         self.saved = Some(step);
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::de::IgnoredAny;
 use tokenizers::models::ModelWrapper;
 
+use crate::error::Result;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::Tokenize;
 use advlab::panics::caught;
@@ -20,7 +21,7 @@ pub struct Tokenizer {
 }
 
 /// Reads a `tokenizer.json`.
-pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer, Diagnostics> {
+pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
     let wrong = |what: String| {
         let help = "`AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)` of transformers writes tokenizer.json";
         Diagnostics::from(Diagnostic::error(what).in_file(path).with_help(help))
@@ -52,7 +53,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// Why the file cannot be read as a tokenizer.
-    pub fn load(path: &Path, with_special: bool) -> Result<Self, Diagnostics> {
+    pub fn load(path: &Path, with_special: bool) -> Result<Self> {
         Ok(Tokenizer {
             path: path.to_path_buf(),
             inner: read(path)?,

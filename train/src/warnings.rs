@@ -8,37 +8,23 @@ use advlab::figures::value;
 
 /// Steps in the mean: one odd step is no reason to warn.
 const STEPS: usize = 10;
-/// The numbers of a step, in the order of the configuration's keys.
-type Numbers = [Option<f64>; 5];
 
-/// Whether the bound of a number is an upper one, and the message if the number exceeds it.
-const MESSAGES: [(bool, &str); 5] = [
-    (
-        true,
-        "{} of the groups have no signal: prompts that are too easy or too hard, or a group_size that is too small",
-    ),
-    (
-        false,
-        "the entropy has fallen to {}: sampled responses hardly differ any more; an entropy bonus, a smaller lr or Pass@k training keep it up",
-    ),
-    (
-        true,
-        "{} of the tokens are clipped: with fewer epochs, a smaller lr or wider bounds they teach again",
-    ),
-    (
-        false,
-        "{} of the responses carry nearly all of the advantage: `advlab mass` shows which",
-    ),
-    (
-        true,
-        "responses are {} times as long as at first: `advlab mass` shows whether long ones get more",
-    ),
+/// The messages about the numbers of a step, in the order of the configuration's keys.
+const MESSAGES: [&str; 5] = [
+    "{} of the groups have no signal: prompts that are too easy or too hard, or a group_size that is too small",
+    "the entropy has fallen to {}: sampled responses hardly differ any more; an entropy bonus, a smaller lr or Pass@k training keep it up",
+    "{} of the tokens are clipped: with fewer epochs, a smaller lr or wider bounds they teach again",
+    "{} of the responses carry nearly all of the advantage: `advlab mass` shows which",
+    "responses are {} times as long as at first: `advlab mass` shows whether long ones get more",
 ];
+
+/// How a number is shown in its message.
+type Shown<'a> = &'a dyn Fn(f64) -> String;
 
 /// The numbers of the last steps, and the warnings given so far.
 #[derive(Default)]
 pub(super) struct Warnings {
-    recent: VecDeque<Numbers>,
+    recent: VecDeque<[Option<f64>; 5]>,
     /// The mean length of the first steps.
     length: Option<f64>,
     given: [bool; 5],
@@ -62,29 +48,29 @@ impl Warnings {
             let numbers = self.recent.iter().map(|numbers| numbers[index]);
             Some(numbers.sum::<Option<f64>>()? / STEPS as f64)
         };
-        let means: Numbers = std::array::from_fn(mean);
+        let means: [Option<f64>; 5] = std::array::from_fn(mean);
         self.recent.pop_front();
         let first = *self.length.get_or_insert(means[4].unwrap_or_default());
-        let bounds = [
-            bounds.groups_without_signal,
-            bounds.entropy,
-            bounds.clip_share,
-            bounds.effective_responses,
-            bounds.length_growth * first,
+        let percent = |found: f64| format!("{:.0} %", 100.0 * found);
+        // The bound, whether it is an upper one, and the number as it is shown.
+        let bounds: [(f64, bool, Shown<'_>); 5] = [
+            (bounds.groups_without_signal, true, &percent),
+            (bounds.entropy, false, &value),
+            (bounds.clip_share, true, &percent),
+            (bounds.effective_responses, false, &percent),
+            (bounds.length_growth * first, true, &|found| {
+                value(found / first)
+            }),
         ];
         let mut new = Vec::new();
-        for (index, (bound, (is_upper, text))) in bounds.into_iter().zip(MESSAGES).enumerate() {
-            let Some(found) = means[index].filter(|_| !self.given[index]) else {
-                continue;
-            };
-            if is_upper && bound > 0.0 && found > bound || !is_upper && found < bound {
+        for (index, (bound, is_upper, shown)) in bounds.into_iter().enumerate() {
+            let beyond = means[index].filter(|found| match is_upper {
+                true => bound > 0.0 && *found > bound,
+                false => *found < bound,
+            });
+            if let Some(found) = beyond.filter(|_| !self.given[index]) {
                 self.given[index] = true;
-                let shown = match index {
-                    1 => value(found),
-                    4 => value(found / first),
-                    _ => format!("{:.0} %", 100.0 * found),
-                };
-                new.push(text.replace("{}", &shown));
+                new.push(MESSAGES[index].replace("{}", &shown(found)));
             }
         }
         new

@@ -1,7 +1,7 @@
 //! Small runs, and what is compared of them.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -110,8 +110,7 @@ impl Lab {
 
 /// Goes on without a look at it.
 pub fn go(run: &mut Run) -> Ending {
-    run.go(&AtomicBool::new(false), &mut |_: &Event<'_>| {})
-        .unwrap()
+    run.go(&AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
 /// Goes on until an event is the last one that is waited for: the step of it is finished.
@@ -130,18 +129,15 @@ pub fn go_to(run: &mut Run, steps: u64) -> Ending {
     if run.step() >= steps {
         return run.go(&AtomicBool::new(true), &mut |_| {}).unwrap();
     }
-    go_until(
-        run,
-        |event| matches!(event, Event::Step { row, .. } if row.step + 1 >= steps),
-    )
+    let is_last = |event: &Event| matches!(event, Event::Step { row, .. } if row.step + 1 >= steps);
+    go_until(run, is_last)
 }
 
 /// The lines of a file of JSON lines.
 pub fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    let parsed = text.lines().map(serde_json::from_str);
+    parsed.collect::<Result<_, _>>().unwrap()
 }
 
 /// The rows of a run, without their times.
@@ -189,6 +185,30 @@ pub fn command(folder: &Path, line: &str) -> Command {
     let folder = folder.display().to_string();
     command.args(line.split(' ').map(|word| word.replace("FOLDER", &folder)));
     command
+}
+
+/// A command that runs beside the test, and does not outlive it.
+pub struct Process(pub Child);
+
+impl Process {
+    /// Starts a command whose output nobody reads.
+    pub fn start(mut command: Command) -> Process {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Process(command.spawn().unwrap())
+    }
+
+    pub fn signal(&self, name: &str) {
+        let id = self.0.id().to_string();
+        let sent = Command::new("kill").args([name, &id]).status().unwrap();
+        assert!(sent.success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// What a command prints that goes well.

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Stdio};
 
 use advlab::files::{self, ReadOptions};
 use advlab_train::{Ending, Run, TransformerConfig, export};
 use safetensors::SafeTensors;
 
 use super::lab::{
-    Lab, STATEFUL, command, done, go, go_to, lines, refused, replayed, rows, says, steps_of,
-    wait_until,
+    Lab, Process, STATEFUL, command, done, go, go_to, lines, refused, replayed, rows, says,
+    steps_of, wait_until,
 };
 
 /// With everything that could make a difference, as the mlp's; a rate that rises and falls beside it.
@@ -56,11 +55,8 @@ fn small() -> Lab {
     let mut lab = lab();
     lab.config.lr_schedule = "constant".to_string();
     let keys = &mut lab.config.transformer;
-    (
-        keys.hidden_size,
-        keys.intermediate_size,
-        keys.num_hidden_layers,
-    ) = (4, 8, 1);
+    (keys.hidden_size, keys.intermediate_size) = (4, 8);
+    keys.num_hidden_layers = 1;
     lab
 }
 
@@ -76,11 +72,11 @@ fn two_hundred_steps_need_no_more_memory_than_fifty() {
     let mut lab = small();
     lab.config.steps = 200;
     lab.write_config();
-    let mut child = start(&lab, "train FOLDER/config.toml");
-    let statm = format!("/proc/{}/statm", child.id());
+    let mut run = Process::start(command(lab.place(), "train FOLDER/config.toml"));
+    let statm = format!("/proc/{}/statm", run.0.id());
     // Pages, by the steps that were done.
     let mut resident = BTreeMap::new();
-    while child.try_wait().unwrap().is_none() {
+    while run.0.try_wait().unwrap().is_none() {
         if let Ok(text) = fs::read_to_string(&statm)
             && let Some(Ok(pages)) = text.split(' ').nth(1).map(str::parse::<f64>)
         {
@@ -127,10 +123,8 @@ fn a_run_without_a_reference_says_what_needs_one() {
     fs::write(lab.script(), STATEFUL.replace(".ref_logp", ".old_logp")).unwrap();
     lab.config.loss_params.clear();
     go_to(&mut lab.create(), 6);
-    assert!(
-        !lab.file("checkpoints/000005/reference.safetensors")
-            .exists()
-    );
+    let reference = lab.file("checkpoints/000005/reference.safetensors");
+    assert!(!reference.exists());
     go_to(&mut lab.resume(), 8);
     let rows = rows(&lab.run());
     assert!(rows.len() == 8 && rows.iter().all(|row| row.get("kl").is_none()));
@@ -145,10 +139,7 @@ fn an_exported_model_is_that_of_the_newest_checkpoint() {
     says(&done(lab.place(), line), &["after 3 steps"]);
     let weights = fs::read(folder.join("model.safetensors")).unwrap();
     let state = fs::read(lab.file("checkpoints/000003/policy.safetensors")).unwrap();
-    let (weights, state) = (
-        SafeTensors::deserialize(&weights).unwrap(),
-        SafeTensors::deserialize(&state).unwrap(),
-    );
+    let [weights, state] = [&weights, &state].map(|file| SafeTensors::deserialize(file).unwrap());
     assert!(weights.len() > 20);
     for (name, tensor) in weights.tensors() {
         assert_eq!(tensor, state.tensor(&name).unwrap(), "{name}");
@@ -196,10 +187,8 @@ fn questions_are_answered_in_text() {
     let root = Path::new(crate::ROOT);
     let data = lab.folder.path().join("questions.jsonl");
     let line = |n: u32| {
-        format!(
-            "{{\"question\": \"{n} + 1?\", \"answer\": \"#### {}\"}}\n",
-            n + 1
-        )
+        let sum = n + 1;
+        format!("{{\"question\": \"{n} + 1?\", \"answer\": \"#### {sum}\"}}\n")
     };
     fs::write(&data, (0..64).map(line).collect::<String>()).unwrap();
     lab.config.task = "math".to_string();
@@ -213,18 +202,14 @@ fn questions_are_answered_in_text() {
     lab.config.transformer.model = model.display().to_string();
     let steps = edited_and_killed(&mut lab);
     let name = format!("batches/step-{:06}.safetensors", steps - 1);
-    let batch = files::read(lab.file(&name), &ReadOptions::default())
-        .unwrap()
-        .batch;
+    let batch = files::read(lab.file(&name), &ReadOptions::default());
+    let batch = batch.unwrap().batch;
     let lengths = batch.response_column("length").unwrap();
     let texts: BTreeMap<_, _> = batch.texts().collect();
     assert!(texts["prompt"].iter().all(|text| text.ends_with(" + 1?")));
     let texts = texts["completion"].iter().zip(lengths);
-    assert!(
-        texts
-            .clone()
-            .any(|(text, &length)| text.contains('e') && length < 12.0)
-    );
+    let mut stopped = texts.clone().filter(|(_, length)| **length < 12.0);
+    assert!(stopped.any(|(text, _)| text.contains('e')));
     for (text, _) in texts {
         // Behind the string comes at most the rest of its token.
         let rest = text.split_once('e').map_or("", |(_, rest)| rest);
@@ -243,28 +228,12 @@ fn the_mlp_is_no_model_for_others() {
     go_to(&mut lab.create(), 2);
     let folder = lab.folder.path().join("model");
     let error = export(&lab.run(), &folder).unwrap_err();
-    assert_eq!(
-        error[0].message,
-        "the run's policy is not a language model, and transformers opens only those"
-    );
+    let expected = "the run's policy is not a language model, and transformers opens only those";
+    assert_eq!(error[0].message, expected);
     assert!(!folder.exists(), "nothing is in the way of another try");
     std::fs::create_dir(&folder).unwrap();
     export(&lab.run(), &folder).unwrap_err();
     assert!(folder.exists(), "it was the user's own");
-}
-
-/// Starts a command whose output nobody reads.
-fn start(lab: &Lab, line: &str) -> Child {
-    let mut command = command(lab.place(), line);
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().unwrap()
-}
-
-/// Kills a run, which must not have ended by itself.
-fn kill(child: &mut Child) {
-    assert_eq!(child.try_wait().unwrap(), None);
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
 
 /// Edits the recipe of a run while it goes, kills it once the edit is used, kills it again as it goes on, and lets it end
@@ -273,7 +242,7 @@ fn edited_and_killed(lab: &mut Lab) -> u64 {
     lab.config.steps = 1_000_000;
     lab.config.checkpoint_every = 2;
     lab.write_config();
-    let mut child = start(lab, "train FOLDER/config.toml");
+    let mut run = Process::start(command(lab.place(), "train FOLDER/config.toml"));
     wait_until(60, || steps_of(lab) >= 2);
     std::fs::write(lab.script(), STATEFUL.replace("0.01 *", "0.02 *")).unwrap();
     let is_used = || {
@@ -284,10 +253,13 @@ fn edited_and_killed(lab: &mut Lab) -> u64 {
     for _ in 0..2 {
         let wanted = steps_of(lab) + 3;
         wait_until(60, || steps_of(lab) >= wanted);
-        kill(&mut child);
-        child = start(lab, "train --resume FOLDER/run");
+        // It has not ended by itself, and is killed.
+        assert_eq!(run.0.try_wait().unwrap(), None);
+        drop(run);
+        run = Process::start(command(lab.place(), "train --resume FOLDER/run"));
     }
-    kill(&mut child);
+    assert_eq!(run.0.try_wait().unwrap(), None);
+    drop(run);
     let steps = steps_of(lab) as u64 + 3;
     let line = format!("train --resume FOLDER/run --steps {steps}");
     done(lab.place(), &line);

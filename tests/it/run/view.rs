@@ -2,15 +2,15 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use super::lab::{Lab, STATEFUL, command, done, rows, says};
+use super::lab::{Lab, Process, STATEFUL, command, done, rows, says};
 
 /// A run of the command line, whose lines are read as they come.
 struct Shown {
-    child: Child,
+    run: Process,
     lines: Receiver<String>,
 }
 
@@ -35,7 +35,8 @@ impl Shown {
                 }
             }
         });
-        Shown { child, lines }
+        let run = Process(child);
+        Shown { run, lines }
     }
 
     /// All lines up to one that holds this text.
@@ -55,23 +56,9 @@ impl Shown {
 
     #[cfg(unix)]
     fn ctrl_c(&mut self) -> String {
-        let id = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-INT", &id])
-                .status()
-                .unwrap()
-                .success()
-        );
-        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        self.run.signal("-INT");
+        assert_eq!(self.run.0.wait().unwrap().code(), Some(0));
         self.lines.iter().map(|line| format!("{line}\n")).collect()
-    }
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -82,13 +69,8 @@ fn saves_are_shown_and_ctrl_c_says_how_to_go_on() {
     lab.config.steps = 1_000_000;
     let mut shown = Shown::train(&lab, "");
     let begin = shown.until("save it");
-    says(
-        &begin,
-        &[
-            "recipe.rhai",
-            "maze with policy mlp: 4 x 4 responses a step",
-        ],
-    );
+    let policy = "maze with policy mlp: 4 x 4 responses a step";
+    says(&begin, &["recipe.rhai", policy]);
     let evaluation = shown.until("step 10    evaluation pass@1 ");
     says(&evaluation, &["step 0     evaluation pass@1 ", "pass@4"]);
 
@@ -132,13 +114,8 @@ fn a_resumed_run_follows_its_script_from_another_folder() {
     shown.until("--resume run --steps 8");
     let text = std::fs::read_to_string(lab.file("config.toml")).unwrap();
     let path = lab.script().canonicalize().unwrap();
-    says(
-        &text,
-        &[
-            &format!("recipe = {path:?}\n"),
-            "loss_recipe = \"ppo_clip\"\n",
-        ],
-    );
+    let recipe = format!("recipe = {path:?}\n");
+    says(&text, &[&recipe, "loss_recipe = \"ppo_clip\"\n"]);
 
     let edited = STATEFUL.replace("value: 0.5", "value: 0.75");
     std::fs::write(lab.script(), edited).unwrap();
@@ -165,11 +142,8 @@ fn what_a_script_prints_stands_with_its_step() {
     let is_printed = |line: &&str| line.contains("right: ") || line.ends_with("of 16");
     let printed = text.lines().filter(is_printed);
     let steps: Vec<&str> = printed.map(|line| &line[..7]).collect();
-    assert_eq!(
-        steps,
-        ["step 0 ", "step 0 ", "step 1 ", "step 1 "],
-        "{text}"
-    );
+    let expected = ["step 0 ", "step 0 ", "step 1 ", "step 1 "];
+    assert_eq!(steps, expected, "{text}");
 }
 
 /// A person must not take the batch's pass@1 for that of the evaluation.
@@ -181,19 +155,15 @@ fn whose_pass_at_1_it_is_is_said() {
     lab.config.eval_every = 20;
     lab.write_config();
     let config = lab.place().join("config.toml");
-    let command = format!(
-        "{} train {}",
-        env!("CARGO_BIN_EXE_advlab"),
-        config.display()
-    );
+    let program = env!("CARGO_BIN_EXE_advlab");
+    let command = format!("{program} train {}", config.display());
     let mut terminal = rexpect::spawn(&command, Some(20_000)).unwrap();
     terminal.exp_string("evaluation pass@1 0.").unwrap();
     terminal.exp_string("batch pass@1 0.").unwrap();
     terminal.send_control('c').unwrap();
     // The summary compares evaluations alone, the last one of the policy as it was stopped.
-    terminal
-        .exp_regex(r"evaluation +step 0 +step \d+\s")
-        .unwrap();
+    let summary = r"evaluation +step 0 +step \d+\s";
+    terminal.exp_regex(summary).unwrap();
     terminal.exp_string("--resume").unwrap();
     terminal.exp_eof().unwrap();
 }

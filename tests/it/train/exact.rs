@@ -1,9 +1,9 @@
 //! Log-probs, sampling and gradients are exact, and the same bits however they are computed.
 
-use advlab_train::policy::{Policy, Responses, Samples};
+use advlab_train::policy::{Policy, Samples};
 use advlab_train::task::{Arithmetic, Task, training_prompts};
 
-use super::{GROUP, key, maze, policy, state, step};
+use super::{GROUP, key, maze, policy, responses, sampled, step};
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
@@ -12,13 +12,12 @@ fn bits(values: &[f32]) -> Vec<u32> {
 #[test]
 fn responses_end_with_their_stop_token_or_at_the_longest() {
     let task = maze();
-    let prompts = training_prompts(&task, 1, 0, 10).unwrap();
-    let Samples { responses, scores } = policy(&task, 1).sample(&prompts, GROUP, key(0)).unwrap();
+    let Samples { responses, scores } = sampled(&task, &mut policy(&task, 1), 0, 10);
     assert_eq!(responses.len(), 10 * GROUP);
     assert_eq!(scores.logp.len(), responses.tokens().len());
     assert_eq!(scores.entropy.len(), responses.tokens().len());
     for response in 0..responses.len() {
-        assert_eq!(responses.prompts()[response], response / GROUP);
+        assert_eq!(responses.owners()[response], response / GROUP);
         let (last, before) = responses.response(response).split_last().unwrap();
         assert!(!before.contains(&4));
         assert!(*last == 4 || before.len() == 15);
@@ -30,29 +29,22 @@ fn scoring_gives_the_bits_of_sampling_for_the_batch_and_for_any_part_of_it() {
     for task in [&maze() as &dyn Task, &Arithmetic::new(3).unwrap()] {
         let mut policy = policy(task, 1);
         for s in 0..3 {
-            step(task, &mut policy, s, 8, GROUP);
+            step(task, &mut policy, s);
         }
-        let prompts = training_prompts(task, 1, 9, 10).unwrap();
-        let Samples { responses, scores } = policy.sample(&prompts, GROUP, key(9)).unwrap();
+        let Samples { responses, scores } = sampled(task, &mut policy, 9, 10);
         policy.freeze().unwrap();
-        let reference = policy.reference_logp(&prompts, &responses);
+        let reference = policy.reference_logp(&responses);
         assert_eq!(reference.unwrap(), scores.logp);
-        assert_eq!(policy.score(&prompts, &responses).unwrap(), scores);
+        assert_eq!(policy.score(&responses).unwrap(), scores);
 
         let thirds: Vec<usize> = (0..responses.len()).rev().step_by(3).collect();
         for part in [&thirds[..], &[17], &[]] {
             let selected = responses.select(part);
-            let found = policy.score(&prompts, &selected).unwrap();
+            let found = policy.score(&selected).unwrap();
             let ranges = part.iter().map(|&r| responses.range(r));
-            let logp: Vec<f32> = ranges
-                .clone()
-                .flat_map(|r| scores.logp[r].to_vec())
-                .collect();
-            let entropy: Vec<f32> = ranges.flat_map(|r| scores.entropy[r].to_vec()).collect();
-            assert_eq!(
-                (bits(&found.logp), bits(&found.entropy)),
-                (bits(&logp), bits(&entropy))
-            );
+            let own = |all: &[f32]| ranges.clone().flat_map(|r| bits(&all[r])).collect();
+            let expected: (Vec<u32>, Vec<u32>) = (own(&scores.logp), own(&scores.entropy));
+            assert_eq!((bits(&found.logp), bits(&found.entropy)), expected);
         }
     }
 }
@@ -61,15 +53,11 @@ fn scoring_gives_the_bits_of_sampling_for_the_batch_and_for_any_part_of_it() {
 fn the_probabilities_of_all_tokens_sum_to_one_and_give_the_entropy() {
     let task = maze();
     let mut policy = policy(&task, 1);
-    let prompts = training_prompts(&task, 1, 0, 3).unwrap();
-    let prefix = [3, 1, 0];
-    let mut responses = Responses::new();
-    for prompt in 0..3 {
-        for token in 0..5 {
-            responses.push(prompt, &[&prefix[..], &[token]].concat());
-        }
-    }
-    let scores = policy.score(&prompts, &responses).unwrap();
+    let each = (0..15).map(|i| (i / 5, [3, 1, 0, i as u32 % 5]));
+    let each: Vec<(usize, [u32; 4])> = each.collect();
+    let all: Vec<(usize, &[u32])> = each.iter().map(|(i, own)| (*i, &own[..])).collect();
+    let responses = responses(&task, 3, &all);
+    let scores = policy.score(&responses).unwrap();
     for prompt in 0..3 {
         let last: Vec<usize> = (0..5)
             .map(|t| responses.range(prompt * 5 + t).end - 1)
@@ -89,7 +77,7 @@ fn tokens_are_drawn_as_often_as_their_probabilities_say() {
     let task = maze();
     let mut policy = policy(&task, 1);
     for s in 0..20 {
-        step(&task, &mut policy, s, 8, GROUP);
+        step(&task, &mut policy, s);
     }
     let prompts = training_prompts(&task, 1, 99, 1).unwrap();
     let count = 20_000;
@@ -111,39 +99,13 @@ fn tokens_are_drawn_as_often_as_their_probabilities_say() {
 }
 
 #[test]
-fn an_update_on_the_batch_just_sampled_gives_the_bits_of_one_that_computes_it_again() {
-    let task = maze();
-    let mut sampled = policy(&task, 1);
-    let mut fresh = policy(&task, 1);
-    let prompts = training_prompts(&task, 1, 0, 10).unwrap();
-    let Samples { responses, .. } = sampled.sample(&prompts, GROUP, key(0)).unwrap();
-    let count = responses.tokens().len();
-    let derivatives = (0..count).map(|i| (i as f64).sin() / count as f64);
-    let derivatives: Vec<f64> = derivatives.collect();
-    for policy in [&mut sampled, &mut fresh] {
-        policy
-            .accumulate(&prompts, &responses, &derivatives)
-            .unwrap();
-        policy.update(None).unwrap().unwrap();
-    }
-    assert_eq!(state(&mut sampled), state(&mut fresh));
-    let scores = sampled.score(&prompts, &responses).unwrap();
-    fresh.freeze().unwrap();
-    let frozen = fresh.reference_logp(&prompts, &responses).unwrap();
-    assert_eq!(scores.logp, frozen);
-}
-
-#[test]
 fn the_gradient_of_a_batch_is_the_sum_of_those_of_its_minibatches() {
     let task = maze();
     let (mut whole, mut parts) = (policy(&task, 1), policy(&task, 1));
-    let prompts = training_prompts(&task, 1, 0, 6).unwrap();
-    let Samples { responses, .. } = whole.sample(&prompts, GROUP, key(0)).unwrap();
+    let Samples { responses, .. } = sampled(&task, &mut whole, 0, 6);
     let derivatives = (0..responses.tokens().len()).map(|i| (i as f64).sin());
     let derivatives: Vec<f64> = derivatives.collect();
-    whole
-        .accumulate(&prompts, &responses, &derivatives)
-        .unwrap();
+    whole.accumulate(&responses, &derivatives).unwrap();
     for parity in 0..2 {
         let part: Vec<usize> = (parity..responses.len()).step_by(2).collect();
         let of_part: Vec<f64> = part
@@ -151,7 +113,7 @@ fn the_gradient_of_a_batch_is_the_sum_of_those_of_its_minibatches() {
             .flat_map(|&r| derivatives[responses.range(r)].to_vec())
             .collect();
         parts
-            .accumulate(&prompts, &responses.select(&part), &of_part)
+            .accumulate(&responses.select(&part), &of_part)
             .unwrap();
     }
     let [whole, parts] = [whole, parts].map(|mut policy| policy.update(None).unwrap().unwrap());

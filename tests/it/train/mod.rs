@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use advlab::random::{Purpose, StreamKey};
 use advlab_train::policy::{AdamWConfig, Mlp, Policy, Responses, Samples};
-use advlab_train::task::{Maze, Prompt, Task, training_prompts};
+use advlab_train::task::{Maze, Task, training_prompts};
 use safetensors::SafeTensors;
 
 const GROUP: usize = 8;
@@ -26,33 +26,42 @@ fn maze() -> Maze {
     Maze::new(4).unwrap()
 }
 
-/// One step of policy gradient with group-normalised rewards, weighing tokens alike; gives the mean reward.
-fn step(task: &dyn Task, policy: &mut Mlp, step: u64, prompts: usize, group_size: usize) -> f64 {
-    let prompts = training_prompts(task, 1, step, prompts).unwrap();
-    let Samples { responses, .. } = policy.sample(&prompts, group_size, key(step)).unwrap();
-    let rewards = rewards(task, &prompts, &responses);
-    let tokens = responses.tokens().len() as f64;
-    let mut derivatives = vec![0.0; responses.tokens().len()];
-    for (group, rewards) in rewards.chunks(group_size).enumerate() {
-        let mean = rewards.iter().sum::<f64>() / group_size as f64;
-        let squares = rewards.iter().map(|r| (r - mean).powi(2)).sum::<f64>();
-        let std = (squares / (group_size - 1) as f64).sqrt();
-        for (index, reward) in rewards.iter().enumerate() {
-            let advantage = (reward - mean) / (std + 1e-6);
-            derivatives[responses.range(group * group_size + index)].fill(-advantage / tokens);
-        }
-    }
-    policy
-        .accumulate(&prompts, &responses, &derivatives)
-        .unwrap();
-    policy.update(Some(1.0)).unwrap().unwrap();
-    rewards.iter().sum::<f64>() / rewards.len() as f64
+/// Prompts of a step, with these responses to them.
+fn responses(task: &dyn Task, prompts: usize, all: &[(usize, &[u32])]) -> Responses {
+    let mut responses = Responses::to(training_prompts(task, 1, 0, prompts).unwrap());
+    all.iter()
+        .for_each(|(prompt, tokens)| responses.push(*prompt, tokens));
+    responses
 }
 
-fn rewards(task: &dyn Task, prompts: &[Prompt], responses: &Responses) -> Vec<f64> {
-    let is_right = |row| task.verify(&prompts[responses.prompts()[row]], responses.response(row));
-    let rewards = (0..responses.len()).map(|row| f64::from(is_right(row)));
-    rewards.collect()
+/// A group's responses to each of so many prompts of a step.
+fn sampled(task: &dyn Task, policy: &mut Mlp, step: u64, prompts: usize) -> Samples {
+    let prompts = training_prompts(task, 1, step, prompts).unwrap();
+    policy.sample(&prompts, GROUP, key(step)).unwrap()
+}
+
+/// One step of policy gradient with group-normalised rewards, weighing tokens alike; gives the mean reward.
+fn step(task: &dyn Task, policy: &mut Mlp, step: u64) -> f64 {
+    let Samples { responses, .. } = sampled(task, policy, step, 8);
+    let prompt = |row: usize| &responses.prompts()[responses.owners()[row]];
+    let is_right = |row| task.verify(prompt(row), responses.response(row));
+    let rewards: Vec<f64> = (0..responses.len())
+        .map(|row| is_right(row).into())
+        .collect();
+    let tokens = responses.tokens().len() as f64;
+    let mut derivatives = vec![0.0; responses.tokens().len()];
+    for (group, rewards) in rewards.chunks(GROUP).enumerate() {
+        let mean = rewards.iter().sum::<f64>() / GROUP as f64;
+        let squares = rewards.iter().map(|r| (r - mean).powi(2)).sum::<f64>();
+        let std = (squares / (GROUP - 1) as f64).sqrt();
+        for (index, reward) in rewards.iter().enumerate() {
+            let advantage = (reward - mean) / (std + 1e-6);
+            derivatives[responses.range(group * GROUP + index)].fill(-advantage / tokens);
+        }
+    }
+    policy.accumulate(&responses, &derivatives).unwrap();
+    policy.update(Some(1.0)).unwrap().unwrap();
+    rewards.iter().sum::<f64>() / rewards.len() as f64
 }
 
 /// Parameters and optimizer: the tensors of the policy's file by name.

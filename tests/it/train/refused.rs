@@ -1,27 +1,24 @@
 //! What is not of the task, and a gradient that cannot be followed, is refused and changes nothing.
 
-use advlab_train::policy::{AdamWConfig, Mlp, NonFinite, Policy, Responses};
+use advlab_train::policy::{AdamWConfig, Mlp, NonFinite, Policy};
 use advlab_train::task::{Maze, Task, training_prompts};
 
-use super::{GROUP, key, maze, policy, state};
+use super::{GROUP, key, maze, policy, responses, state};
 
 /// NaN; or finite, but its squares are not in f32: the optimizer's moments would stay infinite, and the policy stop to learn.
 #[test]
 fn a_gradient_that_cannot_be_followed_is_refused_and_dropped() {
     let task = maze();
     let mut policy = policy(&task, 1);
-    let prompts = training_prompts(&task, 1, 0, 2).unwrap();
-    let mut responses = Responses::new();
-    responses.push(0, &[1, 4]);
-    responses.push(1, &[2, 2, 4]);
+    let responses = responses(&task, 2, &[(0, &[1, 4]), (1, &[2, 2, 4])]);
     let before = state(&mut policy);
     for gradient in [[f64::NAN, 0.0, 0.0, 0.0, 0.0], [1e25, -1e25, 0.0, 0.0, 0.0]] {
-        policy.accumulate(&prompts, &responses, &gradient).unwrap();
+        policy.accumulate(&responses, &gradient).unwrap();
         let refused = policy.update(None).unwrap();
         assert!(matches!(refused, Err(NonFinite::Gradient(_))));
         assert_eq!(state(&mut policy), before);
     }
-    policy.accumulate(&prompts, &responses, &[1.0; 5]).unwrap();
+    policy.accumulate(&responses, &[1.0; 5]).unwrap();
     assert!(policy.update(None).unwrap().unwrap() > 0.0);
 }
 
@@ -33,11 +30,9 @@ fn an_update_that_would_ruin_the_policy_is_left_out() {
         ..AdamWConfig::default()
     };
     let mut policy = Mlp::new(&task.shape(), 8, adamw, 1);
-    let prompts = training_prompts(&task, 1, 0, 2).unwrap();
-    let mut responses = Responses::new();
-    responses.push(0, &[1, 4]);
+    let responses = responses(&task, 2, &[(0, &[1, 4])]);
     let before = state(&mut policy);
-    policy.accumulate(&prompts, &responses, &[1.0; 2]).unwrap();
+    policy.accumulate(&responses, &[1.0; 2]).unwrap();
     assert_eq!(policy.update(None).unwrap(), Err(NonFinite::Parameters));
     assert_eq!(state(&mut policy), before);
 }
@@ -45,22 +40,16 @@ fn an_update_that_would_ruin_the_policy_is_left_out() {
 #[test]
 fn clipping_gives_the_norm_before_it_and_scales_the_gradient_alone() {
     let task = maze();
-    let prompts = training_prompts(&task, 1, 0, 2).unwrap();
-    let mut responses = Responses::new();
-    responses.push(0, &[1, 4]);
+    let responses = responses(&task, 2, &[(0, &[1, 4])]);
     let first_moment = |derivative: f64, max| {
         let mut policy = policy(&task, 1);
-        policy
-            .accumulate(&prompts, &responses, &[derivative; 2])
-            .unwrap();
+        policy.accumulate(&responses, &[derivative; 2]).unwrap();
         let norm = policy.update(max).unwrap().unwrap();
-        let state = state(&mut policy);
-        let first = state
-            .iter()
-            .filter(|(name, _)| name.starts_with("adamw.first"));
+        let state = state(&mut policy).into_iter();
+        let first = state.filter(|(name, _)| name.starts_with("adamw.first"));
         let squares = first
             .flat_map(|(_, array)| array)
-            .map(|&m| f64::from(m).powi(2));
+            .map(|m| f64::from(m).powi(2));
         // The first moment is a tenth of the gradient.
         (norm, 10.0 * squares.sum::<f64>().sqrt())
     };
@@ -76,40 +65,22 @@ fn clipping_gives_the_norm_before_it_and_scales_the_gradient_alone() {
 fn what_is_not_of_the_task_is_refused() {
     let task = maze();
     let mut policy = policy(&task, 1);
-    let prompts = training_prompts(&task, 1, 0, 2).unwrap();
     for (prompt, tokens, expected) in [
-        (
-            2,
-            &[4][..],
-            "response 1 belongs to prompt 2; the batch has 2 prompts",
-        ),
-        (
-            0,
-            &[5],
-            "response 1 has the token 5; the vocabulary has 5 tokens",
-        ),
-        (0, &[0; 17], "response 1 has 17 tokens; the longest has 16"),
+        (2, &[4][..], "belongs to prompt 2; the batch has 2 prompts"),
+        (0, &[5], "has the token 5; the vocabulary has 5 tokens"),
+        (0, &[0; 17], "has 17 tokens; the longest has 16"),
     ] {
-        let mut responses = Responses::new();
-        responses.push(0, &[4]);
-        responses.push(prompt, tokens);
-        let error = policy.score(&prompts, &responses).unwrap_err();
-        assert_eq!(error.to_string(), expected);
+        let responses = responses(&task, 2, &[(0, &[4]), (prompt, tokens)]);
+        let error = policy.score(&responses).unwrap_err().to_string();
+        assert_eq!(error, format!("response 1 {expected}"));
     }
     let other = training_prompts(&Maze::new(3).unwrap(), 1, 0, 1).unwrap();
-    assert_eq!(
-        policy.sample(&other, 1, key(0)).unwrap_err().to_string(),
-        "prompt 0 has 27 features; this policy reads 48"
-    );
-    let mut responses = Responses::new();
-    responses.push(0, &[1, 4]);
-    assert_eq!(
-        policy
-            .accumulate(&prompts, &responses, &[1.0])
-            .unwrap_err()
-            .to_string(),
-        "dloss/dlogp has 1 values; the responses have 2 tokens"
-    );
+    let error = policy.sample(&other, 1, key(0)).unwrap_err().to_string();
+    assert_eq!(error, "prompt 0 has 27 features; this policy reads 48");
+    let responses = responses(&task, 2, &[(0, &[1, 4])]);
+    let error = policy.accumulate(&responses, &[1.0]).unwrap_err();
+    let expected = "dloss/dlogp has 1 values; the responses have 2 tokens";
+    assert_eq!(error.to_string(), expected);
 }
 
 #[test]
@@ -119,15 +90,8 @@ fn an_empty_batch_is_no_trouble() {
     let nothing = policy.sample(&[], GROUP, key(0)).unwrap();
     assert!(nothing.responses.is_empty());
     let prompts = training_prompts(&task, 1, 0, 2).unwrap();
-    assert!(
-        policy
-            .sample(&prompts, 0, key(0))
-            .unwrap()
-            .responses
-            .is_empty()
-    );
-    policy
-        .accumulate(&prompts, &nothing.responses, &[])
-        .unwrap();
+    let no_groups = policy.sample(&prompts, 0, key(0)).unwrap();
+    assert!(no_groups.responses.is_empty());
+    policy.accumulate(&nothing.responses, &[]).unwrap();
     assert_eq!(policy.update(Some(1.0)).unwrap(), Ok(0.0));
 }

@@ -1,20 +1,19 @@
 //! A policy goes on from its files to the same bits, and a reference stays what it was.
 
 use advlab_train::policy::{AdamWConfig, Mlp, Policy, Samples};
-use advlab_train::task::{Task, training_prompts};
+use advlab_train::task::Task;
 
-use super::{GROUP, POLICY, key, maze, policy, state, step};
+use super::{POLICY, maze, policy, sampled, state, step};
 
 #[test]
 fn a_restored_policy_goes_on_to_the_same_bits_and_its_reference_stays_what_it_was() {
     let task = maze();
     let mut first = policy(&task, 1);
-    let prompts = training_prompts(&task, 1, 0, 4).unwrap();
-    let Samples { responses, scores } = first.sample(&prompts, GROUP, key(0)).unwrap();
+    let Samples { responses, scores } = sampled(&task, &mut first, 0, 4);
     for s in 0..3 {
-        step(&task, &mut first, s, 8, GROUP);
+        step(&task, &mut first, s);
     }
-    assert_ne!(first.score(&prompts, &responses).unwrap(), scores);
+    assert_ne!(first.score(&responses).unwrap(), scores);
     let folder = tempfile::tempdir().unwrap();
     first.save(folder.path()).unwrap();
     let saved = state(&mut first);
@@ -23,13 +22,13 @@ fn a_restored_policy_goes_on_to_the_same_bits_and_its_reference_stays_what_it_wa
     again.load(folder.path()).unwrap();
     assert_eq!(state(&mut again), saved);
     for s in 3..6 {
-        let rewards = [&mut first, &mut again].map(|p| step(&task, p, s, 8, GROUP));
+        let rewards = [&mut first, &mut again].map(|p| step(&task, p, s));
         assert_eq!(rewards[0], rewards[1]);
     }
     assert_ne!(state(&mut first), saved);
     assert_eq!(state(&mut first), state(&mut again));
     for policy in [&mut first, &mut again] {
-        let reference = policy.reference_logp(&prompts, &responses).unwrap();
+        let reference = policy.reference_logp(&responses).unwrap();
         assert_eq!(reference, scores.logp);
     }
 }
@@ -38,11 +37,11 @@ fn a_restored_policy_goes_on_to_the_same_bits_and_its_reference_stays_what_it_wa
 fn a_policy_goes_back_to_its_savepoint() {
     let task = maze();
     let mut policy = policy(&task, 1);
-    step(&task, &mut policy, 0, 8, GROUP);
+    step(&task, &mut policy, 0);
     let before = state(&mut policy);
     policy.savepoint().unwrap();
     for s in 1..3 {
-        step(&task, &mut policy, s, 8, GROUP);
+        step(&task, &mut policy, s);
     }
     assert_ne!(state(&mut policy), before);
     policy.rollback().unwrap();

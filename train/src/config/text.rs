@@ -15,9 +15,8 @@ impl Config {
     /// Reads a TOML file; keys that it does not have keep their defaults.
     pub fn read(path: &Path) -> Result<Config> {
         let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
-        let is_toml = path.extension().is_some_and(|ending| ending == "toml");
         Config::parse(path, &text).map_err(|mut error| {
-            if !is_toml {
+            if path.extension().is_none_or(|ending| ending != "toml") {
                 let help =
                     "a configuration is a TOML file: `advlab train --print-config` prints one";
                 error.first_mut().help.get_or_insert(help.to_string());
@@ -61,8 +60,7 @@ impl Config {
     /// The key that a short name means, such as `transformer.temperature` for `temperature`.
     fn key(name: &str) -> Option<String> {
         let table = name.split_once('.').map(|(table, _)| table);
-        let mut open = Config::KEYS.iter().filter(|key| key.is_open());
-        if open.any(|key| table == Some(key.name)) {
+        if (Config::KEYS.iter().filter(is_open)).any(|key| table == Some(key.name)) {
             return Some(name.to_string());
         }
         settable().find(|own| own == name || last_part(own) == name)
@@ -121,11 +119,9 @@ impl Config {
             None => (&mut table, key),
         };
         place.insert(key.to_string(), parsed(text));
-        let config: Config = table.try_into()?;
-        Ok(Config {
-            native: self.native,
-            ..config
-        })
+        let mut config: Config = table.try_into()?;
+        config.native = self.native;
+        Ok(config)
     }
 
     /// Sets a parameter of the recipe.
@@ -160,24 +156,19 @@ impl Config {
                 Some((table, name)) => &values[table][name],
                 None => &values[key.name],
             };
-            text += &match key.bound {
-                Bound::Table(_) => format!("[{}]\n", key.name),
-                Bound::Scalars => {
-                    let params = value.as_table().map(toml::Table::to_string);
-                    format!("[{}]\n{}", key.name, params.unwrap_or_default())
-                }
-                _ => format!("{} = {value}\n", key.name),
+            text += &match (&key.bound, value.as_table()) {
+                (Bound::Scalars, Some(params)) => format!("[{}]\n{params}", key.name),
+                (_, Some(_)) => format!("[{}]\n", key.name),
+                (_, None) => format!("{} = {value}\n", key.name),
             };
         }
         text
     }
 }
 
-impl ConfigKey {
-    /// Whether this is a table of a recipe's parameters.
-    fn is_open(&self) -> bool {
-        matches!(self.bound, Bound::Scalars)
-    }
+/// Whether this is a table of a recipe's parameters.
+fn is_open(key: &&ConfigKey) -> bool {
+    matches!(key.bound, Bound::Scalars)
 }
 
 /// The keys that take a single value.
@@ -195,16 +186,9 @@ fn places(table: &DeTable<'_>) -> Vec<(String, usize)> {
     let mut places = Vec::new();
     for (key, value) in table {
         let name = key.get_ref().to_string();
-        let is_open = Config::KEYS
-            .iter()
-            .any(|key| key.name == name && key.is_open());
-        for (inner, _) in value
-            .get_ref()
-            .as_table()
-            .filter(|_| !is_open)
-            .into_iter()
-            .flatten()
-        {
+        let is_open = (Config::KEYS.iter().filter(is_open)).any(|key| key.name == name);
+        let inner = value.get_ref().as_table().filter(|_| !is_open);
+        for (inner, _) in inner.into_iter().flatten() {
             places.push((format!("{name}.{}", inner.get_ref()), inner.span().start));
         }
         places.push((name, key.span().start));

@@ -1,12 +1,13 @@
 //! A checkpoint: a folder with the policy's own files, and `run.json` with everything else that a run needs to continue with
 //! the same numbers.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{CHECKPOINTS, KeptVersion, first_free, write_folder};
 use crate::error::{Result, damaged, io};
@@ -16,8 +17,15 @@ use advlab::files::Replacement;
 const FORMAT: &str = "advlab checkpoint 4";
 const RUN: &str = "run.json";
 
-/// All that a run needs to continue with the same numbers, except the policy. In the file [`RUN`] it is `run`, beside the CRC-32C
-/// of `run` and of each file of the policy: `format`, `files`, `crc`, `run`.
+/// The file [`RUN`], except its format: CRC-32C of each file of the policy and of `run`, which is a [`Checkpoint`].
+#[derive(Deserialize)]
+struct Sealed {
+    files: BTreeMap<String, u32>,
+    crc: u32,
+    run: Value,
+}
+
+/// All that a run needs to continue with the same numbers, except the policy.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
     /// The step that comes next.
@@ -44,14 +52,14 @@ impl Checkpoint {
     pub(crate) fn write(&self, run: &Path, policy: &mut dyn Policy, keep: usize) -> Result<()> {
         write_folder(&CHECKPOINTS.path(run, self.step), |folder| {
             policy.save(folder)?;
-            let mut files = Map::new();
+            let mut files = BTreeMap::new();
             for entry in fs::read_dir(folder).map_err(io("read", folder))? {
                 let path = entry.map_err(io("read", folder))?.path();
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 let file = File::options().read(true).write(true).open(&path);
                 let synced = file.and_then(|file| file.sync_all().map(|()| file));
-                let crc = synced.and_then(crc).map_err(io("write", &path))?;
-                files.insert(name.into_owned(), crc.into());
+                let crc = synced.and_then(crc_of_file).map_err(io("write", &path))?;
+                files.insert(name.into_owned(), crc);
             }
             let (run, format) = (json!(self), FORMAT);
             let sealed =
@@ -65,32 +73,29 @@ impl Checkpoint {
         let path = folder.join(RUN);
         let text = advlab::regular_file::read(&path).map_err(io("read", &path))?;
         let not_one = |error: serde_json::Error| damaged(&path, error.to_string());
-        let mut sealed: Value = serde_json::from_slice(&text).map_err(not_one)?;
+        let sealed: Value = serde_json::from_slice(&text).map_err(not_one)?;
         // Other formats may have other fields.
         if sealed["format"] != FORMAT {
             let what = format!("its format is {}, not \"{FORMAT}\"", sealed["format"]);
             return Err(damaged(&path, what));
         }
-        let run = sealed["run"].take();
-        let check = |path: &Path, crc: u32, expected: &Value| {
-            let what = "its contents do not have the checksum that run.json states";
-            (*expected == crc)
-                .then_some(())
-                .ok_or_else(|| damaged(path, what))
+        let Sealed { files, crc, run } = serde_json::from_value(sealed).map_err(not_one)?;
+        let check = |path: &Path, is_whole: bool| match is_whole {
+            true => Ok(()),
+            false => Err(damaged(
+                path,
+                "its contents do not have the checksum that run.json states",
+            )),
         };
-        check(&path, crc_of(&run), &sealed["crc"])?;
-        let files = sealed["files"].as_object();
-        let files = files.ok_or_else(|| damaged(&path, "it has no `files`"))?;
+        check(&path, crc_of(&run) == crc)?;
         for (name, expected) in files {
             let path = folder.join(name);
-            let crc = advlab::regular_file::open(&path).and_then(crc);
-            check(&path, crc.map_err(io("read", &path))?, expected)?;
+            let crc = advlab::regular_file::open(&path).and_then(crc_of_file);
+            check(&path, crc.map_err(io("read", &path))? == expected)?;
         }
-        let checkpoint: Checkpoint = serde_json::from_value(run).map_err(not_one)?;
-        Ok(Checkpoint {
-            folder: folder.to_path_buf(),
-            ..checkpoint
-        })
+        let mut checkpoint: Checkpoint = serde_json::from_value(run).map_err(not_one)?;
+        checkpoint.folder = folder.to_path_buf();
+        Ok(checkpoint)
     }
 
     /// The newest checkpoint that can be read and is not after `step`, and why newer ones cannot be used.
@@ -131,7 +136,7 @@ fn crc_of(value: &Value) -> u32 {
 }
 
 /// CRC-32C of a file, a piece at a time.
-fn crc(mut file: File) -> io::Result<u32> {
+fn crc_of_file(mut file: File) -> io::Result<u32> {
     let mut piece = vec![0; 1 << 20];
     let mut crc = 0;
     loop {

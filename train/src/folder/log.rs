@@ -1,11 +1,223 @@
-//! The log of a run: which versions it used, and on which platform.
+//! The log of a run, `reloads.jsonl`: the versions that it used, what became of saves, its warnings, and its platform.
 
 use std::path::Path;
 
-use super::{KeptVersion, RELOADS};
-use crate::error::{Result, no_run};
-use crate::event::{LogEvent, LogLine, MIGRATE};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{FAILED, RELOADS, SCRIPTS, step_of, write_folder};
+use crate::error::{Result, damaged, io, no_run};
 use crate::policy::Platform;
+use advlab::batch::Batch;
+use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::files::Replacement;
+use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
+use advlab::script::{Builtin, Host, Recipe};
+
+/// The hook of [`LogEvent::Failed`]: a step, or the `migrate` before it.
+const STEP: &str = "step";
+const MIGRATE: &str = "migrate";
+
+/// A line of `reloads.jsonl`; one that is written now also has the text to show to the user.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LogLine {
+    /// The step at which it happened: the first step with a new version, or the step that failed.
+    #[serde(default)]
+    pub step: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: LogEvent,
+    /// The line for a person.
+    #[serde(skip)]
+    pub text: String,
+    /// The errors or warnings that it is about, with their places in the script.
+    #[serde(skip)]
+    pub problems: Vec<Diagnostic>,
+    /// The versions that the folder has to keep.
+    #[serde(skip)]
+    pub(super) recipes: Vec<Recipe>,
+    /// The batch that shows a failure.
+    #[serde(skip)]
+    pub(super) batch: Option<Batch>,
+}
+
+/// The content of a line of `reloads.jsonl`. A version is all 64 digits of its hash.
+#[allow(missing_docs)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum LogEvent {
+    /// The versions at the start of the run, and the platform that its policy's numbers depend on.
+    Start {
+        #[serde(flatten)]
+        recipe: KeptVersion,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        loss_script: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        loss_version: Option<String>,
+        #[serde(default, skip_serializing_if = "Platform::is_empty")]
+        platform: Platform,
+    },
+    /// The run was resumed.
+    Resume { platform: Platform },
+    /// Another version is used from this step on.
+    Use {
+        #[serde(flatten)]
+        recipe: KeptVersion,
+        #[serde(default)]
+        from: String,
+        #[serde(default)]
+        lines_added: usize,
+        #[serde(default)]
+        lines_removed: usize,
+        #[serde(default)]
+        checked_in_ms: f64,
+        #[serde(default)]
+        ready_after_ms: f64,
+    },
+    /// A version failed at this step, or its `migrate` did (`hook`); `back_to` was tried instead, if there was one.
+    Failed {
+        #[serde(default)]
+        hook: String,
+        #[serde(flatten)]
+        recipe: KeptVersion,
+        error: String,
+        back_to: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        batch: Option<String>,
+    },
+    /// A saved version did not pass its checks.
+    Rejected {
+        version: String,
+        error: String,
+        #[serde(default)]
+        still_using: String,
+    },
+    /// Another warning for the user: about the recipe's file or the run's numbers.
+    Warning { message: String },
+    /// A line written by another program.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+impl LogLine {
+    /// A line of `reloads.jsonl` from its JSON; [`LogEvent::Other`] if advlab writes no such line.
+    pub fn of(line: &Value) -> LogLine {
+        let other = || LogLine::new(step_of(line).unwrap_or(0), LogEvent::Other, "");
+        LogLine::deserialize(line).unwrap_or_else(|_| other())
+    }
+
+    fn new(step: u64, event: LogEvent, text: impl ToString) -> LogLine {
+        LogLine {
+            step,
+            event,
+            text: text.to_string(),
+            ..LogLine::default()
+        }
+    }
+
+    /// The folder has to keep these versions.
+    fn keeping<'a>(mut self, recipes: impl IntoIterator<Item = &'a Recipe>) -> LogLine {
+        self.recipes.extend(recipes.into_iter().cloned());
+        self
+    }
+
+    /// A run begins. `loss` is the run's loss recipe; a trainer's run has none.
+    pub(crate) fn start(recipe: &Recipe, loss: Option<&Recipe>, platform: Platform) -> LogLine {
+        let kept = loss.map(KeptVersion::of);
+        let (loss_script, loss_version) = kept.map(|kept| (kept.script, kept.version)).unzip();
+        let start = LogEvent::Start {
+            recipe: KeptVersion::of(recipe),
+            loss_script,
+            loss_version,
+            platform,
+        };
+        LogLine::new(0, start, "the run begins").keeping([recipe].into_iter().chain(loss))
+    }
+
+    /// A run goes on.
+    pub(crate) fn resume(step: u64, platform: Platform) -> LogLine {
+        LogLine::new(step, LogEvent::Resume { platform }, "the run goes on")
+    }
+
+    /// Something happened to the recipe's file; `None` if it is an event of its step.
+    pub(crate) fn live(step: u64, event: &LiveEvent) -> Option<LogLine> {
+        let message = event.to_string();
+        let (mut text, mut problems) = (message.clone(), Vec::new());
+        let mut kind = LogEvent::Warning { message };
+        match event {
+            LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => return None,
+            LiveEvent::Rejected {
+                version,
+                error,
+                still_using,
+                ..
+            } => {
+                (text, problems) = (format!("still using {still_using}"), error.to_vec());
+                kind = LogEvent::Rejected {
+                    version: version.as_str().to_string(),
+                    error: one_line(error),
+                    still_using: still_using.as_str().to_string(),
+                };
+            }
+            LiveEvent::Warned { version, warnings } => {
+                (text, problems) = (format!("{version} is used all the same"), warnings.clone());
+            }
+            _ => {}
+        }
+        Some(LogLine {
+            problems,
+            ..LogLine::new(step, kind, text)
+        })
+    }
+
+    /// From this step on, another version is used than `before`.
+    pub(crate) fn switched(step: u64, live: &LiveRecipe, before: &Loaded) -> LogLine {
+        let (recipe, change) = (live.in_use().recipe(), live.change(before, live.in_use()));
+        let switch = LogEvent::Use {
+            recipe: KeptVersion::of(recipe),
+            from: change.from.as_str().to_string(),
+            lines_added: change.lines_added,
+            lines_removed: change.lines_removed,
+            checked_in_ms: change.checked_in.as_secs_f64() * 1e3,
+            ready_after_ms: change.ready_after.as_secs_f64() * 1e3,
+        };
+        LogLine::new(step, switch, &change).keeping([recipe])
+    }
+
+    /// A version failed at a step on a batch, or its `migrate` did.
+    pub(crate) fn failed(step: u64, failed: &Failed, batch: Option<&Batch>) -> LogLine {
+        let recipe = failed.loaded.recipe();
+        let back_to = failed.back_to.as_ref().map(|loaded| loaded.version());
+        // Without another version the run ends with this error.
+        let text = back_to.map(|back_to| format!("  back to {back_to}"));
+        let text = format!("{} failed{}", recipe.version(), text.unwrap_or_default());
+        let event = LogEvent::Failed {
+            hook: if batch.is_some() { STEP } else { MIGRATE }.to_string(),
+            recipe: KeptVersion::of(recipe),
+            error: one_line(&failed.error),
+            back_to: back_to.map(|version| version.as_str().to_string()),
+            batch: batch.map(|_| FAILED.name(step, &format!("-{}", recipe.version()))),
+        };
+        let problems = back_to.map(|_| failed.error.to_vec());
+        LogLine {
+            problems: problems.unwrap_or_default(),
+            batch: batch.cloned(),
+            ..LogLine::new(step, event, text).keeping([recipe])
+        }
+    }
+
+    /// Somebody should look at the run's numbers or its folder.
+    pub(crate) fn warning(step: u64, message: String) -> LogLine {
+        let text = format!("warning: {message}");
+        LogLine::new(step, LogEvent::Warning { message }, text)
+    }
+}
+
+/// An error on one line, for the log.
+fn one_line(error: &Diagnostics) -> String {
+    error.to_string().replace('\n', " ")
+}
 
 /// All lines of a run's log.
 #[derive(Clone, Debug, Default)]
@@ -34,22 +246,30 @@ impl RunLog {
         used
     }
 
-    /// The recipe and the loss that the run began with, unless it was killed before it wrote the line. A trainer's run has
-    /// no loss here.
-    pub(crate) fn start(&self, folder: &Path) -> Result<(KeptVersion, Option<KeptVersion>)> {
-        let Some(LogEvent::Start {
-            recipe,
-            loss_script,
-            loss_version,
-            ..
-        }) = self.0.first().map(|line| &line.event)
-        else {
-            let missing = format!("line in {RELOADS} with the versions that it began with");
-            return Err(no_run(folder, &missing));
-        };
-        let loss = loss_script.clone().zip(loss_version.clone());
-        let loss = loss.map(|(script, version)| KeptVersion { script, version });
-        Ok((recipe.clone(), loss))
+    /// The recipe that the run began with, unless it was killed before it wrote the line.
+    pub(crate) fn start(&self, folder: &Path) -> Result<&KeptVersion> {
+        match self.0.first().map(|line| &line.event) {
+            Some(LogEvent::Start { recipe, .. }) => Ok(recipe),
+            _ => {
+                let missing = format!("line in {RELOADS} with the versions that it began with");
+                Err(no_run(folder, &missing))
+            }
+        }
+    }
+
+    /// The loss that the run began with; a trainer's run has none here.
+    pub(crate) fn loss(&self) -> Option<KeptVersion> {
+        match &self.0.first()?.event {
+            LogEvent::Start {
+                loss_script: Some(script),
+                loss_version: Some(version),
+                ..
+            } => Some(KeptVersion {
+                script: script.clone(),
+                version: version.clone(),
+            }),
+            _ => None,
+        }
     }
 
     /// The version of the loss recipe.
@@ -82,7 +302,7 @@ impl RunLog {
 
     /// The difference between the present platform and the one of the recording, if there is one.
     pub(crate) fn other_platform(&self, now: &Platform) -> Option<String> {
-        self.0.iter().find_map(|line| {
+        let changes = self.0.iter().find_map(|line| {
             let (LogEvent::Start { platform, .. } | LogEvent::Resume { platform }) = &line.event
             else {
                 return None;
@@ -91,11 +311,11 @@ impl RunLog {
                 let now = now.get(name).map_or("nothing", |now| now);
                 (recorded != now).then(|| format!("{name} {recorded}, and now {now}"))
             });
-            let changes = changes.collect::<Vec<_>>().join("; ");
-            (!changes.is_empty()).then(|| {
-                format!("the run was recorded with {changes}: numbers of its policy may differ in their last digits")
-            })
-        })
+            Some(changes.collect::<Vec<_>>().join("; ")).filter(|changes| !changes.is_empty())
+        })?;
+        Some(format!(
+            "the run was recorded with {changes}: numbers of its policy may differ in their last digits"
+        ))
     }
 
     /// The versions that were rejected or failed before a step: a run that was never stopped would not try them again.
@@ -111,6 +331,72 @@ impl RunLog {
             }
         }
         rejected
+    }
+}
+
+/// A version in `scripts/`, in a folder named by its hash.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeptVersion {
+    /// The path of its script in the run's folder.
+    #[serde(default)]
+    pub script: String,
+    /// Its hash, all 64 digits.
+    pub version: String,
+}
+
+impl KeptVersion {
+    /// The place of a version in any run's folder.
+    pub(crate) fn of(recipe: &Recipe) -> KeptVersion {
+        let version = recipe.version().as_str();
+        KeptVersion {
+            script: format!("{SCRIPTS}/{version}/{}", file_name(recipe.name())),
+            version: version.to_string(),
+        }
+    }
+
+    /// Writes a version into a run's folder, unless it is there already.
+    pub(crate) fn keep(run: &Path, recipe: &Recipe) -> Result<()> {
+        let folder = run.join(SCRIPTS).join(recipe.version().as_str());
+        if folder.is_dir() {
+            return Ok(());
+        }
+        write_folder(&folder, |part| {
+            recipe.sources().try_for_each(|(source, text)| {
+                Replacement::write(&part.join(file_name(source)), text.as_bytes())
+            })
+        })
+    }
+
+    /// Loads the version under its original name: a built-in's, or the name of its file.
+    pub(crate) fn load(&self, run: &Path, host: &Host) -> Result<Recipe> {
+        let path = run.join(&self.script);
+        let is_this = |recipe: &Recipe| recipe.version().as_str() == self.version;
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        if let Some(builtin) = Builtin::find(&stem) {
+            let recipe = host.load(builtin.name)?;
+            if is_this(&recipe) {
+                return Ok(recipe);
+            }
+        }
+        let text = advlab::regular_file::read_to_string(&path).map_err(io("read", &path))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let recipe = host.compile_beside(&name, &text, path.parent().unwrap_or(run))?;
+        if is_this(&recipe) {
+            return Ok(recipe);
+        }
+        let what = "it is not the version that the run used: has it been edited? It is a record of the run";
+        Err(damaged(&path, what))
+    }
+}
+
+/// The file name for a script; a built-in gets the ending. A script without an ending may import one with the same name.
+fn file_name(source: &str) -> String {
+    match Builtin::find(source) {
+        Some(builtin) => format!("{}.rhai", builtin.name),
+        None => {
+            let name = Path::new(source).file_name().unwrap_or_default();
+            name.to_string_lossy().into_owned()
+        }
     }
 }
 

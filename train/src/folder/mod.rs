@@ -14,7 +14,6 @@ mod journal;
 mod log;
 mod reader;
 mod tensorboard;
-mod version;
 mod writer;
 
 use std::fs::{self, File, TryLockError};
@@ -25,10 +24,9 @@ use std::time::{Duration, Instant};
 
 pub(super) use checkpoint::{Checkpoint, VersionState};
 pub(super) use journal::{Journal, set_damaged_aside};
-pub use log::RunLog;
+pub use log::{KeptVersion, LogEvent, LogLine, RunLog};
 pub use reader::RunFolder;
 pub(super) use reader::{step_after, step_of};
-pub use version::KeptVersion;
 pub(super) use writer::RunWriter;
 
 use super::config::Config;

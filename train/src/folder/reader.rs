@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::journal;
-use super::{BATCHES, CONFIG, KeptVersion, METRICS, RELOADS, RunLog, STATES};
+use super::{BATCHES, CONFIG, KeptVersion, LogLine, METRICS, RELOADS, RunLog, STATES};
 use crate::config::{Config, settings};
 use crate::error::{Result, damaged, if_there, no_run};
-use crate::event::LogLine;
 use advlab::diagnostic::Diagnostic;
 use advlab::script::{Hook, Host, Recipe, State};
 
@@ -117,11 +116,11 @@ impl RunFolder {
     /// The version of the recipe that a step used, with the run's settings.
     pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe> {
         let log = self.log()?;
-        let (first, _) = log.start(&self.path)?;
+        let first = log.start(&self.path)?;
         let versions = log.versions();
         let used = versions.iter().rev().find(|(first, _)| *first <= step);
         let kept = used.and_then(|(_, version)| log.kept(version));
-        self.load(host, kept.unwrap_or(&first))
+        self.load(host, kept.unwrap_or(first))
     }
 
     /// The version whose hash begins with `version`, with the run's settings; `None` if the folder has no such version.
@@ -143,9 +142,9 @@ impl RunFolder {
 
     /// The loss recipe with its settings that the run uses for versions without a loss; the default one for a trainer's run.
     pub fn loss(&self, host: &Host) -> Result<Recipe> {
-        let config = self.config()?;
-        let (_, loss) = self.log()?.start(&self.path)?;
-        config.set_loss(match loss {
+        let (config, log) = (self.config()?, self.log()?);
+        log.start(&self.path)?;
+        config.set_loss(match log.loss() {
             Some(kept) => kept.load(&self.path, host)?,
             None => host.load(&config.loss_recipe)?,
         })

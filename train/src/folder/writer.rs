@@ -6,12 +6,11 @@ use serde_json::Value;
 
 use super::tensorboard::{EventFile, seconds};
 use super::{
-    BATCHES, FAILED, Journal, KeptVersion, LockedFolder, METRICS, RELOADS, STATES, make_folder,
-    remove, step_of,
+    BATCHES, FAILED, Journal, KeptVersion, LockedFolder, LogEvent, LogLine, METRICS, RELOADS,
+    STATES, make_folder, remove, step_of,
 };
 use crate::config::Config;
 use crate::error::{Result, io};
-use crate::event::{Event, LogEvent, LogLine};
 use crate::row::flatten;
 use advlab::batch::Batch;
 use advlab::files::Replacement;
@@ -74,28 +73,17 @@ impl RunWriter {
         self.log.sync()
     }
 
-    /// Writes an event, if the folder has a place for it.
-    pub(crate) fn tell(&mut self, event: &mut Event<'_>) -> Result<()> {
-        match event {
-            Event::Log(line) => self.log(line),
-            Event::Step { row, batch } => self.step(row.step, &row.to_json(), batch, None),
-            _ => Ok(()),
-        }
-    }
-
     /// Writes a line of the log, after the versions and the batch that the line names.
-    pub(crate) fn log(&mut self, line: &mut LogLine) -> Result<()> {
+    pub(crate) fn log(&mut self, line: &LogLine) -> Result<()> {
         let run = &self.folder.path;
         for recipe in &line.recipes {
             KeptVersion::keep(run, recipe)?;
         }
-        if let LogEvent::Failed { recipe, batch, .. } = &mut line.event
-            && let Some(evidence) = &line.batch
+        if let LogEvent::Failed { batch, .. } = &line.event
+            && let Some((name, evidence)) = batch.as_ref().zip(line.batch.as_ref())
         {
-            let name = FAILED.name(line.step, &format!("-{}", &recipe.version[..6]));
-            evidence.write_safetensors(run.join(&name))?;
+            evidence.write_safetensors(run.join(name))?;
             FAILED.remove_old(run, EVIDENCE)?;
-            *batch = Some(name);
         }
         self.log.append(line)
     }
@@ -160,14 +148,15 @@ mod tests {
         let mut writer = RunWriter::open(run, &config, 0).unwrap();
         let batch = Batch::builder().groups([0, 0]);
         let batch = batch.response("reward", vec![1.0, 0.0]).build().unwrap();
-        let event = json!({ "event": "failed", "version": "4f8ad7", "error": "", "back_to": null });
         let fail = |step| {
+            let name = FAILED.name(step, "-4f8ad7");
+            let event = json!({ "event": "failed", "version": "4f8ad7", "error": "", "back_to": null, "batch": name });
             let mut line = LogLine::of(&event);
             (line.step, line.batch) = (step, Some(batch.clone()));
-            Event::Log(Box::new(line))
+            line
         };
         for step in 0..30 {
-            writer.tell(&mut fail(step)).unwrap();
+            writer.log(&fail(step)).unwrap();
         }
         let run = writer.folder.path.clone();
         let steps = || {
@@ -180,7 +169,7 @@ mod tests {
             std::fs::write(run.join(FAILED.name(step, "-4f8ad7")), "").unwrap();
         }
         writer.cut(5).unwrap();
-        writer.tell(&mut fail(5)).unwrap();
+        writer.log(&fail(5)).unwrap();
         assert_eq!(steps(), [4, 5]);
     }
 }

@@ -13,10 +13,11 @@ use serde_json::json;
 use super::adamw::AdamW;
 use super::tensor_file::{self, TensorFile};
 use super::{AdamWConfig, NonFinite, POLICY, Policy, REFERENCE, Responses, Samples, Scores};
+use crate::error::Result;
 use crate::task::{Prompt, TaskShape};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::random::{Purpose, RandomStream, StreamKey};
-use network::{Forward, Network, Token, draw};
+use network::{Forward, Network, Tensors, draw, zeros_like};
 
 /// Responses per pass, for any number of threads: the order of summing a batch's gradients depends on this.
 const PART: usize = 256;
@@ -31,14 +32,14 @@ const MEMORY: usize = 1 << 30;
 /// All methods give the same bits for any number of threads.
 pub struct Mlp {
     network: Network,
-    optimizer: AdamW,
-    gradient: Vec<f32>,
+    optimizer: AdamW<6>,
+    gradient: Tensors,
     reference: Network,
-    savepoint: Option<(Network, AdamW)>,
+    savepoint: Option<(Network, AdamW<6>)>,
     /// The last passes of the network, and those of the reference.
     passes: [Vec<Forward>; 2],
-    /// The prompts and responses of the last forward passes, if all of these are in memory: their gradient needs no other pass.
-    last: Option<(Vec<Prompt>, Responses)>,
+    /// The responses of the last forward passes, if all of these are in memory: their gradient needs no other pass.
+    last: Option<Responses>,
 }
 
 impl Mlp {
@@ -46,40 +47,39 @@ impl Mlp {
     pub fn new(task: &TaskShape, hidden: usize, adamw: AdamWConfig, seed: u64) -> Self {
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
         let network = Network::new(*task, hidden.max(1), &mut key.stream(0));
-        let count = network.values.len();
         Self {
             reference: network.clone(),
             savepoint: None,
+            optimizer: AdamW::new(adamw, &network.tensors),
+            gradient: zeros_like(&network.tensors),
             network,
-            optimizer: AdamW::new(adamw, count),
-            gradient: vec![0.0; count],
             passes: Default::default(),
             last: None,
         }
     }
 
-    /// Whether the network can read these responses to these prompts.
-    fn check(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {
+    /// Whether the network can read these responses.
+    fn check(&self, responses: &Responses) -> Result<()> {
         let task = self.network.task;
         let expected = task.prompt_features;
-        let found = prompts.iter().map(|prompt| prompt.features.len());
+        let found = responses.prompts().iter().map(|own| own.features.len());
         if let Some((index, found)) = found.enumerate().find(|(_, found)| *found != expected) {
             let message =
                 format!("prompt {index} has {found} features; this policy reads {expected}");
             return Err(Diagnostic::error(message).into());
         }
-        responses.check(prompts.len(), task.vocabulary, task.max_response_tokens)
+        responses.check(task.vocabulary, task.max_response_tokens)
     }
 }
 
-/// Divides responses into parts, calls `run` for each part with a pass of its own, and `take` with the results in the order of
-/// the parts. Returns whether the passes of all parts are still in memory.
+/// Divides responses into parts, calls `run` for each part with a pass of its own, and `take` with the passes and the results in
+/// the order of the parts. Returns whether the passes of all parts are still in memory.
 fn each_part<T: Send>(
     network: &Network,
     passes: &mut Vec<Forward>,
     responses: &[usize],
     run: impl Fn(&mut Forward, &[usize]) -> T + Sync,
-    mut take: impl FnMut(T),
+    mut take: impl FnMut(&Forward, T),
 ) -> bool {
     let parts: Vec<&[usize]> = responses.chunks(PART).collect();
     let at_a_time = (MEMORY / network.most_bytes(PART)).clamp(1, PASSES);
@@ -87,7 +87,9 @@ fn each_part<T: Send>(
         passes.resize_with(parts.len().max(passes.len()), Forward::default);
         let results = passes.par_iter_mut().zip(parts);
         let results = results.map(|(pass, part)| run(pass, part));
-        results.collect::<Vec<T>>().into_iter().for_each(&mut take);
+        let results: Vec<T> = results.collect();
+        let results = passes.iter().zip(results);
+        results.for_each(|(pass, result)| take(pass, result));
     }
     parts.len() <= at_a_time
 }
@@ -98,27 +100,23 @@ fn with_tokens(responses: &Responses) -> Vec<usize> {
     (0..responses.len()).filter(has_tokens).collect()
 }
 
-fn score(
-    network: &Network,
-    passes: &mut Vec<Forward>,
-    prompts: &[Prompt],
-    responses: &Responses,
-) -> (Scores, bool) {
-    let mut tokens = Vec::new();
-    let run = |pass: &mut Forward, part: &[usize]| {
-        let owners = part.iter().map(|&index| responses.prompts()[index]);
-        pass.score(network, prompts, owners, |at| responses.response(part[at]));
-        pass.tokens(network.task.vocabulary)
+/// Runs the network for some of the responses.
+fn read(pass: &mut Forward, network: &Network, responses: &Responses, part: &[usize]) {
+    let owners = part.iter().map(|&index| responses.owners()[index]);
+    let next = |at: usize, position: usize, _: &[f64]| {
+        let tokens = responses.response(part[at]);
+        (tokens[position], position + 1 == tokens.len())
     };
-    let all = with_tokens(responses);
-    let is_whole = each_part(network, passes, &all, run, |own| tokens.extend(own));
-    (scores(&tokens), is_whole)
+    pass.run(network, responses.prompts(), owners, false, next);
 }
 
-fn scores(responses: &[Vec<Token>]) -> Scores {
-    let tokens = responses.iter().flatten();
-    let (logp, entropy) = tokens.map(|token| (token.logp, token.entropy)).unzip();
-    Scores { logp, entropy }
+/// The scores of responses, and whether the passes of all are still in memory.
+fn score(network: &Network, passes: &mut Vec<Forward>, responses: &Responses) -> (Scores, bool) {
+    let mut scores = Scores::default();
+    let run = |pass: &mut Forward, part: &[usize]| read(pass, network, responses, part);
+    let take = |pass: &Forward, ()| pass.add_scores(network, &mut scores);
+    let is_whole = each_part(network, passes, &with_tokens(responses), run, take);
+    (scores, is_whole)
 }
 
 /// The names in files of the parameters, of their moments and of the number of updates.
@@ -130,28 +128,42 @@ const UPDATES: &str = "adamw.updates";
 /// The number of updates is stored as two digits of this base, each exact in f32.
 const BASE: u64 = 1 << 24;
 
-fn borrowed<'a>(values: &'a &[f32]) -> Result<Cow<'a, [f32]>, Diagnostics> {
+fn borrowed<'a>(values: &'a &[f32]) -> Result<Cow<'a, [f32]>> {
     Ok(Cow::Borrowed(values))
 }
 
-/// The parameters in a file, or their moments.
-fn read(file: &TensorFile, group: &str, network: &Network) -> Result<Vec<f32>, Diagnostics> {
-    let mut values = Vec::new();
-    for (name, shape) in network.tensors() {
-        values.extend(file.read(&format!("{group}.{name}"), &shape)?);
+/// Tensors with their names and shapes in files.
+fn named<'a>(
+    group: &str,
+    tensors: &'a Tensors,
+) -> impl Iterator<Item = (String, Vec<usize>, &'a [f32])> {
+    tensors.iter().enumerate().map(move |(index, tensor)| {
+        let (layer, is_bias) = (index / 2 + 1, index % 2);
+        let kind = ["weight", "bias"][is_bias];
+        let values = tensor.as_slice().unwrap_or_default();
+        let shape = tensor.shape()[is_bias..].to_vec();
+        (format!("{group}.layer{layer}.{kind}"), shape, values)
+    })
+}
+
+/// Reads tensors in the place of these, which have their shapes.
+fn load(file: &TensorFile, group: &str, tensors: &mut Tensors) -> Result<()> {
+    let mut read = tensors.clone();
+    for ((name, shape, _), own) in named(group, tensors).zip(&mut read) {
+        let values = file.read(&name, &shape)?;
+        own.iter_mut()
+            .zip(values)
+            .for_each(|(own, value)| *own = value);
     }
-    Ok(values)
+    *tensors = read;
+    Ok(())
 }
 
 impl Policy for Mlp {
     /// Tokens are drawn at temperature 1; response i of the batch uses stream i of the key.
-    fn sample(
-        &mut self,
-        prompts: &[Prompt],
-        group_size: usize,
-        key: StreamKey,
-    ) -> Result<Samples, Diagnostics> {
-        self.check(prompts, &Responses::new())?;
+    fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples> {
+        let mut responses = Responses::to(prompts);
+        self.check(&responses)?;
         let (network, task) = (&self.network, self.network.task);
         let all: Vec<usize> = (0..prompts.len() * group_size).collect();
         let run = |pass: &mut Forward, part: &[usize]| {
@@ -163,64 +175,55 @@ impl Policy for Mlp {
                 let is_longest = position + 1 == task.max_response_tokens;
                 (token, token == task.stop || is_longest)
             };
-            pass.sample(network, prompts, owners, choose);
-            pass.tokens(task.vocabulary)
+            pass.run(network, prompts, owners, true, choose);
         };
-        let mut tokens: Vec<Vec<Token>> = Vec::new();
-        let [passes, _] = &mut self.passes;
-        let is_whole = each_part(network, passes, &all, run, |own| tokens.extend(own));
-        let mut responses = Responses::new();
-        for (index, tokens) in tokens.iter().enumerate() {
-            let ids: Vec<u32> = tokens.iter().map(|token| token.id).collect();
-            responses.push(index / group_size, &ids);
-        }
-        let scores = scores(&tokens);
-        self.last = is_whole.then(|| (prompts.to_vec(), responses.clone()));
+        let mut scores = Scores::default();
+        let take = |pass: &Forward, ()| {
+            for tokens in pass.tokens() {
+                responses.push(responses.len() / group_size, &tokens);
+            }
+            pass.add_scores(network, &mut scores);
+        };
+        let is_whole = each_part(network, &mut self.passes[0], &all, run, take);
+        self.last = is_whole.then(|| responses.clone());
         Ok(Samples { responses, scores })
     }
 
     /// The bits depend neither on the rest of the batch nor on whether the tokens were just sampled or are scored again.
-    fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
-        self.check(prompts, responses)?;
-        let [passes, _] = &mut self.passes;
-        let (scores, is_whole) = score(&self.network, passes, prompts, responses);
-        self.last = is_whole.then(|| (prompts.to_vec(), responses.clone()));
+    fn score(&mut self, responses: &Responses) -> Result<Scores> {
+        self.check(responses)?;
+        let (scores, is_whole) = score(&self.network, &mut self.passes[0], responses);
+        self.last = is_whole.then(|| responses.clone());
         Ok(scores)
     }
 
-    fn accumulate(
-        &mut self,
-        prompts: &[Prompt],
-        responses: &Responses,
-        dloss_dlogp: &[f64],
-    ) -> Result<(), Diagnostics> {
-        self.check(prompts, responses)?;
+    fn accumulate(&mut self, responses: &Responses, dloss_dlogp: &[f64]) -> Result<()> {
+        self.check(responses)?;
         responses.check_derivatives(dloss_dlogp)?;
         let own = |index: usize| &dloss_dlogp[responses.range(index)];
         // Groups without a signal cost nothing.
+        let (prompts, owners) = (responses.prompts(), responses.owners());
         let mut has_signal = vec![false; prompts.len()];
-        for (index, &prompt) in responses.prompts().iter().enumerate() {
+        for (index, &prompt) in owners.iter().enumerate() {
             has_signal[prompt] |= own(index).iter().any(|&derivative| derivative != 0.0);
         }
-        let last = (self.last.take()).filter(|last| last.0 == prompts && last.1 == *responses);
+        let last = self.last.take().filter(|last| last == responses);
         let is_there = last.is_some();
         let network = &self.network;
         let run = |pass: &mut Forward, part: &[usize]| {
-            let owner = |&index: &usize| responses.prompts()[index];
             // Without groups that have no signal the others' prefixes keep their order, and so the gradient its bits:
             // prompts share no prefix.
-            let ran = |index: &usize| is_there || has_signal[owner(index)];
+            let ran = |index: &usize| is_there || has_signal[owners[*index]];
             let part: Vec<usize> = part.iter().copied().filter(ran).collect();
             if !is_there {
-                let owners = part.iter().map(owner);
-                pass.score(network, prompts, owners, |at| responses.response(part[at]));
+                read(pass, network, responses, &part);
             }
             let derivatives = part.iter().map(|&index| own(index));
             pass.gradient(network, prompts, &has_signal, derivatives)
         };
         let [passes, _] = &mut self.passes;
-        let add = |gradient: Vec<f32>| {
-            let sums = self.gradient.iter_mut().zip(gradient);
+        let add = |_: &Forward, gradient: Tensors| {
+            let sums = self.gradient.iter_mut().zip(&gradient);
             sums.for_each(|(sum, own)| *sum += own);
         };
         each_part(network, passes, &with_tokens(responses), run, add);
@@ -228,25 +231,24 @@ impl Policy for Mlp {
         Ok(())
     }
 
-    fn update(
-        &mut self,
-        max_grad_norm: Option<f64>,
-    ) -> Result<Result<f64, NonFinite>, Diagnostics> {
-        let mut gradient = vec![0.0; self.gradient.len()];
-        std::mem::swap(&mut self.gradient, &mut gradient);
-        let squares = gradient.iter().map(|&g| f64::from(g).powi(2));
+    fn update(&mut self, max_grad_norm: Option<f64>) -> Result<Result<f64, NonFinite>> {
+        let zeros = zeros_like(&self.gradient);
+        let mut gradient = std::mem::replace(&mut self.gradient, zeros);
+        let all = gradient.iter().flatten();
+        let squares = all.clone().map(|&g| f64::from(g).powi(2));
         let norm = squares.sum::<f64>().sqrt();
         // The optimizer squares in f32; an overflow there would stay in its moments for ever.
-        let is_squarable = gradient.iter().all(|g| (g * g).is_finite());
+        let is_squarable = all.into_iter().all(|g| (g * g).is_finite());
         if !norm.is_finite() || !is_squarable {
             return Ok(Err(NonFinite::Gradient(norm)));
         }
         if let Some(max) = max_grad_norm.filter(|&max| norm > max) {
             let scale = (max / norm) as f32;
-            gradient.iter_mut().for_each(|g| *g *= scale);
+            gradient.iter_mut().for_each(|own| *own *= scale);
         }
         self.last = None;
-        let is_done = self.optimizer.update(&mut self.network.values, &gradient);
+        let parameters = &mut self.network.tensors;
+        let is_done = self.optimizer.update(parameters, &gradient);
         Ok(is_done.then_some(norm).ok_or(NonFinite::Parameters))
     }
 
@@ -254,67 +256,59 @@ impl Policy for Mlp {
         self.optimizer.config.lr = lr;
     }
 
-    fn freeze(&mut self) -> Result<(), Diagnostics> {
+    fn freeze(&mut self) -> Result<()> {
         self.reference = self.network.clone();
         Ok(())
     }
 
-    fn reference_logp(
-        &mut self,
-        prompts: &[Prompt],
-        responses: &Responses,
-    ) -> Result<Vec<f32>, Diagnostics> {
-        self.check(prompts, responses)?;
-        let [_, passes] = &mut self.passes;
-        Ok(score(&self.reference, passes, prompts, responses).0.logp)
+    fn reference_logp(&mut self, responses: &Responses) -> Result<Vec<f32>> {
+        self.check(responses)?;
+        Ok(score(&self.reference, &mut self.passes[1], responses)
+            .0
+            .logp)
     }
 
-    fn savepoint(&mut self) -> Result<(), Diagnostics> {
+    fn savepoint(&mut self) -> Result<()> {
         self.savepoint = Some((self.network.clone(), self.optimizer.clone()));
         Ok(())
     }
 
-    fn rollback(&mut self) -> Result<(), Diagnostics> {
+    fn rollback(&mut self) -> Result<()> {
         if let Some((network, optimizer)) = self.savepoint.take() {
             (self.network, self.optimizer) = (network, optimizer);
-            self.gradient.fill(0.0);
+            self.gradient = zeros_like(&self.gradient);
             self.last = None;
         }
         Ok(())
     }
 
-    fn save(&mut self, folder: &Path) -> Result<(), Diagnostics> {
-        let AdamW {
-            updates,
-            first,
-            second,
-            ..
-        } = &self.optimizer;
-        let digits = [updates % BASE, updates / BASE].map(|digit| digit as f32);
-        let mut tensors = self.network.named(PARAMETERS, &self.network.values);
-        tensors.extend(self.network.named(FIRST, first));
-        tensors.extend(self.network.named(SECOND, second));
+    fn save(&mut self, folder: &Path) -> Result<()> {
+        let optimizer = &self.optimizer;
+        let digits = [optimizer.updates % BASE, optimizer.updates / BASE].map(|digit| digit as f32);
+        let parameters = named(PARAMETERS, &self.network.tensors);
+        let first = named(FIRST, &optimizer.first);
+        let mut tensors: Vec<_> = parameters.chain(first).collect();
+        tensors.extend(named(SECOND, &optimizer.second));
         tensors.push((UPDATES.to_string(), vec![digits.len()], &digits));
         let write = |file, tensors: &[_]| {
             tensor_file::write(&folder.join(file), json!({}), tensors, borrowed)
         };
         write(POLICY, &tensors)?;
-        let reference = self.network.named(PARAMETERS, &self.reference.values);
-        write(REFERENCE, &reference)
+        let reference = named(PARAMETERS, &self.reference.tensors);
+        write(REFERENCE, &reference.collect::<Vec<_>>())
     }
 
-    fn load(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+    fn load(&mut self, folder: &Path) -> Result<()> {
         let file = TensorFile::open(&folder.join(POLICY))?;
-        let of_file = |group| read(&file, group, &self.network);
-        let [values, first, second] = [of_file(PARAMETERS)?, of_file(FIRST)?, of_file(SECOND)?];
-        let digits = file.read(UPDATES, &[2])?;
         let reference = TensorFile::open(&folder.join(REFERENCE))?;
-        self.reference.values = read(&reference, PARAMETERS, &self.network)?;
-        self.network.values = values;
-        self.last = None;
-        (self.optimizer.first, self.optimizer.second) = (first, second);
+        let digits = file.read(UPDATES, &[2])?;
+        load(&reference, PARAMETERS, &mut self.reference.tensors)?;
+        load(&file, PARAMETERS, &mut self.network.tensors)?;
+        load(&file, FIRST, &mut self.optimizer.first)?;
+        load(&file, SECOND, &mut self.optimizer.second)?;
         self.optimizer.updates = digits[0] as u64 + digits[1] as u64 * BASE;
-        self.gradient.fill(0.0);
+        self.gradient = zeros_like(&self.gradient);
+        self.last = None;
         Ok(())
     }
 }

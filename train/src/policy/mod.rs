@@ -9,6 +9,7 @@ mod transformer;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -18,14 +19,15 @@ pub use mlp::Mlp;
 pub(crate) use transformer::tests as transformer_tests;
 #[cfg(feature = "torch")]
 pub use transformer::{
-    Architecture, Decoding, ModelConfig, Rope, RopeScaling, Transformer, TransformerOptions,
+    Architecture, ModelConfig, Rope, RopeScaling, Transformer, TransformerOptions,
 };
 
 use super::config::Config;
+use super::error::Result;
 #[cfg(not(feature = "torch"))]
 use super::error::without_libtorch;
 use super::task::{Prompt, Task};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::random::StreamKey;
 
 /// The files of a checkpoint: the policy with its optimizer, and the reference.
@@ -40,61 +42,46 @@ const REFERENCE: &str = "reference.safetensors";
 pub trait Policy: Send {
     /// Samples `group_size` responses to each prompt, each up to a stop token or the length limit. Their scores are those of
     /// [`Policy::score`].
-    fn sample(
-        &mut self,
-        prompts: &[Prompt],
-        group_size: usize,
-        key: StreamKey,
-    ) -> Result<Samples, Diagnostics>;
+    fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples>;
 
     /// Log-prob (nats) of each response token given its prompt and the tokens before it, and the entropy (nats) of the
     /// distribution at that token.
-    fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics>;
+    fn score(&mut self, responses: &Responses) -> Result<Scores>;
 
     /// Adds the gradient of a loss to that which [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the loss
     /// with respect to the log-prob of each token, `[responses.tokens().len()]`, at the present parameters.
-    fn accumulate(
-        &mut self,
-        prompts: &[Prompt],
-        responses: &Responses,
-        dloss_dlogp: &[f64],
-    ) -> Result<(), Diagnostics>;
+    fn accumulate(&mut self, responses: &Responses, dloss_dlogp: &[f64]) -> Result<()>;
 
     /// One step of the optimizer along the accumulated gradient. The gradient is scaled down to `max_grad_norm` (L2, all
     /// parameters together) if it is longer, and dropped afterwards. Returns the norm before scaling, or why it did nothing:
     /// parameters and optimizer are then unchanged.
-    fn update(&mut self, max_grad_norm: Option<f64>)
-    -> Result<Result<f64, NonFinite>, Diagnostics>;
+    fn update(&mut self, max_grad_norm: Option<f64>) -> Result<Result<f64, NonFinite>>;
 
     /// Sets the learning rate of the next updates.
     fn set_lr(&mut self, lr: f64);
 
     /// Makes the present policy the reference.
-    fn freeze(&mut self) -> Result<(), Diagnostics>;
+    fn freeze(&mut self) -> Result<()>;
 
     /// The reference's log-probs, as [`Policy::score`]. Before the first [`Policy::freeze`] the reference is the initial
     /// policy.
-    fn reference_logp(
-        &mut self,
-        prompts: &[Prompt],
-        responses: &Responses,
-    ) -> Result<Vec<f32>, Diagnostics>;
+    fn reference_logp(&mut self, responses: &Responses) -> Result<Vec<f32>>;
 
     /// Keeps a copy of the parameters and the optimizer for one [`Policy::rollback`].
-    fn savepoint(&mut self) -> Result<(), Diagnostics>;
+    fn savepoint(&mut self) -> Result<()>;
 
     /// Goes back to the last [`Policy::savepoint`] and drops it and the accumulated gradient.
-    fn rollback(&mut self) -> Result<(), Diagnostics>;
+    fn rollback(&mut self) -> Result<()>;
 
     /// Writes all that training needs to go on to the same numbers (parameters, optimizer, reference) as files into an empty
     /// folder.
-    fn save(&mut self, folder: &Path) -> Result<(), Diagnostics>;
+    fn save(&mut self, folder: &Path) -> Result<()>;
 
     /// Restores the state that [`Policy::save`] wrote for a policy of the same sizes.
-    fn load(&mut self, folder: &Path) -> Result<(), Diagnostics>;
+    fn load(&mut self, folder: &Path) -> Result<()>;
 
     /// Writes the model to an empty folder that transformers (Python) opens.
-    fn export(&mut self, _folder: &Path) -> Result<(), Diagnostics> {
+    fn export(&mut self, _folder: &Path) -> Result<()> {
         let problem = Diagnostic::error(
             "the run's policy is not a language model, and transformers opens only those",
         );
@@ -114,7 +101,7 @@ pub trait Policy: Send {
 }
 
 /// The policy of a configuration, for a task.
-pub(super) fn of_config(config: &Config, task: &dyn Task) -> Result<Box<dyn Policy>, Diagnostics> {
+pub(super) fn of_config(config: &Config, task: &dyn Task) -> Result<Box<dyn Policy>> {
     let adamw = AdamWConfig {
         lr: config.lr,
         weight_decay: config.weight_decay,
@@ -137,41 +124,53 @@ pub(super) fn of_config(config: &Config, task: &dyn Task) -> Result<Box<dyn Poli
 /// Properties of the machine and the libraries that a policy computes with, by name.
 pub type Platform = BTreeMap<String, String>;
 
-/// Responses one after the other, each with the index of its prompt.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Prompts, and responses to them, one after the other.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Responses {
-    prompts: Vec<usize>,
+    prompts: Arc<[Prompt]>,
+    /// For each response, the index of its prompt.
+    owners: Vec<usize>,
     /// For each response, the index after its last token.
     ends: Vec<usize>,
     tokens: Vec<u32>,
 }
 
 impl Responses {
-    /// No responses.
-    pub fn new() -> Self {
-        Self::default()
+    /// No responses to these prompts so far.
+    pub fn to(prompts: impl Into<Arc<[Prompt]>>) -> Self {
+        Self {
+            prompts: prompts.into(),
+            owners: Vec::new(),
+            ends: Vec::new(),
+            tokens: Vec::new(),
+        }
     }
 
-    /// Adds a response to the prompt at index `prompt` of the batch.
+    /// Adds a response to the prompt at an index.
     pub fn push(&mut self, prompt: usize, tokens: &[u32]) {
-        self.prompts.push(prompt);
+        self.owners.push(prompt);
         self.tokens.extend_from_slice(tokens);
         self.ends.push(self.tokens.len());
     }
 
     /// Number of responses.
     pub fn len(&self) -> usize {
-        self.prompts.len()
+        self.owners.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.prompts.is_empty()
+        self.owners.is_empty()
+    }
+
+    /// The prompts.
+    pub fn prompts(&self) -> &[Prompt] {
+        &self.prompts
     }
 
     /// The index of each response's prompt.
-    pub fn prompts(&self) -> &[usize] {
-        &self.prompts
+    pub fn owners(&self) -> &[usize] {
+        &self.owners
     }
 
     /// The tokens of all responses, one response after the other.
@@ -190,26 +189,24 @@ impl Responses {
         &self.tokens[self.range(index)]
     }
 
-    /// The responses at these indices, in this order, with their prompts: a minibatch.
+    /// The responses at these indices, in this order, with all prompts: a minibatch.
     pub fn select(&self, indices: &[usize]) -> Self {
-        let mut selected = Self::new();
+        let mut selected = Self::to(self.prompts.clone());
         for &index in indices {
-            selected.push(self.prompts[index], self.response(index));
+            selected.push(self.owners[index], self.response(index));
         }
         selected
     }
 
-    /// Checks that each response belongs to one of `prompts` prompts, and has only tokens of the vocabulary, at most `longest`.
-    fn check(&self, prompts: usize, vocabulary: usize, longest: usize) -> Result<(), Diagnostics> {
-        for (index, &prompt) in self.prompts.iter().enumerate() {
+    /// Checks that each response belongs to a prompt, and has only tokens of the vocabulary, at most `longest`.
+    fn check(&self, vocabulary: usize, longest: usize) -> Result<()> {
+        for (index, &owner) in self.owners.iter().enumerate() {
             let (tokens, what) = (self.response(index), format!("response {index}"));
-            let wrong = if prompt >= prompts {
-                format!("{what} belongs to prompt {prompt}; the batch has {prompts} prompts")
-            } else if tokens.len() > longest {
-                format!(
-                    "{what} has {} tokens; the longest has {longest}",
-                    tokens.len()
-                )
+            let (prompts, count) = (self.prompts.len(), tokens.len());
+            let wrong = if owner >= prompts {
+                format!("{what} belongs to prompt {owner}; the batch has {prompts} prompts")
+            } else if count > longest {
+                format!("{what} has {count} tokens; the longest has {longest}")
             } else {
                 in_vocabulary(&what, tokens, vocabulary)?;
                 continue;
@@ -220,7 +217,7 @@ impl Responses {
     }
 
     /// Checks that there is a derivative for each token.
-    fn check_derivatives(&self, dloss_dlogp: &[f64]) -> Result<(), Diagnostics> {
+    fn check_derivatives(&self, dloss_dlogp: &[f64]) -> Result<()> {
         let (found, expected) = (dloss_dlogp.len(), self.tokens.len());
         if found == expected {
             return Ok(());
@@ -232,7 +229,7 @@ impl Responses {
 }
 
 /// Checks that all tokens are in the vocabulary; `what` names them in the message.
-fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<(), Diagnostics> {
+fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<()> {
     let mut wrong = tokens.iter().filter(|&&token| token as usize >= vocabulary);
     wrong.next().map_or(Ok(()), |token| {
         let has = format!("{what} has the token {token}");
@@ -250,7 +247,7 @@ pub struct Scores {
 }
 
 /// Responses with the scores of the policy that sampled them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     /// The responses; prompt p has the responses p * group_size .. (p + 1) * group_size.
     pub responses: Responses,
@@ -275,12 +272,12 @@ mod tests {
 
     #[test]
     fn a_selection_has_the_responses_with_their_prompts_in_its_order() {
-        let mut all = Responses::new();
+        let mut all = Responses::to([]);
         all.push(0, &[1, 2]);
         all.push(0, &[]);
         all.push(1, &[3]);
         let selected = all.select(&[2, 0]);
-        assert_eq!((selected.len(), selected.prompts()), (2, &[1, 0][..]));
+        assert_eq!((selected.len(), selected.owners()), (2, &[1, 0][..]));
         assert_eq!(selected.tokens(), [3, 1, 2]);
         assert_eq!((selected.response(0), selected.range(1)), (&[3][..], 1..3));
         assert!(all.response(1).is_empty());

@@ -11,7 +11,7 @@ use safetensors::tensor::Metadata;
 use serde_json::{Map, Value, json};
 use zerocopy::IntoBytes;
 
-use crate::error::{damaged, io};
+use crate::error::{Result, damaged, io};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::Replacement;
 use advlab::regular_file;
@@ -24,8 +24,8 @@ pub(super) fn write<T>(
     path: &Path,
     metadata: Value,
     tensors: &[(String, Vec<usize>, T)],
-    values: impl Fn(&T) -> Result<Cow<'_, [f32]>, Diagnostics>,
-) -> Result<(), Diagnostics> {
+    values: impl Fn(&T) -> Result<Cow<'_, [f32]>>,
+) -> Result<()> {
     let mut header = Map::new();
     header.insert("__metadata__".to_string(), metadata);
     let mut end = 0;
@@ -60,7 +60,7 @@ pub(super) struct TensorFile {
 }
 
 impl TensorFile {
-    pub fn open(path: &Path) -> Result<TensorFile, Diagnostics> {
+    pub fn open(path: &Path) -> Result<TensorFile> {
         let mut file = regular_file::open(path).map_err(io("read", path))?;
         let length = file.metadata().map_err(io("read", path))?.len();
         let cut_off = || damaged(path, "it is cut off, or no safetensors file");
@@ -97,7 +97,7 @@ impl TensorFile {
     }
 
     /// The values of a tensor, which must have this shape and be finite.
-    pub fn read(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, Diagnostics> {
+    pub fn read(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
         let wrong =
             |problem: Diagnostic| Diagnostics::from(problem.in_file(&self.path).in_field(name));
         let Some(info) = self.header.info(name) else {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::rollout::{Rollout, Sampled};
 use crate::config::Config;
@@ -12,7 +12,7 @@ use crate::row::{Row, milliseconds, rounded};
 use advlab::batch::{Batch, Computed};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::random::{Purpose, StreamKey};
-use advlab::script::{Hook, Outcome, Recipe, State, Summary};
+use advlab::script::{Hook, Loss, Outcome, Recipe, State, Summary};
 use advlab::tensor::Level;
 
 /// The reason why a step failed: its version failed, so another version may succeed; or the run itself failed.
@@ -47,18 +47,6 @@ pub(super) struct Learner {
     pub(super) loss_state: State,
 }
 
-/// The results of a step's updates: sums of losses and of gradients' norms, all metrics and lines.
-#[derive(Default)]
-struct Updates {
-    /// The time of hooks that kernels answered.
-    native: Duration,
-    count: f64,
-    loss: f64,
-    grad_norm: f64,
-    metrics: Vec<(String, f64)>,
-    prints: Vec<String>,
-}
-
 impl Learner {
     /// The recipe whose loss is followed with a version.
     pub(super) fn loss_of<'a>(&'a self, recipe: &'a Recipe) -> &'a Recipe {
@@ -78,9 +66,8 @@ impl Learner {
         sampled: &Sampled,
     ) -> Result<(Row, Vec<String>), StepFailure> {
         let started = Instant::now();
-        let mut outcome = advantage(recipe, &sampled.batch, state)?;
+        let outcome = advantage(recipe, &sampled.batch, state)?;
         let mut row = report(sampled.row.clone(), &outcome);
-        let mut prints = std::mem::take(&mut outcome.prints);
         row.ms.recipe = milliseconds(started);
 
         let started = Instant::now();
@@ -105,17 +92,25 @@ impl Learner {
             }
         };
         // Updates weigh alike.
-        row.grad_norm = updates.grad_norm / updates.count;
-        row.loss = updates.loss / updates.count;
-        row.metrics = metrics(&outcome.metrics, &updates.metrics);
+        let count = updates.len() as f64;
+        let mut native = outcome.native.unwrap_or_default();
+        let (mut metrics_of_loss, mut prints) = (Vec::new(), outcome.prints);
+        for (loss, grad_norm) in updates {
+            row.loss += loss.value;
+            row.grad_norm += grad_norm;
+            native += loss.native.unwrap_or_default();
+            metrics_of_loss.extend(loss.metrics);
+            prints.extend(loss.prints);
+        }
+        (row.loss, row.grad_norm) = (row.loss / count, row.grad_norm / count);
+        row.metrics = metrics(&outcome.metrics, &metrics_of_loss);
         row.clip_share = row.metrics.remove("clip_share");
-        prints.extend(updates.prints);
-        row.ms.update = milliseconds(started);
-        row.ms.native = rounded(outcome.native.unwrap_or_default() + updates.native);
+        (row.ms.update, row.ms.native) = (milliseconds(started), rounded(native));
         Ok((row, prints))
     }
 
-    /// Updates the policy along the loss of a recipe, epoch after epoch of minibatches.
+    /// Updates the policy along the loss of a recipe, epoch after epoch of minibatches; returns each loss and the norm of its
+    /// gradient.
     fn follow(
         &mut self,
         config: &Config,
@@ -123,8 +118,8 @@ impl Learner {
         state: &mut State,
         rollout: &Rollout,
         batch: &Batch,
-    ) -> Result<Updates, StepFailure> {
-        let mut updates = Updates::default();
+    ) -> Result<Vec<(Loss, f64)>, StepFailure> {
+        let mut updates = Vec::new();
         for members in minibatches(config, rollout, batch.step()) {
             // All responses are in the order of the batch.
             let is_whole = members.len() == rollout.responses.len();
@@ -136,8 +131,8 @@ impl Learner {
                 }
             };
             // Before the first update, `logp` is the sampling policy's.
-            if updates.count > 0.0 {
-                let logp = self.policy.score(&rollout.prompts, &responses)?.logp;
+            if !updates.is_empty() {
+                let logp = self.policy.score(&responses)?.logp;
                 let logp = Computed::new(minibatch.layout().clone(), Level::Token, logp);
                 minibatch = minibatch.with("logp", &logp);
             }
@@ -147,14 +142,8 @@ impl Learner {
             };
             let loss = loss.map_err(StepFailure::Version)?;
             let gradient: Vec<f64> = loss.gradient.buffer().iter().collect();
-            self.policy
-                .accumulate(&rollout.prompts, &responses, &gradient)?;
-            updates.grad_norm += self.policy.update(config.max_grad_norm())??;
-            updates.native += loss.native.unwrap_or_default();
-            updates.loss += loss.value;
-            updates.count += 1.0;
-            updates.metrics.extend(loss.metrics);
-            updates.prints.extend(loss.prints);
+            self.policy.accumulate(&responses, &gradient)?;
+            updates.push((loss, self.policy.update(config.max_grad_norm())??));
         }
         Ok(updates)
     }
@@ -201,14 +190,11 @@ fn metrics(advantage: &[(String, f64)], loss: &[(String, f64)]) -> BTreeMap<Stri
                 false => name.clone(),
             };
             let (sum, count) = sums.entry(name).or_default();
-            *sum += value;
-            *count += 1.0;
+            (*sum, *count) = (*sum + value, *count + 1.0);
         }
     }
-    let means = sums
-        .into_iter()
-        .map(|(name, (sum, count))| (name, sum / count));
-    means.collect()
+    let mean = |(name, (sum, count))| (name, sum / count);
+    sums.into_iter().map(mean).collect()
 }
 
 /// The error of a dry run, with its location and a help.
@@ -236,15 +222,13 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
 /// A step's report with the numbers of its advantage.
 fn report(sampled: Row, outcome: &Outcome) -> Row {
     let summary = Summary::of(outcome);
+    let responses = summary.responses.max(1) as f64;
     // Summed over tokens if the recipe's reward has one value per token.
-    let mean_of_responses = |reward: &Computed| {
-        let responses = reward.layout().responses().max(1);
-        reward.buffer().iter().sum::<f64>() / responses as f64
-    };
+    let mean_of_responses = |reward: &Computed| reward.buffer().iter().sum::<f64>() / responses;
     Row {
         recipe_reward_mean: outcome.reward.as_ref().map(mean_of_responses),
         groups_without_signal: summary.groups_without_signal as f64 / summary.groups.max(1) as f64,
-        effective_responses: summary.effective_responses / summary.responses.max(1) as f64,
+        effective_responses: summary.effective_responses / responses,
         advantage_mean: summary.advantage.mean,
         advantage_std: summary.advantage.std,
         advantage_min: summary.advantage.min,

@@ -1,6 +1,6 @@
 //! The data of a step: prompts, sampled and verified responses, and the batch made of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,45 +15,107 @@ use advlab::random::StreamKey;
 use advlab::tensor::k3;
 
 /// A verified response. In a task with turns, it is a turn of a trajectory.
-struct Response {
+pub(super) struct Response {
+    /// The place of its group in the batch, and the group's name.
+    pub(super) group: usize,
+    pub(super) id: usize,
+    /// The index in the group.
+    trajectory: usize,
+    turn: u8,
     prompt: Arc<Prompt>,
     tokens: Vec<u32>,
     /// Log-probs under the policy that sampled the response.
     logp: Vec<f32>,
     entropy: Vec<f32>,
-    /// The index in the group.
-    trajectory: usize,
-    turn: u8,
     /// Whether the response solves its own prompt.
     is_right: bool,
     /// 1 if its trajectory is right in a turn, otherwise 0.
     reward: f64,
 }
 
-/// The responses to a prompt, trajectory by trajectory, turn by turn.
-pub(super) struct Group {
-    /// Its name.
-    pub(super) id: usize,
-    responses: Vec<Response>,
+/// The places of groups, their names, and a prompt for each.
+pub(super) type Drawn = (Vec<usize>, Vec<usize>, Vec<Prompt>);
+
+/// Samples `size` trajectories for each group and verifies them: group by group, trajectory by trajectory, turn by turn.
+pub(super) fn sample(
+    task: &dyn Task,
+    policy: &mut dyn Policy,
+    (places, names, mut prompts): Drawn,
+    size: usize,
+    key: StreamKey,
+) -> Result<Vec<Response>> {
+    // The trajectories that go on.
+    let groups = places.into_iter().zip(names);
+    let live = groups.flat_map(|(group, id)| (0..size).map(move |index| (group, id, index)));
+    let mut live: Vec<_> = live.take(prompts.len() * size).collect();
+    let mut all: Vec<Response> = Vec::new();
+    for turn in 0..task.turns() {
+        let count = if turn == 0 { size } else { 1 };
+        let samples = policy.sample(&prompts, count, key.again(turn, 0))?;
+        let (own, scores) = (&samples.responses, &samples.scores);
+        let shared: Vec<Arc<Prompt>> = prompts.into_iter().map(Arc::new).collect();
+        let verified = live.into_par_iter().enumerate().map(|(row, place)| {
+            let (prompt, range) = (&shared[own.owners()[row]], own.range(row));
+            let (group, id, trajectory) = place;
+            Response {
+                group,
+                id,
+                trajectory,
+                turn,
+                is_right: task.verify(prompt, own.response(row)),
+                prompt: prompt.clone(),
+                tokens: own.response(row).to_vec(),
+                logp: scores.logp[range.clone()].to_vec(),
+                entropy: scores.entropy[range].to_vec(),
+                reward: 0.0,
+            }
+        });
+        let verified: Vec<Response> = verified.collect();
+        let goes_on = verified.iter().filter(|_| turn + 1 < task.turns());
+        let next = |one: &Response| {
+            let prompt = task.next(&one.prompt, &one.tokens)?;
+            Some(((one.group, one.id, one.trajectory), prompt))
+        };
+        (live, prompts) = goes_on.filter_map(next).unzip();
+        all.extend(verified);
+        if prompts.is_empty() {
+            break;
+        }
+    }
+    let right = all.iter().filter(|one| one.is_right);
+    let right: HashSet<_> = right.map(|one| (one.group, one.trajectory)).collect();
+    for one in &mut all {
+        one.reward = right.contains(&(one.group, one.trajectory)).into();
+    }
+    all.sort_by_key(|one| (one.group, one.trajectory, one.turn));
+    Ok(all)
 }
 
-impl Group {
-    /// Rewards the responses of a group of so many trajectories.
-    fn set_rewards(&mut self, trajectories: usize) {
-        let mut right = vec![0.0; trajectories];
-        for response in self.responses.iter().filter(|response| response.is_right) {
-            right[response.trajectory] = 1.0;
-        }
-        for response in &mut self.responses {
-            response.reward = right[response.trajectory];
-        }
+/// The policy's results on groups of `size` trajectories.
+pub(super) fn evaluation(responses: &[Response], size: usize) -> Evaluation {
+    let right = |group: &[Response]| {
+        let firsts = group.iter().filter(|one| one.turn == 0);
+        firsts.filter(|one| one.reward > 0.0).count()
+    };
+    let groups = responses.chunk_by(|one, next| one.group == next.group);
+    let entropy = responses.iter().flat_map(|one| &one.entropy);
+    let entropy: Vec<f64> = entropy.copied().map(f64::from).collect();
+    Evaluation {
+        pass_at: PassAt::of(&groups.map(right).collect::<Vec<_>>(), size),
+        length: entropy.len() as f64 / responses.len().max(1) as f64,
+        entropy: mean(entropy.into_iter()),
     }
 }
 
-/// The groups of a step, and the policy's inputs, all in the order of the groups.
+/// The first response for a person.
+pub(super) fn example(responses: &[Response], task: &dyn Task) -> Result<String> {
+    let first = responses.first();
+    first.map_or(Ok(String::new()), |one| task.show(&one.prompt, &one.tokens))
+}
+
+/// The responses of a step, and the policy's inputs, in the same order.
 pub(super) struct Rollout {
-    pub(super) groups: Vec<Group>,
-    pub(super) prompts: Vec<Prompt>,
+    pub(super) all: Vec<Response>,
     pub(super) responses: Responses,
 }
 
@@ -64,125 +126,31 @@ pub(super) struct Sampled {
     pub(super) row: Row,
 }
 
-/// Samples `size` trajectories from each prompt, which has the name of its group, and verifies them.
-pub(super) fn sample(
-    task: &dyn Task,
-    policy: &mut dyn Policy,
-    (ids, prompts): (Vec<usize>, Vec<Prompt>),
-    size: usize,
-    key: StreamKey,
-) -> Result<Vec<Group>> {
-    let group = |id| Group {
-        id,
-        responses: Vec::new(),
-    };
-    let mut groups: Vec<Group> = ids.into_iter().map(group).collect();
-    // The trajectories that go on, each with its group, and their prompts.
-    let places = (0..prompts.len()).flat_map(|group| (0..size).map(move |index| (group, index)));
-    let (mut places, mut prompts): (Vec<_>, _) = (places.collect(), prompts);
-    for turn in 0..task.turns() {
-        let count = if turn == 0 { size } else { 1 };
-        let samples = policy.sample(&prompts, count, key.again(turn, 0))?;
-        let (all, scores) = (&samples.responses, &samples.scores);
-        let shared: Vec<Arc<Prompt>> = prompts.into_iter().map(Arc::new).collect();
-        let verified = (0..all.len()).into_par_iter().map(|row| {
-            let (prompt, range) = (&shared[all.prompts()[row]], all.range(row));
-            Response {
-                is_right: task.verify(prompt, all.response(row)),
-                prompt: prompt.clone(),
-                tokens: all.response(row).to_vec(),
-                logp: scores.logp[range.clone()].to_vec(),
-                entropy: scores.entropy[range].to_vec(),
-                trajectory: places[row].1,
-                turn,
-                reward: 0.0,
-            }
-        });
-        let verified: Vec<Response> = verified.collect();
-        let mut next = (Vec::new(), Vec::new());
-        for (response, place) in verified.into_iter().zip(places) {
-            if turn + 1 < task.turns()
-                && let Some(prompt) = task.next(&response.prompt, &response.tokens)
-            {
-                next.0.push(place);
-                next.1.push(prompt);
-            }
-            groups[place.0].responses.push(response);
-        }
-        (places, prompts) = next;
-        if prompts.is_empty() {
-            break;
-        }
-    }
-    for group in &mut groups {
-        group
-            .responses
-            .sort_by_key(|one| (one.trajectory, one.turn));
-        group.set_rewards(size);
-    }
-    Ok(groups)
-}
-
-/// The policy's results on groups of `size` trajectories.
-pub(super) fn evaluation(groups: &[Group], size: usize) -> Evaluation {
-    let right = groups.iter().map(|group| {
-        let firsts = group.responses.iter().filter(|one| one.turn == 0);
-        firsts.filter(|one| one.reward > 0.0).count()
-    });
-    let responses = groups.iter().flat_map(|group| &group.responses);
-    let entropy = responses.clone().flat_map(|one| &one.entropy);
-    let entropy: Vec<f32> = entropy.copied().collect();
-    let count = responses.count().max(1);
-    Evaluation {
-        pass_at: PassAt::of(&right.collect::<Vec<_>>(), size),
-        length: entropy.len() as f64 / count as f64,
-        entropy: mean(entropy.into_iter().map(f64::from)),
-    }
-}
-
-/// The first response for a person.
-pub(super) fn example(groups: &[Group], task: &dyn Task) -> Result<String> {
-    let mut responses = groups.iter().flat_map(|group| &group.responses);
-    let first = responses
-        .next()
-        .map(|one| task.show(&one.prompt, &one.tokens));
-    first.unwrap_or(Ok(String::new()))
-}
-
 impl Rollout {
-    pub(super) fn new(groups: Vec<Group>) -> Rollout {
-        let (mut prompts, mut responses) = (Vec::new(), Responses::new());
-        let mut before: Option<&Arc<Prompt>> = None;
-        for one in groups.iter().flat_map(|group| &group.responses) {
-            // Neighbouring responses to one prompt share its text.
-            if !before.is_some_and(|before| Arc::ptr_eq(before, &one.prompt)) {
-                prompts.push(Prompt::clone(&one.prompt));
-            }
-            before = Some(&one.prompt);
-            responses.push(prompts.len() - 1, &one.tokens);
+    pub(super) fn new(all: Vec<Response>) -> Rollout {
+        // Neighbouring responses to one prompt share its text.
+        let to_one = || all.chunk_by(|one, next| Arc::ptr_eq(&one.prompt, &next.prompt));
+        let prompts: Vec<_> = to_one().map(|own| Prompt::clone(&own[0].prompt)).collect();
+        let mut responses = Responses::to(prompts);
+        for (prompt, own) in to_one().enumerate() {
+            own.iter()
+                .for_each(|one| responses.push(prompt, &one.tokens));
         }
-        Rollout {
-            groups,
-            prompts,
-            responses,
-        }
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Response> + Clone {
-        self.groups.iter().flat_map(|group| &group.responses)
+        Rollout { all, responses }
     }
 
     /// The rewards of all responses.
     pub(super) fn rewards(&self) -> impl Iterator<Item = f64> + Clone {
-        self.all().map(|one| one.reward)
+        self.all.iter().map(|one| one.reward)
     }
 
     /// The rows of each group.
     pub(super) fn rows(&self) -> Vec<Range<usize>> {
         let mut end = 0;
-        let rows = self.groups.iter().map(|group| {
+        let groups = self.all.chunk_by(|one, next| one.group == next.group);
+        let rows = groups.map(|group| {
             let start = end;
-            end += group.responses.len();
+            end += group.len();
             start..end
         });
         rows.collect()
@@ -197,17 +165,16 @@ impl Rollout {
         task: &dyn Task,
         size: usize,
     ) -> Result<(Batch, Option<f64>)> {
-        let numbers = |value: fn(&Response) -> f64| self.all().map(value).collect::<Vec<_>>();
-        let groups = self.groups.iter();
         // Indices are far below 2^63, and lengths below 2^53.
-        let names = groups.flat_map(|group| vec![group.id as i64; group.responses.len()]);
+        let numbers = |value: fn(&Response) -> f64| self.all.iter().map(value).collect::<Vec<_>>();
         let tokens = |values: fn(&Response) -> &Vec<f32>| {
-            self.all().flat_map(values).copied().collect::<Vec<f32>>()
+            let values = self.all.iter().flat_map(values);
+            values.copied().collect::<Vec<f32>>()
         };
         let logp = tokens(|one| &one.logp);
         let mut batch = Batch::builder()
-            .groups(names)
-            .lengths(self.all().map(|one| one.tokens.len()))
+            .groups(self.all.iter().map(|one| one.id as i64))
+            .lengths(self.all.iter().map(|one| one.tokens.len()))
             .step(step)
             .response("reward", numbers(|one| one.reward))
             .response("correct", numbers(|one| one.reward))
@@ -216,18 +183,16 @@ impl Rollout {
             .token("entropy", FloatBuffer::from(tokens(|one| &one.entropy)))
             .token("logp", FloatBuffer::from(logp.clone()));
         if task.turns() > 1 {
-            let trajectories = self.groups.iter().enumerate().flat_map(|(index, group)| {
-                let responses = group.responses.iter();
-                responses.map(move |one| (index * size + one.trajectory) as f64)
-            });
+            let trajectory = |one: &Response| (one.group * size + one.trajectory) as f64;
             let state = |one: &Response| -> String {
                 one.prompt.tokens.iter().map(u32::to_string).collect()
             };
+            let trajectories: Vec<f64> = self.all.iter().map(trajectory).collect();
             batch = batch
-                .response("trajectory", trajectories.collect::<Vec<f64>>())
+                .response("trajectory", trajectories)
                 .response("turn", numbers(|one| one.turn.into()))
                 .response("step_reward", numbers(|one| one.is_right.into()))
-                .text("state", self.all().map(state));
+                .text("state", self.all.iter().map(state));
         }
         let mut kl = None;
         if let Some(ref_logp) = ref_logp {
@@ -236,13 +201,10 @@ impl Rollout {
             kl = Some(mean(each));
             batch = batch.token("ref_logp", FloatBuffer::from(ref_logp));
         }
-        let all: Vec<&Response> = self.all().collect();
-        let texts = all
-            .par_iter()
-            .map(|one| task.texts(&one.prompt, &one.tokens));
-        let texts: Vec<_> = texts.collect::<Result<_>>()?;
+        let texts = self.all.par_iter();
+        let texts = texts.map(|one| task.texts(&one.prompt, &one.tokens));
         let mut columns: BTreeMap<_, Vec<String>> = BTreeMap::new();
-        for (name, text) in texts.into_iter().flatten() {
+        for (name, text) in (texts.collect::<Result<Vec<_>>>()?).into_iter().flatten() {
             columns.entry(name).or_default().push(text);
         }
         for (name, texts) in columns {

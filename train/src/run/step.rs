@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::learner::StepFailure;
-use super::rollout::{self, Group, Rollout, Sampled};
-use super::{Observer, Run};
-use crate::event::{Event, LogLine};
+use super::rollout::{self, Response, Rollout, Sampled};
+use super::{Event, Observer, Run};
+use crate::folder::LogLine;
 use crate::policy::Responses;
 use crate::record::{Difference, difference};
 use crate::row::{Evaluation, Milliseconds, Row, milliseconds};
@@ -28,7 +28,7 @@ impl Run {
     pub(super) fn dry_run(&mut self) -> Result<()> {
         let sampled = self.sample()?;
         if self.config.sft_steps > 0 {
-            self.solution(&sampled.rollout.prompts[0])?;
+            self.solution(&sampled.rollout.responses.prompts()[0])?;
         }
         let (recipe, state) = (self.live.in_use().recipe(), self.live.state());
         self.learner.dry_run(&sampled.batch, recipe, state)?;
@@ -90,8 +90,8 @@ impl Run {
     /// The groups of the next step, sampled by the present policy.
     fn sample(&mut self) -> Result<Sampled> {
         let started = Instant::now();
-        let groups = self.draw((0..self.config.rollout_batch_size).collect(), &[], 0)?;
-        let (mut rollout, mut resampled) = (Rollout::new(groups), None);
+        let groups = (0..self.config.rollout_batch_size).collect();
+        let (mut rollout, mut resampled) = (Rollout::new(self.draw(groups, &[], 0)?), None);
         if self.config.resample {
             (rollout, resampled) = self.resample(rollout)?;
         }
@@ -103,7 +103,7 @@ impl Run {
             step: self.step,
             reward_mean: reward.mean,
             reward_std: reward.std,
-            sampled: rollout::evaluation(&rollout.groups, self.config.group_size),
+            sampled: rollout::evaluation(&rollout.all, self.config.group_size),
             resampled,
             kl,
             ms: Milliseconds {
@@ -120,25 +120,26 @@ impl Run {
         })
     }
 
-    /// Groups of the step, at its first attempt or a later one. A group has its own name, or the name of its prompt in the pool,
-    /// and the prompt is not among those in `taken`.
-    fn draw(&mut self, ids: Vec<usize>, taken: &[usize], attempt: u8) -> Result<Vec<Group>> {
-        let (seed, count, task) = (self.config.seed, ids.len(), &*self.task);
+    /// The responses of these groups at the step's first attempt or a later one. A group is named by its place, or by its prompt's
+    /// index in the pool; the prompt is not among those in `taken`.
+    fn draw(&mut self, places: Vec<usize>, taken: &[usize], attempt: u8) -> Result<Vec<Response>> {
+        let (seed, count, task) = (self.config.seed, places.len(), &*self.task);
         let key = |purpose| StreamKey::new(seed, purpose, self.step).again(0, attempt);
         let prompts = key(Purpose::TrainingPrompts);
-        let prompts = match self.config.prompts {
-            0 => (ids, drawn_prompts(task, prompts, count)?),
+        let (names, prompts) = match self.config.prompts {
+            0 => (places.clone(), drawn_prompts(task, prompts, count)?),
             pool => pooled_prompts(task, prompts, pool, taken, count)?,
         };
         let (key, size) = (key(Purpose::Responses), self.config.group_size);
-        rollout::sample(task, &mut *self.learner.policy, prompts, size, key)
+        let drawn = (places, names, prompts);
+        rollout::sample(task, &mut *self.learner.policy, drawn, size, key)
     }
 
     /// The batch of responses, and the KL of the policy to the reference if there is one.
     fn batch(&mut self, rollout: &Rollout) -> Result<(Batch, Option<f64>)> {
         let policy = &mut self.learner.policy;
         let ref_logp = match self.config.reference {
-            true => Some(policy.reference_logp(&rollout.prompts, &rollout.responses)?),
+            true => Some(policy.reference_logp(&rollout.responses)?),
             false => None,
         };
         rollout.batch(self.step, ref_logp, &*self.task, self.config.group_size)
@@ -155,24 +156,25 @@ impl Run {
                 break;
             };
             let has_weight = |row: usize| weight.buffer().get(row) != 0.0;
-            let rows = rollout.rows().into_iter().enumerate();
-            let empty = rows.filter(|(_, rows)| !rows.clone().any(has_weight));
-            let mut empty: Vec<usize> = empty.map(|(group, _)| group).collect();
+            let rows = rollout.rows();
+            let mut empty: Vec<usize> = (0..rows.len())
+                .filter(|group| !rows[*group].clone().any(has_weight))
+                .collect();
             if self.config.prompts > 0 {
                 // No two groups of a batch have the same prompt.
-                empty.truncate(self.config.prompts.saturating_sub(rollout.groups.len()));
+                empty.truncate(self.config.prompts.saturating_sub(rows.len()));
             }
             if empty.is_empty() {
                 break;
             }
             resampled += empty.len();
-            let taken: Vec<usize> = rollout.groups.iter().map(|group| group.id).collect();
+            let taken: Vec<usize> = rollout.all.iter().map(|one| one.id).collect();
             let others = self.draw(empty.clone(), &taken, attempt)?;
-            let mut groups = rollout.groups;
-            for (group, other) in empty.into_iter().zip(others) {
-                groups[group] = other;
-            }
-            rollout = Rollout::new(groups);
+            let mut all = rollout.all;
+            all.retain(|one| !empty.contains(&one.group));
+            all.extend(others);
+            all.sort_by_key(|one| one.group);
+            rollout = Rollout::new(all);
         }
         Ok((rollout, Some(resampled)))
     }
@@ -199,11 +201,8 @@ impl Run {
         if let Err(failed) = &begun {
             self.log(LogLine::failed(step, failed, None), observer)?;
         }
-        let loaded = self.live.in_use();
-        if loaded.version() != before.version() {
-            let change = self.live.change(&before, loaded);
-            let switched = LogLine::switched(step, loaded.recipe(), &change);
-            self.log(switched, observer)?;
+        if self.live.in_use().version() != before.version() {
+            self.log(LogLine::switched(step, &self.live, &before), observer)?;
         }
         Ok(())
     }
@@ -254,15 +253,16 @@ impl Run {
         // The last completed step; before the first one, there is none.
         let last = self.step.wrapping_sub(1);
         let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
-        let prompts = self.evaluation.iter().cloned().enumerate().unzip();
+        let places: Vec<usize> = (0..self.evaluation.len()).collect();
+        let drawn = (places.clone(), places, self.evaluation.clone());
         let samples = self.config.eval_samples;
         let (task, policy) = (&*self.task, &mut *self.learner.policy);
-        let groups = rollout::sample(task, policy, prompts, samples, key)?;
-        let evaluation = rollout::evaluation(&groups, samples);
+        let responses = rollout::sample(task, policy, drawn, samples, key)?;
+        let evaluation = rollout::evaluation(&responses, samples);
         let event = Event::Evaluated {
             done: self.step,
             evaluation: &evaluation,
-            example: &rollout::example(&groups, task)?,
+            example: &rollout::example(&responses, task)?,
         };
         self.tell(event, observer)?;
         Ok(evaluation)
@@ -280,7 +280,22 @@ impl Run {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            self.imitate(update)?;
+            let config = &self.config;
+            let key = StreamKey::new(config.seed, Purpose::FineTuning, update);
+            let count = config.rollout_batch_size * config.group_size;
+            let prompts = drawn_prompts(&*self.task, key, count)?;
+            let mut solutions = Responses::to(prompts.as_slice());
+            for (index, prompt) in prompts.iter().enumerate() {
+                solutions.push(index, &self.solution(prompt)?);
+            }
+            let policy = &mut self.learner.policy;
+            policy.set_lr(config.sft_lr);
+            let tokens = solutions.tokens().len();
+            policy.accumulate(&solutions, &vec![-1.0 / tokens as f64; tokens])?;
+            policy.update(config.max_grad_norm())?.map_err(|error| {
+                let problem = Diagnostic::error(format!("in supervised fine-tuning, {error}"));
+                problem.with_help("is `sft_lr` too large?")
+            })?;
             self.tell(Event::FineTuned { update, of }, observer)?;
         }
         if of > 0 {
@@ -289,26 +304,6 @@ impl Run {
             self.learner.policy.freeze()?;
         }
         Ok(true)
-    }
-
-    fn imitate(&mut self, update: u64) -> Result<()> {
-        let config = &self.config;
-        let key = StreamKey::new(config.seed, Purpose::FineTuning, update);
-        let count = config.rollout_batch_size * config.group_size;
-        let prompts = drawn_prompts(&*self.task, key, count)?;
-        let mut solutions = Responses::new();
-        for (index, prompt) in prompts.iter().enumerate() {
-            solutions.push(index, &self.solution(prompt)?);
-        }
-        let policy = &mut self.learner.policy;
-        policy.set_lr(config.sft_lr);
-        let tokens = solutions.tokens().len();
-        policy.accumulate(&prompts, &solutions, &vec![-1.0 / tokens as f64; tokens])?;
-        policy.update(config.max_grad_norm())?.map_err(|error| {
-            let problem = Diagnostic::error(format!("in supervised fine-tuning, {error}"));
-            problem.with_help("is `sft_lr` too large?")
-        })?;
-        Ok(())
     }
 
     /// The task's own response to a prompt.

@@ -65,21 +65,14 @@ impl Task for Arithmetic {
     }
 
     fn draw(&self, stream: &mut RandomStream) -> Prompt {
-        let mut term = || -> Vec<u32> {
-            (0..self.digits)
-                .map(|index| match index {
-                    0 if self.digits > 1 => 1 + stream.below(9) as u32,
-                    _ => stream.below(10) as u32,
-                })
-                .collect()
+        let mut digit = |index| match index {
+            0 if self.digits > 1 => 1 + stream.below(9) as u32,
+            _ => stream.below(10) as u32,
         };
+        let mut term = || (0..self.digits).map(&mut digit).collect::<Vec<u32>>();
         let (a, b) = (term(), term());
-        let mut features = vec![0.0; self.shape().prompt_features];
-        for (index, &digit) in a.iter().chain(&b).enumerate() {
-            features[index * 10 + digit as usize] = 1.0;
-        }
         let tokens = [&a[..], &[PLUS], &b, &[EQUALS]].concat();
-        Prompt { tokens, features }
+        Prompt::one_hot(tokens, a.into_iter().chain(b), 0..10)
     }
 
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {

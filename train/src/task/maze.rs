@@ -61,9 +61,8 @@ impl Maze {
         let size = self.size;
         let row = (from / size).checked_add_signed(down);
         let column = (from % size).checked_add_signed(right);
-        let reached = row
-            .filter(|row| *row < size)
-            .zip(column.filter(|column| *column < size));
+        let is_inside = |place: &usize| *place < size;
+        let reached = row.filter(is_inside).zip(column.filter(is_inside));
         let reached = reached.map(|(row, column)| row * size + column);
         Some(reached.filter(|cell| cells[*cell] != WALL).unwrap_or(from))
     }
@@ -176,10 +175,8 @@ impl Task for Maze {
         }
         (cells[start], cells[goal]) = (START, GOAL);
         let edge = "─".repeat(2 * self.size + 1);
-        let rows = cells.chunks(self.size);
-        let rows: String = rows
-            .map(|row| format!("│ {} │\n", words(row, &SIGNS)))
-            .collect();
+        let row = |row| format!("│ {} │\n", words(row, &SIGNS));
+        let rows: String = cells.chunks(self.size).map(row).collect();
         let mut moves = response.split_inclusive(|&token| token == STOP);
         let moves = words(moves.next().unwrap_or_default(), &SIGNS).replace(' ', "");
         let verdict = match (self.verify(prompt, response), stopped) {
@@ -191,16 +188,9 @@ impl Task for Maze {
     }
 }
 
-/// The cells of a maze with their features.
+/// The cells of a maze with their features: whether each is a wall, the start or the goal.
 fn prompt_of(cells: Vec<u32>) -> Prompt {
-    let kinds = [WALL, START, GOAL];
-    let features = cells
-        .iter()
-        .flat_map(|&cell| kinds.map(|kind| f32::from(cell == kind)));
-    Prompt {
-        features: features.collect(),
-        tokens: cells,
-    }
+    Prompt::one_hot(cells.clone(), cells.into_iter(), WALL..GOAL + 1)
 }
 
 #[cfg(test)]

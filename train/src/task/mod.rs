@@ -6,7 +6,7 @@ mod math;
 mod maze;
 
 use std::collections::HashSet;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 #[cfg(feature = "torch")]
 use std::sync::Arc;
 
@@ -76,6 +76,15 @@ pub struct Prompt {
     pub features: Vec<f32>,
 }
 
+impl Prompt {
+    /// A prompt that has these tokens one-hot as its features, by which of the kinds each is.
+    fn one_hot(tokens: Vec<u32>, shown: impl Iterator<Item = u32>, kinds: Range<u32>) -> Prompt {
+        let hot = |token| kinds.clone().map(move |kind| f32::from(token == kind));
+        let features = shown.flat_map(hot).collect();
+        Prompt { tokens, features }
+    }
+}
+
 /// Texts by the names of their columns.
 pub type Texts = Vec<(&'static str, String)>;
 
@@ -129,11 +138,8 @@ pub trait Task: Send + Sync {
     fn show(&self, prompt: &Prompt, response: &[u32]) -> Result<String> {
         let texts = self.texts(prompt, response)?.into_iter();
         let texts: Vec<String> = texts.map(|(_, text)| text).collect();
-        let mark = if self.verify(prompt, response) {
-            "✓"
-        } else {
-            "✗"
-        };
+        let is_right = self.verify(prompt, response);
+        let mark = if is_right { "✓" } else { "✗" };
         Ok(format!("{}  {mark}", texts.join("\n")))
     }
 }
@@ -156,19 +162,15 @@ pub fn training_prompts(
     step: u64,
     count: usize,
 ) -> Result<Vec<Prompt>> {
-    drawn_prompts(
-        task,
-        StreamKey::new(seed, Purpose::TrainingPrompts, step),
-        count,
-    )
+    let key = StreamKey::new(seed, Purpose::TrainingPrompts, step);
+    drawn_prompts(task, key, count)
 }
 
 /// A prompt from each of the key's first `count` streams, drawn again if it is held out.
 pub(super) fn drawn_prompts(task: &dyn Task, key: StreamKey, count: usize) -> Result<Vec<Prompt>> {
     let indices = (0..count as u64).into_par_iter();
-    indices
-        .map(|index| drawn_prompt(task, key, index))
-        .collect()
+    let drawn = indices.map(|index| drawn_prompt(task, key, index));
+    drawn.collect()
 }
 
 fn drawn_prompt(task: &dyn Task, key: StreamKey, index: u64) -> Result<Prompt> {

@@ -8,7 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::Value as Json;
 
-use crate::error::io;
+use crate::error::{Result, io};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::regular_file;
 
@@ -70,7 +70,7 @@ pub(super) fn special_token(token: &Json) -> Option<&str> {
 impl ChatTemplate {
     /// The template of a folder: from its own file, or from the `tokenizer_config.json` of transformers 4, whose content is
     /// `config`.
-    pub(super) fn load(folder: &Path, config: &Json) -> Result<Option<Self>, Diagnostics> {
+    pub(super) fn load(folder: &Path, config: &Json) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         let (path, source) = if path.exists() {
             let source = regular_file::read_to_string(&path).map_err(io("read", &path))?;
@@ -85,7 +85,7 @@ impl ChatTemplate {
     }
 
     /// The text of a chat up to the point at which the model continues.
-    pub(super) fn render(&self, messages: &[Message<'_>]) -> Result<String, Diagnostics> {
+    pub(super) fn render(&self, messages: &[Message<'_>]) -> Result<String> {
         let value = |message: &Message<'_>| {
             Value::from_pairs([("role", message.role), ("content", message.content)])
         };

@@ -13,7 +13,7 @@ use tokenizers::Tokenizer;
 
 pub use chat::Message;
 
-use crate::error::read_json;
+use crate::error::{Result, read_json};
 use crate::tokenizer;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use chat::ChatTemplate;
@@ -22,7 +22,7 @@ use chat::ChatTemplate;
 const CONTEXT: usize = 4;
 
 /// The `config.json` of a model's folder.
-pub(crate) fn config_file(folder: &Path) -> Result<PathBuf, Diagnostics> {
+pub(crate) fn config_file(folder: &Path) -> Result<PathBuf> {
     let path = folder.join("config.json");
     if path.exists() {
         return Ok(path);
@@ -53,7 +53,7 @@ impl Text {
     ///
     /// # Errors
     /// [`Diagnostics`] if there is no tokenizer, a file is damaged, or a token has no row in the embedding.
-    pub fn load(folder: &Path, vocabulary: u32) -> Result<Self, Diagnostics> {
+    pub fn load(folder: &Path, vocabulary: u32) -> Result<Self> {
         let path = folder.join("tokenizer.json");
         let tokenizer = tokenizer::read(&path)?;
         let all = tokenizer.get_vocab(true).into_iter();
@@ -97,7 +97,7 @@ impl Text {
     ///
     /// # Errors
     /// [`Diagnostics`] if the tokenizer has no token for a part of the text.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Diagnostics> {
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         self.tokens(text, true)
     }
 
@@ -105,7 +105,7 @@ impl Text {
     ///
     /// # Errors
     /// [`Diagnostics`] if the model has no template or it refuses the messages, and as [`Text::encode`].
-    pub fn encode_chat(&self, messages: &[Message<'_>]) -> Result<Vec<u32>, Diagnostics> {
+    pub fn encode_chat(&self, messages: &[Message<'_>]) -> Result<Vec<u32>> {
         let Some(template) = &self.template else {
             let problem = Diagnostic::error("the model has no chat template").in_file(&self.path);
             let help = "a prompt's own template needs none: `prompt_template = \"{question}\"`";
@@ -120,7 +120,7 @@ impl Text {
         self.template.is_some()
     }
 
-    fn tokens(&self, text: &str, with_special: bool) -> Result<Vec<u32>, Diagnostics> {
+    fn tokens(&self, text: &str, with_special: bool) -> Result<Vec<u32>> {
         let encoding = self.tokenizer.encode_fast(text, with_special);
         let encoding = encoding.map_err(|error| self.refused(&error))?;
         Ok(encoding.get_ids().to_vec())
@@ -130,7 +130,7 @@ impl Text {
     ///
     /// # Errors
     /// [`Diagnostics`] if the tokenizer's decoder fails.
-    pub fn decode(&self, tokens: &[u32]) -> Result<String, Diagnostics> {
+    pub fn decode(&self, tokens: &[u32]) -> Result<String> {
         let text = self.tokenizer.decode(tokens, true);
         text.map_err(|error| self.refused(&error))
     }
@@ -158,7 +158,7 @@ impl Text {
     }
 
     /// Whether the text of a response contains a stop string; called after each token.
-    pub fn has_stop(&self, response: &[u32]) -> Result<bool, Diagnostics> {
+    pub fn has_stop(&self, response: &[u32]) -> Result<bool> {
         // Each token of a string has at least one byte of it.
         let Some(longest) = self.stops.iter().map(String::len).max() else {
             return Ok(false);
@@ -170,7 +170,7 @@ impl Text {
 }
 
 /// A JSON file of a folder; null if it is not there.
-fn read_optional(folder: &Path, name: &str) -> Result<Value, Diagnostics> {
+fn read_optional(folder: &Path, name: &str) -> Result<Value> {
     let path = folder.join(name);
     match path.exists() {
         true => read_json(&path),
@@ -179,7 +179,7 @@ fn read_optional(folder: &Path, name: &str) -> Result<Value, Diagnostics> {
 }
 
 /// The values of a key in a folder's JSON file: one value, a list of values, or none.
-fn list<T: DeserializeOwned>(folder: &Path, file: &str, key: &str) -> Result<Vec<T>, Diagnostics> {
+fn list<T: DeserializeOwned>(folder: &Path, file: &str, key: &str) -> Result<Vec<T>> {
     let values = match &read_optional(folder, file)?[key] {
         Value::Null => json!([]),
         Value::Array(values) => json!(values),

@@ -10,7 +10,7 @@ use crate::policy::transformer_tests::{MODELS, error_of, folder};
 
 const VOCABULARY: u32 = 400;
 
-fn load(folder: &Path) -> Result<Text, Diagnostics> {
+fn load(folder: &Path) -> Result<Text> {
     Text::load(folder, VOCABULARY)
 }
 

@@ -7,6 +7,7 @@ use tch::kind::Element;
 use tch::{Device, Kind, TchError, Tensor};
 use thiserror::Error;
 
+use crate::error::Result;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 
 /// The version of libtorch that this was built with.
@@ -58,7 +59,7 @@ unsafe extern "C" {
 ///
 /// # Errors
 /// [`Diagnostics`] for another name, and for `cuda` if there is none.
-pub fn start(device: &str, threads: NonZeroUsize) -> Result<Device, Diagnostics> {
+pub fn start(device: &str, threads: NonZeroUsize) -> Result<Device> {
     let device = match device {
         "cpu" => Device::Cpu,
         "auto" => Device::cuda_if_available(),

@@ -9,11 +9,12 @@ use std::collections::HashMap;
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2};
 
+use crate::policy::Scores;
 use crate::task::{Prompt, TaskShape};
 use advlab::random::RandomStream;
 
-/// Name, shape and values.
-type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
+/// Weights `[inputs, outputs]`, so that a one-hot input adds one contiguous row, each followed by its bias `[1, outputs]`.
+pub(super) type Tensors = [Array2<f32>; 6];
 
 /// The parameters of two hidden layers with ReLU and an output layer.
 ///
@@ -22,50 +23,34 @@ type NamedTensor<'a> = (String, Vec<usize>, &'a [f32]);
 #[derive(Clone)]
 pub(super) struct Network {
     pub task: TaskShape,
-    hidden: usize,
-    /// All tensors, one after the other.
-    pub values: Vec<f32>,
+    pub tensors: Tensors,
 }
 
 impl Network {
     /// PyTorch's default for linear layers: weights and biases uniform in +-1/sqrt(inputs of the layer).
     pub fn new(task: TaskShape, hidden: usize, stream: &mut RandomStream) -> Network {
-        let mut network = Network {
-            task,
-            hidden,
-            values: Vec::new(),
-        };
-        let tensors = network.tensors();
-        for (index, (_, shape)) in tensors.iter().enumerate() {
-            // A layer's weight precedes its bias.
-            let inputs = tensors[index / 2 * 2].1[0];
+        let inputs = task.prompt_features + task.max_response_tokens * (task.vocabulary + 1);
+        let mut layer = |inputs: usize, outputs: usize| {
             let bound = 1.0 / (inputs as f64).sqrt();
-            let count: usize = shape.iter().product();
-            let values = (0..count).map(|_| (bound * (2.0 * stream.uniform() - 1.0)) as f32);
-            network.values.extend(values);
-        }
-        network
+            let mut value = || (bound * (2.0 * stream.uniform() - 1.0)) as f32;
+            [inputs, 1].map(|rows| Array2::from_shape_simple_fn((rows, outputs), &mut value))
+        };
+        let [w1, b1] = layer(inputs, hidden);
+        let [w2, b2] = layer(hidden, hidden);
+        let [w3, b3] = layer(hidden, task.vocabulary);
+        let tensors = [w1, b1, w2, b2, w3, b3];
+        Network { task, tensors }
     }
 
-    /// Name and shape of each tensor. Weights are `[inputs, outputs]`, so that a one-hot input adds one contiguous row.
-    pub fn tensors(&self) -> [(&'static str, Vec<usize>); 6] {
-        let (hidden, vocabulary) = (self.hidden, self.task.vocabulary);
-        let inputs = self.position_row(self.task.max_response_tokens);
-        [
-            ("layer1.weight", vec![inputs, hidden]),
-            ("layer1.bias", vec![hidden]),
-            ("layer2.weight", vec![hidden, hidden]),
-            ("layer2.bias", vec![hidden]),
-            ("layer3.weight", vec![hidden, vocabulary]),
-            ("layer3.bias", vec![vocabulary]),
-        ]
+    fn hidden(&self) -> usize {
+        self.tensors[2].nrows()
     }
 
     /// The most memory that a pass over so many responses takes: the hidden layers, a copy of them and their gradients,
     /// probabilities and log-probs.
     pub fn most_bytes(&self, responses: usize) -> usize {
-        let prefix =
-            6 * size_of::<f32>() * self.hidden + 2 * size_of::<f64>() * self.task.vocabulary;
+        let floats = 6 * size_of::<f32>() * self.hidden();
+        let prefix = floats + 2 * size_of::<f64>() * self.task.vocabulary;
         prefix * responses * self.task.max_response_tokens
     }
 
@@ -78,33 +63,10 @@ impl Network {
     fn position_row(&self, position: usize) -> usize {
         self.token_row(self.task.max_response_tokens, 0) + position
     }
+}
 
-    /// The tensors as matrices; a bias has one row.
-    fn matrices(&self) -> [ArrayView2<'_, f32>; 6] {
-        let mut rest = &self.values[..];
-        self.tensors().map(|(_, shape)| {
-            let own = rest.split_off(..shape.iter().product());
-            matrix(own.unwrap_or_default(), shape[shape.len() - 1])
-        })
-    }
-
-    /// A group of values, one per parameter, as tensors for a file.
-    pub fn named<'a>(&self, group: &str, mut values: &'a [f32]) -> Vec<NamedTensor<'a>> {
-        let tensors = self.tensors().into_iter();
-        let named = tensors.map(|(name, shape)| {
-            let own = values.split_off(..shape.iter().product());
-            (format!("{group}.{name}"), shape, own.unwrap_or_default())
-        });
-        named.collect()
-    }
-
-    /// As [`Network::matrices`], of a gradient.
-    fn matrices_of<'a>(&self, mut gradient: &'a mut [f32]) -> [ArrayViewMut2<'a, f32>; 6] {
-        self.tensors().map(|(_, shape)| {
-            let own = gradient.split_off_mut(..shape.iter().product());
-            matrix_mut(own.unwrap_or_default(), shape[shape.len() - 1])
-        })
-    }
+pub(super) fn zeros_like(tensors: &Tensors) -> Tensors {
+    tensors.each_ref().map(|tensor| Array2::zeros(tensor.dim()))
 }
 
 fn matrix(values: &[f32], columns: usize) -> ArrayView2<'_, f32> {
@@ -125,27 +87,14 @@ struct Prefix {
     parent: Option<(usize, usize)>,
 }
 
-/// The choice of a token after a prefix.
-struct Choice {
-    id: u32,
-    prefix: usize,
-}
-
-/// A token of a response.
-pub(super) struct Token {
-    pub id: u32,
-    pub logp: f32,
-    /// The entropy of the distribution at this token.
-    pub entropy: f32,
-}
-
 /// A forward pass over some responses. A response's bits do not depend on the others.
 ///
 /// A pass is used again for other responses: asking the system for its memory each time took a seventh of the README's
 /// run.
 #[derive(Default)]
 pub(super) struct Forward {
-    choices: Vec<Vec<Choice>>,
+    /// The tokens of each response, each with the index of the prefix before it.
+    choices: Vec<Vec<(u32, usize)>>,
     /// Position by position.
     prefixes: Vec<Prefix>,
     /// The newest prefixes' sums in the first layer, without the input of the position: `[prefixes, hidden]`.
@@ -166,54 +115,17 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    /// Samples responses to the prompts at the indices `owners`. `choose` returns the token of a response, given its
-    /// index, the position and the probabilities, and whether it is the last token.
-    pub fn sample(
+    /// Forgets the last responses, and runs the network for responses to the prompts at the indices `owners`. `next` returns a
+    /// token of a response, given its index, the position and, if the responses are being sampled, the probabilities; and whether
+    /// it is the last token.
+    pub fn run(
         &mut self,
         network: &Network,
         prompts: &[Prompt],
         owners: impl Iterator<Item = usize>,
-        mut choose: impl FnMut(usize, usize, &[f64]) -> (u32, bool),
+        is_sampling: bool,
+        mut next: impl FnMut(usize, usize, &[f64]) -> (u32, bool),
     ) {
-        let mut live = self.begin(network, prompts, owners);
-        while !live.is_empty() {
-            self.evaluate(network);
-            let probabilities = std::mem::take(&mut self.probabilities);
-            self.extend(network, &mut live, |index, position, prefix| {
-                let vocabulary = network.task.vocabulary;
-                let own = &probabilities[prefix * vocabulary..][..vocabulary];
-                choose(index, position, own)
-            });
-            self.probabilities = probabilities;
-        }
-    }
-
-    /// Runs the network for responses, each with at least one token, to the prompts at the indices `owners`.
-    pub fn score<'r>(
-        &mut self,
-        network: &Network,
-        prompts: &[Prompt],
-        owners: impl Iterator<Item = usize>,
-        response: impl Fn(usize) -> &'r [u32],
-    ) {
-        let mut live = self.begin(network, prompts, owners);
-        while !live.is_empty() {
-            self.extend(network, &mut live, |index, position, _| {
-                let tokens = response(index);
-                (tokens[position], position + 1 == tokens.len())
-            });
-        }
-        // One product for all positions: each packs the weights anew.
-        self.evaluate(network);
-    }
-
-    /// Forgets the last responses; the new ones, with the indices of their first prefixes.
-    fn begin(
-        &mut self,
-        network: &Network,
-        prompts: &[Prompt],
-        owners: impl Iterator<Item = usize>,
-    ) -> Vec<(usize, usize)> {
         self.prefixes.clear();
         self.sums.clear();
         self.h1.clear();
@@ -222,20 +134,35 @@ impl Forward {
         self.entropies.clear();
         let mut by_prompt = HashMap::new();
         let mut prefix = |prompt| {
-            *by_prompt
-                .entry(prompt)
-                .or_insert_with(|| self.add_prompt(network, prompts, prompt))
+            let first = by_prompt.entry(prompt);
+            *first.or_insert_with(|| self.add_prompt(network, prompts, prompt))
         };
-        let live: Vec<(usize, usize)> = owners.map(&mut prefix).enumerate().collect();
+        // The responses that go on, with the indices of their prefixes.
+        let mut live: Vec<(usize, usize)> = owners.map(&mut prefix).enumerate().collect();
         self.choices.clear();
         self.choices.resize_with(live.len(), Vec::new);
         self.enter(network, 0);
-        live
+        while !live.is_empty() {
+            if is_sampling {
+                self.evaluate(network);
+            }
+            let probabilities = std::mem::take(&mut self.probabilities);
+            let vocabulary = network.task.vocabulary * usize::from(is_sampling);
+            self.extend(network, &mut live, |index, position, prefix| {
+                let own = &probabilities[prefix * vocabulary..][..vocabulary];
+                next(index, position, own)
+            });
+            self.probabilities = probabilities;
+        }
+        if !is_sampling {
+            // One product for all positions: each packs the weights anew.
+            self.evaluate(network);
+        }
     }
 
     /// Adds the empty prefix of a prompt, and returns its index.
     fn add_prompt(&mut self, network: &Network, prompts: &[Prompt], prompt: usize) -> usize {
-        let [w1, b1, ..] = network.matrices();
+        let [w1, b1, ..] = &network.tensors;
         let mut sum = b1.row(0).to_owned();
         for (&x, weights) in prompts[prompt].features.iter().zip(w1.rows()) {
             if x != 0.0 {
@@ -259,7 +186,8 @@ impl Forward {
         live: &mut Vec<(usize, usize)>,
         mut choose: impl FnMut(usize, usize, usize) -> (u32, bool),
     ) {
-        let Network { task, hidden, .. } = *network;
+        let (task, hidden) = (&network.task, network.hidden());
+        let weights = network.tensors[0].as_slice().unwrap_or_default();
         let Self { sums, next, .. } = self;
         let first = self.prefixes.len() - sums.len() / hidden;
         let position = self.prefixes[first].position;
@@ -267,16 +195,13 @@ impl Forward {
         next.clear();
         live.retain_mut(|(index, prefix)| {
             let (token, is_last) = choose(*index, position, *prefix);
-            self.choices[*index].push(Choice {
-                id: token,
-                prefix: *prefix,
-            });
+            self.choices[*index].push((token, *prefix));
             if !is_last {
                 let own = *prefix - first;
                 let child = &mut children[own * task.vocabulary + token as usize];
                 *prefix = *child.get_or_insert_with(|| {
                     let row = network.token_row(position, token);
-                    let weights = &network.values[row * hidden..][..hidden];
+                    let weights = &weights[row * hidden..][..hidden];
                     let sums = sums[own * hidden..][..hidden].iter().zip(weights);
                     next.extend(sums.map(|(sum, weight)| sum + weight));
                     self.prefixes.push(Prefix {
@@ -299,26 +224,26 @@ impl Forward {
     fn enter(&mut self, network: &Network, position: usize) {
         let start = self.h1.len();
         self.h1.extend_from_slice(&self.sums);
-        let [w1, ..] = network.matrices();
-        let mut h1 = matrix_mut(&mut self.h1[start..], network.hidden);
-        h1 += &w1.row(network.position_row(position));
+        let position = network.position_row(position);
+        let mut h1 = matrix_mut(&mut self.h1[start..], network.hidden());
+        h1 += &network.tensors[0].row(position);
         h1.mapv_inplace(relu);
     }
 
     /// Runs the network for the prefixes for which it has not run: the probabilities of their next tokens and the entropies.
     fn evaluate(&mut self, network: &Network) {
-        let [_, _, w2, b2, w3, b3] = network.matrices();
+        let [_, _, w2, b2, w3, b3] = &network.tensors;
         let (hidden, vocabulary) = w3.dim();
         let start = self.entropies.len() * hidden;
         self.h2.resize(self.h1.len(), 0.0);
         let h1 = matrix(&self.h1[start..], hidden);
         let mut h2 = matrix_mut(&mut self.h2[start..], hidden);
-        h2.assign(&b2);
-        general_mat_mul(1.0, &h1, &w2, 1.0, &mut h2);
+        h2.assign(b2);
+        general_mat_mul(1.0, &h1, w2, 1.0, &mut h2);
         h2.mapv_inplace(relu);
         let mut logits = Array2::zeros((h1.nrows(), vocabulary));
-        logits += &b3.row(0);
-        general_mat_mul(1.0, &h2, &w3, 1.0, &mut logits);
+        logits += b3;
+        general_mat_mul(1.0, &h2, w3, 1.0, &mut logits);
         for logits in logits.rows() {
             let first = self.probabilities.len();
             let largest = f64::from(logits.fold(f32::MIN, |most, &z| most.max(z)));
@@ -342,16 +267,18 @@ impl Forward {
     }
 
     /// The tokens of each response.
-    pub fn tokens(&self, vocabulary: usize) -> Vec<Vec<Token>> {
-        let token = |&Choice { id, prefix }: &Choice| Token {
-            id,
-            logp: self.logp[prefix * vocabulary + id as usize] as f32,
-            entropy: self.entropies[prefix] as f32,
-        };
+    pub fn tokens(&self) -> impl Iterator<Item = Vec<u32>> {
         let responses = self.choices.iter();
-        responses
-            .map(|own| own.iter().map(token).collect())
-            .collect()
+        responses.map(|own| own.iter().map(|(token, _)| *token).collect())
+    }
+
+    /// Adds the scores of all tokens, response after response.
+    pub fn add_scores(&self, network: &Network, scores: &mut Scores) {
+        for &(token, prefix) in self.choices.iter().flatten() {
+            let place = prefix * network.task.vocabulary + token as usize;
+            scores.logp.push(self.logp[place] as f32);
+            scores.entropy.push(self.entropies[prefix] as f32);
+        }
     }
 
     /// The gradient of a loss with respect to the network's parameters, given dloss/dlogp of each token of each response;
@@ -362,8 +289,8 @@ impl Forward {
         prompts: &[Prompt],
         has_signal: &[bool],
         dloss_dlogp: impl Iterator<Item = &'d [f64]>,
-    ) -> Vec<f32> {
-        let Network { task, hidden, .. } = *network;
+    ) -> Tensors {
+        let (task, hidden) = (&network.task, network.hidden());
         let mut rows = vec![usize::MAX; self.prefixes.len()];
         let mut chosen = Vec::new();
         let [h1, h2, dh1, dh2] = &mut self.backward;
@@ -379,23 +306,23 @@ impl Forward {
         }
         let mut dlogits = vec![0.0; chosen.len() * task.vocabulary];
         for (choices, dlogp) in self.choices.iter().zip(dloss_dlogp) {
-            for (choice, derivative) in choices.iter().zip(dlogp) {
-                let row = rows[choice.prefix];
+            for (&(token, prefix), derivative) in choices.iter().zip(dlogp) {
+                let row = rows[prefix];
                 if row == usize::MAX {
                     break;
                 }
                 // A token's log-prob has the derivative 1 - p by its own logit, and -p by each other logit.
-                let probabilities = &self.probabilities[choice.prefix * task.vocabulary..];
+                let probabilities = &self.probabilities[prefix * task.vocabulary..];
                 let row = &mut dlogits[row * task.vocabulary..][..task.vocabulary];
                 let own = row.iter_mut().zip(probabilities);
                 own.for_each(|(d, p)| *d -= derivative * p);
-                row[choice.id as usize] += derivative;
+                row[token as usize] += derivative;
             }
         }
         let dlogits: Vec<f32> = dlogits.into_iter().map(|d| d as f32).collect();
-        let mut gradient = vec![0.0; network.values.len()];
-        let [_, _, w2, _, w3, _] = network.matrices();
-        let [mut dw1, mut db1, dw2, db2, dw3, db3] = network.matrices_of(&mut gradient);
+        let mut gradient = zeros_like(&network.tensors);
+        let [_, _, w2, _, w3, _] = &network.tensors;
+        let [dw1, db1, dw2, db2, dw3, db3] = &mut gradient;
         let dlogits = matrix(&dlogits, task.vocabulary);
         let dh2 = backward(h2, w3, dlogits, dw3, db3, dh2);
         let mut dh1 = backward(h1, w2, dh2.view(), dw2, db2, dh1);
@@ -427,16 +354,16 @@ impl Forward {
 /// the gradient of the ReLU's input, in the memory `dx`. `dy` is the gradient of the layer's outputs.
 fn backward<'a>(
     x: &[f32],
-    weights: ArrayView2<'_, f32>,
+    weights: &Array2<f32>,
     dy: ArrayView2<'_, f32>,
-    mut dweights: ArrayViewMut2<'_, f32>,
-    mut dbias: ArrayViewMut2<'_, f32>,
+    dweights: &mut Array2<f32>,
+    dbias: &mut Array2<f32>,
     dx: &'a mut Vec<f32>,
 ) -> ArrayViewMut2<'a, f32> {
     dx.resize(x.len(), 0.0);
     let mut dx = matrix_mut(dx, weights.nrows());
     let x = matrix(x, weights.nrows());
-    general_mat_mul(1.0, &x.t(), &dy, 1.0, &mut dweights);
+    general_mat_mul(1.0, &x.t(), &dy, 1.0, dweights);
     for row in dy.rows() {
         dbias.row_mut(0).scaled_add(1.0, &row);
     }

@@ -9,7 +9,6 @@ const GROUP: usize = 6;
 struct Case {
     task: TaskShape,
     policy: Mlp,
-    prompts: Vec<Prompt>,
     responses: Responses,
     /// The loss is the sum of these times the log-probs.
     weights: Vec<f64>,
@@ -27,7 +26,8 @@ fn cases_of(prompts: usize) -> [Case; 2] {
     tasks.map(|task| {
         let mut policy = Mlp::new(&task.shape(), HIDDEN, AdamWConfig::default(), 4);
         // Twice the initial parameters, so that no distribution is close to uniform.
-        policy.network.values.iter_mut().for_each(|x| *x *= 2.0);
+        let tensors = &mut policy.network.tensors;
+        tensors.iter_mut().for_each(|tensor| *tensor *= 2.0);
         let prompts = training_prompts(&*task, 4, 0, prompts).unwrap();
         let key = StreamKey::new(4, Purpose::Responses, 1);
         let responses = policy.sample(&prompts, GROUP, key).unwrap().responses;
@@ -37,7 +37,6 @@ fn cases_of(prompts: usize) -> [Case; 2] {
             task: task.shape(),
             weights: weights.collect(),
             policy,
-            prompts,
             responses,
         }
     })
@@ -63,7 +62,7 @@ impl Case {
             max_response_tokens: longest,
             ..
         } = self.task;
-        let prompt = &self.prompts[self.responses.prompts()[response]];
+        let prompt = &self.responses.prompts()[self.responses.owners()[response]];
         let tokens = self.responses.response(response);
         let of_token = |(position, &token): (usize, &u32)| {
             let mut inputs: Vec<f64> = prompt.features.iter().map(|&x| x.into()).collect();
@@ -91,23 +90,22 @@ impl Case {
     }
 
     fn values(&self) -> Vec<f64> {
-        let values = self.policy.network.values.iter();
+        let values = self.policy.network.tensors.iter().flatten();
         values.map(|&value| value.into()).collect()
     }
 
     fn gradient(&mut self) -> Vec<f32> {
-        self.policy.gradient.fill(0.0);
-        let (prompts, responses) = (&self.prompts, &self.responses);
-        let added = self.policy.accumulate(prompts, responses, &self.weights);
+        self.policy.gradient = zeros_like(&self.policy.gradient);
+        let added = self.policy.accumulate(&self.responses, &self.weights);
         added.unwrap();
-        self.policy.gradient.clone()
+        self.policy.gradient.iter().flatten().copied().collect()
     }
 }
 
 #[test]
 fn scores_are_those_of_plain_loops() {
     for mut case in cases() {
-        let scores = case.policy.score(&case.prompts, &case.responses).unwrap();
+        let scores = case.policy.score(&case.responses).unwrap();
         let values = case.values();
         for response in 0..case.responses.len() {
             let found = &scores.logp[case.responses.range(response)];
@@ -149,7 +147,7 @@ fn the_gradient_agrees_with_central_differences_but_for_rounding() {
 fn the_passes_that_sampled_give_the_gradient_of_new_ones() {
     // A group lies across two parts.
     for mut case in cases_of(PART / GROUP + 10) {
-        for (response, prompt) in case.responses.prompts().iter().enumerate() {
+        for (response, prompt) in case.responses.owners().iter().enumerate() {
             if prompt % 3 == 0 {
                 case.weights[case.responses.range(response)].fill(0.0);
             }

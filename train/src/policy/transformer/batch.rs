@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 
 use tch::{Device, Kind, Tensor};
 
-use super::decoder::attention;
+use super::decoder::{Tokens, attention};
 use crate::policy::Responses;
-use crate::task::Prompt;
 use crate::torch::{TorchResult, indices};
 
 /// Divides the responses that have tokens among forward passes of at most `limit` tokens, padding included, but at least
 /// one response. Responses of similar length and with the same prompt go together.
-pub(super) fn passes(prompts: &[Prompt], responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
-    let prompt = |response: usize| responses.prompts()[response];
+pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
+    let prompt = |response: usize| responses.owners()[response];
     // The last token of a response predicts nothing.
     let widths = |response: usize| {
         let own = responses.range(response).len().saturating_sub(1);
-        [prompts[prompt(response)].tokens.len(), own]
+        let prompt = &responses.prompts()[prompt(response)];
+        [prompt.tokens.len(), own]
     };
     let has_tokens = |&response: &usize| !responses.range(response).is_empty();
     let mut order: Vec<usize> = (0..responses.len()).filter(has_tokens).collect();
@@ -49,14 +49,10 @@ pub(super) fn passes(prompts: &[Prompt], responses: &Responses, limit: usize) ->
 
 /// The tokens of a forward pass: the rows of the prompts, then those of the responses, padded at their end.
 pub(super) struct ModelInputs {
-    /// int64 `[tokens]`.
-    pub tokens: Tensor,
-    /// int64 `[tokens]`.
-    pub positions: Tensor,
+    /// With the place of the token before each target.
+    pub tokens: Tokens,
     /// The response tokens, response by response: int64 `[targets]`.
     pub targets: Tensor,
-    /// The place in `tokens` of the token before each target: int64 `[targets]`.
-    pub places: Tensor,
     /// The length of each response's prompt: int64 `[responses]`.
     pub lengths: Tensor,
     /// The row of each response's prompt: int64 `[responses]`.
@@ -70,18 +66,18 @@ pub(super) struct ModelInputs {
 impl ModelInputs {
     /// The inputs for the responses at these indices.
     pub(super) fn new(
-        prompts: &[Prompt],
         responses: &Responses,
         pass: &[usize],
         device: Device,
     ) -> TorchResult<ModelInputs> {
         let (mut own, mut owners): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         for &response in pass {
-            let prompt = responses.prompts()[response];
+            let prompt = responses.owners()[response];
             let known = own.iter().position(|&other| other == prompt);
             owners.push(known.unwrap_or(own.len()));
             own.extend(known.is_none().then_some(prompt));
         }
+        let prompts = responses.prompts();
         let own: Vec<&[u32]> = own.iter().map(|&own| &*prompts[own].tokens).collect();
         let all = || pass.iter().map(|&response| responses.response(response));
         let width = own.iter().map(|prompt| prompt.len()).max().unwrap_or(0);
@@ -115,10 +111,12 @@ impl ModelInputs {
         let owners: Vec<i64> = owners.into_iter().map(size).collect();
         let lengths = indices(&lengths, device)?;
         Ok(ModelInputs {
-            tokens: indices(&tokens, device)?,
-            positions: indices(&positions, device)?,
+            tokens: Tokens {
+                ids: indices(&tokens, device)?,
+                positions: indices(&positions, device)?,
+                places: indices(&places, device)?,
+            },
             targets: indices(&targets, device)?,
-            places: indices(&places, device)?,
             owners: indices(&owners, device)?,
             mask: mask(blocks, &lengths)?,
             blocks,

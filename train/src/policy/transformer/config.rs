@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tch::{Device, Tensor};
 
-use crate::error::{damaged, read_json};
+use crate::error::{Result, damaged, read_json};
 use crate::torch::{TorchError, TorchResult, floats};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 
 /// The supported decoders. They differ in which projections have a bias and which heads a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ impl ModelConfig {
     ///
     /// # Errors
     /// [`Diagnostics`] if it cannot be read, belongs to an unsupported model, or has sizes that do not fit each other.
-    pub fn read(path: &Path) -> Result<Self, Diagnostics> {
+    pub fn read(path: &Path) -> Result<Self> {
         let mut keys: Map<String, Value> = read_json(path)?;
         keys.retain(|_, value| !value.is_null());
         // Keys that change what a decoder computes, with the only supported value.
@@ -125,46 +125,34 @@ impl ModelConfig {
             ("head_dim", self.head_dim),
         ];
         let (heads, kv_heads) = (self.num_attention_heads, self.num_key_value_heads);
-        let Rope {
-            rope_theta,
-            scaling,
-        } = self.rope_parameters;
-        let is_scaling = match scaling {
-            RopeScaling::Default => true,
+        let rope = &self.rope_parameters;
+        let has_wavelengths = match rope.scaling {
+            RopeScaling::Default => rope.rope_theta > 0.0,
             RopeScaling::Llama3 {
                 factor,
                 low_freq_factor: low,
                 high_freq_factor: high,
                 ..
-            } => factor > 0.0 && high > low,
+            } => rope.rope_theta > 0.0 && factor > 0.0 && high > low,
         };
         if let Some((name, size)) = sizes.iter().find(|(_, size)| !(1..1 << 31).contains(size)) {
             return Err(Diagnostic::error(format!("`{name}` is {size}")));
         }
-        let rules = [
-            (
-                heads % kv_heads == 0,
-                format!("{heads} query heads cannot share {kv_heads} key and value heads"),
-                "`num_attention_heads` is a multiple of `num_key_value_heads`",
-            ),
-            (
-                self.head_dim % 2 == 0,
-                format!("heads are {} wide", self.head_dim),
-                "RoPE rotates pairs, so `head_dim` is even",
-            ),
-            (
-                is_scaling && rope_theta > 0.0,
-                format!(
-                    "RoPE's numbers give no wavelengths: {:?}",
-                    self.rope_parameters
-                ),
-                "`rope_theta` and `factor` are above 0",
-            ),
-        ];
-        let mut broken = rules.into_iter().filter(|(is_kept, ..)| !is_kept);
-        broken.next().map_or(Ok(()), |(_, wrong, help)| {
-            Err(Diagnostic::error(wrong).with_help(help))
-        })
+        if heads % kv_heads != 0 {
+            let wrong = format!("{heads} query heads cannot share {kv_heads} key and value heads");
+            let help = "`num_attention_heads` is a multiple of `num_key_value_heads`";
+            return Err(Diagnostic::error(wrong).with_help(help));
+        }
+        if self.head_dim % 2 != 0 {
+            let problem = Diagnostic::error(format!("heads are {} wide", self.head_dim));
+            return Err(problem.with_help("RoPE rotates pairs, so `head_dim` is even"));
+        }
+        if !has_wavelengths {
+            let wrong = format!("RoPE's numbers give no wavelengths: {rope:?}");
+            let help = "`rope_theta` and `factor` are above 0";
+            return Err(Diagnostic::error(wrong).with_help(help));
+        }
+        Ok(())
     }
 
     /// The keys of a `config.json`.
@@ -172,11 +160,8 @@ impl ModelConfig {
         let Value::Object(mut keys) = json!(self) else {
             unreachable!("a struct is an object");
         };
-        let model_type = match self.architectures {
-            [Architecture::Qwen2] => "qwen2",
-            [Architecture::Qwen3] => "qwen3",
-            [Architecture::Llama] => "llama",
-        };
+        // The name of the variant is transformers' name of the type.
+        let model_type = format!("{:?}", self.architectures[0]).to_lowercase();
         keys.insert("model_type".to_string(), model_type.into());
         keys.insert("hidden_act".to_string(), "silu".into());
         keys
@@ -217,13 +202,8 @@ pub(super) type ParameterTensors = Vec<(String, Vec<usize>)>;
 
 /// All parameters of a model: the embedding, the layers, the last norm, and the output layer unless it is the embedding.
 pub(super) fn layout(config: &ModelConfig) -> Vec<ParameterTensors> {
-    let [vocabulary, hidden, inner, head] = [
-        config.vocab_size,
-        config.hidden_size,
-        config.intermediate_size,
-        config.head_dim,
-    ]
-    .map(|size| size as usize);
+    let (vocabulary, hidden) = (config.vocab_size as usize, config.hidden_size as usize);
+    let (inner, head) = (config.intermediate_size as usize, config.head_dim as usize);
     let queries = head * config.num_attention_heads as usize;
     let keys = head * config.num_key_value_heads as usize;
     let mut all: Vec<ParameterTensors> = Vec::new();
@@ -273,8 +253,8 @@ pub(super) fn layout(config: &ModelConfig) -> Vec<ParameterTensors> {
 pub(super) fn load(
     layout: &[ParameterTensors],
     device: Device,
-    mut read: impl FnMut(&str, &[usize]) -> Result<Vec<f32>, Diagnostics>,
-) -> Result<Vec<Tensor>, Diagnostics> {
+    mut read: impl FnMut(&str, &[usize]) -> Result<Vec<f32>>,
+) -> Result<Vec<Tensor>> {
     let parameter = |parts: &ParameterTensors| {
         let mut values = Vec::new();
         for (name, shape) in parts {

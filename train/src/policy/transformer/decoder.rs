@@ -5,25 +5,33 @@ use tch::{Kind, Tensor};
 use super::config::{ModelConfig, Rope, RopeScaling};
 use crate::torch::{TorchResult, floats};
 
-/// The hidden states after the last norm at some of the tokens, `[places, hidden]`. `tokens`, `positions` and `places` are
-/// int64 lists; the last layer is computed only at `places`. `attend` is the attention of the layer at an index: it maps
-/// queries `[tokens, heads, head_dim]`, keys and values `[tokens, kv_heads, head_dim]` to `[tokens, heads * head_dim]`.
+/// The tokens of a forward pass, as int64 lists.
+pub(super) struct Tokens {
+    /// `[tokens]`.
+    pub ids: Tensor,
+    /// `[tokens]`.
+    pub positions: Tensor,
+    /// The indices of the tokens whose hidden states are wanted, `[places]`.
+    pub places: Tensor,
+}
+
+/// The hidden states after the last norm, `[places, hidden]`; the last layer is computed only there. `attend` is the attention
+/// of the layer at an index: it maps queries `[tokens, heads, head_dim]`, keys and values `[tokens, kv_heads, head_dim]` to
+/// `[tokens, heads * head_dim]`.
 pub(super) fn hidden_states(
     config: &ModelConfig,
     weights: &[Tensor],
-    tokens: &Tensor,
-    positions: &Tensor,
-    places: &Tensor,
+    tokens: &Tokens,
     mut attend: impl FnMut(usize, [Tensor; 3]) -> TorchResult<Tensor>,
 ) -> TorchResult<Tensor> {
     let eps = config.rms_norm_eps;
-    let rotation = rotation(config, positions)?;
+    let rotation = rotation(config, &tokens.positions)?;
     let is_head = usize::from(!config.tie_word_embeddings);
     let [embedding, layers @ .., norm] = &weights[..weights.len() - is_head] else {
         unreachable!("the layout has an embedding and a norm");
     };
     let count = config.num_hidden_layers as usize;
-    let mut x = Tensor::f_embedding(embedding, tokens, -1, false, false)?;
+    let mut x = Tensor::f_embedding(embedding, &tokens.ids, -1, false, false)?;
     for (index, layer) in layers.chunks_exact(layers.len() / count).enumerate() {
         let [input_norm, qkv, extra @ .., output, mlp_norm, gate_up, down] = layer else {
             unreachable!("the layout has them for each layer");
@@ -31,8 +39,8 @@ pub(super) fn hidden_states(
         let normed = rms_norm(&x, input_norm, eps)?;
         let mut seen = attend(index, heads(config, qkv, extra, &rotation, &normed)?)?;
         if index + 1 == count {
-            seen = seen.f_index_select(0, places)?;
-            x = x.f_index_select(0, places)?;
+            seen = seen.f_index_select(0, &tokens.places)?;
+            x = x.f_index_select(0, &tokens.places)?;
         }
         x = x.f_add(&linear(&seen, output)?)?;
         x = x.f_add(&mlp(&rms_norm(&x, mlp_norm, eps)?, gate_up, down)?)?;

@@ -12,11 +12,11 @@ use tch::Tensor;
 use super::Transformer;
 use super::config::{load, views};
 use super::optimizer::OptimizerState;
-use crate::error::{damaged, io, read_json};
+use crate::error::{Result, damaged, io, read_json};
 use crate::policy::tensor_file::{TensorFile, write};
 use crate::policy::{POLICY, REFERENCE};
 use crate::torch::to_vec;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
 use advlab::regular_file;
 
@@ -47,7 +47,7 @@ struct Index {
 }
 
 /// The weights of a folder: `model.safetensors`, or the files that `model.safetensors.index.json` names.
-pub(super) fn open(folder: &Path) -> Result<Vec<TensorFile>, Diagnostics> {
+pub(super) fn open(folder: &Path) -> Result<Vec<TensorFile>> {
     let index = folder.join("model.safetensors.index.json");
     let mut files = BTreeSet::new();
     if index.exists() {
@@ -68,13 +68,13 @@ pub(super) fn open(folder: &Path) -> Result<Vec<TensorFile>, Diagnostics> {
     files.iter().map(open).collect()
 }
 
-fn values(tensor: &Tensor) -> Result<Cow<'_, [f32]>, Diagnostics> {
+fn values(tensor: &Tensor) -> Result<Cow<'_, [f32]>> {
     Ok(to_vec(tensor)?.into())
 }
 
 impl Transformer {
     /// Writes weights and optimizer, and the reference if there is one, to a checkpoint's folder.
-    pub(super) fn write_state(&self, folder: &Path) -> Result<(), Diagnostics> {
+    pub(super) fn write_state(&self, folder: &Path) -> Result<()> {
         let state = &self.state;
         let mut tensors = Vec::new();
         for (prefix, all) in [
@@ -96,7 +96,7 @@ impl Transformer {
         Ok(())
     }
 
-    pub(super) fn read_state(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+    pub(super) fn read_state(&mut self, folder: &Path) -> Result<()> {
         let path = folder.join(POLICY);
         let file = TensorFile::open(&path)?;
         let updates = file.metadata(UPDATES).and_then(|text| text.parse().ok());
@@ -125,7 +125,7 @@ impl Transformer {
 
     /// Writes the folder that transformers opens. Of a model that came from a folder, the config is that folder's, and
     /// tokenizer, generation config and chat template go along.
-    pub(super) fn write_model(&self, folder: &Path) -> Result<(), Diagnostics> {
+    pub(super) fn write_model(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).map_err(io("make", folder))?;
         let mut config: Map<String, Value> = match &self.origin {
             Some(origin) => read_json(&origin.join("config.json"))?,

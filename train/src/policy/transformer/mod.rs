@@ -14,34 +14,37 @@ pub(crate) mod tests;
 use std::f64::consts::TAU;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tch::{Device, Tensor};
 
-pub use config::{Architecture, ModelConfig, Rope, RopeScaling};
-pub use sample::Decoding;
-
 use super::{AdamWConfig, NonFinite, Platform, Policy, Responses, Samples, Scores, in_vocabulary};
 use crate::config::{Config, TransformerConfig};
+use crate::error::Result;
 use crate::task::{Prompt, Task, TaskShape};
-use crate::text::config_file;
+use crate::text::{Text, config_file};
 use crate::torch;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::random::{Purpose, RandomStream, StreamKey};
 use batch::passes;
 use config::ParameterTensors;
+pub use config::{Architecture, ModelConfig, Rope, RopeScaling};
 use optimizer::{OptimizerState, copies, zeros};
 
-/// The settings of a transformer: device, sampling, and optimizer.
+/// The settings of a transformer: device, sampling, passes, and optimizer.
 #[derive(Clone, Debug)]
 pub struct TransformerOptions {
     /// A device of [`torch::start`].
     pub device: Device,
     /// Threads on the CPU.
     pub threads: NonZeroUsize,
-    /// The most tokens of a forward pass, padding included (but always one response).
-    pub tokens_per_forward: usize,
-    /// How responses are drawn.
-    pub decoding: Decoding,
+    /// How responses are drawn, and the most that is computed at a time, but always one response or one group. The model
+    /// has its own sizes.
+    pub config: TransformerConfig,
+    /// A response ends with any of these tokens.
+    pub stops: Vec<u32>,
+    /// A response also ends once its text has one of this model's stop strings.
+    pub text: Option<Arc<Text>>,
     /// The optimizer's settings.
     pub adamw: AdamWConfig,
     /// Whether there is a reference, which needs memory for another copy of the weights.
@@ -75,7 +78,7 @@ impl Transformer {
     /// # Errors
     /// [`Diagnostics`] if a file is missing, damaged, of an unknown model, does not fit the others or has a NaN; and if the
     /// weights do not fit into memory.
-    pub fn load(folder: &Path, options: TransformerOptions) -> Result<Self, Diagnostics> {
+    pub fn load(folder: &Path, options: TransformerOptions) -> Result<Self> {
         let config = ModelConfig::read(&config_file(folder)?)?;
         let files = files::open(folder)?;
         let read = |name: &str, shape: &[usize]| {
@@ -92,11 +95,7 @@ impl Transformer {
     ///
     /// # Errors
     /// [`Diagnostics`] if the sizes do not fit each other, and if the weights do not fit into memory.
-    pub fn new(
-        config: ModelConfig,
-        seed: u64,
-        options: TransformerOptions,
-    ) -> Result<Self, Diagnostics> {
+    pub fn new(config: ModelConfig, seed: u64, options: TransformerOptions) -> Result<Self> {
         config.check()?;
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
         let mut streams = (0..).map(|index| key.stream(index));
@@ -112,46 +111,36 @@ impl Transformer {
     }
 
     /// The model of a run's configuration, for a task.
-    pub(super) fn of_config(
-        run: &Config,
-        task: &dyn Task,
-        adamw: AdamWConfig,
-    ) -> Result<Self, Diagnostics> {
-        let (config, shape, text) = (&run.transformer, task.shape(), task.text());
+    pub(super) fn of_config(run: &Config, task: &dyn Task, adamw: AdamWConfig) -> Result<Self> {
+        let (mut config, shape, text) = (run.transformer.clone(), task.shape(), task.text());
+        config.max_new_tokens = config.max_new_tokens.min(shape.max_response_tokens);
         let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
         let stops = text.as_ref().map(|text| text.ends().to_vec());
         let options = TransformerOptions {
             device: torch::start(&config.device, threads)?,
             threads,
-            tokens_per_forward: config.tokens_per_forward,
-            decoding: Decoding {
-                temperature: config.temperature,
-                top_k: config.top_k,
-                top_p: config.top_p,
-                stops: stops.unwrap_or_else(|| vec![shape.stop]),
-                text,
-                max_tokens: config.max_new_tokens.min(shape.max_response_tokens),
-                rows_per_batch: config.rows_per_batch,
-            },
+            config,
+            stops: stops.unwrap_or_else(|| vec![shape.stop]),
+            text,
             adamw,
             reference: run.reference,
         };
-        match &*config.model {
-            "" => Transformer::new(random(config, &shape)?, run.seed, options),
+        match &*run.transformer.model {
+            "" => Transformer::new(random(&run.transformer, &shape)?, run.seed, options),
             folder => Transformer::load(Path::new(folder), options),
         }
     }
 
     /// Sets the tokens that end a response.
     pub fn set_stops(&mut self, stops: Vec<u32>) {
-        self.options.decoding.stops = stops;
+        self.options.stops = stops;
     }
 
     fn with(
         config: ModelConfig,
         options: TransformerOptions,
-        read: impl FnMut(&str, &[usize]) -> Result<Vec<f32>, Diagnostics>,
-    ) -> Result<Self, Diagnostics> {
+        read: impl FnMut(&str, &[usize]) -> Result<Vec<f32>>,
+    ) -> Result<Self> {
         let layout = config::layout(&config);
         let weights = config::load(&layout, options.device, read)?;
         let reference = options.reference.then(|| copies(&weights)).transpose()?;
@@ -174,7 +163,7 @@ impl Transformer {
 }
 
 /// The sizes of a model of random weights for a task's alphabet.
-fn random(config: &TransformerConfig, task: &TaskShape) -> Result<ModelConfig, Diagnostics> {
+fn random(config: &TransformerConfig, task: &TaskShape) -> Result<ModelConfig> {
     let (hidden_size, heads) = (config.hidden_size as i64, config.num_attention_heads as i64);
     if hidden_size % heads != 0 {
         let message = format!("a hidden_size of {hidden_size} cannot be shared by {heads} heads");
@@ -218,34 +207,29 @@ fn instructions() -> &'static str {
 }
 
 impl Transformer {
-    /// Prepares the thread for libtorch, and checks that the model can read these responses to these prompts.
-    fn begin(&self, prompts: &[Prompt], responses: &Responses) -> Result<(), Diagnostics> {
+    /// Prepares the thread for libtorch, and checks that the model can read these responses.
+    fn begin(&self, responses: &Responses) -> Result<()> {
         // libtorch keeps the number of threads per calling thread.
         torch::use_threads(self.options.threads);
         let vocabulary = self.config.vocab_size as usize;
-        for (index, prompt) in prompts.iter().enumerate() {
+        for (index, prompt) in responses.prompts().iter().enumerate() {
             if prompt.tokens.is_empty() {
                 let what = "is empty, so nothing gives the first token's log-prob";
                 return Err(Diagnostic::error(format!("prompt {index} {what}")).into());
             }
             in_vocabulary(&format!("prompt {index}"), &prompt.tokens, vocabulary)?;
         }
-        responses.check(prompts.len(), vocabulary, usize::MAX)
+        responses.check(vocabulary, usize::MAX)
     }
 }
 
 impl Policy for Transformer {
     /// Response i of the batch draws its tokens with stream i of the key. Another `rows_per_batch` rounds differently,
     /// which occasionally changes a token.
-    fn sample(
-        &mut self,
-        prompts: &[Prompt],
-        group_size: usize,
-        key: StreamKey,
-    ) -> Result<Samples, Diagnostics> {
-        self.begin(prompts, &Responses::new())?;
-        let mut responses = Responses::new();
-        let at_once = self.options.decoding.rows_per_batch / group_size.max(1);
+    fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples> {
+        let mut responses = Responses::to(prompts);
+        self.begin(&responses)?;
+        let at_once = self.options.config.rows_per_batch / group_size.max(1);
         for (chunk, some) in prompts.chunks(at_once.max(1)).enumerate() {
             let before = responses.len();
             let rows = before..before + some.len() * group_size;
@@ -254,38 +238,30 @@ impl Policy for Transformer {
                 responses.push(chunk * at_once.max(1) + row / group_size, tokens);
             }
         }
-        let scores = self.scores(&self.state.weights, prompts, &responses)?;
+        let scores = self.scores(&self.state.weights, &responses)?;
         Ok(Samples { responses, scores })
     }
 
-    fn score(&mut self, prompts: &[Prompt], responses: &Responses) -> Result<Scores, Diagnostics> {
-        self.begin(prompts, responses)?;
-        Ok(self.scores(&self.state.weights, prompts, responses)?)
+    fn score(&mut self, responses: &Responses) -> Result<Scores> {
+        self.begin(responses)?;
+        Ok(self.scores(&self.state.weights, responses)?)
     }
 
     /// After an error nothing is accumulated.
-    fn accumulate(
-        &mut self,
-        prompts: &[Prompt],
-        responses: &Responses,
-        dloss_dlogp: &[f64],
-    ) -> Result<(), Diagnostics> {
-        self.begin(prompts, responses)?;
+    fn accumulate(&mut self, responses: &Responses, dloss_dlogp: &[f64]) -> Result<()> {
+        self.begin(responses)?;
         responses.check_derivatives(dloss_dlogp)?;
         if self.gradient.is_empty() {
             self.gradient = zeros(&self.state.weights)?;
         }
-        for pass in passes(prompts, responses, self.options.tokens_per_forward) {
-            let added = self.add_gradient(&pass, prompts, responses, dloss_dlogp);
+        for pass in passes(responses, self.options.config.tokens_per_forward) {
+            let added = self.add_gradient(&pass, responses, dloss_dlogp);
             added.inspect_err(|_| self.gradient.clear())?;
         }
         Ok(())
     }
 
-    fn update(
-        &mut self,
-        max_grad_norm: Option<f64>,
-    ) -> Result<Result<f64, NonFinite>, Diagnostics> {
+    fn update(&mut self, max_grad_norm: Option<f64>) -> Result<Result<f64, NonFinite>> {
         torch::use_threads(self.options.threads);
         let mut gradient = std::mem::take(&mut self.gradient);
         if gradient.is_empty() {
@@ -299,7 +275,7 @@ impl Policy for Transformer {
         self.options.adamw.lr = lr;
     }
 
-    fn freeze(&mut self) -> Result<(), Diagnostics> {
+    fn freeze(&mut self) -> Result<()> {
         // The old reference is freed before the new one is allocated.
         if self.reference.take().is_some() {
             self.reference = Some(copies(&self.state.weights)?);
@@ -307,25 +283,21 @@ impl Policy for Transformer {
         Ok(())
     }
 
-    fn reference_logp(
-        &mut self,
-        prompts: &[Prompt],
-        responses: &Responses,
-    ) -> Result<Vec<f32>, Diagnostics> {
-        self.begin(prompts, responses)?;
+    fn reference_logp(&mut self, responses: &Responses) -> Result<Vec<f32>> {
+        self.begin(responses)?;
         match &self.reference {
-            Some(reference) => Ok(self.scores(reference, prompts, responses)?.logp),
+            Some(reference) => Ok(self.scores(reference, responses)?.logp),
             None => Err(Diagnostic::error("the policy has no reference").into()),
         }
     }
 
-    fn savepoint(&mut self) -> Result<(), Diagnostics> {
+    fn savepoint(&mut self) -> Result<()> {
         self.savepoint = None;
         self.savepoint = Some(self.state.copied()?);
         Ok(())
     }
 
-    fn rollback(&mut self) -> Result<(), Diagnostics> {
+    fn rollback(&mut self) -> Result<()> {
         if let Some(state) = self.savepoint.take() {
             self.state = state;
             self.gradient.clear();
@@ -333,16 +305,16 @@ impl Policy for Transformer {
         Ok(())
     }
 
-    fn save(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+    fn save(&mut self, folder: &Path) -> Result<()> {
         self.write_state(folder)
     }
 
     /// After an error the policy must be loaded from another folder, or dropped.
-    fn load(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+    fn load(&mut self, folder: &Path) -> Result<()> {
         self.read_state(folder)
     }
 
-    fn export(&mut self, folder: &Path) -> Result<(), Diagnostics> {
+    fn export(&mut self, folder: &Path) -> Result<()> {
         self.write_model(folder)
     }
 

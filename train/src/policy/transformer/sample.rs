@@ -1,43 +1,23 @@
 //! Responses from a transformer, token by token.
 
-use std::sync::Arc;
-
 use tch::{Kind, Tensor, no_grad_guard};
 
-use super::Transformer;
 use super::batch::ModelInputs;
-use super::decoder::{attention, hidden_states};
+use super::decoder::{Tokens, attention, hidden_states};
+use super::{Transformer, TransformerOptions};
+use crate::error::Result;
 use crate::policy::Responses;
 use crate::task::Prompt;
-use crate::text::Text;
 use crate::torch::{self, TorchError, TorchResult, indices, to_vec};
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::random::RandomStream;
 
-/// The settings for sampling. The filters apply in the order of the fields, as in transformers.
-#[derive(Clone, Debug)]
-pub struct Decoding {
-    /// The divisor of logits; at 0 the most likely token is always taken.
-    pub temperature: f64,
-    /// Only this many of the most likely tokens are drawn; 0 for all.
-    pub top_k: usize,
-    /// Only the most likely tokens that have this probability together are drawn; 1 for all.
-    pub top_p: f64,
-    /// A response ends with any of these tokens.
-    pub stops: Vec<u32>,
-    /// A response also ends once its text has one of this model's stop strings.
-    pub text: Option<Arc<Text>>,
-    /// Or with this many tokens, at least 1.
-    pub max_tokens: usize,
-    /// Responses that are sampled at the same time, in whole groups (but always at least one).
-    pub rows_per_batch: usize,
-}
-
-impl Decoding {
+impl TransformerOptions {
     /// Whether a response ends with its last token.
-    fn is_end(&self, response: &[u32]) -> Result<bool, Diagnostics> {
+    fn is_end(&self, response: &[u32]) -> Result<bool> {
         let mut last = response.last().into_iter();
-        if last.any(|token| self.stops.contains(token)) || response.len() >= self.max_tokens {
+        let is_longest = response.len() >= self.config.max_new_tokens;
+        if last.any(|token| self.stops.contains(token)) || is_longest {
             return Ok(true);
         }
         let text = self.text.as_ref();
@@ -46,18 +26,19 @@ impl Decoding {
 
     /// Logits `[rows, vocabulary]` after temperature and filters: -inf for a token that is left out.
     pub(super) fn warped(&self, logits: &Tensor) -> TorchResult<Tensor> {
-        let mut logits = logits.f_div_scalar(self.temperature)?;
+        let (top_k, top_p) = (self.config.top_k as i64, self.config.top_p);
+        let mut logits = logits.f_div_scalar(self.config.temperature)?;
         let (_, vocabulary) = logits.size2()?;
-        if self.top_k > 0 && (self.top_k as i64) < vocabulary {
-            let (largest, _) = logits.f_topk(self.top_k as i64, -1, true, true)?;
-            let least = largest.f_narrow(1, self.top_k as i64 - 1, 1)?;
+        if top_k > 0 && top_k < vocabulary {
+            let (largest, _) = logits.f_topk(top_k, -1, true, true)?;
+            let least = largest.f_narrow(1, top_k - 1, 1)?;
             logits = logits.f_masked_fill(&logits.f_less_tensor(&least)?, f64::NEG_INFINITY)?;
         }
-        if self.top_p < 1.0 {
+        if top_p < 1.0 {
             let (sorted, order) = logits.f_sort_stable(true, -1, false)?;
             let probabilities = sorted.f_softmax(-1, Kind::Float)?;
             let below = torch::cumsum(&probabilities, Kind::Float)?;
-            let is_out = below.f_less_equal(1.0 - self.top_p)?;
+            let is_out = below.f_less_equal(1.0 - top_p)?;
             // The most likely one stays.
             let _ = is_out.f_narrow(1, vocabulary - 1, 1)?.f_fill_(0)?;
             let is_out = is_out.f_scatter(1, &order, &is_out)?;
@@ -68,7 +49,7 @@ impl Decoding {
 
     /// A token for each row of logits, from one number in [0, 1) each; the vocabulary's size if logits are NaN or infinite.
     fn draw(&self, logits: &Tensor, uniforms: &[f64]) -> TorchResult<Vec<i64>> {
-        let tokens = if self.temperature == 0.0 {
+        let tokens = if self.config.temperature == 0.0 {
             let (largest, token) = logits.f_max_dim(-1, false)?;
             let is_wrong = largest.f_isfinite()?.f_logical_not()?;
             token.f_masked_fill(&is_wrong, logits.size()[1])?
@@ -136,9 +117,9 @@ impl Transformer {
         &self,
         prompts: &[Prompt],
         mut streams: Vec<RandomStream>,
-    ) -> Result<Vec<Vec<u32>>, Diagnostics> {
+    ) -> Result<Vec<Vec<u32>>> {
         let _guard = no_grad_guard();
-        let (device, decoding) = (self.options.device, &self.options.decoding);
+        let (device, options) = (self.options.device, &self.options);
         let (mut cache, mut hidden) = self.read_prompts(prompts, streams.len())?;
         let mut responses = vec![Vec::new(); streams.len()];
         // The index of the response in each row, and whether the response continues.
@@ -148,7 +129,7 @@ impl Transformer {
             let logits = hidden.f_linear(&self.state.weights[self.head], None::<Tensor>);
             let logits = logits.map_err(TorchError::from)?;
             let uniforms: Vec<f64> = rows.iter().map(|&row| streams[row].uniform()).collect();
-            let mut drawn = decoding.draw(&logits, &uniforms)?;
+            let mut drawn = options.draw(&logits, &uniforms)?;
             for (&response, &token) in rows.iter().zip(&drawn) {
                 if token >= self.config.vocab_size {
                     let problem = Diagnostic::error("the policy's logits are NaN or infinite");
@@ -156,7 +137,7 @@ impl Transformer {
                 }
                 if goes_on[response] {
                     responses[response].push(token as u32);
-                    goes_on[response] = !decoding.is_end(&responses[response])?;
+                    goes_on[response] = !options.is_end(&responses[response])?;
                 }
             }
             let going: Vec<usize> = (0..rows.len()).filter(|&row| goes_on[rows[row]]).collect();
@@ -170,7 +151,7 @@ impl Transformer {
                 drawn = going.iter().map(|&row| drawn[row]).collect();
                 rows = going.iter().map(|&row| rows[row]).collect();
             }
-            hidden = self.read_tokens(&mut cache, &indices(&drawn, device)?)?;
+            hidden = self.read_tokens(&mut cache, indices(&drawn, device)?)?;
         }
     }
 
@@ -178,14 +159,15 @@ impl Transformer {
     fn read_prompts(&self, prompts: &[Prompt], rows: usize) -> TorchResult<(Cache, Tensor)> {
         let group_size = rows / prompts.len();
         // Responses of one token need only the prompt's forward pass.
-        let mut responses = Responses::new();
+        let mut responses = Responses::to(prompts);
         (0..rows).for_each(|row| responses.push(row / group_size, &[0]));
         let all: Vec<usize> = (0..rows).collect();
-        let inputs = ModelInputs::new(prompts, &responses, &all, self.options.device)?;
+        let inputs = ModelInputs::new(&responses, &all, self.options.device)?;
         // Nothing follows a response's last token.
-        let free = self.options.decoding.max_tokens.saturating_sub(1) as i64;
+        let free = self.options.config.max_new_tokens.saturating_sub(1) as i64;
         let mut layers = Vec::new();
-        let hidden = self.hidden_states(&self.state.weights, &inputs, |[_, keys, values]| {
+        let (config, weights) = (&self.config, &self.state.weights);
+        let hidden = hidden_states(config, weights, &inputs.tokens, |_, heads| {
             let column = |x: &Tensor| -> TorchResult<Tensor> {
                 let prompts = inputs.of_prompts(x)?;
                 let (rows, heads, _, head_dim) = prompts.size4()?;
@@ -193,8 +175,8 @@ impl Transformer {
                 let zeros = Tensor::f_zeros(shape, (Kind::Float, x.device()))?;
                 Ok(Tensor::f_cat(&[prompts, zeros], 2)?)
             };
-            layers.push((column(keys)?, column(values)?));
-            Ok(())
+            layers.push((column(&heads[1])?, column(&heads[2])?));
+            inputs.attend(&heads)
         })?;
         let width = prompts.iter().map(|prompt| prompt.tokens.len()).max();
         let width = width.unwrap_or(0) as i64;
@@ -208,17 +190,20 @@ impl Transformer {
     }
 
     /// The hidden states `[rows, hidden]` after one more token per row, int64 `[rows]`.
-    fn read_tokens(&self, cache: &mut Cache, tokens: &Tensor) -> TorchResult<Tensor> {
+    fn read_tokens(&self, cache: &mut Cache, tokens: Tensor) -> TorchResult<Tensor> {
         let options = (Kind::Int64, tokens.device());
         let positions = cache.lengths.f_add_scalar(cache.used - cache.width)?;
         let columns = Tensor::f_arange(cache.used + 1, options)?;
         let is_prompt = columns.f_less_tensor(&cache.lengths.f_unsqueeze(1)?)?;
         let mask = is_prompt.f_logical_or(&columns.f_greater_equal(cache.width)?)?;
         let mask = mask.f_unsqueeze(1)?.f_unsqueeze(1)?;
-        let rows = Tensor::f_arange(tokens.size()[0], options)?;
-        let (config, weights) = (&self.config, &self.state.weights);
+        let tokens = Tokens {
+            places: Tensor::f_arange(tokens.size()[0], options)?,
+            ids: tokens,
+            positions,
+        };
         let attend = |layer, heads: [Tensor; 3]| cache.attend(layer, &heads, &mask);
-        let hidden = hidden_states(config, weights, tokens, &positions, &rows, attend)?;
+        let hidden = hidden_states(&self.config, &self.state.weights, &tokens, attend)?;
         cache.used += 1;
         Ok(hidden)
     }

@@ -9,7 +9,6 @@ use super::Transformer;
 use super::batch::{ModelInputs, passes};
 use super::decoder::hidden_states;
 use crate::policy::{Responses, Scores};
-use crate::task::Prompt;
 use crate::torch::{TorchResult, floats, to_vec};
 
 /// Tokens whose logits are in memory at a time.
@@ -33,21 +32,17 @@ fn chunks<'a>(
 
 impl Transformer {
     /// The scores of responses under the policy's or the reference's weights.
-    pub(super) fn scores(
-        &self,
-        weights: &[Tensor],
-        prompts: &[Prompt],
-        responses: &Responses,
-    ) -> TorchResult<Scores> {
+    pub(super) fn scores(&self, weights: &[Tensor], responses: &Responses) -> TorchResult<Scores> {
         let _guard = no_grad_guard();
         let count = responses.tokens().len();
         let mut scores = Scores {
             logp: vec![0.0; count],
             entropy: vec![0.0; count],
         };
-        for pass in passes(prompts, responses, self.options.tokens_per_forward) {
-            let inputs = ModelInputs::new(prompts, responses, &pass, self.options.device)?;
-            let hidden = self.hidden_states(weights, &inputs, |_| Ok(()))?;
+        for pass in passes(responses, self.options.config.tokens_per_forward) {
+            let inputs = ModelInputs::new(responses, &pass, self.options.device)?;
+            let attend = |_, heads| inputs.attend(&heads);
+            let hidden = hidden_states(&self.config, weights, &inputs.tokens, attend)?;
             let (mut logp, mut entropy) = (Vec::new(), Vec::new());
             for chunk in chunks(&weights[self.head], &hidden, &inputs.targets) {
                 let (_, targets, logits) = chunk?;
@@ -67,33 +62,10 @@ impl Transformer {
         Ok(scores)
     }
 
-    /// The hidden states `[targets, hidden]` that predict the targets; `look` gets the queries, keys and values of each layer.
-    pub(super) fn hidden_states(
-        &self,
-        weights: &[Tensor],
-        inputs: &ModelInputs,
-        mut look: impl FnMut(&[Tensor; 3]) -> TorchResult<()>,
-    ) -> TorchResult<Tensor> {
-        let (tokens, positions) = (&inputs.tokens, &inputs.positions);
-        let attend = |_, heads: [Tensor; 3]| {
-            look(&heads)?;
-            inputs.attend(&heads)
-        };
-        hidden_states(
-            &self.config,
-            weights,
-            tokens,
-            positions,
-            &inputs.places,
-            attend,
-        )
-    }
-
     /// Adds the gradient of sum(dlogp * logp) over the targets of a forward pass.
     pub(super) fn add_gradient(
         &mut self,
         pass: &[usize],
-        prompts: &[Prompt],
         responses: &Responses,
         dloss_dlogp: &[f64],
     ) -> TorchResult<()> {
@@ -101,11 +73,13 @@ impl Transformer {
         let places = pass.iter().flat_map(|&response| responses.range(response));
         let dlogp: Vec<f32> = places.map(|place| dloss_dlogp[place] as f32).collect();
         let dlogp = floats(&dlogp, device)?;
-        let inputs = ModelInputs::new(prompts, responses, pass, device)?;
+        let inputs = ModelInputs::new(responses, pass, device)?;
         for weight in &self.state.weights {
             let _ = weight.f_set_requires_grad(true)?;
         }
-        let hidden = self.hidden_states(&self.state.weights, &inputs, |_| Ok(()))?;
+        let attend = |_, heads| inputs.attend(&heads);
+        let weights = &self.state.weights;
+        let hidden = hidden_states(&self.config, weights, &inputs.tokens, attend)?;
         let dhidden = self.head_gradient(&hidden.f_detach()?, &inputs.targets, &dlogp)?;
         // The derivative of this product's sum with respect to the hidden states is dhidden; autograd continues from there.
         let product = hidden.f_mul(&dhidden)?.f_sum(Kind::Float)?;

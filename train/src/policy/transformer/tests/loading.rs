@@ -86,11 +86,11 @@ fn weights_in_several_files_are_those_of_one() {
     let index_path = copy.path().join("model.safetensors.index.json");
     fs::write(index_path, index.to_string()).unwrap();
 
-    let (_, prompts, responses) = given("qwen3");
+    let (_, responses) = given("qwen3");
     let mut whole = load(&folder("qwen3"), 64).unwrap();
-    let whole = whole.score(&prompts, &responses).unwrap();
+    let whole = whole.score(&responses).unwrap();
     let mut sharded = load(copy.path(), 64).unwrap();
-    assert_eq!(sharded.score(&prompts, &responses).unwrap(), whole);
+    assert_eq!(sharded.score(&responses).unwrap(), whole);
 
     fs::remove_file(copy.path().join(shard("a"))).unwrap();
     let missing = error_of(load(copy.path(), 64));
@@ -110,9 +110,9 @@ fn weights_in_bfloat16_are_read_as_float32() {
         let halves = data.chunks(4).flat_map(|number| [number[2], number[3]]);
         *data = halves.collect();
     });
-    let (expected, prompts, responses) = given("qwen2");
+    let (expected, responses) = given("qwen2");
     let mut cut = load(copy.path(), 64).unwrap();
-    let scores = cut.score(&prompts, &responses).unwrap();
+    let scores = cut.score(&responses).unwrap();
     // Eight bits of the weights are left: like the model's numbers, and not the same.
     let (found, expected) = (scores.logp, expected.by_token("logp"));
     assert_close(&found, &expected, 0.5, "bfloat16");

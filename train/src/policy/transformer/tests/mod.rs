@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use safetensors::SafeTensors;
 
 use super::config::views;
-use super::{Decoding, Transformer, TransformerOptions};
+use super::{Transformer, TransformerOptions};
+use crate::TransformerConfig;
+use crate::error::Result;
 use crate::policy::{AdamWConfig, Policy, Responses};
 use crate::task::Prompt;
 use crate::torch::{self, to_vec};
-use advlab::diagnostic::Diagnostics;
 
 pub(crate) const MODELS: [&str; 3] = ["qwen2", "qwen3", "llama"];
 
@@ -33,22 +34,21 @@ fn options(tokens_per_forward: usize) -> TransformerOptions {
     TransformerOptions {
         device: torch::start("cpu", threads).unwrap(),
         threads,
-        tokens_per_forward,
-        decoding: Decoding {
+        config: TransformerConfig {
             temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            stops: vec![],
-            text: None,
-            max_tokens: 48,
+            max_new_tokens: 48,
             rows_per_batch: 64,
+            tokens_per_forward,
+            ..TransformerConfig::default()
         },
+        stops: vec![],
+        text: None,
         adamw: AdamWConfig::default(),
         reference: false,
     }
 }
 
-fn load(folder: &Path, tokens_per_forward: usize) -> Result<Transformer, Diagnostics> {
+fn load(folder: &Path, tokens_per_forward: usize) -> Result<Transformer> {
     Transformer::load(folder, options(tokens_per_forward))
 }
 
@@ -120,7 +120,7 @@ impl Expected {
         let width = self.integers("prompt_ids")[0].len();
         let rows = self.integers("input_ids").into_iter();
         let behind: Vec<Vec<i64>> = rows.map(|row| row[width..].to_vec()).collect();
-        let mut responses = Responses::new();
+        let mut responses = Responses::to(self.prompts());
         for (index, tokens) in self.kept(&behind, "completion_mask").iter().enumerate() {
             responses.push(index, tokens);
         }
@@ -143,11 +143,11 @@ fn prompt(tokens: &[u32]) -> Prompt {
     }
 }
 
-/// A model's fixture with its prompts and responses.
-fn given(model: &str) -> (Expected, Vec<Prompt>, Responses) {
+/// A model's fixture with its responses.
+fn given(model: &str) -> (Expected, Responses) {
     let expected = Expected::of(model);
-    let (prompts, responses) = (expected.prompts(), expected.responses());
-    (expected, prompts, responses)
+    let responses = expected.responses();
+    (expected, responses)
 }
 
 fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
@@ -158,7 +158,7 @@ fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     assert!(worst <= tolerance, "{what}: {worst} apart");
 }
 
-pub(crate) fn error_of<T>(result: Result<T, Diagnostics>) -> String {
+pub(crate) fn error_of<T>(result: Result<T>) -> String {
     match result {
         Ok(_) => panic!("there is an error"),
         Err(error) => error[0].to_string(),

@@ -11,10 +11,21 @@ use crate::torch::to_vec;
 use advlab::random::{Purpose, StreamKey};
 
 /// Greedy, and each response as long as it may be.
-fn greedy(max_tokens: usize) -> Decoding {
-    Decoding {
-        max_tokens,
-        ..options(64).decoding
+fn greedy(max_new_tokens: usize) -> TransformerConfig {
+    TransformerConfig {
+        max_new_tokens,
+        ..options(64).config
+    }
+}
+
+/// One token of the most likely ones.
+fn likely(rows_per_batch: usize) -> TransformerConfig {
+    TransformerConfig {
+        temperature: 0.7,
+        top_k: 20,
+        top_p: 0.8,
+        rows_per_batch,
+        ..greedy(1)
     }
 }
 
@@ -22,10 +33,10 @@ fn sample(
     transformer: &mut Transformer,
     prompts: &[Prompt],
     group_size: usize,
-    decoding: &Decoding,
+    config: &TransformerConfig,
     key: StreamKey,
-) -> Result<Samples, Diagnostics> {
-    transformer.options.decoding = decoding.clone();
+) -> Result<Samples> {
+    transformer.options.config = config.clone();
     transformer.sample(prompts, group_size, key)
 }
 
@@ -34,7 +45,8 @@ const KEY: StreamKey = StreamKey::new(1, Purpose::Responses, 2);
 #[test]
 fn greedy_tokens_are_those_of_generate() {
     for model in MODELS {
-        let (expected, prompts, _) = given(model);
+        let (expected, responses) = given(model);
+        let prompts = responses.prompts();
         let mut transformer = load(&folder(model), 1 << 20).unwrap();
         let tokens = |name| -> Vec<Vec<u32>> {
             let rows = expected.integers(name).into_iter();
@@ -44,26 +56,23 @@ fn greedy_tokens_are_those_of_generate() {
         let whole = tokens("greedy");
         // The prompts together, one after the other, and as groups; the sizes of the batch must not matter.
         for (group_size, rows_per_batch) in [(1, 3), (1, 1), (5, 64)] {
-            let decoding = Decoding {
+            let config = TransformerConfig {
                 rows_per_batch,
                 ..greedy(48)
             };
-            let samples = sample(&mut transformer, &prompts, group_size, &decoding, KEY).unwrap();
+            let samples = sample(&mut transformer, prompts, group_size, &config, KEY).unwrap();
             assert_eq!(samples.responses.len(), 3 * group_size);
             for index in 0..samples.responses.len() {
                 let found = samples.responses.response(index);
                 assert_eq!(found, whole[index / group_size], "{model} {group_size}");
             }
-            let scores = transformer.score(&prompts, &samples.responses).unwrap();
+            let scores = transformer.score(&samples.responses).unwrap();
             assert_eq!(samples.scores, scores);
         }
         // Rows end at different times, and those that go on must not notice.
         let stop = whole[0][5];
-        let decoding = Decoding {
-            stops: vec![stop],
-            ..greedy(48)
-        };
-        let samples = sample(&mut transformer, &prompts, 1, &decoding, KEY).unwrap();
+        transformer.set_stops(vec![stop]);
+        let samples = sample(&mut transformer, prompts, 1, &greedy(48), KEY).unwrap();
         assert_eq!(samples.responses.response(0).last(), Some(&stop), "{model}");
         for (index, padded) in tokens("greedy_stopped").iter().enumerate() {
             let end = padded.iter().position(|token| *token == stop);
@@ -83,22 +92,20 @@ fn a_response_ends_once_its_text_has_a_stop_string() {
         let mut transformer = load(&folder(model), 1 << 20).unwrap();
         let vocabulary = transformer.config.vocab_size as u32;
         let text = Text::load(&folder(model), vocabulary).unwrap();
-        let mut sample = |decoding: &Decoding| {
-            let samples = sample(&mut transformer, &prompts, 1, decoding, KEY).unwrap();
-            let scores = transformer.score(&prompts, &samples.responses).unwrap();
+        let mut sample = |text| {
+            transformer.options.text = text;
+            let samples = sample(&mut transformer, &prompts, 1, &greedy(48), KEY).unwrap();
+            let scores = transformer.score(&samples.responses).unwrap();
             assert_eq!(samples.scores, scores);
             samples.responses
         };
-        let whole = sample(&greedy(48));
+        let whole = sample(None);
         // Over several tokens of the first response.
         let [before, after] = [9, 13].map(|end| text.decode(&whole.response(0)[..end]).unwrap());
         let stop: String = after.chars().skip(before.chars().count()).collect();
         assert!(stop.chars().count() > 1, "{stop:?}");
         let text = Arc::new(text.with_stops(std::slice::from_ref(&stop)));
-        let stopped = sample(&Decoding {
-            text: Some(text.clone()),
-            ..greedy(48)
-        });
+        let stopped = sample(Some(text.clone()));
         assert!(stopped.response(0).len() <= 13, "{model}");
         for index in 0..whole.len() {
             let (own, all) = (stopped.response(index), whole.response(index));
@@ -112,14 +119,10 @@ fn a_response_ends_once_its_text_has_a_stop_string() {
 
 #[test]
 fn distributions_are_warped_as_by_transformers() {
-    let decoding = Decoding {
-        temperature: 0.7,
-        top_k: 20,
-        top_p: 0.8,
-        ..greedy(1)
-    };
+    let mut options = options(64);
+    options.config = likely(1);
     for model in MODELS {
-        let (expected, _, responses) = given(model);
+        let (expected, responses) = given(model);
         let vocabulary = load(&folder(model), 64).unwrap().config.vocab_size as usize;
         let logits = expected.floats("logits");
         let length = responses.response(0).len();
@@ -129,7 +132,7 @@ fn distributions_are_warped_as_by_transformers() {
         let own = &logits[first * vocabulary..][..(length + 1) * vocabulary];
         let own = torch::floats(own, Device::Cpu).unwrap();
         let own = own.view([-1, vocabulary as i64]);
-        let warped = decoding.warped(&own).unwrap().log_softmax(-1, Kind::Float);
+        let warped = options.warped(&own).unwrap().log_softmax(-1, Kind::Float);
         let found = to_vec::<f32>(&warped).unwrap();
         let expected = &expected.floats("warped_logp")[..found.len()];
         let is_in = |logp: &f32| *logp > f32::NEG_INFINITY;
@@ -146,15 +149,9 @@ fn tokens_are_drawn_as_often_as_they_are_likely() {
     let expected = Expected::of("qwen3");
     let prompts = &expected.prompts()[..1];
     let mut transformer = load(&folder("qwen3"), 1 << 16).unwrap();
-    let decoding = Decoding {
-        temperature: 0.7,
-        top_k: 20,
-        top_p: 0.8,
-        rows_per_batch: 1 << 12,
-        ..greedy(1)
-    };
     const DRAWS: usize = 1 << 12;
-    let mut samples = |key| sample(&mut transformer, prompts, DRAWS, &decoding, key).unwrap();
+    let config = likely(DRAWS);
+    let mut samples = |key| sample(&mut transformer, prompts, DRAWS, &config, key).unwrap();
     let first = samples(KEY);
     assert_eq!(first, samples(KEY));
     assert_ne!(first, samples(StreamKey { step: 3, ..KEY }));
@@ -179,7 +176,7 @@ fn tokens_are_drawn_as_often_as_they_are_likely() {
 fn logits_that_are_not_finite_are_errors_however_tokens_are_chosen() {
     for temperature in [0.0, 1.0] {
         let mut transformer = load(&folder("qwen2"), 64).unwrap();
-        let decoding = Decoding {
+        let config = TransformerConfig {
             temperature,
             ..greedy(2)
         };
@@ -187,7 +184,7 @@ fn logits_that_are_not_finite_are_errors_however_tokens_are_chosen() {
         let _guard = no_grad_guard();
         let mut embedding = transformer.state.weights[0].shallow_clone();
         let _ = embedding.fill_(f64::NAN);
-        let error = error_of(sample(&mut transformer, &prompts, 1, &decoding, KEY));
+        let error = error_of(sample(&mut transformer, &prompts, 1, &config, KEY));
         let expected = "the policy's logits are NaN or infinite (is `lr` too large?)";
         assert_eq!(error, expected);
     }

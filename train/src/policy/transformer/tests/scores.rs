@@ -6,6 +6,7 @@ use tch::{Device, Tensor};
 use super::*;
 use crate::policy::transformer::ModelConfig;
 use crate::policy::transformer::batch::{ModelInputs, passes};
+use crate::policy::transformer::decoder::hidden_states;
 use crate::policy::{NonFinite, Scores};
 
 fn assert_scores(found: &Scores, expected: &Scores, what: &str) {
@@ -36,12 +37,12 @@ fn the_logits_of_every_position_are_those_of_transformers() {
         let masks = expected.integers("attention_mask");
         let width = masks[0].len();
         for (row, tokens) in all.iter().enumerate() {
-            let mut response = Responses::new();
+            let mut response = Responses::to([prompt(&tokens[..1])]);
             response.push(0, &[&tokens[1..], &[0]].concat());
-            let prompt = [prompt(&tokens[..1])];
-            let inputs = ModelInputs::new(&prompt, &response, &[0], Device::Cpu).unwrap();
+            let inputs = ModelInputs::new(&response, &[0], Device::Cpu).unwrap();
             let weights = &transformer.state.weights;
-            let hidden = transformer.hidden_states(weights, &inputs, |_| Ok(()));
+            let attend = |_, heads| inputs.attend(&heads);
+            let hidden = hidden_states(&transformer.config, weights, &inputs.tokens, attend);
             let (hidden, head) = (hidden.unwrap(), &weights[transformer.head]);
             let found = to_vec::<f32>(&hidden.linear(head, None::<Tensor>).detach()).unwrap();
             // Left-padded there.
@@ -56,24 +57,24 @@ fn the_logits_of_every_position_are_those_of_transformers() {
 #[test]
 fn scores_are_those_of_transformers_however_many_go_at_a_time() {
     for model in MODELS {
-        let (expected, prompts, responses) = given(model);
+        let (expected, responses) = given(model);
         let [logp, entropy] = ["logp", "entropy"].map(|name| expected.by_token(name));
         let expected = Scores { logp, entropy };
         for tokens_per_forward in [1 << 20, 80, 1] {
             let mut transformer = load(&folder(model), tokens_per_forward).unwrap();
-            let scores = transformer.score(&prompts, &responses).unwrap();
+            let scores = transformer.score(&responses).unwrap();
             assert_scores(&scores, &expected, model);
-            assert_eq!(scores, transformer.score(&prompts, &responses).unwrap());
+            assert_eq!(scores, transformer.score(&responses).unwrap());
         }
         // One at a time, in another order, and beside responses without tokens: the same bits.
         let mut single = load(&folder(model), 1).unwrap();
-        let scores = single.score(&prompts, &responses).unwrap();
-        let mut turned = Responses::new();
+        let scores = single.score(&responses).unwrap();
+        let mut turned = Responses::to(responses.prompts());
         for index in (0..3).rev() {
             turned.push(index, responses.response(index));
             turned.push(index, &[]);
         }
-        let found = single.score(&prompts, &turned).unwrap();
+        let found = single.score(&turned).unwrap();
         for index in 0..3 {
             let own = turned.range(2 * (2 - index));
             assert_eq!(found.logp[own], scores.logp[responses.range(index)]);
@@ -84,13 +85,13 @@ fn scores_are_those_of_transformers_however_many_go_at_a_time() {
 #[test]
 fn gradients_are_those_of_autograd_over_the_whole_logits() {
     for model in MODELS {
-        let (expected, prompts, responses) = given(model);
+        let (expected, responses) = given(model);
         let weights = weights(&expected);
         for tokens_per_forward in [1 << 20, 1] {
             let mut transformer = load(&folder(model), tokens_per_forward).unwrap();
             // Twice, so that it must add up.
             for _ in 0..2 {
-                let added = transformer.accumulate(&prompts, &responses, &weights);
+                let added = transformer.accumulate(&responses, &weights);
                 added.unwrap();
             }
             let mut gradient = transformer.gradient();
@@ -118,40 +119,38 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
 #[test]
 fn a_shared_prompt_is_one_of_their_own_to_each_response() {
     for model in MODELS {
-        let (_, prompts, once) = given(model);
-        let (mut shared, mut apart) = (Responses::new(), Responses::new());
-        let mut own = Vec::new();
+        let (_, once) = given(model);
         // Of other lengths, one token among them, and one response that is alone with its prompt.
-        for (index, end) in [(0, 4), (0, 1), (1, 9), (0, 7), (0, 2), (0, 9), (0, 9)] {
+        let all = [(0, 4), (0, 1), (1, 9), (0, 7), (0, 2), (0, 9), (0, 9)];
+        let own = all.map(|(index, _)| once.prompts()[index].clone());
+        let (mut shared, mut apart) = (Responses::to(once.prompts()), Responses::to(own));
+        for (place, (index, end)) in all.into_iter().enumerate() {
             let tokens = &once.response(index)[..end];
             shared.push(index, tokens);
-            apart.push(own.len(), tokens);
-            own.push(prompts[index].clone());
+            apart.push(place, tokens);
         }
         let derivative = |token: usize| (token as f64 * 0.7).sin();
         let weights: Vec<f64> = (0..shared.tokens().len()).map(derivative).collect();
         let mut transformer = load(&folder(model), 1 << 20).unwrap();
-        let found = transformer.score(&prompts, &shared).unwrap();
-        assert_scores(&found, &transformer.score(&own, &apart).unwrap(), model);
-        let mut gradient = |prompts: &[Prompt], responses| {
-            transformer
-                .accumulate(prompts, responses, &weights)
-                .unwrap();
+        let found = transformer.score(&shared).unwrap();
+        assert_scores(&found, &transformer.score(&apart).unwrap(), model);
+        let mut gradient = |responses| {
+            transformer.accumulate(responses, &weights).unwrap();
             let gradient = transformer.gradient();
             transformer.set_lr(0.0);
             transformer.update(None).unwrap().unwrap();
             gradient
         };
-        let all = gradient(&prompts, &shared);
-        for (name, expected) in gradient(&own, &apart) {
+        let all = gradient(&shared);
+        for (name, expected) in gradient(&apart) {
             assert_near(&all[&name], &expected, &expected, &name);
         }
-        let tokens = |prompts, responses| {
-            let pass = &passes(prompts, responses, 1 << 20)[0];
-            let inputs = ModelInputs::new(prompts, responses, pass, Device::Cpu);
-            inputs.unwrap().tokens.numel()
+        let tokens = |responses| {
+            let pass = &passes(responses, 1 << 20)[0];
+            let inputs = ModelInputs::new(responses, pass, Device::Cpu);
+            inputs.unwrap().tokens.ids.numel()
         };
-        assert!(4 * tokens(&prompts, &shared) < 3 * tokens(&own, &apart));
+        assert!(4 * tokens(&shared) < 3 * tokens(&apart));
     }
 }
 
@@ -160,25 +159,25 @@ fn chunks_of_the_head_add_up() {
     // More rows than a chunk has, and no multiple of it.
     const COPIES: usize = 60;
     for model in MODELS {
-        let (expected, prompts, once) = given(model);
-        let mut often = Responses::new();
+        let (expected, once) = given(model);
+        let mut often = Responses::to(once.prompts());
         for copy in 0..COPIES * once.len() {
             let index = copy % once.len();
             often.push(index, once.response(index));
         }
         assert!(often.tokens().len() > 2048);
         let mut transformer = load(&folder(model), 1 << 20).unwrap();
-        let scores = transformer.score(&prompts, &often).unwrap();
+        let scores = transformer.score(&often).unwrap();
         let repeated = |name| expected.by_token(name).repeat(COPIES);
         let [logp, entropy] = ["logp", "entropy"].map(repeated);
         assert_scores(&scores, &Scores { logp, entropy }, model);
 
         let weights = weights(&expected);
-        transformer.accumulate(&prompts, &once, &weights).unwrap();
+        transformer.accumulate(&once, &weights).unwrap();
         let single = transformer.gradient();
         let shares: Vec<f64> = weights.iter().map(|w| -w / COPIES as f64).collect();
         let shares = shares.repeat(COPIES);
-        transformer.accumulate(&prompts, &often, &shares).unwrap();
+        transformer.accumulate(&often, &shares).unwrap();
         // What is left of the difference, against the gradient itself.
         for (name, rest) in transformer.gradient() {
             assert_near(&rest, &vec![0.0; rest.len()], &single[&name], &name);
@@ -189,11 +188,11 @@ fn chunks_of_the_head_add_up() {
 #[test]
 fn random_weights_know_nothing_and_are_a_function_of_the_seed() {
     for model in MODELS {
-        let (_, prompts, responses) = given(model);
+        let (_, responses) = given(model);
         let config = load(&folder(model), 64).unwrap().config;
         let scores = |seed| {
             let mut transformer = Transformer::new(config.clone(), seed, options(64)).unwrap();
-            transformer.score(&prompts, &responses).unwrap()
+            transformer.score(&responses).unwrap()
         };
         let first = scores(1);
         assert_eq!(first, scores(1), "{model}");
@@ -213,49 +212,45 @@ fn random_weights_know_nothing_and_are_a_function_of_the_seed() {
 }
 
 #[test]
-fn updates_follow_the_gradient() {
+fn a_gradient_that_is_not_finite_is_left_out() {
     for model in MODELS {
-        let (_, prompts, responses) = given(model);
+        let (_, responses) = given(model);
         let mut transformer = load(&folder(model), 64).unwrap();
-        transformer.options.adamw.weight_decay = 0.0;
-        // The loss is the mean of -logp.
-        let count = responses.tokens().len();
-        let mean = |scores: Scores| scores.logp.iter().sum::<f32>() / count as f32;
-        let gradient = vec![-1.0 / count as f64; count];
-        let mut last = mean(transformer.score(&prompts, &responses).unwrap());
-        for _ in 0..5 {
-            let added = transformer.accumulate(&prompts, &responses, &gradient);
-            added.unwrap();
-            assert!(transformer.update(Some(1.0)).unwrap().unwrap() > 0.0);
-            assert!(transformer.gradient().is_empty());
-            let now = mean(transformer.score(&prompts, &responses).unwrap());
-            assert!(now > last + 0.01, "{model}: {last}, then {now}");
-            last = now;
-        }
-        let now = transformer.score(&prompts, &responses).unwrap();
-        let added = transformer.accumulate(&prompts, &responses, &vec![f64::NAN; count]);
-        added.unwrap();
+        let before = transformer.score(&responses).unwrap();
+        let gradient = vec![f64::NAN; responses.tokens().len()];
+        transformer.accumulate(&responses, &gradient).unwrap();
         let left_out = transformer.update(None).unwrap();
         assert!(matches!(left_out, Err(NonFinite::Gradient(_))));
-        assert_eq!(transformer.score(&prompts, &responses).unwrap(), now);
+        assert!(transformer.gradient().is_empty());
+        assert_eq!(transformer.score(&responses).unwrap(), before);
     }
 }
 
 #[test]
 fn responses_that_do_not_fit_are_errors() {
     let mut model = load(&folder("qwen2"), 64).unwrap();
-    let mut responses = Responses::new();
+    let mut responses = Responses::to([prompt(&[1])]);
     responses.push(0, &[5, 311]);
-    let prompts = [prompt(&[1])];
-    assert_eq!(model.score(&prompts, &responses).unwrap().logp.len(), 2);
-    let short = model.accumulate(&prompts, &responses, &[1.0]);
+    assert_eq!(model.score(&responses).unwrap().logp.len(), 2);
+    let short = model.accumulate(&responses, &[1.0]);
     assert!(error_of(short).starts_with("dloss/dlogp has 1 values"));
     assert!(model.gradient().is_empty());
-    let mut refused = |prompt, responses: &Responses| error_of(model.score(&[prompt], responses));
-    assert!(refused(prompt(&[]), &responses).starts_with("prompt 0 is empty"));
-    let unknown = "prompt 0 has the token 312; the vocabulary has 312 tokens";
-    assert_eq!(refused(prompt(&[312]), &responses), unknown);
-    responses.push(1, &[2]);
-    let without = "response 1 belongs to prompt 1; the batch has 1 prompts";
-    assert_eq!(refused(prompt(&[1]), &responses), without);
+    for (tokens, index, expected) in [
+        (&[][..], 0, "prompt 0 is empty"),
+        (
+            &[312],
+            0,
+            "prompt 0 has the token 312; the vocabulary has 312 tokens",
+        ),
+        (
+            &[1],
+            1,
+            "response 0 belongs to prompt 1; the batch has 1 prompts",
+        ),
+    ] {
+        let mut responses = Responses::to([prompt(tokens)]);
+        responses.push(index, &[2]);
+        let refused = error_of(model.score(&responses));
+        assert!(refused.starts_with(expected), "{refused}");
+    }
 }

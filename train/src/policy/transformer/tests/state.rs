@@ -16,19 +16,18 @@ fn model(name: &str, reference: bool) -> Transformer {
 
 /// Steps on the model's fixture; step by step, so that a model that goes on does what one does that never stopped.
 fn train(transformer: &mut Transformer, expected: &Expected, steps: std::ops::Range<usize>) {
-    let (prompts, responses) = (expected.prompts(), expected.responses());
+    let responses = expected.responses();
     for step in steps {
         let derivative = |token: usize| ((token + 3 * step) as f64 * 0.7).sin();
         let gradient: Vec<f64> = (0..responses.tokens().len()).map(derivative).collect();
-        let added = transformer.accumulate(&prompts, &responses, &gradient);
+        let added = transformer.accumulate(&responses, &gradient);
         added.unwrap();
         transformer.update(Some(1.0)).unwrap().unwrap();
     }
 }
 
 fn scores(transformer: &mut Transformer, expected: &Expected) -> Scores {
-    let (prompts, responses) = (expected.prompts(), expected.responses());
-    transformer.score(&prompts, &responses).unwrap()
+    transformer.score(&expected.responses()).unwrap()
 }
 
 /// The tensors of a file: shape, dtype and bytes by name.
@@ -73,7 +72,7 @@ fn a_state_goes_on_to_the_same_numbers() {
 #[test]
 fn a_reference_stays_and_is_stored_without_an_optimizer() {
     let expected = Expected::of("qwen3");
-    let (prompts, responses) = (expected.prompts(), expected.responses());
+    let responses = expected.responses();
     let place = tempfile::tempdir().unwrap();
     let mut transformer = model("qwen3", true);
     train(&mut transformer, &expected, 0..1);
@@ -88,7 +87,7 @@ fn a_reference_stays_and_is_stored_without_an_optimizer() {
     let mut again = model("qwen3", true);
     again.load(place.path()).unwrap();
     for policy in [&mut transformer, &mut again] {
-        assert_eq!(policy.reference_logp(&prompts, &responses).unwrap(), before);
+        assert_eq!(policy.reference_logp(&responses).unwrap(), before);
     }
 }
 
