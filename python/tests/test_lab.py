@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import advlab
+from advlab._batch import Call
 
 BATCH = advlab.read()
 GRPO = advlab.load("grpo")
@@ -219,14 +220,9 @@ class Shown(html.parser.HTMLParser):
 
 
 def test_names_are_text_in_a_page():
-    report = advlab.Report(advlab._native.report("summary", [], Columns(**{"<b>x": [1.0, 2.0]})))
+    batch = Call.of(None, {"groups": [0, 0], "<b>x": [1.0, 2.0]}).batch
+    report = advlab.Report("summary", [], batch)
     assert "<b>x" in str(report) and "<b>x" not in report._repr_html_() and "<b>x" in Shown.of(report._repr_html_()).text
-
-
-def Columns(**columns):
-    from advlab._report import grouped
-
-    return grouped(None, {"groups": [0, 0], **columns}, ()).batch
 
 
 RECIPE = "fn params() { #{ by: #{ value: 2.0, min: 0.0 } } }\nfn advantage(batch, p) { p.by * (batch.reward - 0.5) }\n"

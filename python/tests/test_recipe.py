@@ -231,7 +231,7 @@ def test_weights_come_with_the_advantage_and_count_in_a_loss(script):
 def test_memory_of_large_arrays_is_used_again_once_nobody_has_them():
     mask = np.ones((2048, 4096), np.int8)
     recipe, reward = advlab.load("dr_grpo"), np.arange(2048.0, dtype=np.float32)
-    call = Call.of(None, np.arange(2048) // 2, mask, None, {"reward": reward}, ())
+    call = Call.of_columns({"groups": np.arange(2048) // 2, "mask": mask, "reward": reward})
     first = recipe._advantage(call, padded=True).advantage
     place, second = first.ctypes.data, recipe._advantage(call, padded=True).advantage
     assert second.ctypes.data != place and (first == second).all()
@@ -241,7 +241,7 @@ def test_memory_of_large_arrays_is_used_again_once_nobody_has_them():
     row[:] = 7.0
     del row
     mask[:, 1] = 0
-    call = Call.of(None, np.arange(2048) // 2, mask, None, {"reward": reward}, ())
+    call = Call.of_columns({"groups": np.arange(2048) // 2, "mask": mask, "reward": reward})
     third = recipe._advantage(call, padded=True).advantage
     assert (third[:, 1] == 0).all() and (third[:, 2] == second[:, 2]).all()
 
