@@ -380,6 +380,12 @@ def test_a_loss_has_a_value_and_a_gradient():
     assert (again.grad == out.grad).all()
 
 
+def test_a_loss_takes_a_batch_of_a_file(tmp_path):
+    np.savez(tmp_path / "batch.npz", mask=MASK, index=GROUPS, rewards=REWARD, logp=LOGP, advantages=REWARD)
+    found = advlab.load("policy_gradient").loss(advlab.read(tmp_path / "batch.npz"))
+    assert found.loss == advlab.load("policy_gradient").loss(logp=LOGP, mask=MASK, advantage=REWARD).loss
+
+
 def test_a_loss_over_groups_needs_them():
     columns = {"logp": LOGP, "old_logp": LOGP - 0.1, "mask": MASK, "correct": [1, 0, 0, 1]}
     recipe = advlab.load("pacs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,17 @@ class Batch(_native.Batch, Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Batch({self.responses} responses, columns {', '.join(self)})"
+
+
+def whole(name: str, value: Any) -> int:
+    """A number of steps, batches or tokens; raises TypeError or ValueError for anything else."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"`{name}` is {value!r}: an integer is needed") from None
+    if number < 0:
+        raise ValueError(f"`{name}` is {number}: an integer of at least 0 is needed")
+    return number
 
 
 MASKS = ("response_mask", "completion_mask", "action_mask", "loss_mask")  # Names of the mask in trainers.
@@ -102,14 +114,14 @@ class Call:
         groups = given.pop("groups", None)
         texts = {name: found for name, value in given.items() if (found := _arrays.texts(name, value)) is not None}
         numbers = {name: _arrays.column(name, value) for name, value in given.items() if name not in texts}
-        rows = max([0, *(column.rows() for column in numbers.values()), *(len(values) for values in texts.values())])
+        rows = max([0, *(column.rows for column in numbers.values()), *(len(values) for values in texts.values())])
         masked = numbers.pop("mask", None)
         native = _native.Batch.of_columns(
             _arrays.groups(range(rows) if groups is None else groups),
             masked and masked.given,
             [(name, column.given) for name, column in numbers.items()],
             [(name, _arrays.labels(values)) for name, values in texts.items()],
-            None if step is None else _arrays.whole("step", step),
+            None if step is None else whole("step", step),
         )
         is_f64 = any(name in numbers and numbers[name].is_f64 for name in f64)
         return cls(native, is_f64, is_torch, {name: getattr(column.given, "ndim", 2) for name, column in numbers.items()})

@@ -11,13 +11,11 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from . import _native, _state
-from ._batch import Batch, Call
+from ._batch import Batch, Call, whole
 from ._outcome import Advantage, Finding, LiveEvent, Loss, RecipeError
 from ._report import Lab
 
 log = logging.getLogger("advlab")
-
-KEPT_TOKENS = 1 << 18  # Tokens of the last batch that a live recipe keeps to try new versions on, unless told otherwise.
 
 
 class _Hooks(Lab):
@@ -248,7 +246,7 @@ def watch(
     *,
     folder: str | os.PathLike[str] | None = None,
     keep_batches: int = 3,
-    kept_tokens: int = KEPT_TOKENS,
+    kept_tokens: int = 1 << 18,
     _refuses: Mapping[str, str] | None = None,
     _of_returns: Sequence[str] = (),
     **params: Any,
@@ -264,8 +262,6 @@ def watch(
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
     they are. Raises as `load` does, and if the folder is another run's.
     """
-    from ._arrays import whole
-
     path, settings = os.fspath(recipe), _state.settings(params)
     follow: _native._Follow = {
         "kept_tokens": whole("kept_tokens", kept_tokens),
@@ -304,8 +300,6 @@ def read(
 
     Raises `RecipeError` with the file, the line and the field.
     """
-    from ._arrays import whole
-
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype is 'float32' or 'float64', not {dtype!r}")
     if path is None and (map, dtype, step, tokenizer) != (None,) * 4:

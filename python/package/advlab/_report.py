@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from ._batch import Batch, Call
+from ._batch import Batch, Call, whole
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,25 +48,18 @@ class Report:
         self._native = _native.report(kind, recipes, batch, n, noise, folders or [])
 
     @cached_property
-    def _numbers(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        import json
-
-        rows, about = map(json.loads, self._native.numbers())
-        return rows, about
-
-    @cached_property
     def numbers(self) -> dict[str, npt.NDArray[Any]]:
         """The table: for each column a NumPy array with a value per row, NaN for one that is missing."""
         import numpy as np
 
-        rows, _ = self._numbers
+        rows = json.loads(self._native.numbers()[0])
         columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
         return {name: np.array([np.nan if one is None else one for one in values]) for name, values in columns.items()}
 
-    @property
+    @cached_property
     def about(self) -> dict[str, Any]:
         """All numbers that are no column of the table, by their names."""
-        return self._numbers[1]
+        return dict(json.loads(self._native.numbers()[1]))
 
     def to_pandas(self) -> pandas.DataFrame:
         """The table as a DataFrame. Raises ImportError if pandas is not installed; `numbers` has the same columns."""
@@ -87,8 +82,6 @@ class Report:
         self._native.save(os.fspath(path), str(self))
 
     def __str__(self) -> str:
-        import re
-
         return re.sub(CODE, "", self._native.whole())
 
     __repr__ = __str__
@@ -105,7 +98,6 @@ class Report:
 def html_of(text: str) -> str:
     """A terminal's text with its colours as HTML."""
     import html
-    import re
 
     def span(match: re.Match[str]) -> str:
         styles = [INKS[code] for code in match[1].split(";") if code in INKS]
@@ -150,9 +142,7 @@ class Lab(_native.Recipe):
         """
         return Report("curve", [self, *map(_recipe, others)], _batch(batch, {}), _size(n))
 
-    def objective(
-        self, *others: Any, n: int | None = None, batch: Batch | None = None, noise: bool | float = False
-    ) -> Report:
+    def objective(self, *others: Any, n: int | None = None, batch: Batch | None = None, noise: bool | float = False) -> Report:
         """What `advlab objective` shows: F(p), what the recipe optimises, and F'(p), the weight of prompts by their chance p of
         a right response.
 
@@ -239,8 +229,6 @@ def _recipe(given: Any) -> _native.Recipe:
 
 
 def _size(n: Any) -> int | None:
-    from ._arrays import whole
-
     if n is None:
         return None
     if not 1 <= whole("n", n) <= 1024:

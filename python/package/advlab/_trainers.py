@@ -85,7 +85,9 @@ class Trainer:
         kept = {"folder": os.environ.get("ADVLAB_FOLDER") or None, "_refuses": refusals(mean, no_weights)}
         return self.open(recipe, params, theirs, **kept)
 
-    def advantage(self, recipe: Recipe | LiveRecipe, columns: Mapping[str, Any], mean: str = "", padded: bool = True) -> Advantage:
+    def advantage(
+        self, recipe: Recipe | LiveRecipe, columns: Mapping[str, Any], mean: str = "", padded: bool = True
+    ) -> Advantage:
         """A step of the recipe on columns as of `Call.of_columns`, whose lines are logged. `returns` is what a critic learns, and the
         advantage is `weighted` for the trainer's mean over `mean`, if there is one; [B, T] also for one value per response if
         `padded`."""
@@ -127,7 +129,7 @@ def metrics(out: Advantage, counts: bool = True) -> dict[str, float]:
 def _targets(recipe: Recipe | LiveRecipe, out: Advantage, columns: Mapping[str, Any]) -> Any:
     """What a critic learns of a step, [B, T]: what the recipe's hook `returns` gives, or else the discounted reward to go; without a
     critic the advantage."""
-    if "value" not in columns:
+    if columns.get("value") is None:
         return out.advantage
     if out.returns is not None:
         return out.returns

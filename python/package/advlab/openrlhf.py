@@ -44,10 +44,10 @@ def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
         # Experiences are as wide as their own longest response.
         return pad_sequence([row for part in parts for row in on_cpu(part)], batch_first=True)
 
-    columns = {ours: values for theirs, ours in OPENRLHF.columns.items() if (values := rows(theirs)) is not None}
+    columns = {ours: rows(theirs) for theirs, ours in {**OPENRLHF.columns, "action_mask": "mask"}.items()}
     columns["reward"] = torch.cat([on_cpu(experience.rewards) for experience in experiences]).float()
     columns["groups"] = [place // size for experience in experiences for place in experience.index]
-    out = OPENRLHF.advantage(live, {**columns, "mask": rows("action_mask")}, mean)
+    out = OPENRLHF.advantage(live, columns, mean)
     start = 0
     for experience in experiences:
         count, (_, width) = len(experience.index), experience.action_mask.shape

@@ -22,9 +22,8 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     is_known = mode == "token-mean" and len(groups) > 0
     why = None if is_known else f"rLLM can follow it only with `loss_agg_mode=token-mean`, and not with {mode}"
     live = RLLM.open_from_environment("tokens", why)
-    counts = [1] * sum(sizes)
-    if is_known:
-        counts = [sum(len(step.response_ids) for step in one.steps) for group in groups for one in group.trajectories]
+    of_all = [one for group in groups for one in group.trajectories] if is_known else []
+    counts = [sum(len(step.response_ids) for step in one.steps) for one in of_all] or [1] * sum(sizes)
     flat = np.concatenate([np.asarray(group, dtype=np.float64) for group in rewards])
     columns = {"groups": np.repeat(np.arange(len(sizes)), sizes), "reward": flat}
     by_group = np.split(RLLM.per_response(live, columns, counts, "tokens"), np.cumsum(sizes)[:-1])

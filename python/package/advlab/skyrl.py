@@ -42,10 +42,8 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     theirs = {"gamma": settings.get("gamma"), "lambda": settings.get("lambd")}
     live = SKYRL.open_from_environment("responses", why, **theirs)
     rewards = on_cpu(token_level_rewards)
-    columns = {"groups": index, "mask": on_cpu(response_mask), "token_reward": rewards, "reward": row_sums(rewards)}
-    if values is not None:
-        columns["value"] = on_cpu(values)
-    out = SKYRL.advantage(live, columns, "responses")
+    columns = {"groups": index, "mask": on_cpu(response_mask), "value": on_cpu(values)}
+    out = SKYRL.advantage(live, {**columns, "token_reward": rewards, "reward": row_sums(rewards)}, "responses")
     if out.weight is not None and loss not in PROPORTIONAL:
         warn_of_unknown_loss(live, f"trainer.algorithm.policy_loss_type={loss}")
     device = token_level_rewards.device

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import _arrays
 from .._recipe import LiveRecipe, log
 from .._trainers import callers, resume, save, setting, warn_once
 
@@ -27,7 +28,7 @@ class Caller:
         for frame in callers():
             here = frame.f_locals
             data: Any = here.get("data")
-            if found.batch is None and getattr(data, "batch", None) is not None and _has(data.batch, rewards):
+            if found.batch is None and _is_same(setting(getattr(data, "batch", None), "token_level_rewards"), rewards):
                 found.batch, found.others = data.batch, dict(getattr(data, "non_tensor_batch", {}))
             keys = here.get("batch_keys")
             if found.keys is None and isinstance(keys, (list, tuple)) and len(keys) == len(rewards):
@@ -107,9 +108,5 @@ class Caller:
         trainer._save_checkpoint = save_checkpoint
 
 
-def _has(batch: Any, rewards: Any) -> bool:
-    try:
-        own = batch["token_level_rewards"]
-    except (KeyError, TypeError):
-        return False
-    return bool(own.shape == rewards.shape and own.data_ptr() == rewards.data_ptr())
+def _is_same(found: Any, rewards: Any) -> bool:
+    return _arrays.is_tensor(found) and bool(found.shape == rewards.shape and found.data_ptr() == rewards.data_ptr())
