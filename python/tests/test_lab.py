@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts import command
 
 import advlab
 from advlab._batch import Call
@@ -19,10 +20,8 @@ BATCH = advlab.read()
 GRPO = advlab.load("grpo")
 
 
-def program(*words, stdin=None, cwd=None):
-    done = subprocess.run(
-        [sys.executable, "-m", "advlab", *map(str, words)], input=stdin, capture_output=True, text=True, cwd=cwd
-    )
+def program(*words, **more):
+    done = command(*words, **more)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -69,7 +68,7 @@ def test_a_report_says_what_the_prompt_says(make, typed, columns, has_figure, tm
         # The time that it took is another one.
         return [line.strip() for line in text.splitlines() if not line.startswith("  time ")]
 
-    report, said = make(), lines(program("repl", "--stdin", stdin=typed + "\n"))
+    report, said = make(), lines(program("repl", "--stdin", input=typed + "\n"))
     shown = lines(str(report))
     assert len(shown) > 3 and "\n".join(shown) in "\n".join(said)
     assert list(report.numbers) == columns.split() and len({len(column) for column in report.numbers.values()}) == 1
@@ -272,11 +271,6 @@ def test_a_cell_is_a_recipe(line, cell, shown, succeeds, capsys):
         assert shell.user_ns["mine"] == "as it was"
 
 
-def test_without_ipython_the_package_is_whole():
-    code = "import sys; sys.modules['IPython'] = None; import advlab; print(advlab.load('grpo').curve(n=4))"
-    assert "A+ right" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-
-
 def executed(cells, folder):
     """The cells, run in a kernel, each with its outputs."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
@@ -414,16 +408,3 @@ def test_a_browser_shows_the_figures(cells, tmp_path, window, background):
         assert figure["width"] <= min(648, max(window, 500))
     texts = set(re.findall(r"<text[^>]*>([^<]+)", re.sub(r"</?tspan[^>]*>", "", shown)))
     assert {"A+ right", "right responses of 8", "objective F(p)", "advantage A", "pass@1", "0.5"} <= texts
-
-
-def test_importing_takes_nothing_that_only_reports_need():
-    """How long it takes depends on what else the machine does: what it imports does not."""
-    code = "import sys, advlab; print(*sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"numpy", "pandas", "html", "html.parser", "IPython", "argparse", "advlab._magic"} & set(found)
-
-
-def test_a_fresh_package_lists_what_it_has() -> None:
-    """Names are imported at their first use; completion and `help` must know them before."""
-    code = "import advlab; missing = set(advlab.__all__) - set(dir(advlab)); raise SystemExit(str(missing) if missing else 0)"
-    subprocess.run([sys.executable, "-c", code], check=True)
