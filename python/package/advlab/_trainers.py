@@ -267,7 +267,7 @@ def on_cpu(tensor: Any) -> Any:
 def setting(config: Any, path: str) -> Any:
     """A setting of a configuration of mappings and objects, such as `trainer.save_freq`; None if it is not there."""
     for name in path.split("."):
-        config = config.get(name, None) if hasattr(config, "get") else getattr(config, name, None)
+        config = config.get(name, None) if isinstance(config, Mapping) else getattr(config, name, None)
     return config
 
 
