@@ -27,16 +27,10 @@ fn translated(diagnostics: Diagnostics) -> Diagnostics {
             let help = "a loss is given it: `loss(advantage=out.advantage, ...)`, of a recipe's `advantage`";
             problem.help = Some(help.to_string());
         }
-        let Problem {
-            message,
-            found,
-            expected,
-            help,
-            notes,
-            ..
-        } = &mut *problem;
-        let texts = [found, expected, help].into_iter().flatten();
-        for text in texts.chain(notes).chain([message]) {
+        let of: &mut Problem = &mut problem;
+        let texts = [&mut of.found, &mut of.expected, &mut of.help];
+        let texts = texts.into_iter().flatten().chain(&mut of.notes);
+        for text in texts.chain([&mut of.message]) {
             *text = in_python(text);
         }
         problem

@@ -1,7 +1,6 @@
 //! The native half of the Python package `advlab`: it takes arrays, runs recipes with the interpreter's lock released, and
 //! returns arrays. It contains no formula; `package/advlab` is the interface for users.
 
-mod answer;
 mod array;
 mod batch;
 mod error;

@@ -92,14 +92,6 @@ pub fn report(
     report.map(PyReport).map_err(raise)
 }
 
-/// A report with lines above its text.
-fn below(lines: &str, report: Report) -> Report {
-    Report {
-        text: format!("{lines}{}", report.text),
-        ..report
-    }
-}
-
 fn made(
     kind: &str,
     recipes: Vec<Recipe>,
@@ -109,11 +101,11 @@ fn made(
 ) -> Result<Report, Diagnostics> {
     match (kind, &recipes[..], batch) {
         ("check", [recipe], batch) => {
-            let warnings = Diagnostics::several(recipe.warnings().to_vec());
-            let warnings = warnings
-                .map(|them| them.render_within(PAINT))
-                .unwrap_or_default();
-            Ok(below(&warnings, check::report(recipe, batch, PAINT)))
+            let mut report = check::report(recipe, batch, PAINT);
+            if let Some(warnings) = Diagnostics::several(recipe.warnings().to_vec()) {
+                report.text.insert_str(0, &warnings.render_within(PAINT));
+            }
+            Ok(report)
         }
         ("curve", [_, ..], Some(batch)) => curve::report(recipes, batch, n, PAINT),
         ("curve", [_, ..], None) => curve::report(recipes, &builtin(), n.or(Some(16)), PAINT),

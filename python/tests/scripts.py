@@ -1,7 +1,9 @@
-"""Recipes that several tests use."""
+"""Recipes that several tests use, processes of their own, and files of lines."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
-
 
 MEAN = 'fn advantage(batch, p) {\n    batch.reward - batch.reward.mean("group")\n}\n'
 SCALED = """fn params() { #{ by: #{ value: 2.0, min: 0.0 } } }
@@ -12,6 +14,20 @@ fn advantage(batch, p) {
     (batch.reward - batch.reward.mean("group")) * p.by
 }
 """
+
+
+def python(*words, **more):
+    """Runs this Python in a process of its own."""
+    return subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, **more)
+
+
+def command(*words, **more):
+    """Runs the program."""
+    return python("-m", "advlab", *words, **more)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def documented(language, words, page="mixing"):

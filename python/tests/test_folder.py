@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from scripts import MEAN, SCALED
+from scripts import MEAN, SCALED, command, lines, python
 
 import advlab
 
@@ -31,14 +31,6 @@ def columns(seed):
         "reward": draws.integers(0, 2, 4).astype("f4"),
         "old_logp": -draws.random((4, 3), "f4"),
     }
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def command(*words, **more):
-    return subprocess.run([sys.executable, "-m", "advlab", *map(str, words)], capture_output=True, text=True, **more)
 
 
 def test_a_folder_is_a_runs_and_replays(script, tmp_path):
@@ -189,7 +181,7 @@ def test_another_runs_folder_is_refused(script, tmp_path):
         advlab.watch(script(MEAN), folder=run)
     with advlab.watch(script(MEAN), folder=tmp_path / "x"):
         code = "import sys, advlab; advlab.watch(*sys.argv[1:2], folder=sys.argv[2])"
-        other = subprocess.run([sys.executable, "-c", code, script(MEAN), tmp_path / "x"], capture_output=True, text=True)
+        other = python("-c", code, script(MEAN), tmp_path / "x")
     assert "being written" in other.stderr
 
 
@@ -215,7 +207,7 @@ assert "File too large" in str(events[0]) and events[0].error
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="there are no limits of files here")
 def test_a_full_disk_is_told_and_the_run_goes_on(script, tmp_path):
     folder = tmp_path / "x"
-    done = subprocess.run([sys.executable, "-c", FULL, script(MEAN), folder], capture_output=True, text=True)
+    done = python("-c", FULL, script(MEAN), folder)
     assert done.returncode == 0, done.stderr
     assert "File too large" in done.stderr
     assert [row["step"] for row in lines(folder / "metrics.jsonl")] == [0, 3]

@@ -17,8 +17,8 @@ BY_TOKEN = "fn advantage(batch, p) { batch.token_reward.suffix_sum(1.0) }"
 TWO = [np.array([1.0, 0.0])]
 
 
-def opened(refuses=None, **theirs):
-    return _trainers.Trainer("SkyRL").open_from_environment(refuses, **theirs)
+def opened(mean="tokens", no_weights=None, **theirs):
+    return _trainers.Trainer("SkyRL").open_from_environment(mean, no_weights, **theirs)
 
 
 def samples(rewards=(1.0, 0.0, 0.5, 0.5), groups=(4, 9, 4, 9)):
@@ -175,7 +175,7 @@ def test_weights_arrive_in_the_mean_of_each_trainer(recipe, caplog):
 
 def test_a_save_that_a_trainer_cannot_follow_is_rejected(recipe, script):
     recipe(MEAN)
-    live = opened({"loss": _trainers.NOT_OVER_TOKENS, "weight": "not here"})
+    live = opened("responses", "not here")
     batch = {"groups": [0, 0], "reward": [1.0, 0.0]}
     script(MEAN + ' fn loss(batch, p) { batch.logp.mean("batch") }', "recipe0.rhai")
     assert live.refresh() and live.advantage(**batch).advantage.tolist() == [0.5, -0.5]

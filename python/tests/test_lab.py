@@ -11,17 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts import command
 
 import advlab
+from advlab._batch import Call
 
 BATCH = advlab.read()
 GRPO = advlab.load("grpo")
 
 
-def program(*words, stdin=None, cwd=None):
-    done = subprocess.run(
-        [sys.executable, "-m", "advlab", *map(str, words)], input=stdin, capture_output=True, text=True, cwd=cwd
-    )
+def program(*words, **more):
+    done = command(*words, **more)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -68,7 +68,7 @@ def test_a_report_says_what_the_prompt_says(make, typed, columns, has_figure, tm
         # The time that it took is another one.
         return [line.strip() for line in text.splitlines() if not line.startswith("  time ")]
 
-    report, said = make(), lines(program("repl", "--stdin", stdin=typed + "\n"))
+    report, said = make(), lines(program("repl", "--stdin", input=typed + "\n"))
     shown = lines(str(report))
     assert len(shown) > 3 and "\n".join(shown) in "\n".join(said)
     assert list(report.numbers) == columns.split() and len({len(column) for column in report.numbers.values()}) == 1
@@ -219,14 +219,9 @@ class Shown(html.parser.HTMLParser):
 
 
 def test_names_are_text_in_a_page():
-    report = advlab.Report(advlab._native.report("summary", [], Columns(**{"<b>x": [1.0, 2.0]})))
+    batch = Call.of(None, {"groups": [0, 0], "<b>x": [1.0, 2.0]}).batch
+    report = advlab.Report("summary", [], batch)
     assert "<b>x" in str(report) and "<b>x" not in report._repr_html_() and "<b>x" in Shown.of(report._repr_html_()).text
-
-
-def Columns(**columns):
-    from advlab._report import grouped
-
-    return grouped(None, {"groups": [0, 0], **columns}, ()).batch
 
 
 RECIPE = "fn params() { #{ by: #{ value: 2.0, min: 0.0 } } }\nfn advantage(batch, p) { p.by * (batch.reward - 0.5) }\n"
@@ -274,11 +269,6 @@ def test_a_cell_is_a_recipe(line, cell, shown, succeeds, capsys):
         assert isinstance(recipe, advlab.Recipe) and recipe.text.strip() == cell.strip()
     else:
         assert shell.user_ns["mine"] == "as it was"
-
-
-def test_without_ipython_the_package_is_whole():
-    code = "import sys; sys.modules['IPython'] = None; import advlab; print(advlab.load('grpo').curve(n=4))"
-    assert "A+ right" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
 def executed(cells, folder):
@@ -418,16 +408,3 @@ def test_a_browser_shows_the_figures(cells, tmp_path, window, background):
         assert figure["width"] <= min(648, max(window, 500))
     texts = set(re.findall(r"<text[^>]*>([^<]+)", re.sub(r"</?tspan[^>]*>", "", shown)))
     assert {"A+ right", "right responses of 8", "objective F(p)", "advantage A", "pass@1", "0.5"} <= texts
-
-
-def test_importing_takes_nothing_that_only_reports_need():
-    """How long it takes depends on what else the machine does: what it imports does not."""
-    code = "import sys, advlab; print(*sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"numpy", "pandas", "html", "html.parser", "IPython", "argparse", "advlab._magic"} & set(found)
-
-
-def test_a_fresh_package_lists_what_it_has() -> None:
-    """Names are imported at their first use; completion and `help` must know them before."""
-    code = "import advlab; missing = set(advlab.__all__) - set(dir(advlab)); raise SystemExit(str(missing) if missing else 0)"
-    subprocess.run([sys.executable, "-c", code], check=True)

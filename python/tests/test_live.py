@@ -4,13 +4,11 @@ import json
 import logging
 import os
 import pickle
-import subprocess
-import sys
 import threading
 
 import numpy as np
 import pytest
-from scripts import MEAN, SCALED
+from scripts import MEAN, SCALED, python
 
 import advlab
 
@@ -152,7 +150,7 @@ assert grown < 8 << 20, grown
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="there is no /proc here")
 def test_memory_does_not_grow_with_calls():
-    done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True)
+    done = python("-c", GROWTH)
     assert done.returncode == 0, done.stderr
 
 
@@ -197,7 +195,7 @@ under_way.wait()
 
 def test_a_process_may_end_in_the_middle_of_a_call(script):
     path = script('fn advantage(batch, p) { (batch.reward + batch.old_logp - batch.ref_logp).whiten("batch") }')
-    done = subprocess.run([sys.executable, "-c", LEAVING, path], capture_output=True, text=True, timeout=60)
+    done = python("-c", LEAVING, path, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 
 

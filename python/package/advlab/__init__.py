@@ -39,27 +39,9 @@ else:
 
 
 __all__ = [
-    "Advantage",
-    "Batch",
-    "Finding",
-    "LiveEvent",
-    "LiveRecipe",
-    "Loss",
-    "Recipe",
-    "RecipeError",
-    "Report",
-    "__version__",
-    "answer",
-    "check",
-    "compare",
-    "diff",
-    "doc",
-    "load",
-    "read",
-    "recipes",
-    "verify",
-    "watch",
-]
+    "Advantage", "Batch", "Finding", "LiveEvent", "LiveRecipe", "Loss", "Recipe", "RecipeError", "Report", "__version__",
+    "answer", "check", "compare", "diff", "doc", "load", "read", "recipes", "verify", "watch",
+]  # fmt: skip
 
 
 def load_ipython_extension(shell: "Any") -> None:

@@ -20,11 +20,8 @@ class Column(NamedTuple):
     """A column or the mask."""
 
     given: Any  # As the native half takes it: an array [B] or [B, T], or rows one after another with their lengths.
+    rows: int  # B.
     is_f64: bool
-
-    def rows(self) -> int:
-        """B."""
-        return len(self.given[1] if isinstance(self.given, tuple) else self.given)
 
 
 def is_tensor(value: Any) -> bool:
@@ -74,30 +71,17 @@ def groups(value: Any) -> tuple[list[int], list[int | str]]:
     except TypeError:
         raise TypeError(f"`groups` is {value}: it is a sequence [B], an id for each response") from None
     if not set(map(type, ids)) <= {int, str}:
-        ids = [_group_id(response, id) for response, id in enumerate(ids)]
+        ids = [id if isinstance(id, str) else _integer(response, id) for response, id in enumerate(ids)]
     indices, different = labels(ids)
     # A hash may have more than 64 bits: its digits are the id.
     return indices, [str(id) if isinstance(id, int) and not -(1 << 63) <= id < 1 << 63 else id for id in different]
 
 
-def _group_id(response: int, id: Any) -> int | str:
-    if isinstance(id, str):
-        return str(id)
+def _integer(response: int, id: Any) -> int:
     try:
         return operator.index(id)
     except TypeError:
         raise TypeError(f"the group of response {response} is {id}: an integer or a string is needed") from None
-
-
-def whole(name: str, value: Any) -> int:
-    """A number of steps, batches or tokens; raises TypeError or ValueError for anything else."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"`{name}` is {value!r}: an integer is needed") from None
-    if number < 0:
-        raise ValueError(f"`{name}` is {number}: an integer of at least 0 is needed")
-    return number
 
 
 def _array(name: str, value: Any) -> Any:
@@ -134,12 +118,12 @@ def _of_array(name: str, array: Any) -> Column:
         raise TypeError(f"`{name}` {_dimensions(array)}: {expected}")
     is_f64 = array.dtype.kind == "f" and array.dtype.itemsize == 8
     if array.ndim == 1:
-        return Column(np.array(_widened(array), np.float64), is_f64)
+        return Column(np.array(_widened(array), np.float64), len(array), is_f64)
     # bf16's V2 counts as aligned at any address.
     is_readable = array.ctypes.data % array.itemsize == 0 and array.dtype.isnative
     if not is_readable or any(step < 0 or step % array.itemsize for step in array.strides):
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
-    return Column(array, is_f64)
+    return Column(array, len(array), is_f64)
 
 
 def _of_list(name: str, rows: Any) -> Column:
@@ -161,7 +145,7 @@ def _of_list(name: str, rows: Any) -> Column:
     if name == "mask" and len(others := flat[(flat != 0) & (flat != 1)]):
         raise TypeError(f"the mask is {others[0]} somewhere: 1 marks a token that counts, 0 one that does not")
     kind = bool if name == "mask" else np.float64 if is_f64 else np.float32
-    return Column((flat.astype(kind), lengths), is_f64)
+    return Column((flat.astype(kind), lengths), len(lengths), is_f64)
 
 
 def _widened(array: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,16 +33,13 @@ class Batch(_native.Batch, Mapping[str, Any]):
     def summary(self) -> Report:
         """What the prompt shows of `batch`: a line per column.
 
-        Returns
-        -------
-        Report
-            `numbers`, a row per column of numbers: `column`, `level` (`response`, `token`, ...), `dtype`, `is_derived` (from other
-            columns), `mean`, `std` (ddof 1), `min`, `max` over all of its finite values; `about`: how many `responses`, `groups` and
-            `tokens` there are, and the `step`.
+        `numbers` of the report, a row per column of numbers: `column`, `level` (`response`, `token`, ...), `dtype`, `is_derived`
+        (from other columns), `mean`, `std` (ddof 1), `min`, `max` over all of its finite values. `about`: how many `responses`,
+        `groups` and `tokens` there are, and the `step`.
         """
         from ._report import Report
 
-        return Report(_native.report("summary", [], self))
+        return Report("summary", [], self)
 
     def __copy__(self) -> Batch:
         return self
@@ -50,21 +48,31 @@ class Batch(_native.Batch, Mapping[str, Any]):
         return f"Batch({self.responses} responses, columns {', '.join(self)})"
 
 
+def whole(name: str, value: Any) -> int:
+    """A number of steps, batches or tokens; raises TypeError or ValueError for anything else."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"`{name}` is {value!r}: an integer is needed") from None
+    if number < 0:
+        raise ValueError(f"`{name}` is {number}: an integer of at least 0 is needed")
+    return number
+
+
 MASKS = ("response_mask", "completion_mask", "action_mask", "loss_mask")  # Names of the mask in trainers.
 
 
-def mask_of(mask: Any, columns: dict[str, Any]) -> Any:
-    """The mask, taken out of a call's columns if it has a trainer's name; raises TypeError for two of them."""
-    given = {name: value for name in MASKS if (value := columns.pop(name, None)) is not None}
-    if mask is not None:
-        given["mask"] = mask
-    if len(given) > 1:
-        raise TypeError(f"{' and '.join(f'`{name}`' for name in given)} are the same argument: pass one of them")
+def _with_one_mask(columns: dict[str, Any]) -> dict[str, Any]:
+    """The columns with the mask under its own name; raises TypeError for two of them."""
+    masks = {name: columns[name] for name in (*MASKS, "mask") if columns.get(name) is not None}
+    if len(masks) > 1:
+        raise TypeError(f"{' and '.join(f'`{name}`' for name in masks)} are the same argument: pass one of them")
     if columns.get("attention_mask") is not None:
         raise TypeError(
             "`attention_mask` is of prompts and responses in trainers: pass the responses' part, `mask=attention_mask[:, -T:]`"
         )
-    return next(iter(given.values()), None)
+    others = {name: value for name, value in columns.items() if name not in MASKS}
+    return {**others, "mask": next(iter(masks.values()), None)}
 
 
 @dataclass
@@ -74,38 +82,49 @@ class Call:
     batch: _native.Batch
     f64: bool
     is_torch: bool
-    levels: dict[str, int] | None = None
-    """The dimensions of each column of numbers, if nobody said which responses belong together."""
+    dimensions: dict[str, int]
+    """The number of dimensions of each column of numbers."""
 
     @classmethod
-    def of(cls, batch: Batch | None, groups: Any, mask: Any, step: Any, columns: Mapping[str, Any], f64: Sequence[str]) -> Call:
-        """The output is float64 if one of the columns `f64` is, and torch's if any column is."""
-        if batch is not None:
-            if not isinstance(batch, Batch):
-                help = f"`advlab.read({batch!r})` reads a file" if isinstance(batch, str) else "columns are keywords"
-                raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: {help}")
-            if groups is not None or mask is not None or columns:
-                raise TypeError("a batch has its columns already: pass either a batch or columns")
-            # JSONL has no types: its numbers are f64 as NumPy's are.
-            return cls(batch, True, False)
+    def of(cls, batch: Batch | None, columns: dict[str, Any], f64: Sequence[str] = (), needs_groups: bool = True) -> Call:
+        """A user's call with a batch, or with columns as `of_columns` takes them; None is no column."""
+        if batch is None:
+            if needs_groups and columns.get("groups") is None:
+                raise TypeError(
+                    "`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` if each is by itself"
+                )
+            return cls.of_columns(_with_one_mask(columns), f64)
+        if not isinstance(batch, Batch):
+            help = f"`advlab.read({batch!r})` reads a file" if isinstance(batch, str) else "columns are keywords"
+            raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: {help}")
+        if any(value is not None for name, value in columns.items() if name != "step"):
+            raise TypeError("a batch has its columns already: pass either a batch or columns")
+        # JSONL has no types: its numbers are f64 as NumPy's are.
+        return cls(batch, True, False, {})
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Any], f64: Sequence[str] = ()) -> Call:
+        """A call with columns, among them `groups`, `mask` and `step`. The output is float64 if one of the columns `f64` is, and
+        torch's if any column is."""
         from . import _arrays
 
-        given = {name: value for name, value in {**columns, "mask": mask}.items() if value is not None}
+        given = {name: value for name, value in columns.items() if value is not None}
+        step = given.pop("step", None)
+        is_torch = any(map(_arrays.is_tensor, given.values()))
+        groups = given.pop("groups", None)
         texts = {name: found for name, value in given.items() if (found := _arrays.texts(name, value)) is not None}
         numbers = {name: _arrays.column(name, value) for name, value in given.items() if name not in texts}
-        is_torch = any(_arrays.is_tensor(value) for value in (groups, *given.values()))
-        rows = max([0, *(column.rows() for column in numbers.values()), *(len(values) for values in texts.values())])
+        rows = max([0, *(column.rows for column in numbers.values()), *(len(values) for values in texts.values())])
         masked = numbers.pop("mask", None)
         native = _native.Batch.of_columns(
             _arrays.groups(range(rows) if groups is None else groups),
             masked and masked.given,
             [(name, column.given) for name, column in numbers.items()],
             [(name, _arrays.labels(values)) for name, values in texts.items()],
-            None if step is None else _arrays.whole("step", step),
+            None if step is None else whole("step", step),
         )
         is_f64 = any(name in numbers and numbers[name].is_f64 for name in f64)
-        levels = {name: getattr(column.given, "ndim", 2) for name, column in numbers.items()} if groups is None else None
-        return cls(native, is_f64, is_torch, levels)
+        return cls(native, is_f64, is_torch, {name: getattr(column.given, "ndim", 2) for name, column in numbers.items()})
 
     def back(self, values: Any) -> Any:
         """Values of the kind that the input was."""

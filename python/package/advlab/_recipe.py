@@ -11,13 +11,11 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from . import _native, _state
-from ._batch import Batch, Call, mask_of
+from ._batch import Batch, Call, whole
 from ._outcome import Advantage, Finding, LiveEvent, Loss, RecipeError
-from ._report import Lab, grouped
+from ._report import Lab
 
 log = logging.getLogger("advlab")
-
-KEPT_TOKENS = 1 << 18  # Tokens of the last batch that a live recipe keeps to try new versions on, unless told otherwise.
 
 
 class _Hooks(Lab):
@@ -30,18 +28,18 @@ class _Hooks(Lab):
     ) -> Advantage:
         """The advantage of a batch: what `advlab.read` gave, or columns as keywords.
 
-        `groups` says which responses answer one prompt: [B] integers of any width or strings, in any order, or the prompts' tokens.
-        `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns do. It may be named
-        `response_mask`, `completion_mask`, `action_mask` or `loss_mask` too.
-        Columns are [B] or [B, T]: `reward`, `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`,
-        `entropy`, `weight`, and any of your own; NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of
-        any strides and number type. One of strings, [B], is a key: `batch.key("agent")`. None is no column. Nothing is written to,
-        or kept after the call. `step` is `batch.step` of scripts, 0 unless given.
+        `groups` says which responses answer one prompt: [B] integers of any width or strings, in any order, or the prompts'
+        tokens. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns do. It may be
+        named `response_mask`, `completion_mask`, `action_mask` or `loss_mask` too. Columns are [B] or [B, T]: `reward`,
+        `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`, `entropy`, `weight`, and any of your own;
+        NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of any strides and number type. One of
+        strings, [B], is a key: `batch.key("agent")`. None is no column. Nothing is written to, or kept after the call. `step` is
+        `batch.step` of scripts, 0 unless given.
 
         Raises `RecipeError` if the recipe or the batch is at fault, TypeError for what is no array of numbers.
         """
-        call = grouped(batch, {"groups": groups, "mask": mask, "step": step, **columns}, ("reward", "token_reward"))
-        return self._advantage(call, padded=False)
+        columns.update(groups=groups, mask=mask, step=step)
+        return self._advantage(Call.of(batch, columns, ("reward", "token_reward")), padded=False)
 
     def _advantage(self, call: Call, padded: bool) -> Advantage:
         answer = self._compute_advantage(call.batch, call.f64, padded)
@@ -65,11 +63,12 @@ class _Hooks(Lab):
 
         Raises as `advantage` does; also if the recipe has no loss.
         """
-        call = Call.of(batch, groups, mask_of(mask, columns), step, {"logp": logp, **columns}, ("logp",))
+        columns.update(logp=logp, groups=groups, mask=mask, step=step)
+        call = Call.of(batch, columns, ("logp",), needs_groups=False)
         if "loss" not in self.hooks:
             raise RecipeError(f"{self.name} has no `loss`: `advantage` is what it has; `ppo_clip` and others are losses on one")
-        if call.levels is not None:
-            self._refuse_without_groups(call.levels)
+        if batch is None and groups is None:
+            self._refuse_without_groups(call.dimensions)
         answer = self._compute_loss(call.batch, call.f64)
         grad = call.back(answer.pop("grad"))
         if call.is_torch and hasattr(logp, "requires_grad"):
@@ -78,7 +77,7 @@ class _Hooks(Lab):
             answer["loss"], grad = scalar(logp, answer["loss"], grad)
         return Loss(grad=grad, **answer)
 
-    def _refuse_without_groups(self, levels: dict[str, int]) -> None:
+    def _refuse_without_groups(self, dimensions: dict[str, int]) -> None:
         """Raises an error if the loss looks at groups: with each response by itself its numbers would be wrong. It does if the
         gradient on four small responses with these columns differs between groupings."""
         import numpy as np
@@ -88,10 +87,10 @@ class _Hooks(Lab):
             return
         special = {"correct": np.arange(4) % 2, "reward": np.arange(4) % 2, "length": np.full(4, 3)}
         columns = {}
-        for index, name in enumerate(sorted(levels)):
+        for index, name in enumerate(sorted(dimensions)):
             # Between 0 and 1, and all different.
             noise = (np.arange(13 * index, 13 * index + 12).reshape(4, 3) * 37 + 11) % 101 / 101 - ("logp" in name)
-            columns[name] = special.get(name, noise[:, 0] if levels[name] == 1 else noise)
+            columns[name] = special.get(name, noise[:, 0] if dimensions[name] == 1 else noise)
 
         def gradient(groups: list[int]) -> Any:
             with contextlib.suppress(RecipeError):
@@ -247,7 +246,7 @@ def watch(
     *,
     folder: str | os.PathLike[str] | None = None,
     keep_batches: int = 3,
-    kept_tokens: int = KEPT_TOKENS,
+    kept_tokens: int = 1 << 18,
     _refuses: Mapping[str, str] | None = None,
     _of_returns: Sequence[str] = (),
     **params: Any,
@@ -263,8 +262,6 @@ def watch(
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
     they are. Raises as `load` does, and if the folder is another run's.
     """
-    from ._arrays import whole
-
     path, settings = os.fspath(recipe), _state.settings(params)
     follow: _native._Follow = {
         "kept_tokens": whole("kept_tokens", kept_tokens),
@@ -295,36 +292,21 @@ def read(
 ) -> Batch:
     """Reads rollouts as the commands do; without a path, the small built-in batch of the prompt.
 
-    Parameters
-    ----------
-    path
-        A .jsonl (.gz, .zst), .parquet, .safetensors or .npz file, of advlab or as a trainer dumps it; a folder of such lines; or
-        a run's folder: its last batch.
-    map
-        Fields that the file calls otherwise, by their names here: `{"reward": "score"}`.
-    dtype
-        `float32` or `float64` for token columns; that of the file unless given.
-    step
-        Of a run's folder, the batch of this step.
-    tokenizer
-        A model's tokenizer.json, which counts the tokens of completions if nothing else says how long they are; without it,
-        words are counted.
+    `path` is a .jsonl (.gz, .zst), .parquet, .safetensors or .npz file, of advlab or as a trainer dumps it; a folder of such
+    lines; or a run's folder, of which the batch of `step` is read, or the last one. `map` has fields that the file calls
+    otherwise, by their names here: `{"reward": "score"}`. `dtype` is `float32` or `float64` for token columns; that of the file
+    unless given. `tokenizer` is a model's tokenizer.json, which counts the tokens of completions if nothing else says how long
+    they are; without it, words are counted.
 
-    Raises
-    ------
-    RecipeError
-        With the file, the line and the field.
+    Raises `RecipeError` with the file, the line and the field.
     """
-    from ._arrays import whole
-
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype is 'float32' or 'float64', not {dtype!r}")
     if path is None and (map, dtype, step, tokenizer) != (None,) * 4:
         raise TypeError("map, dtype, step and tokenizer are for a file: read(path, ...)")
-    wide = None if dtype is None else dtype == "float64"
-    place = None if path is None else os.fspath(path)
-    at, tokens = None if step is None else whole("step", step), None if tokenizer is None else os.fspath(tokenizer)
-    return Batch(place, list((map or {}).items()), wide, at, tokens)
+    wide, at = None if dtype is None else dtype == "float64", None if step is None else whole("step", step)
+    places = [None if place is None else os.fspath(place) for place in (path, tokenizer)]
+    return Batch(places[0], list((map or {}).items()), wide, at, places[1])
 
 
 def check(recipe: str | os.PathLike[str] | Recipe, batch: Batch | None = None, **params: Any) -> list[Finding]:

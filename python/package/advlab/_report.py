@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from ._batch import Batch, Call, mask_of
+from ._batch import Batch, Call, whole
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,38 +36,33 @@ class Report:
     `str` is what the command prints, without colours; a notebook shows the figure as SVG and the rest in colours.
     """
 
-    def __init__(self, native: _native.Report) -> None:
-        self._native = native
-
-    @cached_property
-    def _numbers(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        import json
-
-        rows, about = map(json.loads, self._native.numbers())
-        return rows, about
+    def __init__(
+        self,
+        kind: _native.Kind,
+        recipes: list[_native.Recipe],
+        batch: _native.Batch | None = None,
+        n: int | None = None,
+        noise: float | None = None,
+        folders: list[str] | None = None,
+    ) -> None:
+        self._native = _native.report(kind, recipes, batch, n, noise, folders or [])
 
     @cached_property
     def numbers(self) -> dict[str, npt.NDArray[Any]]:
         """The table: for each column a NumPy array with a value per row, NaN for one that is missing."""
         import numpy as np
 
-        rows, _ = self._numbers
+        rows = json.loads(self._native.numbers()[0])
         columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
         return {name: np.array([np.nan if one is None else one for one in values]) for name, values in columns.items()}
 
-    @property
+    @cached_property
     def about(self) -> dict[str, Any]:
         """All numbers that are no column of the table, by their names."""
-        return self._numbers[1]
+        return dict(json.loads(self._native.numbers()[1]))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The table as a DataFrame.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed; `numbers` has the same columns.
-        """
+        """The table as a DataFrame. Raises ImportError if pandas is not installed; `numbers` has the same columns."""
         try:
             import pandas
         except ImportError:
@@ -76,22 +73,15 @@ class Report:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes what the command writes, as the name ends.
 
-        Parameters
-        ----------
-        path
-            `.svg`, `.pdf`, `.csv` (the points of the figure) and `.json` of a report with a figure; `.csv` (the table) of one without;
-            `.txt` of any. Of a comparison `.html`, `.svg`, `.pdf`, `.csv` (a line per run), or a folder for all of them.
+        `path` ends in `.svg`, `.pdf`, `.csv` (the points of the figure) or `.json` for a report with a figure; in `.csv` (the
+        table) for one without; in `.txt` for any. A comparison is written as `.html`, `.svg`, `.pdf`, `.csv` (a line per run), or
+        as a folder with all of them.
 
-        Raises
-        ------
-        RecipeError
-            If the report is not written as such a file, or the file cannot be written.
+        Raises `RecipeError` if the report is not written as such a file, or the file cannot be written.
         """
         self._native.save(os.fspath(path), str(self))
 
     def __str__(self) -> str:
-        import re
-
         return re.sub(CODE, "", self._native.whole())
 
     __repr__ = __str__
@@ -108,7 +98,6 @@ class Report:
 def html_of(text: str) -> str:
     """A terminal's text with its colours as HTML."""
     import html
-    import re
 
     def span(match: re.Match[str]) -> str:
         styles = [INKS[code] for code in match[1].split(";") if code in INKS]
@@ -123,180 +112,108 @@ class Lab(_native.Recipe):
     def check(self, batch: Batch | None = None, **columns: Any) -> Report:
         """What `advlab check` shows: what must hold of the recipe, tried on degenerate batches, and what is worth knowing.
 
-        Parameters
-        ----------
-        batch
-            Its columns and the sizes of its groups are those of the batches that are tried; also as keywords, as `advantage`
-            takes them. Without it, those of the script's `test_batch()`, or usual ones.
+        The columns of `batch`, or those given as keywords, and the sizes of its groups are those of the batches that are tried.
+        Without it, they are those of the script's `test_batch()`, or usual ones.
 
-        Returns
-        -------
-        Report
-            `numbers`: `check`, `result` (`holds`, `fails` or `note`), `detail`, `error`; `about`: how many of each there are.
+        `numbers` of the report: `check`, `result` (`holds`, `fails` or `note`), `detail`, `error`; `about`: how many of each
+        result.
         """
-        return _report("check", [self], _batch(batch, columns))
+        return Report("check", [self], _batch(batch, columns))
 
     def run(self, batch: Batch | None = None, **columns: Any) -> Report:
         """What `:run` shows: the recipe's first step on a batch, with its signal, its loss and its metrics.
 
-        Parameters
-        ----------
-        batch
-            What `advlab.read` gives; or columns as keywords, as `advantage` takes them.
+        `batch` is what `advlab.read` gives; or pass columns as keywords, as `advantage` takes them.
 
-        Returns
-        -------
-        Report
-            `numbers`, a row per response: `response`, `group`, `length` in tokens, `correct` (0 or 1), `weight`, and
-            `advantage`, that of its tokens' mean; `about`: `summary`, `loss`, `metrics`, `notes`.
+        `numbers` of the report, a row per response: `response`, `group`, `length` in tokens, `correct` (0 or 1), `weight`, and
+        `advantage`, that of its tokens' mean; `about`: `summary`, `loss`, `metrics`, `notes`.
         """
-        return _report("run", [self], _batch(batch, columns, "run"))
+        return Report("run", [self], _batch(batch, columns, "run"))
 
     def curve(self, *others: Any, n: int | None = None, batch: Batch | None = None) -> Report:
         """What `:curve` shows: the advantage of right and of wrong responses by the number of right ones in the group.
 
-        Parameters
-        ----------
-        others
-            Recipes, or their names, to draw in the same figure.
-        n
-            Responses of a group; 16, or those of the batch's largest group, unless given.
-        batch
-            If the groups of a batch influence each other: the batch whose shares of groups of each accuracy are taken; the
-            prompt's built-in one unless given.
+        `others` are recipes, or their names, to draw in the same figure; `n` is the number of responses of a group: 16, or those
+        of the batch's largest group, unless given. If the groups of a batch influence each other, the shares of groups of each
+        accuracy are those of `batch`, or of the prompt's built-in one.
 
-        Returns
-        -------
-        Report
-            `numbers`, a row per number of right responses, from 0 to n: `recipe`, `right`, `a_right` and `a_wrong` (mean
-            advantages, NaN where there is no such response), `total` (the sum of |A| over the group).
+        `numbers` of the report, a row per number of right responses, from 0 to n: `recipe`, `right`, `a_right` and `a_wrong`
+        (mean advantages, NaN where there is no such response), `total` (the sum of |A| over the group).
         """
-        return _report("curve", [self, *map(_recipe, others)], _batch(batch, {}), _size(n))
+        return Report("curve", [self, *map(_recipe, others)], _batch(batch, {}), _size(n))
 
-    def objective(
-        self, *others: Any, n: int | None = None, batch: Batch | None = None, noise: bool | float = False
-    ) -> Report:
+    def objective(self, *others: Any, n: int | None = None, batch: Batch | None = None, noise: bool | float = False) -> Report:
         """What `advlab objective` shows: F(p), what the recipe optimises, and F'(p), the weight of prompts by their chance p of
         a right response.
 
-        Parameters
-        ----------
-        others
-            Recipes, or their names, to draw in the same figure.
-        n
-            Responses of a group; 16, or those of the batch's largest group, unless given.
-        batch
-            Rollouts, on whose groups F is estimated if the advantage depends on more than how many are right.
-        noise
-            Whether to show how noisy the updates are too; a number between 0 and 1 is the correlation of a response's score with
-            being right, in place of 0.1.
+        `others` and `n` are as for `curve`; F is estimated on the groups of `batch` if the advantage depends on more than how
+        many responses are right. `noise` says whether to show how noisy the updates are too; a number between 0 and 1 is the
+        correlation of a response's score with being right, in place of 0.1.
 
-        Returns
-        -------
-        Report
-            `numbers`, a row per percent of p: `recipe`, `p`, `slope` (F', not scaled), `slope_error` (its standard error, NaN if
-            it is exact), `value` (F); with `noise` also of a group's update the `mean`, the `variance`, their `ratio` (mean by
-            standard deviation), `ratio_to_best`, the `groups` for a ratio of 1, and the share with `no_signal`;
-            `about["designs"]`: for each recipe its `nearest` known objectives with distances.
+        `numbers` of the report, a row per percent of p: `recipe`, `p`, `slope` (F', not scaled), `slope_error` (its standard
+        error, NaN if it is exact), `value` (F); with `noise` also of a group's update the `mean`, the `variance`, their `ratio`
+        (mean by standard deviation), `ratio_to_best`, the `groups` for a ratio of 1, and the share with `no_signal`.
+        `about["designs"]`: for each recipe its `nearest` known objectives with distances.
         """
         correlation = 0.1 if noise is True else float(noise) or None
         if correlation is not None and not 0 < correlation < 1:
             raise ValueError(f"`noise` is {noise}: it takes True, or a correlation between 0 and 1")
-        return _report("objective", [self, *map(_recipe, others)], _batch(batch, {}), _size(n), correlation)
+        return Report("objective", [self, *map(_recipe, others)], _batch(batch, {}), _size(n), correlation)
 
     def mass(self, *given: Any, batch: Batch | None = None, **columns: Any) -> Report:
         """What `advlab mass` shows: who gets the gradient, as shares of the sum of |A| and of |dloss/dlogp|.
 
-        Parameters
-        ----------
-        given
-            The batch, if it is no keyword, and recipes, or their names, to show beside this one: `mass(batch, "maxrl")`.
-        batch
-            What `advlab.read` gives; or columns as keywords, as `advantage` takes them.
+        `given` are the batch, if it is no keyword, and recipes, or their names, to show beside this one: `mass(batch, "maxrl")`.
+        Columns may be keywords, as `advantage` takes them.
 
-        Returns
-        -------
-        Report
-            `numbers`, a row per part: `by` (`accuracy` of the group, `response`, `length`, `position`), `part`, and shares from
-            0 to 1: `tokens`, `advantage`, `gradient` (NaN without log-probs); `about`: `loss`, `summary`. Of several also
-            `recipe`; `about`: `designs`, each with `loss` and `summary`, and `pairs`, each with the `correlation` of the advantages
-            and the shares of tokens with `opposite_sign` and of which `one_is_zero`.
+        `numbers` of the report, a row per part: `by` (`accuracy` of the group, `response`, `length`, `position`), `part`, and
+        shares from 0 to 1: `tokens`, `advantage`, `gradient` (NaN without log-probs); `about`: `loss`, `summary`. Of several also
+        `recipe`; `about`: `designs`, each with `loss` and `summary`, and `pairs`, each with the `correlation` of the advantages
+        and the shares of tokens with `opposite_sign` and of which `one_is_zero`.
         """
         recipes = (str, os.PathLike, _native.Recipe)
         others = [_recipe(one) for one in given if isinstance(one, recipes)]
         batches = [one for one in (*given, batch) if one is not None and not isinstance(one, recipes)]
         if len(batches) > 1:
             raise TypeError("`mass` takes one batch")
-        batch = batches[0] if batches else None
-        return _report("mass", [self, *others], _batch(batch, columns, "mass"))
+        return Report("mass", [self, *others], _batch(batches[0] if batches else None, columns, "mass"))
 
     def surface(self) -> Report:
         """What `:surface` shows: -dloss/dlogp of one token over its ratio, exp(logp - old_logp), and its advantage.
 
-        Raises
-        ------
-        RecipeError
-            If the recipe has no loss.
+        Raises `RecipeError` if the recipe has no loss.
         """
-        return _report("surface", [self])
+        return Report("surface", [self])
 
 
 def diff(a: Any, b: Any, batch: Batch | None = None, **columns: Any) -> Report:
-    """What `:diff` shows: where and how much two recipes differ on a batch.
+    """What `:diff` shows: where and how much two recipes, or those of two names, differ on a batch.
 
-    Parameters
-    ----------
-    a, b
-        Recipes, or their names.
-    batch
-        What `advlab.read` gives; or columns as keywords, as `recipe.advantage` takes them.
+    `batch` is what `advlab.read` gives; or pass columns as keywords, as `recipe.advantage` takes them.
 
-    Returns
-    -------
-    Report
-        `numbers`, a row per accuracy of the group: `accuracy`, `groups`, and of either recipe the mean advantage of right and of
-        wrong responses and the mean sum of |A| of a group: `right_a`, `right_b`, `wrong_a`, ..., `total_b`. `about`: the
-        shares of values that `differ` and that have the `same_sign`, the `mean` difference, the `correlation`, the `most`.
+    `numbers` of the report, a row per accuracy of the group: `accuracy`, `groups`, and of either recipe the mean advantage of
+    right and of wrong responses and the mean sum of |A| of a group: `right_a`, `right_b`, `wrong_a`, ..., `total_b`. `about`: the
+    shares of values that `differ` and that have the `same_sign`, the `mean` difference, the `correlation`, the `most`.
     """
-    return _report("diff", [_recipe(a), _recipe(b)], _batch(batch, columns, "diff"))
+    return Report("diff", [_recipe(a), _recipe(b)], _batch(batch, columns, "diff"))
 
 
 def compare(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Report:
     """What `advlab compare RUN...` shows: designs over their seeds, with intervals and learning curves.
 
-    Parameters
-    ----------
-    folders
-        Folders of runs, or folders that have such in them. Runs that differ only in their seed are one design.
+    `folders` are those of runs, or have such in them. Runs that differ only in their seed are one design.
 
-    Returns
-    -------
-    Report
-        `numbers`, a row per run: `design`, `seed`, `folder`, its numbers (`pass@1`, `entropy`, `length` in tokens, ...), and
-        `seconds`; `about`: `claims`, statements about each design compared with the first.
+    `numbers` of the report, a row per run: `design`, `seed`, `folder`, its numbers (`pass@1`, `entropy`, `length` in tokens,
+    ...), and `seconds`; `about`: `claims`, statements about each design compared with the first.
 
-    Raises
-    ------
-    RecipeError
-        If a folder is no run and has none in it.
+    Raises `RecipeError` if a folder is no run and has none in it.
     """
     given = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
     if not given:
         raise ValueError(
             "no folder was given: `advlab.compare` takes those of runs, as `advlab train` and `advlab.watch` write them"
         )
-    return _report("compare", [], folders=[os.fspath(folder) for folder in given])
-
-
-def _report(
-    kind: _native.Kind,
-    recipes: list[_native.Recipe],
-    batch: _native.Batch | None = None,
-    n: int | None = None,
-    noise: float | None = None,
-    folders: Iterable[str] = (),
-) -> Report:
-    return Report(_native.report(kind, recipes, batch, n, noise, list(folders)))
+    return Report("compare", [], folders=[os.fspath(folder) for folder in given])
 
 
 def _recipe(given: Any) -> _native.Recipe:
@@ -312,8 +229,6 @@ def _recipe(given: Any) -> _native.Recipe:
 
 
 def _size(n: Any) -> int | None:
-    from ._arrays import whole
-
     if n is None:
         return None
     if not 1 <= whole("n", n) <= 1024:
@@ -321,20 +236,11 @@ def _size(n: Any) -> int | None:
     return int(n)
 
 
-def _batch(batch: Batch | None, columns: Mapping[str, Any], needed_by: str | None = None) -> _native.Batch | None:
+def _batch(batch: Batch | None, columns: dict[str, Any], needed_by: str | None = None) -> _native.Batch | None:
     """The batch of a call, or one of its columns; None if there is neither and nobody needs one."""
-    if batch is None and not columns:
-        if needed_by:
-            help = "`advlab.read(path)` gives one, `advlab.read()` a small example; or pass columns, as to `recipe.advantage`"
-            raise TypeError(f"`{needed_by}` needs a batch: {help}")
-        return None
-    return grouped(batch, dict(columns), ()).batch
-
-
-def grouped(batch: Batch | None, columns: dict[str, Any], f64: tuple[str, ...]) -> Call:
-    """A call whose responses are in groups."""
-    groups, mask, step = (columns.pop(name, None) for name in ("groups", "mask", "step"))
-    call = Call.of(batch, groups, mask_of(mask, columns), step, columns, f64)
-    if call.levels is not None:
-        raise TypeError("`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` if each is by itself")
-    return call
+    if batch is not None or columns:
+        return Call.of(batch, columns).batch
+    if needed_by:
+        help = "`advlab.read(path)` gives one, `advlab.read()` a small example; or pass columns, as to `recipe.advantage`"
+        raise TypeError(f"`{needed_by}` needs a batch: {help}")
+    return None

@@ -8,9 +8,10 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -31,16 +32,6 @@ NOT_OVER_TOKENS = (
 RETURNS = ["token_reward", "value"]
 """A recipe that reads one of these has the return's `gamma` and `lambda`; with any other reward per token, such as a KL, they have
 nothing to do with the trainer's."""
-
-
-@dataclass
-class Rollouts:
-    """What a trainer gives for one step: [B] or [B, T] columns, the mask [B, T], and its number if it says one."""
-
-    groups: Any
-    columns: Mapping[str, Any]
-    mask: Any = None
-    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,9 +70,9 @@ class Trainer:
             announce(live, dict.fromkeys(set_by_trainer, f" (set by {self.name})"))
         return _live[key]
 
-    def open_from_environment(self, refuses: Mapping[str, str] | None = None, **theirs: Any) -> LiveRecipe:
-        """The live recipe that ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, with the folder ADVLAB_FOLDER; `theirs` as of `open`.
-        `refuses` names hooks that neither it nor a later version may have, each with the reason."""
+    def open_from_environment(self, mean: str, no_weights: str | None = None, **theirs: Any) -> LiveRecipe:
+        """The live recipe that ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, with the folder ADVLAB_FOLDER; `theirs` as of `open`,
+        the others as of `refusals`."""
         recipe = os.environ.get("ADVLAB_RECIPE")
         if not recipe:
             told = f"{self.name} takes no settings of advlab's"
@@ -91,22 +82,27 @@ class Trainer:
             params = dict(json.loads(text))
         except (TypeError, ValueError):
             raise ValueError(f'the variable ADVLAB_PARAMS is {text}: it takes JSON, as {{"k": 4}}') from None
-        return self.open(recipe, params, theirs, folder=os.environ.get("ADVLAB_FOLDER") or None, _refuses=refuses)
+        kept = {"folder": os.environ.get("ADVLAB_FOLDER") or None, "_refuses": refusals(mean, no_weights)}
+        return self.open(recipe, params, theirs, **kept)
 
-    def advantage(self, recipe: Recipe | LiveRecipe, batch: Rollouts, padded: bool = True) -> Advantage:
-        """The recipe's advantage of a batch, [B, T] also for one value per response if `padded`. Its lines are logged."""
+    def advantage(
+        self, recipe: Recipe | LiveRecipe, columns: Mapping[str, Any], mean: str = "", padded: bool = True
+    ) -> Advantage:
+        """A step of the recipe on columns as of `Call.of_columns`, whose lines are logged. `returns` is what a critic learns, and the
+        advantage is `weighted` for the trainer's mean over `mean`, if there is one; [B, T] also for one value per response if
+        `padded`."""
         try:
-            f64 = () if padded else ("reward", "token_reward")
-            call = Call.of(None, batch.groups, batch.mask, batch.step, batch.columns, f64)
+            call = Call.of_columns(columns, () if padded else ("reward", "token_reward"))
             out = recipe._advantage(call, padded)
         except RecipeError as error:
             raise self.explain(error) from None
         report(recipe, out)
-        return out
+        advantage = weighted(out, columns["mask"], mean) if mean else out.advantage
+        return replace(out, advantage=advantage, returns=_targets(recipe, out, columns))
 
-    def per_response(self, live: LiveRecipe, batch: Rollouts, counts: Any, mean: str) -> Any:
+    def per_response(self, live: LiveRecipe, columns: Mapping[str, Any], counts: Any, mean: str) -> Any:
         """The weighted advantage per response, for responses of `counts` tokens; an error if the recipe gives one per token."""
-        out = self.advantage(live, batch, padded=False)
+        out = self.advantage(live, columns, padded=False)
         if out.level != "response":
             raise ValueError(f"{live.name} gives an advantage for each token, and {self.name} takes one for each response here")
         log.info("%s %s", live.name, {**out.metrics, "serial": out.serial})
@@ -117,9 +113,11 @@ _live: dict[str, LiveRecipe] = {}
 _warned: set[str] = set()  # Warnings that this process has given.
 
 
-def refusals(mean: str | None, weight: str | None = None) -> dict[str, str]:
-    """The hooks that a trainer cannot follow whose loss is a mean over `mean`; `weight` says why it cannot follow weights."""
-    return {**({"weight": weight} if weight else {}), **({} if mean == "tokens" else {"loss": NOT_OVER_TOKENS})}
+def refusals(mean: str, no_weights: str | None = None) -> dict[str, str]:
+    """The hooks that no version of a recipe may have, each with the reason, if the trainer's loss is a mean over `mean`;
+    `no_weights` says why it cannot follow weights."""
+    loss = None if mean == "tokens" else NOT_OVER_TOKENS
+    return {hook: why for hook, why in (("weight", no_weights), ("loss", loss)) if why}
 
 
 def metrics(out: Advantage, counts: bool = True) -> dict[str, float]:
@@ -128,18 +126,17 @@ def metrics(out: Advantage, counts: bool = True) -> dict[str, float]:
     return {f"advlab/{name}": float(value) for name, value in found.items()}
 
 
-def targets(live: LiveRecipe, out: Advantage, batch: Rollouts) -> Any:
-    """What a critic learns, [B, T], if `out` is of the last step: what the recipe's hook `returns` gives, or else the discounted
-    reward to go; without a critic the advantage."""
-    if "value" not in batch.columns:
+def _targets(recipe: Recipe | LiveRecipe, out: Advantage, columns: Mapping[str, Any]) -> Any:
+    """What a critic learns of a step, [B, T]: what the recipe's hook `returns` gives, or else the discounted reward to go; without a
+    critic the advantage."""
+    if columns.get("value") is None:
         return out.advantage
     if out.returns is not None:
         return out.returns
-    gamma = live.params.get("gamma", 1.0) if live._reads(RETURNS) else 1.0
+    gamma = recipe.params.get("gamma", 1.0) if recipe._reads(RETURNS) else 1.0
     # The reward to go is the GAE of a critic that knows nothing.
     to_go = load("gae", gamma=gamma, **{"lambda": 1.0}, whiten=False)
-    columns = {**batch.columns, "value": batch.columns["value"].float() * 0}
-    return to_go._advantage(Call.of(None, batch.groups, batch.mask, batch.step, columns, ()), padded=True).advantage
+    return to_go._advantage(Call.of_columns({**columns, "value": columns["value"].float() * 0}), padded=True).advantage
 
 
 def weighted(out: Advantage, mask: Any, mean: str) -> Any:
@@ -172,6 +169,10 @@ def warn_once(text: str) -> None:
     if text not in _warned:
         _warned.add(text)
         log.warning("%s", text)
+
+
+def warn_of_unknown_loss(live: LiveRecipe, setting: str) -> None:
+    warn_once(f"`{setting}` is unknown here: the weights of {live.name} are exact only if it is proportional to the advantage")
 
 
 def announce(live: LiveRecipe, notes: Mapping[str, str]) -> None:
@@ -230,8 +231,8 @@ KINDS: dict[type, Any] = {str: str, float: (int, float)}  # The types of a colum
 def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None = None) -> dict[str, list[Any]]:
     """The columns of a data set that have strings, or numbers, one per response; but for names that mean something else here.
 
-    None is NaN among numbers and the empty string among strings. `kinds` has the types of columns, `str` or `float`, for those with
-    nothing but None in this batch; it is added to.
+    None is NaN among numbers and the empty string among strings. `kinds` has the types of columns, `str` or `float`, for those
+    with nothing but None in this batch; it is added to.
     """
     kinds, names, kept = {} if kinds is None else kinds, Counter(map(column_name, columns)), {}
     for name, values in columns.items():
@@ -261,6 +262,21 @@ def row_sums(rewards: Any) -> Any:
 
 def on_cpu(tensor: Any) -> Any:
     return tensor.detach().cpu() if _arrays.is_tensor(tensor) else tensor
+
+
+def setting(config: Any, path: str) -> Any:
+    """A setting of a configuration of mappings and objects, such as `trainer.save_freq`; None if it is not there."""
+    for name in path.split("."):
+        config = config.get(name, None) if isinstance(config, Mapping) else getattr(config, name, None)
+    return config
+
+
+def callers() -> Iterator[FrameType]:
+    """The frames of the function that asks and of those that called it, for what a trainer does not pass."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def registry(trainer: str, *modules: str) -> Any:

@@ -8,10 +8,9 @@ In a copy of `examples/run_grpo.py`, before `grpo_train`, with the variable ADVL
 
 import importlib
 import sys
-from collections.abc import Mapping
 from typing import Any
 
-from ._trainers import Rollouts, Trainer, column_name, on_cpu, refusals, weighted
+from ._trainers import Trainer, column_name, on_cpu, setting
 
 NEMO_RL = Trainer(
     "NeMo-RL",
@@ -34,9 +33,9 @@ class AdvantageEstimator:
         """`token_level_loss` is NeMo-RL's `loss_fn.token_level_loss`; without it a recipe with weights is refused, and if NeMo-RL
         `clips` advantages."""
         self.mean = "responses" if token_level_loss is False else "tokens"
-        why = "`loss_fn.token_level_loss` was not found" if token_level_loss is None else None
-        clip = "`grpo.advantage_clip_low` and `advantage_clip_high` would clip the weighted advantages"
-        self.refuses = refusals(self.mean, clip if clips else why)
+        self.no_weights = "`loss_fn.token_level_loss` was not found" if token_level_loss is None else None
+        if clips:
+            self.no_weights = "`grpo.advantage_clip_low` and `advantage_clip_high` would clip the weighted advantages"
 
     def compute_advantage(
         self, prompt_ids: Any, rewards: Any, mask: Any, repeated_batch: Any = None, valid_mask: Any = None, **others: Any
@@ -44,17 +43,16 @@ class AdvantageEstimator:
         """float32 [B, T], 0 where the mask is 0; rows that `valid_mask` leaves out are no responses of their groups, and have 0."""
         import torch
 
-        live = NEMO_RL.open_from_environment(self.refuses)
+        live = NEMO_RL.open_from_environment(self.mean, self.no_weights)
         rows = torch.ones(len(rewards), dtype=torch.bool) if valid_mask is None else on_cpu(valid_mask) != 0
-        columns = {"reward": rewards, **{ours: others.get(theirs) for theirs, ours in NEMO_RL.columns.items()}}
+        columns = {"groups": prompt_ids, "mask": mask, "reward": rewards}
+        columns.update({ours: others.get(theirs) for theirs, ours in NEMO_RL.columns.items()})
         # The parts of a reward that has several.
         parts = [name for name in repeated_batch or () if name.startswith("reward/")]
         columns.update({column_name(name): repeated_batch[name] for name in parts})
         columns = {name: on_cpu(values)[rows] for name, values in columns.items() if values is not None}
-        batch = Rollouts(on_cpu(prompt_ids)[rows], columns, on_cpu(mask)[rows])
-        out = NEMO_RL.advantage(live, batch)
         whole = torch.zeros(mask.shape, dtype=torch.float32)
-        whole[rows] = weighted(out, batch.mask, self.mean).float()
+        whole[rows] = NEMO_RL.advantage(live, columns, self.mean).advantage.float()
         return whole.to(rewards.device)
 
 
@@ -62,9 +60,8 @@ def patch() -> None:
     """Puts the estimator in the place of whatever `grpo.adv_estimator` names, in this process: the driver's."""
 
     def create(master_config: Any = None, *_: Any, **__: Any) -> AdvantageEstimator:
-        loss, grpo = _get(master_config, "loss_fn"), _get(master_config, "grpo")
-        clips = any(_get(grpo, f"advantage_clip_{end}") is not None for end in ("low", "high"))
-        return AdvantageEstimator(_get(loss, "token_level_loss"), clips)
+        clips = any(setting(master_config, f"grpo.advantage_clip_{end}") is not None for end in ("low", "high"))
+        return AdvantageEstimator(setting(master_config, "loss_fn.token_level_loss"), clips)
 
     grpo = importlib.import_module("nemo_rl.algorithms.grpo")
     if not hasattr(grpo, "_create_advantage_estimator"):
@@ -74,7 +71,3 @@ def patch() -> None:
         module: Any = sys.modules.get(f"nemo_rl.{name}")
         if hasattr(module, "_create_advantage_estimator"):
             module._create_advantage_estimator = create
-
-
-def _get(config: Any, name: str) -> Any:
-    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)

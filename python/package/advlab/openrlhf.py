@@ -11,7 +11,7 @@ acts only on OpenRLHF's own: a recipe clips by `batch.reward.clamp(low, high)`.
 import functools
 from typing import Any
 
-from ._trainers import Rollouts, Trainer, metrics, on_cpu, refusals, targets, weighted
+from ._trainers import Trainer, metrics, on_cpu, setting
 
 OPENRLHF = Trainer(
     "OpenRLHF",
@@ -35,7 +35,7 @@ def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
-    live = OPENRLHF.open_from_environment(refusals(mean))
+    live = OPENRLHF.open_from_environment(mean)
 
     def rows(name: str) -> Any:
         parts = [getattr(experience, name) for experience in experiences]
@@ -44,16 +44,14 @@ def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
         # Experiences are as wide as their own longest response.
         return pad_sequence([row for part in parts for row in on_cpu(part)], batch_first=True)
 
-    columns = {ours: values for theirs, ours in OPENRLHF.columns.items() if (values := rows(theirs)) is not None}
+    columns = {ours: rows(theirs) for theirs, ours in {**OPENRLHF.columns, "action_mask": "mask"}.items()}
     columns["reward"] = torch.cat([on_cpu(experience.rewards) for experience in experiences]).float()
-    groups = [place // size for experience in experiences for place in experience.index]
-    batch = Rollouts(groups, columns, rows("action_mask"))
-    out = OPENRLHF.advantage(live, batch)
-    computed = {"advantages": weighted(out, batch.mask, mean), "returns": targets(live, out, batch)}
+    columns["groups"] = [place // size for experience in experiences for place in experience.index]
+    out = OPENRLHF.advantage(live, columns, mean)
     start = 0
     for experience in experiences:
         count, (_, width) = len(experience.index), experience.action_mask.shape
-        for name, values in computed.items():
+        for name, values in (("advantages", out.advantage), ("returns", out.returns)):
             setattr(experience, name, values[start : start + count, :width].to(experience.action_mask.device))
         # One number per response: OpenRLHF's log takes their mean.
         experience.info.update({name: torch.full((count,), value) for name, value in metrics(out).items()})
@@ -77,8 +75,8 @@ def patch() -> None:
             )
         experiences = theirs(self, experiences)
         args = self.strategy.args
-        is_gspo = getattr(getattr(args, "actor", None), "policy_loss_type", "ppo") == "gspo"
-        replace(experiences, args.rollout.n_samples_per_prompt, "responses" if is_gspo else "tokens")
+        mean = "responses" if setting(args, "actor.policy_loss_type") == "gspo" else "tokens"
+        replace(experiences, args.rollout.n_samples_per_prompt, mean)
         return experiences
 
     compute_advantages_and_returns.is_of_advlab = True  # type: ignore[attr-defined]

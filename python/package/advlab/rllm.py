@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._trainers import Rollouts, Trainer, refusals, registry
+from ._trainers import Trainer, registry
 
 RLLM = Trainer("rLLM")
 
@@ -21,13 +21,12 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     mode, groups = getattr(algorithm_config, "loss_agg_mode", None), others.get("traj_groups") or ()
     is_known = mode == "token-mean" and len(groups) > 0
     why = None if is_known else f"rLLM can follow it only with `loss_agg_mode=token-mean`, and not with {mode}"
-    live = RLLM.open_from_environment(refusals("tokens", why))
-    counts = [1] * sum(sizes)
-    if is_known:
-        counts = [sum(len(step.response_ids) for step in one.steps) for group in groups for one in group.trajectories]
+    live = RLLM.open_from_environment("tokens", why)
+    of_all = [one for group in groups for one in group.trajectories] if is_known else []
+    counts = [sum(len(step.response_ids) for step in one.steps) for one in of_all] or [1] * sum(sizes)
     flat = np.concatenate([np.asarray(group, dtype=np.float64) for group in rewards])
-    batch = Rollouts(np.repeat(np.arange(len(sizes)), sizes), {"reward": flat})
-    by_group = np.split(RLLM.per_response(live, batch, counts, "tokens"), np.cumsum(sizes)[:-1])
+    columns = {"groups": np.repeat(np.arange(len(sizes)), sizes), "reward": flat}
+    by_group = np.split(RLLM.per_response(live, columns, counts, "tokens"), np.cumsum(sizes)[:-1])
     return by_group, by_group
 
 

@@ -4,10 +4,9 @@ import advlab.skyrl
 advlab.skyrl.register()     # before ray starts; then ADVLAB_RECIPE=mine.rhai and trainer.algorithm.advantage_estimator=advlab
 """
 
-import sys
 from typing import Any
 
-from ._trainers import Rollouts, Trainer, on_cpu, refusals, registry, row_sums, targets, warn_once, weighted
+from ._trainers import Trainer, callers, on_cpu, registry, row_sums, setting, warn_of_unknown_loss
 
 SKYRL = Trainer(
     "SkyRL",
@@ -24,17 +23,6 @@ MEANS = ("sequence_mean", "seq_mean_token_sum_norm")
 PROPORTIONAL = (None, "regular", "dual_clip", "gspo", "cispo", "sapo")  # SkyRL's losses that are proportional to the advantage.
 
 
-def _is_by_steps() -> bool:
-    """Whether the trainer among the callers has `generator.step_wise_trajectories`."""
-    frame: Any = sys._getframe(2)
-    while frame is not None:
-        generator = getattr(getattr(frame.f_locals.get("self"), "cfg", None), "generator", None)
-        if getattr(generator, "step_wise_trajectories", False):
-            return True
-        frame = frame.f_back
-    return False
-
-
 def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: Any = None, **settings: Any) -> tuple[Any, Any]:
     """SkyRL's advantage estimator: advantages and returns, float32 [B, T], 0 where the mask is 0.
 
@@ -49,19 +37,17 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
         why = f"SkyRL cannot follow it with `trainer.algorithm.loss_reduction={reduction}`: {', '.join(MEANS)} can"
     elif loss in ("clip_cov", "kl_cov"):
         why = f"the loss of `trainer.algorithm.policy_loss_type={loss}` is not proportional to the advantage"
-    elif _is_by_steps():
+    elif any(setting(getattr(at.f_locals.get("self"), "cfg", None), "generator.step_wise_trajectories") for at in callers()):
         why = "with `generator.step_wise_trajectories` SkyRL's mean is over steps, of which the estimator sees the last"
     theirs = {"gamma": settings.get("gamma"), "lambda": settings.get("lambd")}
-    live = SKYRL.open_from_environment(refusals("responses", why), **theirs)
-    rewards, mask = on_cpu(token_level_rewards), on_cpu(response_mask)
-    value = {} if values is None else {"value": on_cpu(values)}
-    batch = Rollouts(index, {"token_reward": rewards, "reward": row_sums(rewards), **value}, mask)
-    out = SKYRL.advantage(live, batch)
+    live = SKYRL.open_from_environment("responses", why, **theirs)
+    rewards = on_cpu(token_level_rewards)
+    columns = {"groups": index, "mask": on_cpu(response_mask), "value": on_cpu(values)}
+    out = SKYRL.advantage(live, {**columns, "token_reward": rewards, "reward": row_sums(rewards)}, "responses")
     if out.weight is not None and loss not in PROPORTIONAL:
-        told = f"`trainer.algorithm.policy_loss_type={loss}` is unknown here: the weights of {live.name}"
-        warn_once(f"{told} are exact only if it is proportional to the advantage")
+        warn_of_unknown_loss(live, f"trainer.algorithm.policy_loss_type={loss}")
     device = token_level_rewards.device
-    return weighted(out, mask, "responses").to(device), targets(live, out, batch).to(device)
+    return out.advantage.to(device), out.returns.to(device)
 
 
 def register(name: str = "advlab") -> None:

@@ -9,7 +9,7 @@ slime's own hook for advantages, `--custom-advantage-function-path`, sees the sa
 import sys
 from typing import Any
 
-from ._trainers import Rollouts, Trainer, refusals
+from ._trainers import Trainer
 
 SLIME = Trainer("slime")
 
@@ -34,7 +34,7 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     if missing:
         raise ValueError(f"some samples have not {' and '.join(missing)}: the recipe would be wrong for their groups")
     mean = "tokens" if getattr(args, "calculate_per_token_loss", False) else "responses"
-    live = SLIME.open_from_environment(refusals(mean))
+    live = SLIME.open_from_environment(mean)
     rollouts = [one for sample in flat if (one := getattr(sample, "rollout_id", None)) is not None]
     if "weight" in live.hooks and len(set(rollouts)) < len(rollouts):
         raise ValueError("several samples have one `rollout_id`, and slime averages them as one: leave the recipe's weights out")
@@ -42,5 +42,5 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     # slime empties the loss mask of those after this hook.
     counts = [0 if getattr(sample, "remove_sample", False) else length for sample, length in zip(flat, lengths, strict=True)]
     step = getattr(sys.modules.get("slime.rollout.sample_hooks"), "_current_rollout_id", None)
-    batch = Rollouts(groups, {"reward": [float(reward) for reward in rewards], "length": lengths}, step=step)
-    return rewards, SLIME.per_response(live, batch, counts, mean).tolist()
+    columns = {"groups": groups, "step": step, "reward": [float(reward) for reward in rewards], "length": lengths}
+    return rewards, SLIME.per_response(live, columns, counts, mean).tolist()

@@ -19,11 +19,8 @@ from trl import GRPOConfig, RLOOConfig
 from trl import GRPOTrainer as _GRPOTrainer
 from trl import RLOOTrainer as _RLOOTrainer
 
-from ._outcome import Advantage
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import (
-    Rollouts, Trainer, announce, column_name, metrics, of_data_set, on_cpu, plain, refusals, resume, save, weighted,
-)  # fmt: skip
+from ._trainers import Trainer, announce, column_name, metrics, of_data_set, on_cpu, plain, refusals, resume, save
 
 TRL = Trainer(
     "TRL",
@@ -179,19 +176,18 @@ class GRPOMixin:
         rows = is_scored.nonzero()[:, 0]
         if len(rows) < len(is_scored):
             columns = {name: [of[row] for row in rows] if isinstance(of, list) else of[rows] for name, of in columns.items()}
-        mask, is_rloo, live = columns.pop("mask"), isinstance(self, _RLOOTrainer), self.advlab
-        groups = rows // (self.num_generations if mode == "train" else self.num_generations_eval)
-        batch = Rollouts(groups, columns, mask, self.state.global_step)
+        is_rloo, live = isinstance(self, _RLOOTrainer), self.advlab
+        columns["groups"] = rows // (self.num_generations if mode == "train" else self.num_generations_eval)
+        columns["step"] = self.state.global_step
         # An evaluation leaves the state of the training alone.
         recipe: Any = live if mode == "train" or live is None else live._frozen()
-        out: Advantage = (TRL_RLOO if is_rloo else TRL).advantage(recipe, batch, padded=False)
+        out = (TRL_RLOO if is_rloo else TRL).advantage(recipe, columns, self._advlab_mean or "tokens", padded=False)
         if is_rloo and out.level == "token":
             raise ValueError(
                 f"{recipe.name} gives an advantage for each token, and RLOOTrainer takes one for each response: use GRPOTrainer"
             )
-        advantage = weighted(out, mask, self._advlab_mean or "tokens")
-        whole = torch.zeros((len(is_scored), *advantage.shape[1:]), dtype=torch.float32)
-        whole[rows] = advantage.float()
+        whole = torch.zeros((len(is_scored), *out.advantage.shape[1:]), dtype=torch.float32)
+        whole[rows] = out.advantage.float()
         return whole, metrics(out, counts=mode == "train")
 
     def _advlab_log(self, mode: str, advantages: torch.Tensor, told: dict[str, float]) -> None:

@@ -1,8 +1,6 @@
 """verl 0.9.1: its own calls with the estimators of recipes, and its own numbers where it has the same method."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl", reason="verl is not installed: pip install verl==0.9.1")
 
-from scripts import MEAN, documented
+from scripts import MEAN, command, documented, lines
 from tiny import mixed_by_hand
 from omegaconf import OmegaConf
 from verl import DataProto
@@ -101,9 +99,9 @@ def test_a_folder_keeps_the_run(tmp_path):
     for step in (4, 5, 6):
         self = type("Trainer", (), {"global_steps": step})()  # noqa: F841 what the adapter looks for
         compute_advantage(batch(step), "advlab", config=config(advlab=advlab_settings))
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = lines(folder / "metrics.jsonl")
     assert [row["step"] for row in rows] == [4, 5, 6]
-    done = subprocess.run([sys.executable, "-m", "advlab", "replay", str(folder)], capture_output=True, text=True)
+    done = command("replay", folder)
     assert "2 steps agrees" in done.stdout, done.stderr
     kept = advlab.read(folder / "batches/step-000006.safetensors")
     made = batch(6)
@@ -547,7 +545,7 @@ def test_state_is_in_verls_checkpoints(script, tmp_path, caplog):
     # One that has no state begins with that of `init`, and no row of its folder is lost in silence.
     assert Run(tmp_path / "elsewhere").run(path, [3], **kept) == [1]
     assert "no state of" in caplog.text and "the rows of steps 3 to 4 are in cut.jsonl now" in caplog.text
-    cut = [json.loads(line) for line in (tmp_path / "advlab/cut.jsonl").read_text().splitlines()]
+    cut = lines(tmp_path / "advlab/cut.jsonl")
     assert [(row["step"], row["metrics"]["n"]) for row in cut] == [(3, 3), (4, 4), (5, 5), (3, 3), (4, 4)]
     relaunch()
     # Saved after 4 steps as version 1, and resumed at step 5 - which is not the state of a step 1.

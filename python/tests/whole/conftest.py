@@ -4,10 +4,9 @@ ADVLAB_WHOLE_RUNS=1 python -m pytest python/tests/whole
 """
 
 import os
-import subprocess
-import sys
 
 import pytest
+from scripts import command
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +20,7 @@ def replayed():
     """Replays a run's folder with the program, and gives what it prints."""
 
     def replay(folder):
-        done = subprocess.run([sys.executable, "-m", "advlab", "replay", str(folder)], capture_output=True, text=True)
+        done = command("replay", folder)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -6,13 +6,14 @@ ADVLAB_WHOLE_RUNS=1 PYTHONPATH=slime:SkyRL:rllm:RL:OpenRLHF python -m pytest pyt
 """
 
 import importlib
-import json
 
 import pytest
 
 torch = pytest.importorskip("torch")
 for needed in ("ray", "transformers"):
     pytest.importorskip(needed)
+
+from scripts import lines
 
 from advlab import _trainers
 
@@ -73,5 +74,5 @@ def test_a_loop_is_edited_broken_and_replayed(loop, recipe, script, monkeypatch,
     # SGD's step is proportional to the advantage: after the edit, twice as long.
     assert torch.allclose(edited[1], plain[1], atol=1e-6)
     assert torch.allclose(edited[2] - edited[1], 2 * (plain[2] - plain[1]), atol=1e-6)
-    rows = [json.loads(line) for line in (tmp_path / "advlab/metrics.jsonl").read_text().splitlines()]
+    rows = lines(tmp_path / "advlab/metrics.jsonl")
     assert [row["metrics"]["by"] for row in rows] == [1, 2, 2] and "3 steps agrees" in replayed(tmp_path / "advlab")

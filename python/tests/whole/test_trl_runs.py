@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl", reason="TRL is not installed: pip install trl==1.16.0")
 
-from scripts import MEAN
+from scripts import MEAN, lines, python
 
 RUN = str(Path(__file__).parent / "trl_run.py")
 
@@ -22,8 +20,8 @@ def run(folder, ranks=1, **settings):
     settings = json.dumps({"folder": str(folder), "batch": 8 // ranks, "generations": 4 * ranks, **settings})
     launch = [] if ranks == 1 else ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **({} if ranks == 1 else {"ACCELERATE_USE_CPU": "true"})}
-    done = subprocess.run([sys.executable, *launch, RUN, settings], env=environment, capture_output=True, text=True, timeout=900)
-    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    done = python(*launch, RUN, settings, env=environment, timeout=900)
+    rows = lines(folder / "rows.jsonl")
     weights = folder / "weights.pt"
     return rows, torch.load(weights) if weights.exists() else None, done
 

@@ -1,14 +1,13 @@
 """What verl's trainers do not pass to an estimator, found by name in the frames of its callers; and their checkpoints."""
 
 import functools
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from .. import _arrays
 from .._recipe import LiveRecipe, log
-from .._trainers import resume, save, warn_once
+from .._trainers import callers, resume, save, setting, warn_once
 
 
 @dataclass
@@ -26,11 +25,10 @@ class Caller:
     def of(cls, rewards: Any) -> "Caller":
         """Of the function that calls this one with a batch's `token_level_rewards`."""
         found = cls()
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None and found.trainer is None:
+        for frame in callers():
             here = frame.f_locals
             data: Any = here.get("data")
-            if found.batch is None and getattr(data, "batch", None) is not None and _has(data.batch, rewards):
+            if found.batch is None and _is_same(setting(getattr(data, "batch", None), "token_level_rewards"), rewards):
                 found.batch, found.others = data.batch, dict(getattr(data, "non_tensor_batch", {}))
             keys = here.get("batch_keys")
             if found.keys is None and isinstance(keys, (list, tuple)) and len(keys) == len(rewards):
@@ -40,7 +38,7 @@ class Caller:
             if isinstance(getattr(here.get("self"), "global_steps", None), int):
                 found.trainer = here["self"]
                 found.metrics = here["metrics"] if isinstance(here.get("metrics"), dict) else None
-            frame = frame.f_back
+                break
         for name, lost in (
             ("trainer", "`batch.step` counts the calls, and verl's log and checkpoints have nothing of the recipe"),
             ("batch", "a recipe can read no other columns than `reward` and `token_reward`"),
@@ -75,11 +73,8 @@ class Caller:
         return getattr(self.trainer, "global_steps", None)
 
     def setting(self, path: str) -> Any:
-        """A setting of the trainer's configuration, such as `trainer.save_freq`; None if there is none."""
-        found = getattr(self.trainer, "config", None)
-        for name in path.split("."):
-            found = found.get(name, None) if found is not None and hasattr(found, "get") else None
-        return found
+        """A setting of the trainer's configuration; None if there is none."""
+        return setting(getattr(self.trainer, "config", None), path)
 
     def follow(self, live: LiveRecipe, is_first: bool) -> None:
         """Saves when the trainer saves, and resumes with it if this `is_first` in this process."""
@@ -113,9 +108,5 @@ class Caller:
         trainer._save_checkpoint = save_checkpoint
 
 
-def _has(batch: Any, rewards: Any) -> bool:
-    try:
-        own = batch["token_level_rewards"]
-    except (KeyError, TypeError):
-        return False
-    return bool(own.shape == rewards.shape and own.data_ptr() == rewards.data_ptr())
+def _is_same(found: Any, rewards: Any) -> bool:
+    return _arrays.is_tensor(found) and bool(found.shape == rewards.shape and found.data_ptr() == rewards.data_ptr())

@@ -13,7 +13,8 @@ import torch
 from .. import _arrays
 from .._recipe import LiveRecipe, load
 from .._trainers import (
-    NOT_OVER_TOKENS, ONLY_A_LOSS, Rollouts, Trainer, column_name, metrics, of_data_set, on_cpu, row_sums, targets, warn_once, weighted,
+    ONLY_A_LOSS, Trainer, column_name, metrics, of_data_set, on_cpu, refusals, row_sums, setting, warn_of_unknown_loss, warn_once,
+    weighted,
 )  # fmt: skip
 from .caller import Caller
 from .loss import is_proportional
@@ -96,8 +97,7 @@ def estimate(
     named = {name: np.asarray(values)[rows.chosen].tolist() for name, values in caller.others.items()}
     columns = {**of_data_set(named, _kinds.setdefault(live, {})), **columns}
     groups = index if rows.is_whole else [index[row] for row in rows.chosen]
-    batch = Rollouts(groups, columns, rows.select(mask), caller.step)
-    out = VERL.advantage(live, batch)
+    out = VERL.advantage(live, {**columns, "groups": groups, "mask": rows.select(mask), "step": caller.step})
     if rows.is_shared and out.level == "token":
         raise ValueError(
             f"{live.name} gives an advantage for each token, and sessions of this batch have several trajectories, of which only "
@@ -105,12 +105,12 @@ def estimate(
         )
     if caller.metrics is not None:
         caller.metrics.update(metrics(out))
-    returns = rows.spread(targets(live, out, batch), mask)
+    advantage, returns = rows.spread(out.advantage, mask), rows.spread(out.returns, mask)
+    if out.weight is None and out.loss is None:
+        return advantage, returns
     # The means of a loss are over all rows, also those that share an advantage.
     weight = None if out.weight is None else rows.spread_responses(out.weight)
-    out = replace(out, advantage=rows.spread(out.advantage, mask), weight=weight)
-    is_plain = out.weight is None and out.loss is None
-    return out.advantage if is_plain else weighted(out, mask, _mean(live, caller)), returns
+    return weighted(replace(out, advantage=advantage, weight=weight), mask, _mean(live, caller)), returns
 
 
 def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows") -> dict[str, Any]:
@@ -127,14 +127,10 @@ def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows") -> dict[str
     return columns
 
 
-def _get(config: Any, name: str) -> Any:
-    return config.get(name, None) if hasattr(config, "get") else None
-
-
 def _open(name: str | None, config: Any, caller: Caller) -> LiveRecipe:
     from omegaconf import DictConfig, OmegaConf
 
-    settings = _get(config, "advlab")
+    settings = setting(config, "advlab")
     settings = OmegaConf.to_container(settings, resolve=True) if isinstance(settings, DictConfig) else settings or {}
     if not isinstance(settings, dict) or not isinstance(settings.get("params") or {}, dict):
         raise ValueError(
@@ -146,25 +142,23 @@ def _open(name: str | None, config: Any, caller: Caller) -> LiveRecipe:
     recipe = name or settings.get("recipe") or os.environ.get("ADVLAB_RECIPE")
     if not recipe:
         raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
-    loss, refuses = caller.setting(f"{ACTOR}.policy_loss.loss_mode"), {}
+    loss, mode, why = caller.setting(f"{ACTOR}.policy_loss.loss_mode"), caller.setting(f"{ACTOR}.loss_agg_mode"), None
     if loss in NOT_PROPORTIONAL or loss == "advlab" and not is_proportional(caller.setting(f"{ACTOR}.policy_loss.advlab")):
         why = f"`{ACTOR}.policy_loss.loss_mode={loss}` is not proportional to the advantages, in which the weights reach it"
-        refuses["weight"] = why
-    if loss in OVER_RESPONSES or caller.setting(f"{ACTOR}.loss_agg_mode") not in (None, "token-mean"):
-        refuses["loss"] = NOT_OVER_TOKENS
+    refuses = refusals("tokens" if loss not in OVER_RESPONSES and mode in (None, "token-mean") else "another", why)
     kept = {name: settings[name] for name in ("folder", "keep_batches") if name in settings}
-    theirs = {"gamma": _get(config, "gamma"), "lambda": _get(config, "lam")}
+    theirs = {"gamma": setting(config, "gamma"), "lambda": setting(config, "lam")}
     return VERL.open(recipe, settings.get("params") or {}, theirs, **kept, _refuses=refuses)
 
 
 def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
     weight = "coef" if live.name == "kl_advantage" else "kl_beta"
-    if _get(config, "use_kl_in_reward") and live.params.get(weight):
+    if setting(config, "use_kl_in_reward") and live.params.get(weight):
         raise ValueError(
             f"{live.name} takes a KL off itself ({weight} {live.params[weight]}), and `algorithm.use_kl_in_reward` has taken it "
             f"off the reward already: set `+algorithm.advlab.params.{weight}=0`, or `algorithm.use_kl_in_reward=False`"
         )
-    if live.name == "grpo" and _get(config, "norm_adv_by_std_in_grpo") is False:
+    if live.name == "grpo" and setting(config, "norm_adv_by_std_in_grpo") is False:
         raise ValueError(
             "`algorithm.norm_adv_by_std_in_grpo=False` is the recipe dr_grpo: `algorithm.adv_estimator=advlab/dr_grpo`"
         )
@@ -174,8 +168,7 @@ def _mean(live: LiveRecipe, caller: Caller) -> str:
     """What verl's loss averages over."""
     mode, loss = caller.setting(f"{ACTOR}.loss_agg_mode"), caller.setting(f"{ACTOR}.policy_loss.loss_mode")
     if loss not in PROPORTIONAL and not str(loss).startswith("dppo_"):
-        told = f"`{ACTOR}.policy_loss.loss_mode={loss}` is unknown here: the weights of {live.name}"
-        warn_once(f"{told} are exact only if it is proportional to the advantage")
+        warn_of_unknown_loss(live, f"{ACTOR}.policy_loss.loss_mode={loss}")
     if mode is None:
         told = f"{live.name} has weights or a loss, and the trainer's `{ACTOR}.loss_agg_mode` was not found"
         warn_once(f"{told}: it is taken for `token-mean`")
