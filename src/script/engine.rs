@@ -10,12 +10,12 @@ use rhai::packages::{
     BasicArrayPackage, BasicMapPackage, BasicMathPackage, CorePackage, LogicPackage,
     MoreStringPackage, Package,
 };
-use rhai::{Dynamic, Engine, Module, NativeCallContext, Scope, Shared, Token};
+use rhai::{Dynamic, Engine, Module, Scope, Shared, Token};
 
 use super::batch_type::{self, ScriptBatch};
 use super::bind;
 use super::call::Call;
-use super::error::{CallError, raise};
+use super::error::{CallError, Raised};
 use super::key;
 use super::numbers;
 use super::sandbox::{
@@ -159,14 +159,10 @@ fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic
 /// `metric` and `print`.
 fn reports(engine: &mut Engine, call: &Arc<Call>) {
     let (metrics, prints, debugs) = (call.clone(), call.clone(), call.clone());
-    engine.register_fn(
-        "metric",
-        move |context: NativeCallContext, name: &str, value: Dynamic| {
-            let value = metric(name, &value);
-            let kept = value.and_then(|value| metrics.report(|all| all.metric(name, value)));
-            kept.map_err(|problem| raise(&context, problem))
-        },
-    );
+    engine.register_fn("metric", move |name: &str, value: Dynamic| -> Raised<()> {
+        let value = metric(name, &value)?;
+        Ok(metrics.report(|all| all.metric(name, value))?)
+    });
     engine.on_print(move |line| prints.report(|reports| reports.print(line)));
     engine.on_debug(move |line, _, _| debugs.report(|reports| reports.print(line)));
 }

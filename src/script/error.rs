@@ -1,6 +1,6 @@
 //! Errors that native functions report to the script that called them, on their way through the engine.
 
-use rhai::{Dynamic, Engine, EvalAltResult, NativeCallContext, Position, Variant};
+use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
 use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::tensor::{Origin, TensorError, TensorErrorKind};
@@ -26,15 +26,10 @@ impl CallError {
         self
     }
 
-    /// An error of the script engine. A script may catch it with `try`, unless it ends the script: time, memory.
-    fn into_error(self, position: Position) -> Box<EvalAltResult> {
+    /// Whether it ends the script: time or memory has run out.
+    fn ends_script(&self) -> bool {
         let kind = self.tensor.as_ref().map(|error| &error.kind);
-        let ends_script = matches!(kind, Some(TensorErrorKind::Stopped(_)));
-        let error = Dynamic::from(self);
-        match ends_script {
-            true => EvalAltResult::ErrorTerminated(error, position).into(),
-            false => EvalAltResult::ErrorRuntime(error, position).into(),
-        }
+        matches!(kind, Some(TensorErrorKind::Stopped(_)))
     }
 }
 
@@ -60,9 +55,14 @@ impl From<TensorError> for CallError {
     }
 }
 
+/// The engine adds the position of the call. A script may catch the error with `try`, unless it ends the script.
 impl From<CallError> for Box<EvalAltResult> {
     fn from(problem: CallError) -> Self {
-        problem.into_error(Position::NONE)
+        let (ends_script, error) = (problem.ends_script(), Dynamic::from(problem));
+        match ends_script {
+            true => EvalAltResult::ErrorTerminated(error, Position::NONE).into(),
+            false => EvalAltResult::ErrorRuntime(error, Position::NONE).into(),
+        }
     }
 }
 
@@ -77,44 +77,18 @@ pub(super) fn call_error(value: &Dynamic) -> Option<CallError> {
     value.read_lock::<CallError>().map(|error| error.clone())
 }
 
-/// An error of the script engine, at the location of the call.
-pub(crate) fn raise(
+/// An error of a native function that computes: one that ends the script keeps the location of the call, which the engine
+/// loses on the way out.
+pub(super) fn raise(
     context: &NativeCallContext,
     problem: impl Into<CallError>,
 ) -> Box<EvalAltResult> {
     let mut problem: CallError = problem.into();
-    if let Some(error) = &mut problem.tensor {
-        // An error that ends the script loses its location on the way out.
-        if matches!(error.kind, TensorErrorKind::Stopped(_)) && error.origin.is_none() {
-            error.origin = Some(origin(context));
-        }
+    let ends_script = problem.ends_script();
+    if let Some(error) = problem.tensor.as_mut().filter(|_| ends_script) {
+        error.origin.get_or_insert_with(|| origin(context));
     }
-    problem.into_error(context.call_position())
-}
-
-/// Registers a method with one argument; its error is raised at the location of the call.
-pub(super) fn method<S: Variant + Clone, A: Variant + Clone, T: Variant + Clone>(
-    engine: &mut Engine,
-    name: &str,
-    method: impl Fn(&S, A) -> Result<T, CallError> + Send + Sync + 'static,
-) {
-    engine.register_fn(
-        name,
-        move |context: NativeCallContext, receiver: &mut S, argument: A| {
-            method(receiver, argument).map_err(|problem| raise(&context, problem))
-        },
-    );
-}
-
-/// Registers a method without arguments, as [`method`].
-pub(super) fn method_without_arguments<S: Variant + Clone, T: Variant + Clone>(
-    engine: &mut Engine,
-    name: &str,
-    method: impl Fn(&S) -> Result<T, CallError> + Send + Sync + 'static,
-) {
-    engine.register_fn(name, move |context: NativeCallContext, receiver: &mut S| {
-        method(receiver).map_err(|problem| raise(&context, problem))
-    });
+    problem.into()
 }
 
 /// The location in the script that a native call comes from.

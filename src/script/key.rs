@@ -4,10 +4,10 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rhai::{Array, Dynamic, Engine, INT, ImmutableString, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, INT, ImmutableString};
 
 use super::call::Call;
-use super::error::{CallError, method, method_without_arguments, raise};
+use super::error::{CallError, Raised};
 use super::memory::{MAX_KEYS, MemoryTable};
 use super::value::{as_tensor, describe, number, text};
 use crate::tensor::op::{self, Argument};
@@ -61,7 +61,7 @@ impl Key {
     }
 
     /// Compares each response's name with a name, or with its name in another key, by `==` or `!=`: 1 or 0.
-    fn compare(&self, sign: &str, other: &Dynamic) -> Result<Tensor, CallError> {
+    fn compare(&self, sign: &str, other: &Dynamic) -> Raised<Tensor> {
         let row = op::table().find(|op| op.name == sign);
         let row = row.expect("the op table has `==` and `!=`");
         let compared = |other| row.apply(&[Argument::Tensor(self.codes.clone()), other]);
@@ -81,10 +81,8 @@ impl Key {
             let found = describe(other);
             let message =
                 format!("a key is compared with a text, a number or a key, not with {found}");
-            return Err(CallError::new(
-                message,
-                "as in `batch.key(\"agent\") == \"solver\"`",
-            ));
+            let help = "as in `batch.key(\"agent\") == \"solver\"`";
+            return Err(CallError::new(message, help).into());
         };
         let code = self.names.iter().position(|name| **name == *text);
         let code = code.map_or(-1.0, |code| code as f64);
@@ -94,29 +92,28 @@ impl Key {
 
 /// Registers the type of keys, and the functions for values remembered by key.
 pub(super) fn key_type(engine: &mut Engine) {
-    engine.register_type_with_name::<Key>("key");
-    for sign in ["==", "!="] {
-        method(engine, sign, move |key: &Key, other: Dynamic| {
-            key.compare(sign, &other)
-        });
-        method(engine, sign, move |other: &ImmutableString, key: Key| {
-            key.compare(sign, &other.clone().into())
-        });
-    }
+    engine
+        .register_type_with_name::<Key>("key")
+        .register_fn("len", |key: &mut Key| -> Raised<INT> {
+            Ok(key.texts()?.len() as INT)
+        })
+        .register_fn("values", |key: &mut Key| -> Raised<Array> {
+            let texts = key.texts()?.into_iter();
+            Ok(texts.map(|text| text.to_string().into()).collect())
+        })
+        .register_fn("recall", recall);
     for name in ["to_string", "to_debug"] {
-        method_without_arguments(engine, name, summary);
+        engine.register_fn(name, |key: &mut Key| summary(key));
     }
-    method_without_arguments(engine, "len", |key: &Key| Ok(key.texts()?.len() as INT));
-    method_without_arguments(engine, "values", |key: &Key| {
-        let texts = key.texts()?.into_iter();
-        Ok(texts.map(|text| text.to_string().into()).collect::<Array>())
-    });
-    engine.register_fn(
-        "recall",
-        |context: NativeCallContext, table: &str, key: Key, start: Dynamic| {
-            recall(table, &key, &start).map_err(|problem| raise(&context, problem))
-        },
-    );
+    for sign in ["==", "!="] {
+        engine
+            .register_fn(sign, move |key: &mut Key, other: Dynamic| {
+                key.compare(sign, &other)
+            })
+            .register_fn(sign, move |other: ImmutableString, key: Key| {
+                key.compare(sign, &other.into())
+            });
+    }
     // `remember(table, key, value)` and `running(table, key, a, b, c)`, each also with a number of keys as the last argument.
     let (text, key) = (TypeId::of::<ImmutableString>(), TypeId::of::<Key>());
     let (any, most) = (TypeId::of::<Dynamic>(), TypeId::of::<INT>());
@@ -126,8 +123,8 @@ pub(super) fn key_type(engine: &mut Engine) {
         ("running", 3, &[text, key, any, any, any]),
         ("running", 3, &[text, key, any, any, any, most]),
     ] {
-        engine.register_raw_fn(name, types, move |context, args| {
-            let before = write(args, count).map_err(|problem| raise(&context, problem))?;
+        engine.register_raw_fn(name, types, move |_, args| {
+            let before = write(args, count)?;
             Ok(match count {
                 1 => Dynamic::UNIT,
                 _ => Dynamic::from(before),
@@ -139,7 +136,7 @@ pub(super) fn key_type(engine: &mut Engine) {
 /// How many names a key's string shows.
 const SHOWN: usize = 8;
 
-fn summary(key: &Key) -> Result<String, CallError> {
+fn summary(key: &Key) -> Raised<String> {
     let texts = key.texts()?;
     let (shown, rest) = texts.split_at(texts.len().min(SHOWN));
     let more = match rest.len() {
@@ -164,8 +161,8 @@ pub(super) fn of_responses(frame: &Arc<Frame>, value: &Dynamic) -> Result<Vec<f6
     Ok(sum.evaluate()?.iter().collect())
 }
 
-fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> {
-    let (texts, start) = (key.texts()?, of_responses(key.frame(), start)?);
+fn recall(table: &str, key: Key, start: Dynamic) -> Raised<Tensor> {
+    let (texts, start) = (key.texts()?, of_responses(key.frame(), &start)?);
     // The result depends on the group.
     key.call.report(|reports| reports.said += 1);
     let known = key.call.tables(|tables| tables.get(table).cloned());

@@ -40,6 +40,7 @@ fn arrays_are_reduced_as_tensors_are() {
             "[3, -1, 2].max() => 3.0",
             "[].sum() => 0.0",
             "{ let x = [3, 1, 2]; x.sort(); x } => [1, 2, 3]",
+            "{ let x = [3, 1, 2]; let f = || x.sort(|a, b| a - b); f.call(); x } => [1, 2, 3]",
         ],
     );
     are_on(
