@@ -161,10 +161,10 @@ fn reports(engine: &mut Engine, call: &Arc<Call>) {
     let (metrics, prints, debugs) = (call.clone(), call.clone(), call.clone());
     engine.register_fn("metric", move |name: &str, value: Dynamic| -> Raised<()> {
         let value = metric(name, &value)?;
-        Ok(metrics.report(|all| all.metric(name, value))?)
+        Ok(metrics.effects().metric(name, value)?)
     });
-    engine.on_print(move |line| prints.report(|reports| reports.print(line)));
-    engine.on_debug(move |line, _, _| debugs.report(|reports| reports.print(line)));
+    engine.on_print(move |line| prints.effects().print(line));
+    engine.on_debug(move |line, _, _| debugs.effects().print(line));
 }
 
 fn metric(name: &str, value: &Dynamic) -> Result<Tensor, CallError> {

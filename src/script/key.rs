@@ -164,8 +164,11 @@ pub(super) fn of_responses(frame: &Arc<Frame>, value: &Dynamic) -> Result<Vec<f6
 fn recall(table: &str, key: Key, start: Dynamic) -> Raised<Tensor> {
     let (texts, start) = (key.texts()?, of_responses(key.frame(), &start)?);
     // The result depends on the group.
-    key.call.report(|reports| reports.said += 1);
-    let known = key.call.tables(|tables| tables.get(table).cloned());
+    let known = {
+        let mut effects = key.call.effects();
+        effects.said += 1;
+        effects.tables.get(table).cloned()
+    };
     let value = |(text, start): (&Arc<str>, f64)| {
         let known = known.as_ref().and_then(|table| table.get(text));
         known.unwrap_or(start)
@@ -191,7 +194,7 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let columns = args[2..2 + count].iter();
     let columns = columns.map(|value| of_responses(key.frame(), value));
     let columns: Vec<Vec<f64>> = columns.collect::<Result<_, _>>()?;
-    let known = key.call.tables(|tables| tables.get(&name).cloned());
+    let known = key.call.effects().tables.get(&name).cloned();
     let mut table: Arc<MemoryTable> = known.unwrap_or_default();
     let writing = Arc::make_mut(&mut table);
     let mut before = Vec::new();
@@ -212,16 +215,12 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
         before.push(old);
     }
     let is_full = writing.bound(most);
-    key.call.report(|reports| {
-        reports.said += 1;
-        reports.notes.extend(is_full.then(|| {
-            format!(
-                "\"{}\" has had more than {most} keys: those written longest ago are forgotten",
-                name.as_str()
-            )
-        }));
-    });
-    let kept = key.call.tables(|tables| tables.insert(&name, table));
+    let mut effects = key.call.effects();
+    effects.said += 1;
+    effects.notes.extend(is_full.then(|| {
+        format!("\"{name}\" has had more than {most} keys: those written longest ago are forgotten")
+    }));
+    let kept = effects.tables.insert(&name, table);
     kept.map_err(|bound| {
         let table: String = name.chars().take(40).collect();
         let message = format!("with \"{table}\", all that is remembered is more than {bound}");

@@ -24,7 +24,7 @@ impl ScriptBatch {
             return Err(CallError::from(Diagnostic::error("groups have no groups")).into());
         }
         let call = self.call();
-        let (before, held) = (call.snapshot(), captured(f));
+        let (before, held) = (call.effects().clone(), captured(f));
         let once = self.called_once(context, f);
         let now = captured(f);
         let is_written = now.iter().zip(&held).any(|(now, held)| !is_same(now, held));
@@ -48,7 +48,7 @@ impl ScriptBatch {
             origin,
             by_one_call,
         };
-        call.report(|reports| reports.map_groups(called));
+        call.effects().map_groups(called);
         Ok(tensor)
     }
 
@@ -75,7 +75,7 @@ impl ScriptBatch {
 
     /// The results of a call for each group.
     fn called_for_each(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
-        let take_metrics = || self.call().report(|reports| take(&mut reports.metrics));
+        let take_metrics = || take(&mut self.call().effects().metrics);
         let (before, mut metrics) = (take_metrics(), Vec::new());
         let parts = self.groups().map(|batch| {
             let frame = batch.frame().clone();
@@ -84,11 +84,10 @@ impl ScriptBatch {
             Ok((part_of(&result?)?, frame))
         });
         let parts = parts.collect::<Raised<Vec<(Tensor, Arc<Frame>)>>>();
-        let kept = self.call().report(|reports| {
-            reports.metrics = before;
-            reports.metrics_of_groups(metrics)
-        });
-        kept?;
+        let mut effects = self.call().effects();
+        effects.metrics = before;
+        effects.metrics_of_groups(metrics)?;
+        drop(effects);
         Ok(self.assembled(&parts?)?)
     }
 

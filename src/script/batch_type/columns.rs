@@ -132,8 +132,7 @@ impl ScriptBatch {
     }
 
     fn note(&self, note: &str) {
-        let call = self.call();
-        call.report(|reports| reports.notes.push(note.to_string()));
+        self.call().effects().notes.push(note.to_string());
     }
 
     /// 1 if the answer of a response's completion equals its solution's, 0 otherwise.
