@@ -6,8 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use similar::algorithms::{Capture, diff_slices_deadline};
-use similar::{Algorithm, DiffTag};
+use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figures;
@@ -182,9 +181,9 @@ const DEADLINE: Duration = Duration::from_millis(20);
 /// The numbers of lines added and removed.
 fn count(old: &str, new: &str) -> (usize, usize) {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-    let (mut found, until) = (Capture::new(), Some(Instant::now() + DEADLINE));
-    let Ok(()) = diff_slices_deadline(Algorithm::Myers, &mut found, &old, &new, until);
-    let changed = found.ops().iter().filter(|op| op.tag() != DiffTag::Equal);
+    let until = Some(Instant::now() + DEADLINE);
+    let ops = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, until);
+    let changed = ops.iter().filter(|op| op.tag() != DiffTag::Equal);
     changed.fold((0, 0), |sum, op| {
         (sum.0 + op.new_range().len(), sum.1 + op.old_range().len())
     })
@@ -193,24 +192,20 @@ fn count(old: &str, new: &str) -> (usize, usize) {
 fn parameters(from: &Recipe, to: &Recipe, settings: &[(String, String)]) -> Vec<String> {
     let names = [from, to].map(|recipe| recipe.params().iter().map(|(one, _)| &*one.name));
     let names: BTreeSet<&str> = names.into_iter().flatten().collect();
-    let value = |recipe: &Recipe, name| recipe.params().get(name).cloned();
-    let default = |recipe: &Recipe, name| {
-        let mut all = recipe.params().iter();
-        all.find(|(one, _)| &*one.name == name)
-            .map(|(one, _)| one.default.clone())
-    };
     let changes = names.into_iter().filter_map(|name| {
         let is_set = settings.iter().any(|(set, _)| set == name);
-        match (value(from, name), value(to, name)) {
-            (Some(was), Some(now)) if was != now => Some(format!("{name} {was} -> {now}")),
-            (Some(_), Some(now)) if is_set && default(from, name) != default(to, name) => {
+        match (from.params().find(name), to.params().find(name)) {
+            (Some((_, was)), Some((_, now))) if was != now => {
+                Some(format!("{name} {was} -> {now}"))
+            }
+            (Some((old, _)), Some((new, now))) if is_set && old.default != new.default => {
                 Some(format!("{name} stays {now}: the run sets it"))
             }
-            (Some(was), None) if is_set => {
+            (Some((_, was)), None) if is_set => {
                 Some(format!("{name} (set to {was} by the run) is gone"))
             }
             (Some(_), None) => Some(format!("{name} is gone")),
-            (None, Some(now)) => Some(format!("{name} is new: {now}")),
+            (None, Some((_, now))) => Some(format!("{name} is new: {now}")),
             _ => None,
         }
     });
