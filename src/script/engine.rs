@@ -67,14 +67,16 @@ pub(crate) struct Functions {
     modules: Arc<[Shared<Module>]>,
 }
 
-impl Functions {
-    pub(super) fn new() -> Self {
+impl Default for Functions {
+    fn default() -> Self {
         let own = Shared::new(bind::module());
         Functions {
             modules: packages().into_iter().chain([own]).collect(),
         }
     }
+}
 
+impl Functions {
     /// An engine for one call; functions see the constants.
     pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Scope<'static>>) -> Engine {
         let mut engine = bare();
