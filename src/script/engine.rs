@@ -10,13 +10,14 @@ use rhai::packages::{
     BasicArrayPackage, BasicMapPackage, BasicMathPackage, CorePackage, LogicPackage,
     MoreStringPackage, Package,
 };
-use rhai::{Dynamic, Engine, Module, Scope, Shared, Token};
+use rhai::{Dynamic, Engine, Module, OptimizationLevel, Scope, Shared, Token};
 
 use super::batch_type::{self, ScriptBatch};
 use super::bind;
 use super::call::Call;
 use super::error::{CallError, Raised};
 use super::key;
+use super::library::Constants;
 use super::numbers;
 use super::sandbox::{
     ARRAY_ELEMENTS, CALL_LEVELS, EXPRESSION_DEPTH, MAP_ENTRIES, OPERATIONS, PER_READ, READS,
@@ -42,6 +43,8 @@ pub(crate) fn packages() -> [Shared<Module>; 6] {
 /// An engine without functions, for the language as recipes have it.
 pub(super) fn bare() -> Engine {
     let mut engine = Engine::new_raw();
+    // The optimiser replaces the names of constants by their values, also where a variable hides the constant.
+    engine.set_optimization_level(OptimizationLevel::None);
     #[expect(
         deprecated,
         reason = "marked so as it may change, and the version is pinned"
@@ -78,7 +81,7 @@ impl Default for Functions {
 
 impl Functions {
     /// An engine for one call; functions see the constants.
-    pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Scope<'static>>) -> Engine {
+    pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Constants>) -> Engine {
         let mut engine = bare();
         for module in self.modules.iter() {
             engine.register_global_module(module.clone());
@@ -127,8 +130,8 @@ fn bound(engine: &mut Engine, call: &Arc<Call>) {
 }
 
 /// Measures variables when one of them is read, at intervals that grow with their size, so that measuring takes only a
-/// fraction of the script's time. Also gives closures the batch and the script's constants.
-fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
+/// fraction of the script's time. Also gives closures the batch, and functions the constants of their script.
+fn watch(engine: &mut Engine, constants: Arc<Constants>) {
     let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
     // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
     #[allow(deprecated)]
@@ -139,7 +142,10 @@ fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
             due.store(read + READS.max(values / PER_READ), Ordering::Relaxed);
         }
         let scope = context.scope();
-        let constant = || constants.get(name).filter(|_| !scope.contains(name));
+        let constant = || {
+            let known = constants.get(context.source()?)?.get(name);
+            known.filter(|_| !scope.contains(name))
+        };
         Ok(captured_batch(scope, name, index).or_else(|| constant().cloned()))
     });
 }

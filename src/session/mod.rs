@@ -7,7 +7,7 @@ mod values;
 use std::path::Path;
 use std::sync::Arc;
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
+use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
 
 pub use self::inputs::Inputs;
 use self::inputs::{LAST, SOURCE, items};
@@ -254,10 +254,9 @@ impl Session {
 
     fn engine(&self, text: &str) -> Engine {
         let (functions, call) = (&self.host.functions, self.batch.call());
-        let mut engine = functions.engine(call, &Arc::default());
+        let constants = Arc::new(self.library.found().constants.clone());
+        let mut engine = functions.engine(call, &constants);
         engine.set_module_resolver(self.library.clone());
-        // The optimiser replaces names of constants by their values, and panics at an assignment to one.
-        engine.set_optimization_level(OptimizationLevel::None);
         self.inputs.name_last_value(&mut engine, text);
         self.hooks(&mut engine);
         engine

@@ -22,10 +22,11 @@ fn folder(main: &str, scale: &str) -> tempfile::TempDir {
     folder
 }
 
-/// What has been loaded is whole: what happens to the files later does not reach it.
+/// What has been loaded is whole: what happens to the files later does not reach it. Each script sees its own constants.
 #[test]
 fn a_script_beside_it_can_be_imported_and_is_not_needed_later() {
-    let folder = folder(MAIN, "fn by(x) { 3 * x }");
+    let main = "import \"scale\" as scale;\nconst K = 1;\nfn advantage(batch, p) { K * scale::by(batch.reward) }\n";
+    let folder = folder(main, "const K = 3; fn by(x) { K * x }");
     let recipe = load(&folder.path().join("main.rhai")).unwrap();
     drop(folder);
     let outcome = step(&recipe, &mut recipe.init().unwrap());
