@@ -1,8 +1,6 @@
 //! Small batches: one with all usual columns, and the variants of a batch that checks compare.
 
 use crate::batch::{Batch, BatchBuilder, Computed, FloatBuffer, GroupId, Level};
-use crate::script::Host;
-use crate::session::Answer;
 
 /// A degenerate batch: its name; whether every run meets such batches, or only some kinds of runs do; and the function
 /// that makes it from another batch.
@@ -158,17 +156,22 @@ fn copy(
 pub(super) fn with_what_losses_need(batch: &Batch) -> Batch {
     let mut batch = batch.clone();
     let layout = batch.layout().clone();
-    let rows = |name: &str| -> Option<Vec<f64>> {
+    let rows = |name: &str| -> Option<Vec<Vec<f64>>> {
         let column = batch.token_column(name)?;
-        let row = |i: usize| column.of_response(&layout, i);
-        Some((0..layout.responses()).flat_map(row).collect())
+        let row = |i: usize| column.of_response(&layout, i).collect();
+        Some((0..layout.responses()).map(row).collect())
     };
     let (old, logp) = (rows("old_logp"), rows("logp"));
-    let advantage = || Host::new().evaluate("batch.reward - batch.reward.mean(\"batch\")", &batch);
-    if !batch.has("advantage")
-        && let Ok(Answer::Tensor(advantage)) = advantage()
-    {
-        batch = batch.with("advantage", &advantage);
+    let mut given = ["reward", "correct"].into_iter();
+    let given = given.find_map(|name| Some(batch.response_column(name)?.to_vec()));
+    let sums = || {
+        let rows = rows("token_reward")?.into_iter();
+        Some(rows.map(|row| row.iter().sum()).collect::<Vec<f64>>())
+    };
+    let rewards = given.or_else(sums);
+    if let Some(rewards) = rewards.filter(|_| !batch.has("advantage")) {
+        let mean = rewards.iter().sum::<f64>() / rewards.len().max(1) as f64;
+        batch = with_responses(&batch, "advantage", |i| rewards[i] - mean);
     }
     if old.is_none() || logp.is_some() && logp != old {
         return batch;
