@@ -161,14 +161,14 @@ impl ScriptBatch {
     }
 
     /// The same batch with a script's columns in front of its own: each is a tensor or a number.
-    pub(super) fn with_columns(&self, columns: &Map) -> Raised<ScriptBatch> {
+    pub(super) fn with_columns(&mut self, columns: Map) -> Raised<ScriptBatch> {
         let mut given = BTreeMap::new();
         for (name, value) in columns {
             let cannot = |be: &str| {
                 let help = "a column is a tensor of this batch or a number: `batch.with(#{ reward: batch.reward / 2 })`";
                 CallError::new(format!("column `{name}` cannot be {be}"), help)
             };
-            let tensor = as_tensor(value).ok_or_else(|| cannot(&describe(value)))?;
+            let tensor = as_tensor(&value).ok_or_else(|| cannot(&describe(&value)))?;
             if ["step", "groups", "group", "mask"].contains(&name.as_str()) {
                 let help = "`batch.regroup(key)` makes other groups";
                 return Err(CallError::new(format!("`{name}` is no column"), help).into());

@@ -5,10 +5,11 @@ mod columns;
 
 pub(crate) use columns::OLD_FOR_LOGP;
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, NativeCallContext};
 
 use super::call::Call;
 use super::error::{CallError, Raised};
@@ -241,10 +242,10 @@ impl ScriptBatch {
     }
 
     /// 1 for `k` responses of each cell of a level, drawn at random.
-    fn subset(&self, level: &str, k: &Dynamic) -> Raised<Tensor> {
+    fn subset(&mut self, level: &str, k: Dynamic) -> Raised<Tensor> {
         let level = level_of("subset", level)?;
-        let k = as_tensor(k).ok_or_else(|| {
-            TensorError::argument("subset", "k", "a number or a tensor", &describe(k))
+        let k = as_tensor(&k).ok_or_else(|| {
+            TensorError::argument("subset", "k", "a number or a tensor", &describe(&k))
         })?;
         Ok(op::subset(&self.random(Level::Response)?, level, &k)?)
     }
@@ -276,15 +277,11 @@ pub(super) fn batch_type(engine: &mut Engine) {
         .register_fn("column", |batch: &mut Batch, name: &str| {
             Raised::Ok(batch.column(name)?)
         })
-        .register_fn("with", |batch: &mut Batch, columns: Map| {
-            batch.with_columns(&columns)
-        })
+        .register_fn("with", Batch::with_columns)
         .register_fn("random", |batch: &mut Batch, level: &str| {
             Raised::Ok(batch.random(level_of("random", level)?)?)
         })
-        .register_fn("subset", |batch: &mut Batch, level: &str, k: Dynamic| {
-            batch.subset(level, &k)
-        })
+        .register_fn("subset", Batch::subset)
         .register_fn("regroup", |batch: &mut Batch, by: Dynamic| {
             batch.regroup(&by, false)
         })
@@ -296,24 +293,25 @@ pub(super) fn batch_type(engine: &mut Engine) {
             |context: NativeCallContext, batch: &mut Batch, f: FnPtr| {
                 batch.map_groups(&context, &f)
             },
-        )
-        .register_fn("key", |batch: &mut Batch, names: Dynamic| {
-            match names.read_lock::<Array>() {
-                Some(names) => batch.key_of(names.iter()),
-                None => batch.key_of([&names].into_iter()),
-            }
-        })
-        .register_fn("key", |batch: &mut Batch, a: Dynamic, b: Dynamic| {
-            batch.key_of([&a, &b].into_iter())
-        })
-        .register_fn(
-            "key",
-            |batch: &mut Batch, a: Dynamic, b: Dynamic, c: Dynamic| {
-                batch.key_of([&a, &b, &c].into_iter())
-            },
         );
     for name in ["to_string", "to_debug"] {
         engine.register_fn(name, |batch: &mut Batch| summary(batch));
+    }
+    key_functions(engine);
+}
+
+/// `batch.key(NAME)`, with one to three names or an array of them.
+fn key_functions(engine: &mut Engine) {
+    for count in 1..=3 {
+        let mut types = vec![TypeId::of::<ScriptBatch>()];
+        types.resize(1 + count, TypeId::of::<Dynamic>());
+        engine.register_raw_fn("key", types, |_, args| {
+            let batch = args[0].clone_cast::<ScriptBatch>();
+            match args[1].read_lock::<Array>().filter(|_| args.len() == 2) {
+                Some(names) => batch.key_of(names.iter()),
+                None => batch.key_of(args[1..].iter().map(|name| &**name)),
+            }
+        });
     }
 }
 
