@@ -2,15 +2,18 @@
 
 use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
+use super::members::signature;
 use crate::diagnostic::{Diagnostic, ProblemKind};
-use crate::tensor::{Origin, TensorError, TensorErrorKind};
+use crate::tensor::{Origin, Stopped, TensorError, TensorErrorKind};
 
 /// The error of a native function.
 #[derive(Clone, Debug)]
 pub(crate) struct CallError {
     pub(crate) diagnostic: Diagnostic,
-    /// The error of the operation on tensors, if it is one.
-    pub(crate) tensor: Option<Box<TensorError>>,
+    /// The place where the tensor at fault was made.
+    pub(super) origin: Option<Origin>,
+    /// Whether it ends the script: time or memory has run out.
+    ends_script: bool,
 }
 
 /// The result of a native function, for the script that called it.
@@ -25,19 +28,14 @@ impl CallError {
         self.diagnostic.help = Some(help.into());
         self
     }
-
-    /// Whether it ends the script: time or memory has run out.
-    fn ends_script(&self) -> bool {
-        let kind = self.tensor.as_ref().map(|error| &error.kind);
-        matches!(kind, Some(TensorErrorKind::Stopped(_)))
-    }
 }
 
 impl From<Diagnostic> for CallError {
     fn from(diagnostic: Diagnostic) -> Self {
         CallError {
             diagnostic,
-            tensor: None,
+            origin: None,
+            ends_script: false,
         }
     }
 }
@@ -48,17 +46,44 @@ impl From<TensorError> for CallError {
             TensorErrorKind::Value(_) => ProblemKind::Values,
             _ => ProblemKind::Other,
         };
+        let mut diagnostic = Diagnostic::error(error.to_string()).of_kind(kind);
+        diagnostic.help = help_for(&error);
         CallError {
-            diagnostic: Diagnostic::error(error.to_string()).of_kind(kind),
-            tensor: Some(Box::new(error)),
+            diagnostic,
+            origin: error.origin,
+            ends_script: matches!(error.kind, TensorErrorKind::Stopped(_)),
         }
     }
+}
+
+/// The help for a script that takes too long.
+pub(super) const ENDLESS: &str =
+    "is there an endless loop, or one over many responses that a tensor operation could replace?";
+
+/// The help for an error of an operation; `None` if its message says enough.
+fn help_for(error: &TensorError) -> Option<String> {
+    let help = match &error.kind {
+        TensorErrorKind::Argument(_) if !error.op.starts_with(char::is_alphabetic) => {
+            "operators work on tensors and numbers; `parse_float(string)` makes a number of a string"
+        }
+        TensorErrorKind::Argument(_) => return signature(error.op),
+        TensorErrorKind::Value { .. } if error.op.contains("binomial") => {
+            "k can be as large as the smallest group, `batch.reward.count(\"group\").min(\"batch\")`; 1 less where each \
+             response itself is left out"
+        }
+        TensorErrorKind::Stopped(Stopped::Deadline(_)) => ENDLESS,
+        TensorErrorKind::Stopped(Stopped::Memory { .. } | Stopped::Graph { .. }) => {
+            "does a loop keep making tensors from tensors?"
+        }
+        _ => return None,
+    };
+    Some(help.to_string())
 }
 
 /// The engine adds the position of the call. A script may catch the error with `try`, unless it ends the script.
 impl From<CallError> for Box<EvalAltResult> {
     fn from(problem: CallError) -> Self {
-        let (ends_script, error) = (problem.ends_script(), Dynamic::from(problem));
+        let (ends_script, error) = (problem.ends_script, Dynamic::from(problem));
         match ends_script {
             true => EvalAltResult::ErrorTerminated(error, Position::NONE).into(),
             false => EvalAltResult::ErrorRuntime(error, Position::NONE).into(),
@@ -84,9 +109,8 @@ pub(super) fn raise(
     problem: impl Into<CallError>,
 ) -> Box<EvalAltResult> {
     let mut problem: CallError = problem.into();
-    let ends_script = problem.ends_script();
-    if let Some(error) = problem.tensor.as_mut().filter(|_| ends_script) {
-        error.origin.get_or_insert_with(|| origin(context));
+    if problem.ends_script {
+        problem.origin.get_or_insert_with(|| origin(context));
     }
     problem.into()
 }

@@ -103,7 +103,7 @@ impl<'a> Script<'a> {
             return None;
         };
         let error = call_error(value)?;
-        let of_tensor = || self.place_of(&error.tensor?.origin?);
+        let of_tensor = || self.place_of(error.origin.as_ref()?);
         error.diagnostic.span.clone().or_else(of_tensor)
     }
 
