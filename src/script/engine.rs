@@ -10,7 +10,7 @@ use rhai::packages::{
     BasicArrayPackage, BasicMapPackage, BasicMathPackage, CorePackage, LogicPackage,
     MoreStringPackage, Package,
 };
-use rhai::{Dynamic, Engine, Module, OptimizationLevel, Scope, Shared, Token};
+use rhai::{Dynamic, Engine, Module, Scope, Shared, Token};
 
 use super::batch_type::{self, ScriptBatch};
 use super::bind;
@@ -43,8 +43,6 @@ pub(crate) fn packages() -> [Shared<Module>; 6] {
 /// An engine without functions, for the language as recipes have it.
 pub(super) fn bare() -> Engine {
     let mut engine = Engine::new_raw();
-    // The optimiser replaces the names of constants by their values, also where a variable hides the constant.
-    engine.set_optimization_level(OptimizationLevel::None);
     #[expect(
         deprecated,
         reason = "marked so as it may change, and the version is pinned"

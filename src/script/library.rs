@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rhai::{
-    AST, Engine, EvalAltResult, Expr, Module, ModuleResolver, Position, Scope, Shared, Stmt,
+    AST, Engine, EvalAltResult, Expr, Module, ModuleResolver, OptimizationLevel, Position, Scope,
+    Shared, Stmt,
 };
 
 use super::engine::bare;
@@ -157,14 +158,17 @@ pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
 /// The constants that the functions of each script see: literals, such as `const K = 4;`.
 pub(crate) type Constants = BTreeMap<Arc<str>, Scope<'static>>;
 
-/// The constants of a script's text.
+/// The constants of a script's text. They are variables for the compiler: its optimiser would replace names by constants also
+/// where a parameter or a variable hides the constant.
 pub(super) fn constants(text: &str) -> Scope<'static> {
-    // A bare engine accepts unknown functions and evaluates nothing. The compilation that follows reports an error.
-    let ast = text.contains("const").then(|| bare().compile(text).ok());
     let mut scope = Scope::new();
+    // A bare engine accepts unknown functions and evaluates nothing. The compilation that follows reports an error.
+    let mut engine = bare();
+    engine.set_optimization_level(OptimizationLevel::None);
+    let ast = text.contains("const").then(|| engine.compile(text).ok());
     for ast in ast.iter().flatten() {
         for (name, _, value) in ast.iter_literal_variables(true, false) {
-            scope.push_constant_dynamic(name, value);
+            scope.push_dynamic(name, value);
         }
     }
     scope

@@ -356,7 +356,7 @@ mod tests {
     /// Nobody reads a list of mistakes to its end.
     #[test]
     fn many_findings_are_cut_short() {
-        let params = (0..5_000).map(|i| format!("k{i}: #{{ value: {i} }}, "));
+        let params = (0..10_000).map(|i| format!("k{i}: #{{ value: {i} }}, "));
         let params: String = params.collect();
         let hooks = "fn advantage(batch, p) { batch.reward }";
         let unread = format!("fn params() {{ #{{ {params} }} }} {hooks}");

@@ -368,6 +368,8 @@ mod tests {
     #[test]
     fn signs_in_strings_and_comments_are_not_signs() {
         assert_eq!(kinds("'`' 1")[0], (TokenKind::String, "'`'"));
+        let raw = "#\"a \" // b\"#";
+        assert_eq!(kinds("#\"a \" // b\"# 1")[0], (TokenKind::String, raw));
         let comment = "/* a /* b */ c */";
         assert_eq!(
             kinds("/* a /* b */ c */ 1")[0],
@@ -382,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_bracket_is_open_until_it_is_closed_by_its_own() {
-        let open = "fn f(x) {\n  1 2\n¦f(\"}\", '}', `)`¦`a ${f(x)¦`a ${x}¦#{ a: [1¦/* a /* b */ c¦x +¦let";
+        let open = "fn f(x) {\n  1 2\n¦f(\"}\", '}', `)`¦`a ${f(x)¦`a ${x}¦#{ a: [1¦/* a /* b */ c¦x +¦let¦\"a \\";
         for text in open.split('¦') {
             assert!(unfinished(text).goes_on(), "{text}");
         }

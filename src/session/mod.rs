@@ -7,7 +7,7 @@ mod values;
 use std::path::Path;
 use std::sync::Arc;
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, Scope};
+use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 
 pub use self::inputs::Inputs;
 use self::inputs::{LAST, SOURCE, items};
@@ -257,6 +257,8 @@ impl Session {
         let constants = Arc::new(self.library.found().constants.clone());
         let mut engine = functions.engine(call, &constants);
         engine.set_module_resolver(self.library.clone());
+        // The optimiser replaces names of constants by their values, and panics at an assignment to one.
+        engine.set_optimization_level(OptimizationLevel::None);
         self.inputs.name_last_value(&mut engine, text);
         self.hooks(&mut engine);
         engine

@@ -107,7 +107,7 @@ impl Recipe {
     /// The hooks' changes of the state are not kept.
     pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
         let input = ScriptBatch::new(self.host.call(batch.step()), batch);
-        self.run("to compute the weights", input, state, |run| {
+        self.run(Hook::Weight, input, state, |run| {
             run.reward()?;
             run.weight()
         })
@@ -120,7 +120,7 @@ impl Recipe {
             return Ok(None);
         }
         let input = ScriptBatch::new(self.host.call(batch.step()), batch);
-        self.run("to compute the returns", input, state, |run| {
+        self.run(Hook::Returns, input, state, |run| {
             run.reward()?;
             Ok(Some(run.signal_value(Hook::Returns)?.1))
         })
@@ -135,8 +135,7 @@ impl Recipe {
             true => self.host.loss()?,
             false => self.clone(),
         };
-        let doing = format!("to compute the {}", hook.name());
-        self.run(&doing, batch.clone(), &self.init()?, |run| {
+        self.run(hook, batch.clone(), &self.init()?, |run| {
             run.reward()?;
             if hook != Hook::Reward {
                 run.weight()?;
@@ -181,8 +180,7 @@ impl Request<'_> {
         let update = is_loss.then(|| state.updates(step));
         let call = Call::new(&self.recipe.host, &self.guard, step, update);
         let input = ScriptBatch::new(call.clone(), self.batch);
-        let doing = format!("to compute the {}", self.hook.name());
-        let computed = self.recipe.run(&doing, input, state, |run| {
+        let computed = self.recipe.run(self.hook, input, state, |run| {
             let (reward, weight) = match is_loss {
                 true => (None, None),
                 false => (run.reward()?, run.weight()?),

@@ -36,15 +36,15 @@ const WEIGHT: &str =
 const GRADIENT: &str = "dloss/dlogp";
 
 impl Recipe {
-    /// Runs hooks on a batch.
+    /// Runs hooks on a batch, to compute that of a hook.
     pub(super) fn run<'a, T>(
         &'a self,
-        doing: &str,
+        hook: Hook,
         input: ScriptBatch,
         state: &State,
         run: impl FnOnce(&mut HookRun<'a>) -> Raised<T>,
     ) -> Result<T, Diagnostics> {
-        guarded(doing, || {
+        guarded(&format!("to compute the {}", hook.name()), || {
             input.call().effects().tables = state.tables.clone();
             let mut hooks = HookRun {
                 recipe: self,
