@@ -1,6 +1,6 @@
 //! The memory of a recipe over the steps of a run: named tables that map a text to a number.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ pub(super) const MAX_KEYS: usize = 200_000;
 const ALL_KEYS: usize = 1 << 20;
 const ALL_BYTES: usize = 256 << 20;
 /// The approximate bytes of a table, and of a key without its text.
-const TABLE_BYTES: usize = 1024 + PARTS * size_of::<usize>();
+const TABLE_BYTES: usize = 1024;
 const KEY_BYTES: usize = 80;
 
-/// Parts of a table.
-const PARTS: usize = 4096;
+/// Entries of a part of a table on average, at most.
+const PART: usize = 16;
 
 /// All tables of a state, by name. A clone shares the tables that are not written.
 #[derive(Clone, Debug, Default)]
@@ -61,54 +61,77 @@ impl Tables {
     }
 }
 
-/// The value of a key, and the number of writes to the table when it was last written.
-type Entry = (f64, u64);
-
-/// Numbers by key. Clones share unchanged parts: a step copies the parts that it writes, some 50 keys of the largest usual table.
 #[derive(Clone, Debug)]
+struct TableEntry {
+    hash: u64,
+    key: Arc<str>,
+    value: f64,
+    /// The number of writes to the table when it was last written.
+    written: u64,
+}
+
+/// Numbers by key. Clones share unchanged parts: a step costs as much as it writes, however large the table is.
+#[derive(Clone, Debug, Default)]
 pub(super) struct MemoryTable {
-    /// By the hash of the key.
-    parts: Vec<Arc<HashMap<Arc<str>, Entry>>>,
+    /// Entries by the low bits of their hashes: no part, or a power of two of them.
+    parts: Vec<Arc<Vec<TableEntry>>>,
     keys: usize,
     /// The bytes of the keys' texts.
     texts: usize,
     writes: u64,
 }
 
-impl Default for MemoryTable {
-    fn default() -> Self {
-        MemoryTable {
-            parts: vec![Arc::default(); PARTS],
-            keys: 0,
-            texts: 0,
-            writes: 0,
-        }
-    }
-}
-
-fn part_of(key: &str) -> usize {
+fn hash_of(key: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
-    hasher.finish() as usize % PARTS
+    hasher.finish()
 }
 
 impl MemoryTable {
+    /// The part of a key and its place there.
+    fn find(&self, hash: u64, key: &str) -> Option<(usize, usize)> {
+        let part = hash as usize % self.parts.len().max(1);
+        let mut entries = self.parts.get(part)?.iter();
+        let place = entries.position(|entry| entry.hash == hash && *entry.key == *key)?;
+        Some((part, place))
+    }
+
     pub(super) fn get(&self, key: &str) -> Option<f64> {
-        let (value, _) = self.parts[part_of(key)].get(key)?;
-        Some(*value)
+        let (part, place) = self.find(hash_of(key), key)?;
+        Some(self.parts[part][place].value)
     }
 
     pub(super) fn set(&mut self, key: &Arc<str>, value: f64) {
         self.writes += 1;
-        self.insert(key, (value, self.writes));
+        let entry = TableEntry {
+            hash: hash_of(key),
+            key: key.clone(),
+            value,
+            written: self.writes,
+        };
+        match self.find(entry.hash, key) {
+            Some((part, place)) => Arc::make_mut(&mut self.parts[part])[place] = entry,
+            None => self.add(entry),
+        }
     }
 
-    fn insert(&mut self, key: &Arc<str>, entry: Entry) {
-        let part = Arc::make_mut(&mut self.parts[part_of(key)]);
-        if part.insert(key.clone(), entry).is_none() {
-            self.keys += 1;
-            self.texts += key.len();
+    /// Adds an entry whose key is not there.
+    fn add(&mut self, entry: TableEntry) {
+        if self.keys == PART * self.parts.len() {
+            let parts = (2 * self.parts.len()).max(1);
+            let old = std::mem::replace(&mut self.parts, vec![Arc::default(); parts]);
+            for entry in old.iter().flat_map(|part| part.iter()) {
+                self.part_of(entry.hash).push(entry.clone());
+            }
         }
+        self.keys += 1;
+        self.texts += entry.key.len();
+        self.part_of(entry.hash).push(entry);
+    }
+
+    fn part_of(&mut self, hash: u64) -> &mut Vec<TableEntry> {
+        let part = hash as usize % self.parts.len();
+        Arc::make_mut(&mut self.parts[part])
     }
 
     fn bytes(&self) -> usize {
@@ -126,23 +149,24 @@ impl MemoryTable {
             writes: self.writes,
             ..MemoryTable::default()
         };
-        for (key, entry) in self.ordered().into_iter().skip(dropped) {
-            kept.insert(key, *entry);
+        for entry in self.ordered().into_iter().skip(dropped) {
+            kept.add(entry.clone());
         }
         *self = kept;
         true
     }
 
-    fn ordered(&self) -> Vec<(&Arc<str>, &Entry)> {
-        let mut entries: Vec<_> = self.parts.iter().flat_map(|part| part.iter()).collect();
-        entries.sort_unstable_by_key(|(_, (_, written))| *written);
+    fn ordered(&self) -> Vec<&TableEntry> {
+        let mut entries: Vec<&TableEntry> =
+            self.parts.iter().flat_map(|part| part.iter()).collect();
+        entries.sort_unstable_by_key(|entry| entry.written);
         entries
     }
 
     /// All keys with their values, in the order in which they were last written.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (&Arc<str>, f64)> {
         let entries = self.ordered().into_iter();
-        entries.map(|(key, (value, _))| (key, *value))
+        entries.map(|entry| (&entry.key, entry.value))
     }
 }
 
