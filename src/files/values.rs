@@ -13,7 +13,7 @@ use super::{Dtype, Result, changed};
 use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, FloatBuffer, TokenValues};
 use crate::diagnostic::Diagnostic;
-use crate::figures::counted;
+use crate::number_text::counted;
 use crate::parallel::each;
 
 /// The first odd value of a column (its response, column and value), and the number of odd values.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::figures;
+use crate::number_text;
 use crate::script::{Recipe, Version};
 
 /// Something that happened to a live recipe: see [`LiveRecipe::events`](super::LiveRecipe::events).
@@ -144,7 +144,7 @@ impl VersionChange {
 impl fmt::Display for VersionChange {
     /// One line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (from, to, time) = (&self.from, &self.to, figures::time(self.checked_in));
+        let (from, to, time) = (&self.from, &self.to, number_text::time(self.checked_in));
         let (added, removed) = (self.lines_added, self.lines_removed);
         write!(
             f,

@@ -3,7 +3,7 @@
 use super::{CLOSURE, Script, habit, row, say};
 use crate::batch::column_names;
 use crate::diagnostic::{Diagnostic, Span};
-use crate::figures::counted;
+use crate::number_text::counted;
 use crate::script::library::Builtin;
 use crate::script::members::signature;
 use crate::script::syntax::{TokenKind, declared_names, sites};

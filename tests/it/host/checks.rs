@@ -79,8 +79,8 @@ fn losses_of_the_field_hold() {
         let findings = findings(&with_loss(&format!("{clipped}; {kl}; {body}")), None);
         assert_eq!(of(&findings, CheckResult::Fails), [], "{body}");
         let notes = of(&findings, CheckResult::Note).into_iter();
-        let noted = notes.map(|(check, _)| check);
-        let noted = noted.filter(|check| check.contains("of the loss")).next();
+        let mut noted = notes.map(|(check, _)| check);
+        let noted = noted.find(|check| check.contains("of the loss"));
         assert_eq!(noted.unwrap_or(""), note, "{body}");
     }
 }

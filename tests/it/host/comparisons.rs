@@ -5,7 +5,8 @@ use super::lab::{are_on, batch, builder, print_on, run_on, tensor_on};
 #[test]
 fn a_tensor_with_numbers_on_either_side_and_with_tensors() {
     const REWARDS: [f64; 5] = [1.0, 0.0, 0.0, 0.5, -1.0];
-    let signs: [(&str, fn(&f64, &f64) -> bool); 6] = [
+    type Sign = (&'static str, fn(&f64, &f64) -> bool);
+    let signs: [Sign; 6] = [
         ("==", f64::eq),
         ("!=", f64::ne),
         ("<", f64::lt),
