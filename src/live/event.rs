@@ -6,7 +6,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use similar::{Algorithm, DiffTag, capture_diff_slices_deadline};
+use similar::algorithms::{Capture, diff_slices_deadline};
+use similar::{Algorithm, DiffTag};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text;
@@ -181,9 +182,9 @@ const DEADLINE: Duration = Duration::from_millis(20);
 /// The numbers of lines added and removed.
 fn count(old: &str, new: &str) -> (usize, usize) {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-    let until = Some(Instant::now() + DEADLINE);
-    let ops = capture_diff_slices_deadline(Algorithm::Myers, &old, &new, until);
-    let changed = ops.iter().filter(|op| op.tag() != DiffTag::Equal);
+    let (mut found, until) = (Capture::new(), Some(Instant::now() + DEADLINE));
+    let Ok(()) = diff_slices_deadline(Algorithm::Myers, &mut found, &old, &new, until);
+    let changed = found.ops().iter().filter(|op| op.tag() != DiffTag::Equal);
     changed.fold((0, 0), |sum, op| {
         (sum.0 + op.new_range().len(), sum.1 + op.old_range().len())
     })
