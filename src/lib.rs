@@ -40,11 +40,11 @@
 pub mod batch;
 pub mod check;
 pub mod diagnostic;
-pub mod figures;
 #[cfg(feature = "files")]
 pub mod files;
 pub mod live;
 pub mod native;
+pub mod number_text;
 #[cfg(feature = "render")]
 pub mod paint;
 pub mod panics;

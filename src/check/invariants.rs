@@ -5,7 +5,7 @@ use super::batches::{in_precision, with_rewards};
 use super::{Checks, largest};
 use crate::batch::{Batch, Computed, Layout, Level};
 use crate::diagnostic::Diagnostics;
-use crate::figures::counted;
+use crate::number_text::counted;
 use crate::script::Outcome;
 
 /// The largest difference that rounding makes.

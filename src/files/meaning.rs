@@ -17,7 +17,7 @@ use super::{Dtype, ReadOptions, Result, Rollouts};
 use crate::batch::layout::Tokens;
 use crate::batch::{Batch, BatchBuilder, GroupId, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::figures::counted;
+use crate::number_text::counted;
 
 /// The most unknown fields that a note lists: a file may have as many as it has lines.
 const SHOWN: usize = 5;

@@ -13,7 +13,7 @@ use super::table::{ColumnData, FileColumn};
 use super::{Dtype, Progress, Result, Rollouts, changed, read_table};
 use crate::batch::{Buffer, BufferOwner, FloatBuffer, TokenValues};
 use crate::diagnostic::Diagnostic;
-use crate::figures::counted;
+use crate::number_text::counted;
 use crate::parallel::each;
 use crate::tensor::Precision;
 

@@ -10,7 +10,7 @@ use similar::algorithms::{Capture, diff_slices_deadline};
 use similar::{Algorithm, DiffTag};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::figures;
+use crate::number_text;
 use crate::script::{Recipe, Version};
 
 /// Something that happened to a live recipe: see [`LiveRecipe::events`](super::LiveRecipe::events).
@@ -145,7 +145,7 @@ impl VersionChange {
 impl fmt::Display for VersionChange {
     /// One line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (from, to, time) = (&self.from, &self.to, figures::time(self.checked_in));
+        let (from, to, time) = (&self.from, &self.to, number_text::time(self.checked_in));
         let (added, removed) = (self.lines_added, self.lines_removed);
         write!(
             f,
@@ -193,24 +193,20 @@ fn count(old: &str, new: &str) -> (usize, usize) {
 fn parameters(from: &Recipe, to: &Recipe, settings: &[(String, String)]) -> Vec<String> {
     let names = [from, to].map(|recipe| recipe.params().iter().map(|(one, _)| &*one.name));
     let names: BTreeSet<&str> = names.into_iter().flatten().collect();
-    let value = |recipe: &Recipe, name| recipe.params().get(name).cloned();
-    let default = |recipe: &Recipe, name| {
-        let mut all = recipe.params().iter();
-        all.find(|(one, _)| &*one.name == name)
-            .map(|(one, _)| one.default.clone())
-    };
     let changes = names.into_iter().filter_map(|name| {
         let is_set = settings.iter().any(|(set, _)| set == name);
-        match (value(from, name), value(to, name)) {
-            (Some(was), Some(now)) if was != now => Some(format!("{name} {was} -> {now}")),
-            (Some(_), Some(now)) if is_set && default(from, name) != default(to, name) => {
+        match (from.params().find(name), to.params().find(name)) {
+            (Some((_, was)), Some((_, now))) if was != now => {
+                Some(format!("{name} {was} -> {now}"))
+            }
+            (Some((old, _)), Some((new, now))) if is_set && old.default != new.default => {
                 Some(format!("{name} stays {now}: the run sets it"))
             }
-            (Some(was), None) if is_set => {
+            (Some((_, was)), None) if is_set => {
                 Some(format!("{name} (set to {was} by the run) is gone"))
             }
             (Some(_), None) => Some(format!("{name} is gone")),
-            (None, Some(now)) => Some(format!("{name} is new: {now}")),
+            (None, Some((_, now))) => Some(format!("{name} is new: {now}")),
             _ => None,
         }
     });

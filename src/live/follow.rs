@@ -303,10 +303,8 @@ impl Follower {
             return;
         }
         let still_using = self.shared.current().version().clone();
-        let unread = self
-            .files
-            .main_content()
-            .and_then(|main| main.as_ref().err());
+        let main = self.files.main_content();
+        let unread = main.and_then(|main| main.as_ref().err());
         self.shared.ledger().tell(match version {
             Some(version) => LiveEvent::Rejected {
                 version,
@@ -316,7 +314,7 @@ impl Follower {
             },
             None => LiveEvent::Missing {
                 path: self.files.main.clone().unwrap_or_default(),
-                why: unread.map_or(error.to_string(), |unread| unread.why.clone()),
+                why: unread.map_or(error.to_string(), |(_, why)| why.clone()),
                 still_using,
             },
         });

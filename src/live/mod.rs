@@ -32,7 +32,6 @@ mod watch;
 pub use event::{LiveEvent, VersionChange};
 pub use options::LiveOptions;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -104,9 +103,10 @@ pub struct LiveStep {
 #[derive(Debug)]
 pub struct LiveRecipe {
     shared: Arc<Shared>,
-    versions: Versions,
+    /// The versions of the run, at least one: the last one is in use, those before it are to fall back to.
+    versions: Vec<InUse>,
     /// The versions before the current step.
-    before: Versions,
+    before: Vec<InUse>,
     next_step: u64,
     /// Wakes the thread that follows the files, if there are any.
     bell: Option<SyncSender<Instant>>,
@@ -118,14 +118,6 @@ impl Drop for LiveRecipe {
         self.shared.guard.cancel();
         self.bell.iter().for_each(ring);
     }
-}
-
-/// The versions of a run.
-#[derive(Clone, Debug)]
-struct Versions {
-    in_use: InUse,
-    /// The versions in use before, the last one at the end.
-    fallbacks: VecDeque<InUse>,
 }
 
 /// How many versions are kept to fall back to. One is too few: an edit may fail at its first step, and the version before it at
@@ -210,24 +202,24 @@ impl LiveRecipe {
         if !is_resumed {
             left.push((recipe, State::default()));
         }
-        let mut versions = Vec::new();
-        for (recipe, state) in left {
+        let version = |(recipe, state)| {
             // A parameter that the run sets may be missing from a version that it left, as from any that an edit made.
             let recipe = options.fit(recipe, is_resumed)?.on(host);
             let state = if is_resumed { state } else { recipe.init()? };
+            let (serial, times) = (0, Default::default());
             let loaded = Arc::new(Loaded {
                 recipe,
-                serial: 0,
-                times: Default::default(),
+                serial,
+                times,
             });
-            versions.push(InUse { loaded, state });
-        }
-        let Some(in_use) = versions.pop() else {
-            unreachable!("a run begins with a version");
+            Ok(InUse { loaded, state })
         };
-        let (next_step, first) = (options.next_step, in_use.loaded.clone());
-        let fallbacks = versions.into();
-        let versions = Versions { in_use, fallbacks };
+        let versions = left.into_iter().map(version);
+        let versions = versions.collect::<Result<Vec<InUse>, Diagnostics>>()?;
+        let (next_step, first) = (
+            options.next_step,
+            versions[versions.len() - 1].loaded.clone(),
+        );
         Ok(LiveRecipe {
             shared: Arc::new(Shared::new(host, options, first)),
             before: versions.clone(),
@@ -262,8 +254,8 @@ impl LiveRecipe {
     /// [`Failed`] if `migrate` fails on the state; the version before stays in use, and the failure is reported.
     pub fn begin_step(&mut self) -> Result<(), Failed> {
         self.before = self.versions.clone();
-        let loaded = self.newest();
-        let Versions { in_use, fallbacks } = &mut self.versions;
+        let (loaded, last) = (self.newest(), self.versions.len() - 1);
+        let in_use = &mut self.versions[last];
         if loaded.version() == in_use.loaded.version() {
             in_use.loaded = loaded;
             return Ok(());
@@ -274,11 +266,10 @@ impl LiveRecipe {
         match loaded.recipe.on(&host).migrate(&in_use.state) {
             Ok(state) => {
                 // An edit that is undone brings back a version that was in use before.
-                fallbacks.retain(|one| one.loaded.version() != loaded.version());
-                if fallbacks.len() == FALLBACKS {
-                    fallbacks.pop_front();
-                }
-                fallbacks.push_back(std::mem::replace(in_use, InUse { loaded, state }));
+                let (fallbacks, version) = (&mut self.versions, loaded.version());
+                fallbacks.retain(|one| one.loaded.version() != version);
+                fallbacks.drain(..fallbacks.len().saturating_sub(FALLBACKS));
+                fallbacks.push(InUse { loaded, state });
                 Ok(())
             }
             Err(error) => {
@@ -306,12 +297,13 @@ impl LiveRecipe {
         mut run: impl FnMut(&Recipe, &mut State) -> Result<R, Diagnostics>,
     ) -> Attempt<R> {
         let mut failed: Vec<Failed> = Vec::new();
-        loop {
+        for last in (0..self.versions.len()).rev() {
+            self.versions.truncate(last + 1);
             self.observe(batch);
-            let InUse { loaded, mut state } = self.versions.in_use.clone();
+            let InUse { loaded, mut state } = self.versions[last].clone();
             let error = match run(&loaded.recipe, &mut state) {
                 Ok(done) => {
-                    self.versions.in_use.state = state;
+                    self.versions[last].state = state;
                     self.next_step = batch.step().saturating_add(1);
                     for one in &failed {
                         self.shared.withdraw(one, true);
@@ -321,22 +313,19 @@ impl LiveRecipe {
                 }
                 Err(error) => error,
             };
-            let fallback = self.versions.fallbacks.pop_back();
+            let before = self.versions[..last].last();
             failed.push(Failed {
                 loaded,
                 error,
-                back_to: fallback.as_ref().map(|fallback| fallback.loaded.clone()),
+                back_to: before.map(|before| before.loaded.clone()),
             });
-            let Some(fallback) = fallback else {
-                // A switch is undone too: a checkpoint of this moment does not know of it, and the next step makes it again.
-                self.versions = self.before.clone();
-                self.observe(batch);
-                self.next_step = batch.step();
-                let result = Err(failed[0].error.clone());
-                return Attempt { result, failed };
-            };
-            self.versions.in_use = fallback;
         }
+        // A switch is undone too: a checkpoint of this moment does not know of it, and the next step makes it again.
+        self.versions = self.before.clone();
+        self.observe(batch);
+        self.next_step = batch.step();
+        let result = Err(failed[0].error.clone());
+        Attempt { result, failed }
     }
 
     /// The batch, with the number of the next step if it has none.
@@ -353,31 +342,36 @@ impl LiveRecipe {
 
     /// Shows a batch to try new versions on; [`LiveRecipe::attempt`] shows that of the step. Nothing is copied.
     pub fn observe(&self, batch: &Batch) {
-        let (batch, in_use) = (batch.clone(), self.versions.in_use.clone());
+        let (batch, in_use) = (batch.clone(), self.last().clone());
         self.shared.ledger().last = Some(Arc::new(Observed { batch, in_use }));
     }
 
     /// The recipe's state after the last step: what a checkpoint keeps, with the version of [`LiveRecipe::in_use`] and
     /// with [`LiveRecipe::fallbacks`].
     pub fn state(&self) -> &State {
-        &self.versions.in_use.state
+        &self.last().state
     }
 
     /// Sets the state of the version in use, as its hooks left it.
     pub fn set_state(&mut self, state: State) {
-        self.versions.in_use.state = state;
+        let last = self.versions.len() - 1;
+        self.versions[last].state = state;
     }
 
     /// The versions that [`LiveRecipe::attempt`] can fall back to, with the states that they left: the one to try first is the
     /// last.
     pub fn fallbacks(&self) -> impl Iterator<Item = (&Arc<Loaded>, &State)> {
-        let fallbacks = self.versions.fallbacks.iter();
-        fallbacks.map(|one| (&one.loaded, &one.state))
+        let fallbacks = &self.versions[..self.versions.len() - 1];
+        fallbacks.iter().map(|one| (&one.loaded, &one.state))
+    }
+
+    fn last(&self) -> &InUse {
+        &self.versions[self.versions.len() - 1]
     }
 
     /// The version of the last step; before the first one, the version to start with.
     pub fn in_use(&self) -> &Arc<Loaded> {
-        &self.versions.in_use.loaded
+        &self.last().loaded
     }
 
     /// The newest version that passed its checks: the next step uses it.

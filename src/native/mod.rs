@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub(crate) use inputs::HookInputs;
 
 use crate::batch::Batch;
-use crate::figures::time;
+use crate::number_text::time;
 use crate::script::{Hook, Outcome, Version};
 
 /// Computes a hook of a built-in; `None` if it declines.

@@ -2,12 +2,9 @@
 
 use std::any::TypeId;
 
-use rhai::{
-    Array, Dynamic, Engine, FLOAT, FuncRegistration, INT, ImmutableString, Module,
-    NativeCallContext, RhaiFunc,
-};
+use rhai::{Dynamic, Engine, FLOAT, FuncRegistration, INT, Module, NativeCallContext, RhaiFunc};
 
-use super::error::{CallError, method_without_arguments, origin, raise};
+use super::error::{CallError, origin, raise};
 use super::value::{as_tensor, describe, number, text};
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
@@ -22,29 +19,34 @@ pub(super) fn module() -> Module {
     module
 }
 
+type Method = fn(&Tensor) -> Result<Dynamic, CallError>;
+
 /// Registers the type with its methods that are not in the op table: value, length, level, string.
 pub(super) fn tensor_type(engine: &mut Engine) {
+    type Context<'a> = NativeCallContext<'a>;
     engine
         .register_type_with_name::<Tensor>("tensor")
         .register_get("level", |tensor: &mut Tensor| {
             tensor.level_looked_at().name()
         })
-        .register_indexer_get(
-            |context: NativeCallContext, tensor: &mut Tensor, index: INT| {
-                at(tensor, index).map_err(|problem| raise(&context, problem))
-            },
-        );
-    method_without_arguments(engine, "value", number_of);
-    method_without_arguments(engine, "values", |tensor: &Tensor| {
-        let value = tensor.evaluate()?;
-        Ok(value.iter().map(Dynamic::from_float).collect::<Array>())
-    });
-    method_without_arguments(engine, "len", |tensor: &Tensor| {
+        .register_indexer_get(|context: Context, tensor: &mut Tensor, index: INT| {
+            at(tensor, index).map_err(|problem| raise(&context, problem))
+        });
+    let methods: [(&str, Method); 5] = [
+        ("value", number_of),
+        ("values", |tensor| {
+            let value = tensor.evaluate()?;
+            Ok(value.iter().map(Dynamic::from_float).collect())
+        }),
         // A length is below 2^63 as long as memory is.
-        Ok(tensor.evaluate()?.len() as INT)
-    });
-    for name in ["to_string", "to_debug"] {
-        method_without_arguments(engine, name, shown);
+        ("len", |tensor| Ok((tensor.evaluate()?.len() as INT).into())),
+        ("to_string", shown),
+        ("to_debug", shown),
+    ];
+    for (name, method) in methods {
+        engine.register_fn(name, move |context: Context, tensor: &mut Tensor| {
+            method(tensor).map_err(|problem| raise(&context, problem))
+        });
     }
 }
 
@@ -59,20 +61,20 @@ fn at(tensor: &Tensor, index: INT) -> Result<FLOAT, CallError> {
     })
 }
 
-fn number_of(tensor: &Tensor) -> Result<FLOAT, CallError> {
+fn number_of(tensor: &Tensor) -> Result<Dynamic, CallError> {
     let level = tensor.level_looked_at();
     if level != Level::Batch {
         let message = format!("`value()` needs a batch tensor, this is a {level} tensor");
         let help = "reduce it first, as in `x.mean(\"batch\").value()`";
         return Err(CallError::new(message, help));
     }
-    Ok(tensor.evaluate()?.get(0))
+    Ok(tensor.evaluate()?.get(0).into())
 }
 
 /// How many values a tensor's string shows.
 const SHOWN: usize = 8;
 
-fn shown(tensor: &Tensor) -> Result<ImmutableString, CallError> {
+fn shown(tensor: &Tensor) -> Result<Dynamic, CallError> {
     let value = tensor.evaluate()?;
     if tensor.level() == Level::Batch {
         return Ok(value.get(0).to_string().into());

@@ -1,5 +1,6 @@
 //! The context of a call: bounds, random numbers and reports that the hooks of one step share.
 
+use std::mem::{replace, take};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hmac_sha256::Hash as Sha256;
@@ -24,14 +25,29 @@ pub(crate) struct Call {
     effects: Mutex<Effects>,
 }
 
-/// The part of a call that scripts can change.
+/// What scripts have drawn, reported and remembered in a call, and the notes of the host.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Effects {
+pub(crate) struct Effects {
+    /// The hook that is running; `None` at the prompt.
+    pub(super) hook: Option<Hook>,
     draws: u64,
-    reports: Reports,
+    /// How often a script has reported, printed, recalled or remembered something.
+    pub(super) said: u64,
+    /// Computed together with the hook's result, not before.
+    pub(super) metrics: Vec<Metric>,
+    pub(crate) prints: Vec<String>,
+    printed: usize,
+    /// Columns that were not read as their names say.
+    pub(crate) notes: Vec<String>,
+    /// The calls of `map_groups`, each place once.
+    pub(super) map_groups: Vec<MapGroups>,
     /// The values that the recipe remembers by key.
-    tables: Tables,
+    pub(super) tables: Tables,
 }
+
+/// A number that a script reports, by its hook and its name: one value; in a function of `map_groups`, one per group that
+/// reported it.
+pub(super) type Metric = ((Option<Hook>, String), Vec<Tensor>);
 
 impl Call {
     /// A call within bounds. `update` is the index of the step's loss computation.
@@ -59,37 +75,33 @@ impl Call {
         &self.context.guard
     }
 
-    fn effects(&self) -> MutexGuard<'_, Effects> {
+    pub(crate) fn effects(&self) -> MutexGuard<'_, Effects> {
         self.effects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn report<R>(&self, f: impl FnOnce(&mut Reports) -> R) -> R {
-        f(&mut self.effects().reports)
+    /// Takes everything but the remembered values; random numbers continue.
+    pub(crate) fn take_reports(&self) -> Effects {
+        let mut now = self.effects();
+        let (draws, tables) = (now.draws, take(&mut now.tables));
+        let rest = Effects {
+            draws,
+            tables,
+            ..Effects::default()
+        };
+        replace(&mut *now, rest)
     }
 
-    pub(super) fn tables<R>(&self, f: impl FnOnce(&mut Tables) -> R) -> R {
-        f(&mut self.effects().tables)
-    }
-
-    pub(crate) fn take_reports(&self) -> Reports {
-        self.report(std::mem::take)
-    }
-
-    pub(super) fn snapshot(&self) -> Effects {
-        self.effects().clone()
-    }
-
-    /// Whether scripts have drawn, reported or remembered something since a snapshot: this would occur once per group.
+    /// Whether scripts have drawn, reported or remembered something since then: this would occur once per group.
     pub(super) fn has_effect_since(&self, before: &Effects) -> bool {
         let now = self.effects();
-        (now.draws, now.reports.said) != (before.draws, before.reports.said)
+        (now.draws, now.said) != (before.draws, before.said)
     }
 
-    /// Undoes the effects of scripts since a snapshot, except the host's notes, which are given once.
-    pub(super) fn restore(&self, mut before: Effects) {
+    /// Undoes the effects of scripts since then, except the host's notes, which are given once.
+    pub(super) fn restore(&self, before: Effects) {
         let mut now = self.effects();
-        before.reports.notes = std::mem::take(&mut now.reports.notes);
-        *now = before;
+        let notes = take(&mut now.notes);
+        *now = Effects { notes, ..before };
     }
 
     /// The key of the next random tensor: from the run's seed, the step, the number of earlier draws, and the update.
@@ -116,63 +128,19 @@ pub struct MapGroups {
     pub by_one_call: bool,
 }
 
-/// A number that a script reports.
-#[derive(Clone, Debug)]
-pub(super) struct Metric {
-    hook: Option<Hook>,
-    name: String,
-    /// One value; in a function of `map_groups`, one per group that reported it.
-    values: Vec<Tensor>,
-}
-
-impl Metric {
-    fn is_of(&self, other: &Metric) -> bool {
-        (self.hook, &self.name) == (other.hook, &other.name)
-    }
-
-    /// The mean over the groups that reported it.
-    fn value(&self) -> Result<f64, TensorError> {
-        let values = self.values.iter();
-        let values = values.map(|value| Ok(value.evaluate()?.get(0)));
-        let values = values.collect::<Result<Vec<f64>, TensorError>>()?;
-        Ok(match values[..] {
-            [value] => value,
-            _ => Moments::of(&values, Depth::Extremes).mean(),
-        })
-    }
-}
-
-/// The reports of scripts, by `metric` and `print`, and the notes of the host.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Reports {
-    /// The hook that is running; `None` at the prompt.
-    pub(super) hook: Option<Hook>,
-    /// Computed together with the hook's result, not before.
-    pub(super) metrics: Vec<Metric>,
-    pub(crate) prints: Vec<String>,
-    printed: usize,
-    /// Columns that were not read as their names say.
-    pub(crate) notes: Vec<String>,
-    /// How often a script has reported or printed something.
-    pub(super) said: u64,
-    /// The calls of `map_groups`, each place once.
-    pub(super) map_groups: Vec<MapGroups>,
-}
-
-impl Reports {
+impl Effects {
     pub(super) fn metric(&mut self, name: &str, value: Tensor) -> Result<(), CallError> {
         self.said += 1;
-        let (hook, name, values) = (self.hook, name.to_string(), vec![value]);
-        self.keep(Metric { hook, name, values })
+        self.keep(((self.hook, name.to_string()), vec![value]))
     }
 
     /// Keeps the metrics that a function of `map_groups` reported for its groups.
     pub(super) fn metrics_of_groups(&mut self, metrics: Vec<Metric>) -> Result<(), CallError> {
         let mut joined: Vec<Metric> = Vec::new();
-        for metric in metrics {
-            match joined.iter_mut().find(|known| known.is_of(&metric)) {
-                Some(same) => same.values.extend(metric.values),
-                None => joined.push(metric),
+        for (name, values) in metrics {
+            match joined.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, all)) => all.extend(values),
+                None => joined.push((name, values)),
             }
         }
         joined.into_iter().try_for_each(|metric| self.keep(metric))
@@ -180,7 +148,8 @@ impl Reports {
 
     /// Keeps a metric; it replaces a metric of the same hook and name.
     fn keep(&mut self, metric: Metric) -> Result<(), CallError> {
-        if let Some(same) = self.metrics.iter_mut().find(|known| known.is_of(&metric)) {
+        let mut known = self.metrics.iter_mut();
+        if let Some(same) = known.find(|(name, _)| *name == metric.0) {
             *same = metric;
         } else if self.metrics.len() == METRICS {
             let message = format!("more than {METRICS} metrics in one step");
@@ -192,21 +161,28 @@ impl Reports {
         Ok(())
     }
 
-    /// The metrics in the order of their first reports. If several hooks report one name, each is named with its hook, as in
-    /// `reward/clipped`.
+    /// The metrics in the order of their first reports, each the mean over the groups that reported it. If several hooks
+    /// report one name, each is named with its hook, as in `reward/clipped`.
     ///
     /// # Errors
     /// [`TensorError`] if one of them cannot be computed.
     pub(crate) fn metrics(&self) -> Result<Vec<(String, f64)>, TensorError> {
-        let name = |hook: Option<Hook>, name: &str| {
+        let is_shared = |hook: Hook, name: &str| {
             let mut all = self.metrics.iter();
-            match hook.filter(|_| all.any(|other| other.name == name && other.hook != hook)) {
-                Some(hook) => format!("{}/{name}", hook.name()),
-                None => name.to_string(),
-            }
+            all.any(|((other, of), _)| of == name && *other != Some(hook))
         };
-        let metrics = self.metrics.iter();
-        let named = metrics.map(|metric| Ok((name(metric.hook, &metric.name), metric.value()?)));
+        let named = self.metrics.iter().map(|((hook, name), values)| {
+            let name = match hook.filter(|hook| is_shared(*hook, name)) {
+                Some(hook) => format!("{}/{name}", hook.name()),
+                None => name.clone(),
+            };
+            let values = values.iter().map(|value| Ok(value.evaluate()?.get(0)));
+            let value = match &values.collect::<Result<Vec<f64>, TensorError>>()?[..] {
+                [value] => *value,
+                values => Moments::of(values, Depth::Extremes).mean(),
+            };
+            Ok((name, value))
+        });
         named.collect()
     }
 
@@ -214,11 +190,6 @@ impl Reports {
     pub(super) fn map_groups(&mut self, call: MapGroups) {
         self.map_groups.retain(|known| known.origin != call.origin);
         self.map_groups.push(call);
-    }
-
-    /// The tensors of metrics, not yet computed.
-    pub(super) fn metric_tensors(&self) -> impl Iterator<Item = &Tensor> {
-        self.metrics.iter().flat_map(|metric| &metric.values)
     }
 
     /// Keeps a printed line; above a limit it says once that there is more.

@@ -10,13 +10,14 @@ use rhai::packages::{
     BasicArrayPackage, BasicMapPackage, BasicMathPackage, CorePackage, LogicPackage,
     MoreStringPackage, Package,
 };
-use rhai::{Dynamic, Engine, Module, NativeCallContext, Scope, Shared, Token};
+use rhai::{Dynamic, Engine, Module, Scope, Shared, Token};
 
 use super::batch_type::{self, ScriptBatch};
 use super::bind;
 use super::call::Call;
-use super::error::{CallError, raise};
+use super::error::{CallError, Raised};
 use super::key;
+use super::library::Constants;
 use super::numbers;
 use super::sandbox::{
     ARRAY_ELEMENTS, CALL_LEVELS, EXPRESSION_DEPTH, MAP_ENTRIES, OPERATIONS, PER_READ, READS,
@@ -67,16 +68,18 @@ pub(crate) struct Functions {
     modules: Arc<[Shared<Module>]>,
 }
 
-impl Functions {
-    pub(super) fn new() -> Self {
+impl Default for Functions {
+    fn default() -> Self {
         let own = Shared::new(bind::module());
         Functions {
             modules: packages().into_iter().chain([own]).collect(),
         }
     }
+}
 
+impl Functions {
     /// An engine for one call; functions see the constants.
-    pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Scope<'static>>) -> Engine {
+    pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Constants>) -> Engine {
         let mut engine = bare();
         for module in self.modules.iter() {
             engine.register_global_module(module.clone());
@@ -125,8 +128,8 @@ fn bound(engine: &mut Engine, call: &Arc<Call>) {
 }
 
 /// Measures variables when one of them is read, at intervals that grow with their size, so that measuring takes only a
-/// fraction of the script's time. Also gives closures the batch and the script's constants.
-fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
+/// fraction of the script's time. Also gives closures the batch, and functions the constants of their script.
+fn watch(engine: &mut Engine, constants: Arc<Constants>) {
     let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
     // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
     #[allow(deprecated)]
@@ -137,7 +140,10 @@ fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
             due.store(read + READS.max(values / PER_READ), Ordering::Relaxed);
         }
         let scope = context.scope();
-        let constant = || constants.get(name).filter(|_| !scope.contains(name));
+        let constant = || {
+            let known = constants.get(context.source()?)?.get(name);
+            known.filter(|_| !scope.contains(name))
+        };
         Ok(captured_batch(scope, name, index).or_else(|| constant().cloned()))
     });
 }
@@ -159,16 +165,12 @@ fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic
 /// `metric` and `print`.
 fn reports(engine: &mut Engine, call: &Arc<Call>) {
     let (metrics, prints, debugs) = (call.clone(), call.clone(), call.clone());
-    engine.register_fn(
-        "metric",
-        move |context: NativeCallContext, name: &str, value: Dynamic| {
-            let value = metric(name, &value);
-            let kept = value.and_then(|value| metrics.report(|all| all.metric(name, value)));
-            kept.map_err(|problem| raise(&context, problem))
-        },
-    );
-    engine.on_print(move |line| prints.report(|reports| reports.print(line)));
-    engine.on_debug(move |line, _, _| debugs.report(|reports| reports.print(line)));
+    engine.register_fn("metric", move |name: &str, value: Dynamic| -> Raised<()> {
+        let value = metric(name, &value)?;
+        Ok(metrics.effects().metric(name, value)?)
+    });
+    engine.on_print(move |line| prints.effects().print(line));
+    engine.on_debug(move |line, _, _| debugs.effects().print(line));
 }
 
 fn metric(name: &str, value: &Dynamic) -> Result<Tensor, CallError> {

@@ -1,16 +1,19 @@
 //! Errors that native functions report to the script that called them, on their way through the engine.
 
-use rhai::{Dynamic, Engine, EvalAltResult, NativeCallContext, Position, Variant};
+use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
+use super::members::signature;
 use crate::diagnostic::{Diagnostic, ProblemKind};
-use crate::tensor::{Origin, TensorError, TensorErrorKind};
+use crate::tensor::{Origin, Stopped, TensorError, TensorErrorKind};
 
 /// The error of a native function.
 #[derive(Clone, Debug)]
 pub(crate) struct CallError {
     pub(crate) diagnostic: Diagnostic,
-    /// The error of the operation on tensors, if it is one.
-    pub(crate) tensor: Option<Box<TensorError>>,
+    /// The place where the tensor at fault was made.
+    pub(super) origin: Option<Origin>,
+    /// Whether it ends the script: time or memory has run out.
+    ends_script: bool,
 }
 
 /// The result of a native function, for the script that called it.
@@ -25,24 +28,14 @@ impl CallError {
         self.diagnostic.help = Some(help.into());
         self
     }
-
-    /// An error of the script engine. A script may catch it with `try`, unless it ends the script: time, memory.
-    fn into_error(self, position: Position) -> Box<EvalAltResult> {
-        let kind = self.tensor.as_ref().map(|error| &error.kind);
-        let ends_script = matches!(kind, Some(TensorErrorKind::Stopped(_)));
-        let error = Dynamic::from(self);
-        match ends_script {
-            true => EvalAltResult::ErrorTerminated(error, position).into(),
-            false => EvalAltResult::ErrorRuntime(error, position).into(),
-        }
-    }
 }
 
 impl From<Diagnostic> for CallError {
     fn from(diagnostic: Diagnostic) -> Self {
         CallError {
             diagnostic,
-            tensor: None,
+            origin: None,
+            ends_script: false,
         }
     }
 }
@@ -53,16 +46,48 @@ impl From<TensorError> for CallError {
             TensorErrorKind::Value(_) => ProblemKind::Values,
             _ => ProblemKind::Other,
         };
+        let mut diagnostic = Diagnostic::error(error.to_string()).of_kind(kind);
+        diagnostic.help = help_for(&error);
         CallError {
-            diagnostic: Diagnostic::error(error.to_string()).of_kind(kind),
-            tensor: Some(Box::new(error)),
+            diagnostic,
+            origin: error.origin,
+            ends_script: matches!(error.kind, TensorErrorKind::Stopped(_)),
         }
     }
 }
 
+/// The help for a script that takes too long.
+pub(super) const ENDLESS: &str =
+    "is there an endless loop, or one over many responses that a tensor operation could replace?";
+
+/// The help for an error of an operation; `None` if its message says enough.
+fn help_for(error: &TensorError) -> Option<String> {
+    let help = match &error.kind {
+        TensorErrorKind::Argument(_) if !error.op.starts_with(char::is_alphabetic) => {
+            "operators work on tensors and numbers; `parse_float(string)` makes a number of a string"
+        }
+        TensorErrorKind::Argument(_) => return signature(error.op),
+        TensorErrorKind::Value { .. } if error.op.contains("binomial") => {
+            "k can be as large as the smallest group, `batch.reward.count(\"group\").min(\"batch\")`; 1 less where each \
+             response itself is left out"
+        }
+        TensorErrorKind::Stopped(Stopped::Deadline(_)) => ENDLESS,
+        TensorErrorKind::Stopped(Stopped::Memory { .. } | Stopped::Graph { .. }) => {
+            "does a loop keep making tensors from tensors?"
+        }
+        _ => return None,
+    };
+    Some(help.to_string())
+}
+
+/// The engine adds the position of the call. A script may catch the error with `try`, unless it ends the script.
 impl From<CallError> for Box<EvalAltResult> {
     fn from(problem: CallError) -> Self {
-        problem.into_error(Position::NONE)
+        let (ends_script, error) = (problem.ends_script, Dynamic::from(problem));
+        match ends_script {
+            true => EvalAltResult::ErrorTerminated(error, Position::NONE).into(),
+            false => EvalAltResult::ErrorRuntime(error, Position::NONE).into(),
+        }
     }
 }
 
@@ -77,44 +102,17 @@ pub(super) fn call_error(value: &Dynamic) -> Option<CallError> {
     value.read_lock::<CallError>().map(|error| error.clone())
 }
 
-/// An error of the script engine, at the location of the call.
-pub(crate) fn raise(
+/// An error of a native function that computes: one that ends the script keeps the location of the call, which the engine
+/// loses on the way out.
+pub(super) fn raise(
     context: &NativeCallContext,
     problem: impl Into<CallError>,
 ) -> Box<EvalAltResult> {
     let mut problem: CallError = problem.into();
-    if let Some(error) = &mut problem.tensor {
-        // An error that ends the script loses its location on the way out.
-        if matches!(error.kind, TensorErrorKind::Stopped(_)) && error.origin.is_none() {
-            error.origin = Some(origin(context));
-        }
+    if problem.ends_script {
+        problem.origin.get_or_insert_with(|| origin(context));
     }
-    problem.into_error(context.call_position())
-}
-
-/// Registers a method with one argument; its error is raised at the location of the call.
-pub(super) fn method<S: Variant + Clone, A: Variant + Clone, T: Variant + Clone>(
-    engine: &mut Engine,
-    name: &str,
-    method: impl Fn(&S, A) -> Result<T, CallError> + Send + Sync + 'static,
-) {
-    engine.register_fn(
-        name,
-        move |context: NativeCallContext, receiver: &mut S, argument: A| {
-            method(receiver, argument).map_err(|problem| raise(&context, problem))
-        },
-    );
-}
-
-/// Registers a method without arguments, as [`method`].
-pub(super) fn method_without_arguments<S: Variant + Clone, T: Variant + Clone>(
-    engine: &mut Engine,
-    name: &str,
-    method: impl Fn(&S) -> Result<T, CallError> + Send + Sync + 'static,
-) {
-    engine.register_fn(name, move |context: NativeCallContext, receiver: &mut S| {
-        method(receiver).map_err(|problem| raise(&context, problem))
-    });
+    problem.into()
 }
 
 /// The location in the script that a native call comes from.

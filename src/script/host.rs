@@ -10,9 +10,7 @@ use super::compile::compile;
 use super::engine::Functions;
 use super::library::{BUILTINS, Builtin, Library};
 use super::recipe::{Recipe, Version};
-use super::source_files::{
-    FileBytes, ReadFailure, SourceFiles, folder_of, is_missing, scripts_in, text,
-};
+use super::source_files::{FileBytes, SourceFiles, folder_of, is_missing, scripts_in, text};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::native::Native;
 use crate::suggest;
@@ -39,8 +37,8 @@ impl Default for Limits {
     }
 }
 
-/// Loads recipes, and holds their shared data: functions, limits, an executor, a seed.
-#[derive(Clone, Debug)]
+/// Loads recipes, and holds their shared data: functions, limits, an executor, a seed. The seed is 0 unless it is set.
+#[derive(Clone, Debug, Default)]
 pub struct Host {
     pub(crate) functions: Functions,
     limits: Limits,
@@ -55,25 +53,10 @@ pub struct Host {
     pub(super) loss: Option<Arc<Recipe>>,
 }
 
-impl Default for Host {
-    fn default() -> Self {
-        Host::new()
-    }
-}
-
 impl Host {
     /// A host with the default limits and the seed 0.
     pub fn new() -> Host {
-        Host {
-            functions: Functions::new(),
-            limits: Limits::default(),
-            seed: 0,
-            executor: Executor::default(),
-            profile: None,
-            native: Native::default(),
-            guard: None,
-            loss: None,
-        }
+        Host::default()
     }
 
     /// The same host with other limits.
@@ -238,9 +221,9 @@ impl Host {
                 script = text;
             } else if builtin.is_some() {
                 // A file of that name is ignored.
-                let (kind, why) = (ErrorKind::NotFound, String::new());
+                let missing = Err((ErrorKind::NotFound, String::new()));
                 let file = folder.join(format!("{source}.rhai"));
-                library.read.insert(file, Err(ReadFailure { kind, why }));
+                library.read.insert(file, missing);
             } else {
                 let content: FileBytes = Ok(text.as_bytes().into());
                 library.read.insert(source.into(), content);

@@ -4,10 +4,10 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rhai::{Array, Dynamic, Engine, INT, ImmutableString, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, INT, ImmutableString};
 
 use super::call::Call;
-use super::error::{CallError, method, method_without_arguments, raise};
+use super::error::{CallError, Raised};
 use super::memory::{MAX_KEYS, MemoryTable};
 use super::value::{as_tensor, describe, number, text};
 use crate::tensor::op::{self, Argument};
@@ -61,7 +61,7 @@ impl Key {
     }
 
     /// Compares each response's name with a name, or with its name in another key, by `==` or `!=`: 1 or 0.
-    fn compare(&self, sign: &str, other: &Dynamic) -> Result<Tensor, CallError> {
+    fn compare(&self, sign: &str, other: &Dynamic) -> Raised<Tensor> {
         let row = op::table().find(|op| op.name == sign);
         let row = row.expect("the op table has `==` and `!=`");
         let compared = |other| row.apply(&[Argument::Tensor(self.codes.clone()), other]);
@@ -81,10 +81,8 @@ impl Key {
             let found = describe(other);
             let message =
                 format!("a key is compared with a text, a number or a key, not with {found}");
-            return Err(CallError::new(
-                message,
-                "as in `batch.key(\"agent\") == \"solver\"`",
-            ));
+            let help = "as in `batch.key(\"agent\") == \"solver\"`";
+            return Err(CallError::new(message, help).into());
         };
         let code = self.names.iter().position(|name| **name == *text);
         let code = code.map_or(-1.0, |code| code as f64);
@@ -94,29 +92,28 @@ impl Key {
 
 /// Registers the type of keys, and the functions for values remembered by key.
 pub(super) fn key_type(engine: &mut Engine) {
-    engine.register_type_with_name::<Key>("key");
-    for sign in ["==", "!="] {
-        method(engine, sign, move |key: &Key, other: Dynamic| {
-            key.compare(sign, &other)
-        });
-        method(engine, sign, move |other: &ImmutableString, key: Key| {
-            key.compare(sign, &other.clone().into())
-        });
-    }
+    engine
+        .register_type_with_name::<Key>("key")
+        .register_fn("len", |key: &mut Key| -> Raised<INT> {
+            Ok(key.texts()?.len() as INT)
+        })
+        .register_fn("values", |key: &mut Key| -> Raised<Array> {
+            let texts = key.texts()?.into_iter();
+            Ok(texts.map(|text| text.to_string().into()).collect())
+        })
+        .register_fn("recall", recall);
     for name in ["to_string", "to_debug"] {
-        method_without_arguments(engine, name, summary);
+        engine.register_fn(name, |key: &mut Key| summary(key));
     }
-    method_without_arguments(engine, "len", |key: &Key| Ok(key.texts()?.len() as INT));
-    method_without_arguments(engine, "values", |key: &Key| {
-        let texts = key.texts()?.into_iter();
-        Ok(texts.map(|text| text.to_string().into()).collect::<Array>())
-    });
-    engine.register_fn(
-        "recall",
-        |context: NativeCallContext, table: &str, key: Key, start: Dynamic| {
-            recall(table, &key, &start).map_err(|problem| raise(&context, problem))
-        },
-    );
+    for sign in ["==", "!="] {
+        engine
+            .register_fn(sign, move |key: &mut Key, other: Dynamic| {
+                key.compare(sign, &other)
+            })
+            .register_fn(sign, move |other: ImmutableString, key: Key| {
+                key.compare(sign, &other.into())
+            });
+    }
     // `remember(table, key, value)` and `running(table, key, a, b, c)`, each also with a number of keys as the last argument.
     let (text, key) = (TypeId::of::<ImmutableString>(), TypeId::of::<Key>());
     let (any, most) = (TypeId::of::<Dynamic>(), TypeId::of::<INT>());
@@ -126,8 +123,8 @@ pub(super) fn key_type(engine: &mut Engine) {
         ("running", 3, &[text, key, any, any, any]),
         ("running", 3, &[text, key, any, any, any, most]),
     ] {
-        engine.register_raw_fn(name, types, move |context, args| {
-            let before = write(args, count).map_err(|problem| raise(&context, problem))?;
+        engine.register_raw_fn(name, types, move |_, args| {
+            let before = write(args, count)?;
             Ok(match count {
                 1 => Dynamic::UNIT,
                 _ => Dynamic::from(before),
@@ -139,7 +136,7 @@ pub(super) fn key_type(engine: &mut Engine) {
 /// How many names a key's string shows.
 const SHOWN: usize = 8;
 
-fn summary(key: &Key) -> Result<String, CallError> {
+fn summary(key: &Key) -> Raised<String> {
     let texts = key.texts()?;
     let (shown, rest) = texts.split_at(texts.len().min(SHOWN));
     let more = match rest.len() {
@@ -164,11 +161,14 @@ pub(super) fn of_responses(frame: &Arc<Frame>, value: &Dynamic) -> Result<Vec<f6
     Ok(sum.evaluate()?.iter().collect())
 }
 
-fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> {
-    let (texts, start) = (key.texts()?, of_responses(key.frame(), start)?);
+fn recall(table: &str, key: Key, start: Dynamic) -> Raised<Tensor> {
+    let (texts, start) = (key.texts()?, of_responses(key.frame(), &start)?);
     // The result depends on the group.
-    key.call.report(|reports| reports.said += 1);
-    let known = key.call.tables(|tables| tables.get(table).cloned());
+    let known = {
+        let mut effects = key.call.effects();
+        effects.said += 1;
+        effects.tables.get(table).cloned()
+    };
     let value = |(text, start): (&Arc<str>, f64)| {
         let known = known.as_ref().and_then(|table| table.get(text));
         known.unwrap_or(start)
@@ -194,7 +194,7 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let columns = args[2..2 + count].iter();
     let columns = columns.map(|value| of_responses(key.frame(), value));
     let columns: Vec<Vec<f64>> = columns.collect::<Result<_, _>>()?;
-    let known = key.call.tables(|tables| tables.get(&name).cloned());
+    let known = key.call.effects().tables.get(&name).cloned();
     let mut table: Arc<MemoryTable> = known.unwrap_or_default();
     let writing = Arc::make_mut(&mut table);
     let mut before = Vec::new();
@@ -215,16 +215,12 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
         before.push(old);
     }
     let is_full = writing.bound(most);
-    key.call.report(|reports| {
-        reports.said += 1;
-        reports.notes.extend(is_full.then(|| {
-            format!(
-                "\"{}\" has had more than {most} keys: those written longest ago are forgotten",
-                name.as_str()
-            )
-        }));
-    });
-    let kept = key.call.tables(|tables| tables.insert(&name, table));
+    let mut effects = key.call.effects();
+    effects.said += 1;
+    effects.notes.extend(is_full.then(|| {
+        format!("\"{name}\" has had more than {most} keys: those written longest ago are forgotten")
+    }));
+    let kept = effects.tables.insert(&name, table);
     kept.map_err(|bound| {
         let table: String = name.chars().take(40).collect();
         let message = format!("with \"{table}\", all that is remembered is more than {bound}");

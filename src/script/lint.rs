@@ -15,7 +15,7 @@ use super::members::ops;
 use super::recipe::Hook;
 use super::syntax::{CodeSite, Token, TokenKind, code, declared_names, lex, sites};
 use crate::diagnostic::{Diagnostic, Span};
-use crate::figures::counted;
+use crate::number_text::counted;
 use crate::suggest;
 
 /// The most findings of a script that are listed.

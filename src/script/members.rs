@@ -63,8 +63,25 @@ pub(crate) fn ops(name: &str) -> impl Iterator<Item = &'static Op> {
     op::table().filter(move |op| op.name == name)
 }
 
+/// The help that says how a function of advlab is called; `None` for any other name.
+pub(super) fn signature(name: &str) -> Option<String> {
+    let forms: Vec<String> = ops(name).map(Op::signature).collect();
+    if forms.is_empty() {
+        let member = function(name)?;
+        return Some(format!(
+            "it is `{}`, as in `{}`",
+            member.call, member.example
+        ));
+    }
+    let level = match forms.iter().any(|form| form.contains("(level")) {
+        true => ", where `level` is the one that it goes to: \"group\", \"response\", \"batch\"",
+        false => "",
+    };
+    Some(format!("it is `{}`{level}", forms.join("` or `")))
+}
+
 /// The member of this name that is called as a function or a method.
-pub(crate) fn function(name: &str) -> Option<&'static Member> {
+fn function(name: &str) -> Option<&'static Member> {
     let mut members = MEMBERS.iter();
     members.find(|member| member.name == name && member.call.contains(name))
 }

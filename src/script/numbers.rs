@@ -5,10 +5,10 @@
 
 use std::any::TypeId;
 
-use rhai::{Array, Dynamic, Engine, FLOAT, FnPtr, INT, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, FLOAT, FnPtr, INT, ImmutableString, NativeCallContext};
 
-use super::error::{CallError, Raised, origin, raise};
-use super::value::{as_tensor, describe, number};
+use super::error::{CallError, Raised, origin};
+use super::value::{as_tensor, describe, number, text};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::Tensor;
 use crate::tensor::op::{self, Argument, Class, Op};
@@ -49,7 +49,7 @@ fn arrays(engine: &mut Engine) {
         let row = op::table().find(|op| op.name == row && op.class == Class::Elementwise);
         let row = row.expect("an array's functions are made of rows of the op table");
         let reduced = move |context: NativeCallContext, array: Array| {
-            let tensor = reduce(name, row, &array).map_err(|problem| raise(&context, problem))?;
+            let tensor = reduce(name, row, &array)?;
             tensor.mark(&origin(&context));
             Raised::Ok(match tensor.as_number() {
                 Some(number) => Dynamic::from_float(number),
@@ -58,30 +58,30 @@ fn arrays(engine: &mut Engine) {
         };
         engine.register_fn(name, reduced);
     }
-    let sort = |context: NativeCallContext, array: &mut Array, comparer: FnPtr| -> Raised<()> {
-        *array = sorted(&context, array, &comparer)?;
-        Ok(())
-    };
-    let order = |context: NativeCallContext, array: Array, comparer: FnPtr| {
-        sorted(&context, &array, &comparer)
-    };
-    for name in ["sort", "sort_by"] {
-        engine.register_fn(name, sort);
-        engine.register_fn(
-            name,
-            move |context: NativeCallContext, array: &mut Array, comparer: &str| {
-                sort(context, array, FnPtr::new(comparer)?)
-            },
-        );
-    }
-    for name in ["order", "order_by"] {
-        engine.register_fn(name, order);
-        engine.register_fn(
-            name,
-            move |context: NativeCallContext, array: Array, comparer: &str| {
-                order(context, array, FnPtr::new(comparer)?)
-            },
-        );
+    let (array, name) = (TypeId::of::<Array>(), TypeId::of::<ImmutableString>());
+    for comparer in [TypeId::of::<FnPtr>(), name] {
+        for (name, is_in_place) in [
+            ("sort", true),
+            ("sort_by", true),
+            ("order", false),
+            ("order_by", false),
+        ] {
+            engine.register_raw_fn(name, [array, comparer], move |context, args| {
+                let comparer = match text(args[1]) {
+                    Some(name) => FnPtr::new(name)?,
+                    None => args[1].clone_cast(),
+                };
+                let array = args[0]
+                    .read_lock::<Array>()
+                    .map_or(Array::new(), |a| a.clone());
+                let sorted = Dynamic::from_array(sorted(&context, &array, &comparer)?);
+                if !is_in_place {
+                    return Ok(sorted);
+                }
+                *args[0] = sorted;
+                Ok(Dynamic::UNIT)
+            });
+        }
     }
 }
 
@@ -121,8 +121,7 @@ fn is_before(
         _ => {
             let found = describe(&compared);
             let message = format!("a sort compares by a number or a boolean, not {found}");
-            let error = Diagnostic::error(message).with_help("as in `a.sort(|x, y| x - y)`");
-            Err(raise(context, error))
+            Err(CallError::new(message, "as in `a.sort(|x, y| x - y)`").into())
         }
     }
 }

@@ -242,8 +242,11 @@ impl Parameters {
 
     /// The value of a parameter.
     pub fn get(&self, name: &str) -> Option<&Setting> {
-        let mut all = self.iter();
-        all.find_map(|(parameter, value)| (parameter.name == name).then_some(value))
+        self.find(name).map(|(_, value)| value)
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<(&Parameter, &Setting)> {
+        self.iter().find(|(parameter, _)| parameter.name == name)
     }
 
     /// Sets a parameter to a value computed from its default.

@@ -1,23 +1,15 @@
 //! The files that a recipe was read from, which tell whether it has changed.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _};
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::recipe::Version;
 use crate::regular_file;
 
-/// The bytes of a file when it was read, or why it could not be read.
-pub(crate) type FileBytes = Result<Arc<[u8]>, ReadFailure>;
-
-/// Why a file could not be read: it may not be there at all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ReadFailure {
-    pub(super) kind: io::ErrorKind,
-    /// As the system says it.
-    pub(crate) why: String,
-}
+/// The bytes of a file when it was read, or why it could not be read: the kind of the error, and the system's message.
+pub(crate) type FileBytes = Result<Arc<[u8]>, (ErrorKind, String)>;
 
 /// The largest script, in bytes. A recipe has a few kilobytes; a larger script has data in it, and compiling megabytes
 /// takes minutes.
@@ -28,17 +20,11 @@ pub(super) fn read(path: &Path) -> FileBytes {
     let mut bytes = Vec::new();
     let file = regular_file::open(path);
     let read = file.and_then(|file| file.take(LARGEST as u64 + 1).read_to_end(&mut bytes));
-    read.map_err(|error| ReadFailure {
-        kind: error.kind(),
-        why: error.to_string(),
-    })?;
+    read.map_err(|error| (error.kind(), error.to_string()))?;
     if bytes.len() > LARGEST {
-        let kind = io::ErrorKind::FileTooLarge;
-        let why = format!(
-            "it has more than {} KiB, and a script is a formula",
-            LARGEST >> 10
-        );
-        return Err(ReadFailure { kind, why });
+        let most = LARGEST >> 10;
+        let why = format!("it has more than {most} KiB, and a script is a formula");
+        return Err((ErrorKind::FileTooLarge, why));
     }
     Ok(bytes.into())
 }
@@ -46,9 +32,8 @@ pub(super) fn read(path: &Path) -> FileBytes {
 /// The text of a file, or why there is none, in words.
 pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, String> {
     let path = path.display();
-    let bytes = content
-        .as_ref()
-        .map_err(|unread| format!("{path}: {}", unread.why))?;
+    let bytes = content.as_ref();
+    let bytes = bytes.map_err(|(_, why)| format!("{path}: {why}"))?;
     std::str::from_utf8(bytes).map_err(|error| {
         let byte = error.valid_up_to();
         format!("{path}: its byte {byte} is not UTF-8")
@@ -56,7 +41,7 @@ pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, S
 }
 
 pub(super) fn is_missing(content: &FileBytes) -> bool {
-    matches!(content, Err(unread) if unread.kind == io::ErrorKind::NotFound)
+    matches!(content, Err((ErrorKind::NotFound, _)))
 }
 
 /// The folder of a file.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rhai::{InputStream, Position, Token as EngineToken, TokenizeState, get_next_token};
+
 use crate::diagnostic::Span;
 
 /// A token of a script, with its place.
@@ -122,10 +124,7 @@ pub fn lex(text: &str) -> Vec<Token<'_>> {
         if rest.is_empty() && !is_in_string {
             return tokens;
         }
-        let (length, kind, ending) = match is_in_string {
-            true => template(rest, 0),
-            false => token_at(rest, tokens.last()),
-        };
+        let (length, kind, ending) = token_at(rest, is_in_string, tokens.last());
         let token = Token {
             kind,
             text: &rest[..length],
@@ -165,121 +164,81 @@ fn is_interpolated(token: &Token<'_>) -> bool {
     token.text.ends_with('$') && token.ending == TokenEnd::Closed
 }
 
-type Lexed = (usize, TokenKind, TokenEnd);
+/// The rest of a text, as the engine's tokenizer reads it.
+struct Letters<'a> {
+    rest: &'a str,
+    read: usize,
+}
 
-const KEYWORDS: &str = "as break catch const continue do else export false fn for if import in is let loop private return \
-                        switch this throw true try until while";
+impl InputStream for Letters<'_> {
+    fn unget(&mut self, letter: char) {
+        self.read -= letter.len_utf8();
+    }
 
-/// Operators and brackets of several characters; longer ones come before their own prefixes.
-const SYMBOLS: [&str; 41] = [
-    "..=", "===", "!==", "**=", "<<=", ">>=", "::<", "&&", "||", "==", "!=", "<=", ">=", "=>",
-    "->", "::", "..", "**", "+=", "-=", "*=", "/=", "%=", "^=", "|=", "&=", "<<", ">>", "??", "?.",
-    "?[", "#{", "()", "++", "--", ":=", "<-", "<>", "!.", "${", "|>",
-];
+    fn get_next(&mut self) -> Option<char> {
+        let letter = self.peek_next()?;
+        self.read += letter.len_utf8();
+        Some(letter)
+    }
 
-/// The first token of a text that does not begin with white space.
-fn token_at(rest: &str, before: Option<&Token<'_>>) -> Lexed {
+    fn peek_next(&mut self) -> Option<char> {
+        self.rest[self.read..].chars().next()
+    }
+}
+
+/// The length, kind and ending of the first token of a text that does not begin with white space; `is_in_string` if the text
+/// begins inside a string in backquotes.
+///
+/// The engine's tokenizer decides, except that a word may have any letters, and a sign is a token of its own.
+fn token_at(
+    rest: &str,
+    is_in_string: bool,
+    before: Option<&Token<'_>>,
+) -> (usize, TokenKind, TokenEnd) {
     let first = rest.chars().next().unwrap_or_default();
     let closed = |length, kind| (length, kind, TokenEnd::Closed);
-    if rest.starts_with("//") {
+    if !is_in_string && rest.starts_with("//") {
         return closed(rest.find('\n').unwrap_or(rest.len()), TokenKind::Comment);
     }
-    if rest.starts_with("/*") {
-        return comment(rest);
-    }
-    if matches!(first, '"' | '\'') {
-        return quoted(rest, first);
-    }
-    if first == '`' {
-        return template(rest, 1);
-    }
-    if first.is_ascii_digit() {
-        return closed(number_length(rest), TokenKind::Number);
-    }
-    if first.is_alphabetic() || first == '_' {
+    if !is_in_string && (first.is_alphabetic() || first == '_') {
         let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
-        let length = end.unwrap_or(rest.len());
-        let is_keyword = KEYWORDS.split(' ').any(|word| word == &rest[..length]);
-        return closed(
-            length,
-            match is_keyword && before.is_none_or(|dot| dot.text != ".") {
-                true => TokenKind::Keyword,
-                false => TokenKind::Name,
-            },
-        );
-    }
-    let symbol = SYMBOLS.iter().find(|symbol| rest.starts_with(**symbol));
-    let length = symbol.map_or(first.len_utf8(), |symbol| symbol.len());
-    let is_negation = &rest[..length] == "-" && !before.is_some_and(Token::ends_operand);
-    closed(
-        length,
-        match is_negation {
-            true => TokenKind::Negation,
-            false => TokenKind::Symbol,
-        },
-    )
-}
-
-/// A block comment; comments may be nested.
-fn comment(rest: &str) -> Lexed {
-    let (mut at, mut depth) = (0, 0);
-    let next = |at: usize| {
-        ["/*", "*/"]
-            .into_iter()
-            .filter_map(move |mark| rest[at..].find(mark))
-    };
-    while let Some(next) = next(at).min() {
-        depth += match rest[at + next..].starts_with("/*") {
-            true => 1,
-            false => -1,
+        let word = &rest[..end.unwrap_or(rest.len())];
+        let is_keyword = matches!(word, "this" | "is")
+            || word != "_" && EngineToken::lookup_symbol_from_syntax(word).is_some();
+        let kind = match is_keyword && before.is_none_or(|dot| dot.text != ".") {
+            true => TokenKind::Keyword,
+            false => TokenKind::Name,
         };
-        at += next + 2;
-        if depth == 0 {
-            return (at, TokenKind::Comment, TokenEnd::Closed);
-        }
+        return closed(word.len(), kind);
     }
-    (rest.len(), TokenKind::Comment, TokenEnd::Open)
-}
-
-/// A string or a character, up to its quote or to the end of its line.
-fn quoted(rest: &str, quote: char) -> Lexed {
-    let mut is_escaped = false;
-    for (at, letter) in rest.char_indices().skip(1) {
-        if !is_escaped && letter == quote {
-            return (at + 1, TokenKind::String, TokenEnd::Closed);
-        }
-        if letter == '\n' && !is_escaped {
-            return (at, TokenKind::String, TokenEnd::Cut);
-        }
-        is_escaped = letter == '\\' && !is_escaped;
-    }
-    (rest.len(), TokenKind::String, TokenEnd::Cut)
-}
-
-/// A string in backquotes from `at` on: up to the closing quote, or to the `$` of a `${`.
-fn template(rest: &str, mut at: usize) -> Lexed {
-    while let Some(next) = rest[at..].find(['`', '$']) {
-        at += next + 1;
-        match (rest.as_bytes()[at - 1], rest.as_bytes().get(at)) {
-            // A doubled backquote stands for one backquote in the string.
-            (b'`', Some(b'`')) => at += 1,
-            (b'`', _) | (b'$', Some(b'{')) => return (at, TokenKind::String, TokenEnd::Closed),
-            _ => {}
-        }
-    }
-    (rest.len(), TokenKind::String, TokenEnd::Open)
-}
-
-fn number_length(rest: &str) -> usize {
-    let bytes = rest.as_bytes();
-    let is_part = |at: usize| match bytes[at] {
-        b'.' => bytes.get(at + 1).is_some_and(u8::is_ascii_digit),
-        b'+' | b'-' => matches!(bytes[at - 1], b'e' | b'E'),
-        byte => byte.is_ascii_alphanumeric() || byte == b'_',
+    let mut state = TokenizeState {
+        next_token_cannot_be_unary: true,
+        include_comments: true,
+        is_within_text_terminated_by: is_in_string.then(|| "`".into()),
+        ..TokenizeState::default()
     };
-    (1..bytes.len())
-        .find(|at| !is_part(*at))
-        .unwrap_or(bytes.len())
+    let mut letters = Letters { rest, read: 0 };
+    let (token, _) = get_next_token(&mut letters, &mut state, &mut Position::new(1, 1));
+    let kind = match first {
+        _ if is_in_string || matches!(token, EngineToken::StringConstant(_)) => TokenKind::String,
+        '"' | '\'' | '`' => TokenKind::String,
+        _ if matches!(token, EngineToken::Comment(_)) => TokenKind::Comment,
+        '0'..='9' => TokenKind::Number,
+        '-' if letters.read == 1 && !before.is_some_and(Token::ends_operand) => TokenKind::Negation,
+        _ => TokenKind::Symbol,
+    };
+    match (kind, token) {
+        // The tokenizer reads the end of the line too.
+        (TokenKind::String, EngineToken::LexError(_)) => {
+            let length = rest[..letters.read].trim_end_matches('\n').len();
+            (length, kind, TokenEnd::Cut)
+        }
+        _ if state.comment_level > 0 || state.is_within_text_terminated_by.is_some() => {
+            (letters.read, kind, TokenEnd::Open)
+        }
+        // A `# ` comes with its blank.
+        _ => closed(rest[..letters.read].trim_end().len(), kind),
+    }
 }
 
 /// A token with the code around it.
@@ -409,6 +368,8 @@ mod tests {
     #[test]
     fn signs_in_strings_and_comments_are_not_signs() {
         assert_eq!(kinds("'`' 1")[0], (TokenKind::String, "'`'"));
+        let raw = "#\"a \" // b\"#";
+        assert_eq!(kinds("#\"a \" // b\"# 1")[0], (TokenKind::String, raw));
         let comment = "/* a /* b */ c */";
         assert_eq!(
             kinds("/* a /* b */ c */ 1")[0],
@@ -423,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_bracket_is_open_until_it_is_closed_by_its_own() {
-        let open = "fn f(x) {\n  1 2\n¦f(\"}\", '}', `)`¦`a ${f(x)¦`a ${x}¦#{ a: [1¦/* a /* b */ c¦x +¦let";
+        let open = "fn f(x) {\n  1 2\n¦f(\"}\", '}', `)`¦`a ${f(x)¦`a ${x}¦#{ a: [1¦/* a /* b */ c¦x +¦let¦\"a \\";
         for text in open.split('¦') {
             assert!(unfinished(text).goes_on(), "{text}");
         }

@@ -7,7 +7,7 @@ mod values;
 use std::path::Path;
 use std::sync::Arc;
 
-use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, NativeCallContext, OptimizationLevel, Scope};
+use rhai::{AST, Dynamic, Engine, EvalAltResult, Map, OptimizationLevel, Scope};
 
 pub use self::inputs::Inputs;
 use self::inputs::{LAST, SOURCE, items};
@@ -17,7 +17,7 @@ use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::batch_type::ScriptBatch;
 use crate::script::compile::natives;
-use crate::script::error::{CallError, Raised, raise};
+use crate::script::error::{CallError, Raised};
 use crate::script::explain::Script;
 use crate::script::library::{Library, functions_of};
 use crate::script::lint::misread_operators;
@@ -254,7 +254,8 @@ impl Session {
 
     fn engine(&self, text: &str) -> Engine {
         let (functions, call) = (&self.host.functions, self.batch.call());
-        let mut engine = functions.engine(call, &Arc::default());
+        let constants = Arc::new(self.library.found().constants.clone());
+        let mut engine = functions.engine(call, &constants);
         engine.set_module_resolver(self.library.clone());
         // The optimiser replaces names of constants by their values, and panics at an assignment to one.
         engine.set_optimization_level(OptimizationLevel::None);
@@ -266,24 +267,16 @@ impl Session {
     /// Registers the hooks of the recipe in use, as `advantage()` and, as in scripts, `advantage(batch, p)`. Each call starts
     /// from the state that `init` makes, so that the same input gives the same result.
     fn hooks(&self, engine: &mut Engine) {
-        type Context<'a> = NativeCallContext<'a>;
         for hook in Hook::OF_BATCH {
             let (recipe, current, name) = (self.recipe.clone(), self.batch.clone(), hook.name());
-            let call = move |context: Context, batch: Option<ScriptBatch>, p| -> Raised<Tensor> {
-                let tensor = called(hook, recipe.as_ref(), &current, batch, &p);
-                tensor.map_err(|error| raise(&context, error))
+            let call = move |batch: Option<ScriptBatch>, p: Map| -> Raised<Tensor> {
+                Ok(called(hook, recipe.as_ref(), &current, batch, &p)?)
             };
             let (of_batch, of_both) = (call.clone(), call.clone());
             engine
-                .register_fn(name, move |context: Context| {
-                    call(context, None, Map::new())
-                })
-                .register_fn(name, move |context: Context, batch| {
-                    of_batch(context, Some(batch), Map::new())
-                })
-                .register_fn(name, move |context: Context, batch, p| {
-                    of_both(context, Some(batch), p)
-                });
+                .register_fn(name, move || call(None, Map::new()))
+                .register_fn(name, move |batch| of_batch(Some(batch), Map::new()))
+                .register_fn(name, move |batch, p| of_both(Some(batch), p));
         }
     }
 

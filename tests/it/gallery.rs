@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use advlab::batch::Batch;
+use advlab::batch::{Batch, Computed, Level};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
 use advlab::script::{Hook, Host, Limits};
 use rayon::prelude::*;
@@ -19,32 +19,12 @@ use crate::cases::{self, Case};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/gallery/scripts");
 
-/// Two groups, of three responses and of two; `noise` is NaN at one token.
+/// The example batch, with a column `noise` that is NaN at one token.
 fn batch() -> Batch {
-    let columns = [
-        (
-            "old_logp",
-            [-0.5, -0.75, -1.0, -0.5, -0.25, -1.5, -0.5, -0.5, -0.25],
-        ),
-        (
-            "ref_logp",
-            [-0.75, -0.75, -1.5, -0.25, 0.0, -1.0, -0.625, -0.375, -0.75],
-        ),
-        ("entropy", [0.5, 0.75, 1.0, 0.5, 0.25, 1.5, 0.5, 0.5, 0.25]),
-        (
-            "noise",
-            [0.5, 0.75, 1.0, 0.5, f64::NAN, 1.5, 0.5, 0.5, 0.25],
-        ),
-    ];
-    let batch = Batch::builder()
-        .groups(["a", "a", "a", "b", "b"])
-        .response("reward", vec![1.0, 0.0, 1.0, 0.0, 0.0]);
-    let batch = columns.into_iter().fold(batch, |batch, (name, tokens)| {
-        let mut tokens = tokens.into_iter();
-        let row = |length| tokens.by_ref().take(length).collect::<Vec<f64>>();
-        batch.ragged(name, [2, 3, 1, 2, 1].map(row))
-    });
-    batch.build().expect("the gallery's batch is right")
+    let noise = vec![0.5, 0.75, 1.0, 0.5, f64::NAN, 1.5, 0.5, 0.5, 0.25];
+    let batch = Batch::example();
+    let noise = Computed::new(batch.layout().clone(), Level::Token, noise);
+    batch.with("noise", &noise)
 }
 
 /// Loads the script, sets what it wants to be set, and runs its hooks; the error is what that ended with.

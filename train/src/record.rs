@@ -21,10 +21,10 @@ use super::run::{Event, Run};
 use super::task::TRAINER;
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::Diagnostic;
-use advlab::figures::in_json;
 use advlab::files::{ReadOptions, read};
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
 use advlab::native::Mode;
+use advlab::number_text::in_json;
 use advlab::script::{Host, Outcome, Recipe, State, Statistics, Summary};
 
 /// The earlier rows of steps that were done again.

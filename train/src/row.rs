@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use advlab::figures::in_json;
+use advlab::number_text::in_json;
 use advlab::tensor::binomial_ratio;
 
 /// One row of `metrics.jsonl`, which also has the `time` when it was written. All fields but that, `ms` and `device_memory` are

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::config::WarningConfig;
 use super::row::Row;
-use advlab::figures::value;
+use advlab::number_text::value;
 
 /// Steps in the mean: one odd step is no reason to warn.
 const STEPS: usize = 10;

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use advlab::diagnostic::Severity;
-use advlab::figures::{counted, in_json, shape_in, time, value};
 use advlab::files::{AddedColumn, Dtype, Mapping, ReadOptions, Rollouts, step_of};
 use advlab::native::Native;
+use advlab::number_text::{counted, in_json, shape_in, time, value};
 use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Outcome, Parameter, Setting, State, Statistics, Summary};
 use advlab::tensor::Level;

@@ -8,7 +8,7 @@ use crate::pair;
 use crate::report::compare::{self, Comparison, FailedRun, Planned, stats};
 use crate::report::draw::FigureWidth;
 use crate::report::study::recipes_of;
-use advlab::figures::counted;
+use advlab::number_text::counted;
 use advlab::script::Builtin;
 use advlab_train::Config;
 use anyhow::{Context, Result, bail};

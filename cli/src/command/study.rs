@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use advlab::figures::shape_in;
+use advlab::number_text::shape_in;
 use advlab::script::{Builtin, Host, Recipe};
 use advlab_train::RunFolder;
 use anyhow::Result;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use advlab::diagnostic::Diagnostics;
-use advlab::figures::{BLOCKS, counted, value};
+use advlab::number_text::{BLOCKS, counted, value};
 use advlab::paint::{Paint, laid_out, wrapped};
 use advlab_train::{Config, Ending, Evaluation, Event, LogEvent, LogLine, Row, Run, RunFolder};
 use anyhow::Result;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use advlab::diagnostic::Diagnostic;
-use advlab::figures::{count, value};
 use advlab::files::{Verified, verify_lines};
+use advlab::number_text::{count, value};
 use advlab::paint::{Paint, cut, visible};
 use advlab_answers::Verdict;
 use anyhow::Result;

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::report::study::indices;
 use advlab::Batch;
 use advlab::batch::column_names;
-use advlab::figures::value;
+use advlab::number_text::value;
 use advlab::paint::{Paint, beside, folded, wrapped};
 use advlab::script::{Computed, Host, MEMBERS, Owner, Parameter, Recipe};
 use advlab::session::Answer;

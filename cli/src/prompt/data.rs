@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use crate::{Result, wrong};
 use advlab::Batch;
-use advlab::figures::counted;
 use advlab::files::{Mapping, ReadOptions, Tokenize, read, steps};
+use advlab::number_text::counted;
 use advlab::script::{Builtin, Host, Recipe, TEST_BATCH};
 use advlab_train::RunFolder;
 

@@ -8,7 +8,7 @@ use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::report::{self, Report, show, study};
 use crate::{doc, wrong};
 use advlab::Diagnostic;
-use advlab::figures::counted;
+use advlab::number_text::counted;
 use advlab::paint::{cut, wrapped};
 use advlab::session::Answer;
 

@@ -12,8 +12,8 @@ use crate::report::show::highlighted;
 use crate::report::study::title;
 use crate::{Result, wrong};
 use advlab::diagnostic::Diagnostic;
-use advlab::figures::counted;
 use advlab::files::Replacement;
+use advlab::number_text::counted;
 use advlab::script::{Builtin, Computed, Recipe};
 use advlab::session::is_typed;
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::Report;
 use advlab::check::{CheckResult, check};
-use advlab::figures::counted;
+use advlab::number_text::counted;
 use advlab::paint::Paint;
 use advlab::{Batch, Diagnostic, Diagnostics, Recipe};
 

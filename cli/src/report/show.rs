@@ -3,7 +3,7 @@
 use super::Report;
 use super::study::indices;
 use advlab::batch::Layout;
-use advlab::figures::{BLOCKS, along, column, counted, exact, shape, share, value};
+use advlab::number_text::{BLOCKS, along, column, counted, exact, shape, share, value};
 use advlab::paint::{Paint, cut, table, visible, width};
 use advlab::script::{Computed, Statistics, Token, TokenKind, lex};
 use advlab::session::{Answer, BatchColumns};

@@ -12,7 +12,7 @@ use rhai::{Array, Dynamic, FnPtr, Map, NativeCallContext};
 use super::ScriptBatch;
 use crate::diagnostic::Diagnostic;
 use crate::script::call::MapGroups;
-use crate::script::error::{CallError, Raised, origin, raise};
+use crate::script::error::{CallError, Raised, origin};
 use crate::script::value::{as_tensor, describe};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
@@ -21,10 +21,10 @@ impl ScriptBatch {
     pub(super) fn map_groups(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
         if self.frame().is_open_view() {
             self.frame().look_at();
-            return Err(raise(context, Diagnostic::error("groups have no groups")));
+            return Err(CallError::from(Diagnostic::error("groups have no groups")).into());
         }
         let call = self.call();
-        let (before, held) = (call.snapshot(), captured(f));
+        let (before, held) = (call.effects().clone(), captured(f));
         let once = self.called_once(context, f);
         let now = captured(f);
         let is_written = now.iter().zip(&held).any(|(now, held)| !is_same(now, held));
@@ -48,7 +48,7 @@ impl ScriptBatch {
             origin,
             by_one_call,
         };
-        call.report(|reports| reports.map_groups(called));
+        call.effects().map_groups(called);
         Ok(tensor)
     }
 
@@ -57,7 +57,7 @@ impl ScriptBatch {
         let frame = self.frame().view();
         let batch = self.part(frame.clone(), None);
         let result = f.call_within_context::<Dynamic>(context, (batch,));
-        let part = result.and_then(|result| part_of(context, &result));
+        let part = result.and_then(|result| part_of(&result));
         let is_checked = frame.close_view()?;
         let part = part.ok()?;
         let is_own = |own: &Arc<Frame>| own.is_of_view(&frame);
@@ -75,22 +75,20 @@ impl ScriptBatch {
 
     /// The results of a call for each group.
     fn called_for_each(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
-        let take_metrics = || self.call().report(|reports| take(&mut reports.metrics));
+        let take_metrics = || take(&mut self.call().effects().metrics);
         let (before, mut metrics) = (take_metrics(), Vec::new());
         let parts = self.groups().map(|batch| {
             let frame = batch.frame().clone();
             let result = f.call_within_context::<Dynamic>(context, (batch,));
             metrics.extend(take_metrics());
-            Ok((part_of(context, &result?)?, frame))
+            Ok((part_of(&result?)?, frame))
         });
         let parts = parts.collect::<Raised<Vec<(Tensor, Arc<Frame>)>>>();
-        let kept = self.call().report(|reports| {
-            reports.metrics = before;
-            reports.metrics_of_groups(metrics)
-        });
-        kept.map_err(|problem| raise(context, problem))?;
-        let assembled = self.assembled(&parts?);
-        assembled.map_err(|error| raise(context, error))
+        let mut effects = self.call().effects();
+        effects.metrics = before;
+        effects.metrics_of_groups(metrics)?;
+        drop(effects);
+        Ok(self.assembled(&parts?)?)
     }
 
     fn assembled(&self, parts: &[(Tensor, Arc<Frame>)]) -> Result<Tensor, TensorError> {
@@ -109,13 +107,13 @@ impl ScriptBatch {
     }
 }
 
-fn part_of(context: &NativeCallContext, result: &Dynamic) -> Raised<Tensor> {
+fn part_of(result: &Dynamic) -> Raised<Tensor> {
     as_tensor(result).ok_or_else(|| {
         let found = describe(result);
         let message =
             format!("the function of `map_groups` must give a tensor or a number, it gave {found}");
         let help = "the last line of the function is its result, without a semicolon";
-        raise(context, CallError::new(message, help))
+        CallError::new(message, help).into()
     })
 }
 

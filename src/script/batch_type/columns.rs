@@ -8,7 +8,7 @@ use rhai::Map;
 use super::{DERIVED, ScriptBatch, Source};
 use crate::batch::{Batch, Buffer, FloatBuffer, column_names};
 use crate::diagnostic::{Diagnostic, ProblemKind};
-use crate::script::error::CallError;
+use crate::script::error::{CallError, Raised};
 use crate::script::explain::habit;
 use crate::script::value::{as_tensor, describe};
 use crate::suggest;
@@ -132,8 +132,7 @@ impl ScriptBatch {
     }
 
     fn note(&self, note: &str) {
-        let call = self.call();
-        call.report(|reports| reports.notes.push(note.to_string()));
+        self.call().effects().notes.push(note.to_string());
     }
 
     /// 1 if the answer of a response's completion equals its solution's, 0 otherwise.
@@ -162,22 +161,22 @@ impl ScriptBatch {
     }
 
     /// The same batch with a script's columns in front of its own: each is a tensor or a number.
-    pub(super) fn with_columns(&self, columns: &Map) -> Result<ScriptBatch, CallError> {
+    pub(super) fn with_columns(&mut self, columns: Map) -> Raised<ScriptBatch> {
         let mut given = BTreeMap::new();
         for (name, value) in columns {
             let cannot = |be: &str| {
                 let help = "a column is a tensor of this batch or a number: `batch.with(#{ reward: batch.reward / 2 })`";
                 CallError::new(format!("column `{name}` cannot be {be}"), help)
             };
-            let tensor = as_tensor(value).ok_or_else(|| cannot(&describe(value)))?;
+            let tensor = as_tensor(&value).ok_or_else(|| cannot(&describe(&value)))?;
             if ["step", "groups", "group", "mask"].contains(&name.as_str()) {
                 let help = "`batch.regroup(key)` makes other groups";
-                return Err(CallError::new(format!("`{name}` is no column"), help));
+                return Err(CallError::new(format!("`{name}` is no column"), help).into());
             }
             let own = self.frame();
             let frame = tensor.frame().filter(|_| tensor.level() != Level::Batch);
             if frame.is_some_and(|frame| !frame.meets(own)) {
-                return Err(cannot("a tensor of another batch"));
+                return Err(cannot("a tensor of another batch").into());
             }
             let is_at_home = frame.is_some_and(|frame| Arc::ptr_eq(&frame.layout, &own.layout));
             let column = match tensor.level() {

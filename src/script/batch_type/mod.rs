@@ -9,10 +9,10 @@ use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, Map, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, NativeCallContext};
 
 use super::call::Call;
-use super::error::{CallError, Raised, method, raise};
+use super::error::{CallError, Raised};
 use super::key::{Key, of_responses};
 use super::value::{as_tensor, describe, text};
 use crate::batch::Batch;
@@ -117,7 +117,7 @@ impl ScriptBatch {
     }
 
     /// The batch with its groups split by a key or by the values of a response tensor; `across` ignores the old groups.
-    fn regroup(&self, by: &Dynamic, across: bool) -> Result<ScriptBatch, CallError> {
+    fn regroup(&self, by: &Dynamic, across: bool) -> Raised<ScriptBatch> {
         self.frame().look_at();
         let key = by.read_lock::<Key>();
         let values = match &key {
@@ -133,15 +133,15 @@ impl ScriptBatch {
     }
 
     /// The key of columns whose names a script gives, at least one.
-    fn key_of<'a>(&self, names: impl Iterator<Item = &'a Dynamic>) -> Result<Key, CallError> {
+    fn key_of<'a>(&self, names: impl Iterator<Item = &'a Dynamic>) -> Raised<Key> {
         let names: Option<Vec<ImmutableString>> = names.map(text).collect();
         let Some(names) = names.filter(|names| !names.is_empty()) else {
             let help = "as in `batch.key([\"agent\", \"episode\"])`";
             let message = "a key is made of the names of columns";
-            return Err(CallError::new(message, help));
+            return Err(CallError::new(message, help).into());
         };
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-        self.key(&names)
+        Ok(self.key(&names)?)
     }
 
     /// The key made of the columns of these names, texts or numbers; `group` is the key of the groups.
@@ -218,14 +218,15 @@ impl ScriptBatch {
     }
 
     /// The name of the group whose batch this is.
-    fn own_key(&self) -> Result<ImmutableString, CallError> {
+    fn own_key(&self) -> Raised<ImmutableString> {
         self.frame().look_at();
         match &self.0.source {
             Source::Of(_, Some(_)) => Ok((&*self.frame().layout().group_id(0).name()).into()),
-            _ => Err(CallError::new(
-                "`key` is the name of one group, `g.key` in `for g in batch.groups`",
-                "those of all responses are `batch.key(\"group\")`",
-            )),
+            _ => {
+                let message = "`key` is the name of one group, `g.key` in `for g in batch.groups`";
+                let help = "those of all responses are `batch.key(\"group\")`";
+                Err(CallError::new(message, help).into())
+            }
         }
     }
 
@@ -241,21 +242,21 @@ impl ScriptBatch {
     }
 
     /// 1 for `k` responses of each cell of a level, drawn at random.
-    fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, CallError> {
+    fn subset(&mut self, level: &str, k: Dynamic) -> Raised<Tensor> {
         let level = level_of("subset", level)?;
-        let k = as_tensor(k).ok_or_else(|| {
-            TensorError::argument("subset", "k", "a number or a tensor", &describe(k))
+        let k = as_tensor(&k).ok_or_else(|| {
+            TensorError::argument("subset", "k", "a number or a tensor", &describe(&k))
         })?;
         Ok(op::subset(&self.random(Level::Response)?, level, &k)?)
     }
 }
 
 pub(super) fn batch_type(engine: &mut Engine) {
-    type Context<'a> = NativeCallContext<'a>;
+    type Batch = ScriptBatch;
     type Name = ImmutableString;
     engine
-        .register_type_with_name::<ScriptBatch>("batch")
-        .register_indexer_get(|batch: &mut ScriptBatch, name: Name| {
+        .register_type_with_name::<Batch>("batch")
+        .register_indexer_get(|batch: &mut Batch, name: Name| {
             Raised::Ok(match name.as_str() {
                 // Steps are far below 2^63.
                 "step" => Dynamic::from_int(batch.call().step as INT),
@@ -264,61 +265,52 @@ pub(super) fn batch_type(engine: &mut Engine) {
                 name => Dynamic::from(batch.column(name)?),
             })
         })
-        .register_fn("has", |batch: &mut ScriptBatch, name: &str| {
+        .register_fn("has", |batch: &mut Batch, name: &str| {
             batch.column(name).is_ok()
         })
-        .register_fn("columns", |batch: &mut ScriptBatch, start: &str| -> Array {
+        .register_fn("columns", |batch: &mut Batch, start: &str| -> Array {
             let mut names = batch.column_names().0;
             names.retain(|name| name.starts_with(start));
             names.sort();
             names.into_iter().map(Dynamic::from).collect()
         })
-        .register_fn(
-            "subset",
-            |context: Context, batch: &mut ScriptBatch, level: &str, k: Dynamic| {
-                let subset = batch.subset(level, &k);
-                subset.map_err(|problem| raise(&context, problem))
-            },
-        )
+        .register_fn("column", |batch: &mut Batch, name: &str| {
+            Raised::Ok(batch.column(name)?)
+        })
+        .register_fn("with", Batch::with_columns)
+        .register_fn("random", |batch: &mut Batch, level: &str| {
+            Raised::Ok(batch.random(level_of("random", level)?)?)
+        })
+        .register_fn("subset", Batch::subset)
+        .register_fn("regroup", |batch: &mut Batch, by: Dynamic| {
+            batch.regroup(&by, false)
+        })
+        .register_fn("group_by", |batch: &mut Batch, by: Dynamic| {
+            batch.regroup(&by, true)
+        })
         .register_fn(
             "map_groups",
-            |context: Context, batch: &mut ScriptBatch, f: FnPtr| batch.map_groups(&context, &f),
-        )
-        .register_fn("to_string", |batch: &mut ScriptBatch| summary(batch))
-        .register_fn("to_debug", |batch: &mut ScriptBatch| summary(batch));
-    methods(engine);
+            |context: NativeCallContext, batch: &mut Batch, f: FnPtr| {
+                batch.map_groups(&context, &f)
+            },
+        );
+    for name in ["to_string", "to_debug"] {
+        engine.register_fn(name, |batch: &mut Batch| summary(batch));
+    }
+    key_functions(engine);
 }
 
-fn methods(engine: &mut Engine) {
-    type Batch = ScriptBatch;
-    type Name = ImmutableString;
-    method(engine, "column", |batch: &Batch, name: Name| {
-        batch.column(&name)
-    });
-    method(engine, "with", |batch: &Batch, columns: Map| {
-        batch.with_columns(&columns)
-    });
-    method(engine, "random", |batch: &Batch, level: Name| {
-        batch.random(level_of("random", &level)?)
-    });
-    for (name, across) in [("regroup", false), ("group_by", true)] {
-        method(engine, name, move |batch: &Batch, by: Dynamic| {
-            batch.regroup(&by, across)
-        });
-    }
-    method(engine, "key", |batch: &Batch, names: Dynamic| {
-        match names.read_lock::<Array>() {
-            Some(names) => batch.key_of(names.iter()),
-            None => batch.key_of([&names].into_iter()),
-        }
-    });
-    let any = TypeId::of::<Dynamic>();
-    for types in [&[any; 2][..], &[any; 3]] {
-        let types = [&[TypeId::of::<ScriptBatch>()], types].concat();
-        engine.register_raw_fn("key", types, |context, args| {
+/// `batch.key(NAME)`, with one to three names or an array of them.
+fn key_functions(engine: &mut Engine) {
+    for count in 1..=3 {
+        let mut types = vec![TypeId::of::<ScriptBatch>()];
+        types.resize(1 + count, TypeId::of::<Dynamic>());
+        engine.register_raw_fn("key", types, |_, args| {
             let batch = args[0].clone_cast::<ScriptBatch>();
-            let key = batch.key_of(args[1..].iter().map(|name| &**name));
-            key.map_err(|problem| raise(&context, problem))
+            match args[1].read_lock::<Array>().filter(|_| args.len() == 2) {
+                Some(names) => batch.key_of(names.iter()),
+                None => batch.key_of(args[1..].iter().map(|name| &**name)),
+            }
         });
     }
 }

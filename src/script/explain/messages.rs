@@ -2,15 +2,15 @@
 
 use rhai::{Dynamic, EvalAltResult, LexError, ParseErrorType};
 
-use super::names::{no_key, no_module, no_variable, signature, unknown_function};
+use super::names::{no_key, no_module, no_variable, unknown_function};
 use super::{Script, habit, in_its_words, row, say};
 use crate::diagnostic::{Diagnostic, Span};
-use crate::script::error::{CallError, call_error};
+use crate::script::error::{ENDLESS, call_error};
 use crate::script::lint::floor_divisions;
+use crate::script::members::signature;
 use crate::script::sandbox::{ARRAY_ELEMENTS, GROWS, MAP_ENTRIES, OPERATIONS, TEXT_BYTES};
 use crate::script::syntax::TokenKind;
 use crate::script::value::type_named;
-use crate::tensor::{Stopped, TensorError, TensorErrorKind};
 
 pub(super) fn not_parsed(
     script: &Script<'_>,
@@ -161,9 +161,6 @@ fn reserved(name: &str) -> Diagnostic {
 /// The most characters of a thrown value that a message shows.
 const SHOWN: usize = 200;
 
-const ENDLESS: &str =
-    "is there an endless loop, or one over many responses that a tensor operation could replace?";
-
 /// The diagnostic of an error; `place` is the location that the engine reports.
 pub(super) fn failed(
     script: &Script<'_>,
@@ -218,7 +215,10 @@ pub(super) fn failed(
 /// The diagnostic of an error that no script can catch: time, memory, depth; `None` for any other error.
 fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
     let diagnostic = match error {
-        EvalAltResult::ErrorTerminated(why, _) => terminated(why),
+        EvalAltResult::ErrorTerminated(why, _) => match call_error(why) {
+            Some(error) => error.diagnostic,
+            None => Diagnostic::error("stopped"),
+        },
         EvalAltResult::ErrorTooManyOperations(_) => {
             let millions = OPERATIONS / 1_000_000;
             let message =
@@ -243,49 +243,17 @@ fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
     Some(diagnostic.at(script.only_loop()))
 }
 
-fn terminated(why: &Dynamic) -> Diagnostic {
-    let Some(CallError { diagnostic, tensor }) = call_error(why) else {
-        return Diagnostic::error("stopped");
-    };
-    match tensor.map(|error| error.kind) {
-        Some(TensorErrorKind::Stopped(Stopped::Deadline(_))) => diagnostic.with_help(ENDLESS),
-        Some(TensorErrorKind::Stopped(Stopped::Memory { .. } | Stopped::Graph { .. })) => {
-            diagnostic.with_help("does a loop keep making tensors from tensors?")
-        }
-        _ => diagnostic,
-    }
-}
-
 /// The error of one of our native functions, or of the script's own `throw`.
 fn thrown(value: &Dynamic) -> Diagnostic {
-    let Some(CallError { diagnostic, tensor }) = call_error(value) else {
-        let text = value.to_string();
-        let mut shown: String = text.chars().take(SHOWN).collect();
-        if shown.len() < text.len() {
-            shown.push_str("...");
-        }
-        return Diagnostic::error(shown);
-    };
-    match tensor.and_then(|error| operation_help(&error)) {
-        Some(help) if diagnostic.help.is_none() => diagnostic.with_help(help),
-        _ => diagnostic,
+    if let Some(error) = call_error(value) {
+        return error.diagnostic;
     }
-}
-
-/// The help for an error of an operation; `None` if its message says enough.
-fn operation_help(error: &TensorError) -> Option<String> {
-    let help = match &error.kind {
-        TensorErrorKind::Argument(_) if !error.op.starts_with(char::is_alphabetic) => {
-            "operators work on tensors and numbers; `parse_float(string)` makes a number of a string"
-        }
-        TensorErrorKind::Argument(_) => return signature(error.op),
-        TensorErrorKind::Value { .. } if error.op.contains("binomial") => {
-            "k can be as large as the smallest group, `batch.reward.count(\"group\").min(\"batch\")`; 1 less where each \
-             response itself is left out"
-        }
-        _ => return None,
-    };
-    Some(help.to_string())
+    let text = value.to_string();
+    let mut shown: String = text.chars().take(SHOWN).collect();
+    if shown.len() < text.len() {
+        shown.push_str("...");
+    }
+    Diagnostic::error(shown)
 }
 
 /// The diagnostic of a value of the wrong type; `sign` is the `&&` or `||` in its line, if any.

@@ -103,7 +103,7 @@ impl<'a> Script<'a> {
             return None;
         };
         let error = call_error(value)?;
-        let of_tensor = || self.place_of(&error.tensor?.origin?);
+        let of_tensor = || self.place_of(error.origin.as_ref()?);
         error.diagnostic.span.clone().or_else(of_tensor)
     }
 
@@ -211,8 +211,8 @@ impl<'a> Script<'a> {
 
     /// The first token of the script itself for which `is_it` holds.
     fn first(&self, is_it: impl Fn(&CodeSite<'_, '_>) -> bool) -> Option<Span> {
-        let site = sites(self.code(self.name)).find(is_it)?;
-        Some(site.token().span(self.name, &self.text()))
+        let mut all = self.all(is_it);
+        all.find(|span| span.source == *self.name)
     }
 
     /// The tokens of all sources for which `is_it` holds.

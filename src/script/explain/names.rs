@@ -3,34 +3,16 @@
 use super::{CLOSURE, Script, habit, row, say};
 use crate::batch::column_names;
 use crate::diagnostic::{Diagnostic, Span};
-use crate::figures::counted;
+use crate::number_text::counted;
 use crate::script::library::Builtin;
-use crate::script::members::{self, ops};
+use crate::script::members::signature;
 use crate::script::syntax::{TokenKind, declared_names, sites};
 use crate::script::value::type_named;
 use crate::suggest;
 use crate::tensor::Level;
-use crate::tensor::op::Op;
 
 pub(super) const NOTHING: &str =
     "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";
-
-/// The help that says how a function of advlab is called; `None` for any other name.
-pub(super) fn signature(name: &str) -> Option<String> {
-    let forms: Vec<String> = ops(name).map(Op::signature).collect();
-    if forms.is_empty() {
-        let member = members::function(name)?;
-        return Some(format!(
-            "it is `{}`, as in `{}`",
-            member.call, member.example
-        ));
-    }
-    let level = match forms.iter().any(|form| form.contains("(level")) {
-        true => ", where `level` is the one that it goes to: \"group\", \"response\", \"batch\"",
-        false => "",
-    };
-    Some(format!("it is `{}`{level}", forms.join("` or `")))
-}
 
 /// The help for the bare name of a built-in recipe; `None` for any other name.
 fn recipe(name: &str) -> Option<String> {

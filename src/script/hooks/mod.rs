@@ -71,7 +71,7 @@ impl Recipe {
     /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward or advantage: not a
     /// tensor, of a level other than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
-        Request::new(self, Hook::Advantage, batch, None).run(state)
+        self.request(Hook::Advantage, batch, None).run(state)
     }
 
     /// Computes the recipe's loss and its gradient with respect to `logp`. The hook sees `advantage` as `batch.advantage`.
@@ -84,15 +84,30 @@ impl Recipe {
         advantage: Option<&Computed>,
         state: &mut State,
     ) -> Result<Loss, Diagnostics> {
-        let request = Request::new(self, Hook::Loss, batch, advantage);
+        let request = self.request(Hook::Loss, batch, advantage);
         Ok(request.run(state)?.into_loss())
+    }
+
+    fn request<'a>(
+        &'a self,
+        hook: Hook,
+        batch: &'a Batch,
+        advantage: Option<&'a Computed>,
+    ) -> Request<'a> {
+        Request {
+            recipe: self,
+            hook,
+            batch,
+            advantage,
+            guard: self.host.guard(),
+        }
     }
 
     /// The weight of each response, from the `reward` and `weight` hooks or the batch's column; `None` if there are none.
     /// The hooks' changes of the state are not kept.
     pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
         let input = ScriptBatch::new(self.host.call(batch.step()), batch);
-        self.run("to compute the weights", input, state, |run| {
+        self.run(Hook::Weight, input, state, |run| {
             run.reward()?;
             run.weight()
         })
@@ -105,7 +120,7 @@ impl Recipe {
             return Ok(None);
         }
         let input = ScriptBatch::new(self.host.call(batch.step()), batch);
-        self.run("to compute the returns", input, state, |run| {
+        self.run(Hook::Returns, input, state, |run| {
             run.reward()?;
             Ok(Some(run.signal_value(Hook::Returns)?.1))
         })
@@ -120,8 +135,7 @@ impl Recipe {
             true => self.host.loss()?,
             false => self.clone(),
         };
-        let doing = format!("to compute the {}", hook.name());
-        self.run(&doing, batch.clone(), &self.init()?, |run| {
+        self.run(hook, batch.clone(), &self.init()?, |run| {
             run.reward()?;
             if hook != Hook::Reward {
                 run.weight()?;
@@ -158,22 +172,7 @@ struct Request<'a> {
     guard: Arc<Guard>,
 }
 
-impl<'a> Request<'a> {
-    fn new(
-        recipe: &'a Recipe,
-        hook: Hook,
-        batch: &'a Batch,
-        advantage: Option<&'a Computed>,
-    ) -> Self {
-        Request {
-            recipe,
-            hook,
-            batch,
-            advantage,
-            guard: recipe.host.guard(),
-        }
-    }
-
+impl Request<'_> {
     /// Computes the request by the script; `state` changes only if that succeeds.
     fn by_script(&self, state: &mut State) -> Result<Outcome, Diagnostics> {
         let started = Instant::now();
@@ -181,8 +180,7 @@ impl<'a> Request<'a> {
         let update = is_loss.then(|| state.updates(step));
         let call = Call::new(&self.recipe.host, &self.guard, step, update);
         let input = ScriptBatch::new(call.clone(), self.batch);
-        let doing = format!("to compute the {}", self.hook.name());
-        let computed = self.recipe.run(&doing, input, state, |run| {
+        let computed = self.recipe.run(self.hook, input, state, |run| {
             let (reward, weight) = match is_loss {
                 true => (None, None),
                 false => (run.reward()?, run.weight()?),
@@ -201,7 +199,6 @@ impl<'a> Request<'a> {
             let outcome = Outcome {
                 reward,
                 weight,
-                advantage,
                 loss: loss.map(|loss| loss.get(0)),
                 correct,
                 metrics: reports.metrics()?,
@@ -210,7 +207,7 @@ impl<'a> Request<'a> {
                 map_groups: reports.map_groups,
                 time: started.elapsed(),
                 peak_bytes: self.guard.peak(),
-                native: None,
+                ..Outcome::of(advantage)
             };
             Ok((outcome, run.finished_state()?))
         });

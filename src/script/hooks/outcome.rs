@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::batch::{Batch, Computed};
-use crate::figures::{count, share};
+use crate::number_text::{count, share};
 use crate::script::call::MapGroups;
 use crate::script::recipe::Hook;
 use crate::tensor::Level;

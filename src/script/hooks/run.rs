@@ -36,17 +36,16 @@ const WEIGHT: &str =
 const GRADIENT: &str = "dloss/dlogp";
 
 impl Recipe {
-    /// Runs hooks on a batch.
+    /// Runs hooks on a batch, to compute that of a hook.
     pub(super) fn run<'a, T>(
         &'a self,
-        doing: &str,
+        hook: Hook,
         input: ScriptBatch,
         state: &State,
         run: impl FnOnce(&mut HookRun<'a>) -> Raised<T>,
     ) -> Result<T, Diagnostics> {
-        guarded(doing, || {
-            let tables = state.tables.clone();
-            input.call().tables(|own| *own = tables);
+        guarded(&format!("to compute the {}", hook.name()), || {
+            input.call().effects().tables = state.tables.clone();
             let mut hooks = HookRun {
                 recipe: self,
                 engine: self.engine(input.call()),
@@ -67,7 +66,7 @@ impl HookRun<'_> {
 
     /// The state as the hooks left it.
     pub(super) fn finished_state(&mut self) -> Raised<State> {
-        let tables = self.input.call().tables(std::mem::take);
+        let tables = std::mem::take(&mut self.input.call().effects().tables);
         let mut hooks = Hook::OF_BATCH.into_iter();
         let first = hooks.find(|hook| self.recipe.has(*hook));
         self.hook = first.unwrap_or(Hook::Init);
@@ -80,8 +79,7 @@ impl HookRun<'_> {
 
     fn call(&mut self, hook: Hook, batch: ScriptBatch) -> Raised<Dynamic> {
         self.hook = hook;
-        let call = self.input.call();
-        call.report(|reports| reports.hook = Some(hook));
+        self.input.call().effects().hook = Some(hook);
         let args = (batch, self.recipe.params.to_map());
         invoke(self.recipe, &self.engine, hook, &mut self.state, args)
     }
@@ -253,8 +251,8 @@ impl HookRun<'_> {
     pub(super) fn compute(&self, tensor: &Tensor, loss: Option<&Tensor>) -> Raised<Computed> {
         let mut all = vec![tensor.clone()];
         all.extend(loss.cloned());
-        let call = self.input.call();
-        call.report(|reports| all.extend(reports.metric_tensors().cloned()));
+        let metrics = &self.input.call().effects().metrics;
+        all.extend(metrics.iter().flat_map(|(_, values)| values.clone()));
         Tensor::evaluate_together(&all)?;
         let what = match loss {
             Some(loss) => {

@@ -31,11 +31,11 @@ mod build;
 mod combinatorics;
 mod elementwise;
 mod field;
-mod functions;
 mod logic;
 mod order;
 mod param;
 mod reduction;
+mod scalar_functions;
 mod scan;
 mod statistics;
 
@@ -50,11 +50,11 @@ pub(crate) use build::Term;
 pub(crate) use build::sub;
 pub(crate) use build::{add, at_last_token, greater, mul, sum, sum_to};
 pub(crate) use field::FAR;
-pub(crate) use functions::{Binary, Ternary, Unary, VisitBinary, VisitTernary, VisitUnary};
 pub(crate) use order::{Within, subset};
 pub use param::{Argument, Param, ParamKind};
 use param::{choice, level, level_at, number, number_at, optional, tensor, tensor_at};
 pub(crate) use reduction::Reduction;
+pub(crate) use scalar_functions::{Binary, Ternary, Unary, VisitBinary, VisitTernary, VisitUnary};
 pub(crate) use scan::{Scan, at_last_token_grad};
 
 /// The kinds of operation, in the order in which the reference lists them.

@@ -18,33 +18,20 @@ fn columns_follow_from_others() {
             "batch.token_reward => token 1 0 0 0 0 0 0.5 0 -1",
         ],
     );
-    let own = builder()
-        .response("correct", vec![0.0, 1.0, 0.0, 1.0, 0.0])
-        .response("length", vec![10.0, 20.0, 30.0, 40.0, 50.0]);
-    are_on(
-        &own.build().unwrap(),
-        &[
-            "batch.correct => response 0 1 0 1 0",
-            "batch.length => response 10 20 30 40 50",
-        ],
-    );
-    let by_token = Batch::builder()
-        .groups([0, 0])
-        .lengths([2, 1])
-        .ragged("token_reward", [vec![0.25f64, 0.5], vec![-1.0]]);
-    are_on(
-        &by_token.build().unwrap(),
-        &[
-            "batch.reward => response 0.75 -1",
-            "batch.correct => response 1 0",
-        ],
-    );
-    let only_correct = Batch::builder().groups([0, 0]);
-    let only_correct = only_correct.response("correct", vec![0.0, 1.0]);
-    are_on(
-        &only_correct.build().unwrap(),
-        &["batch.reward => response 0 1"],
-    );
+    let own = builder().response("correct", vec![0.0, 1.0, 0.0, 1.0, 0.0]);
+    let own = own.response("length", vec![10.0, 20.0, 30.0, 40.0, 50.0]);
+    let two = || Batch::builder().groups([0, 0]);
+    let by_token = two().ragged("token_reward", [vec![0.25f64, 0.5], vec![-1.0]]);
+    let only_correct = two().response("correct", vec![0.0, 1.0]);
+    for (batch, case) in [
+        (&own, "batch.correct => response 0 1 0 1 0"),
+        (&own, "batch.length => response 10 20 30 40 50"),
+        (&by_token, "batch.reward => response 0.75 -1"),
+        (&by_token, "batch.correct => response 1 0"),
+        (&only_correct, "batch.reward => response 0 1"),
+    ] {
+        are_on(&batch.clone().build().unwrap(), &[case]);
+    }
 }
 
 #[test]
@@ -79,15 +66,9 @@ fn has_tells_what_is_there() {
 /// 0.1 + 0.2 + 0.4 and 0.7 are one reward to whoever gave them, also in f32.
 #[test]
 fn a_reward_by_token_is_as_precise_as_it_was_given() {
-    let batch = Batch::builder()
-        .groups([0, 0])
-        .ragged(
-            "token_reward",
-            [vec![0.1f32, 0.2, 0.4], vec![0.0, 0.0, 0.7]],
-        )
-        .lengths([3, 3])
-        .build()
-        .unwrap();
+    let rewards = [vec![0.1f32, 0.2, 0.4], vec![0.0, 0.0, 0.7]];
+    let batch = Batch::builder().groups([0, 0]).lengths([3, 3]);
+    let batch = batch.ragged("token_reward", rewards).build().unwrap();
     let (_, rewards) = tensor_on("batch.reward", &batch);
     assert_eq!(rewards, [f64::from(0.7f32); 2]);
     let (_, std) = tensor_on("batch.reward.std(\"group\")", &batch);
@@ -98,7 +79,7 @@ fn a_reward_by_token_is_as_precise_as_it_was_given() {
 /// is computed is not known.
 #[test]
 fn a_recipe_says_which_columns_it_reads() {
-    let of_hook = [
+    for case in [
         "batch.reward.mean(\"batch\").value() + batch.kl => kl reward",
         "/* batch.value */ // no batch.value\n batch[\"token_reward\"] => token_reward",
         "batch[\"value\"].mean(\"response\") => value",
@@ -111,21 +92,19 @@ fn a_recipe_says_which_columns_it_reads() {
         "batch.column(\"val\" + \"ue\") => ue val",
         "let xs = [1]; let x = 0; for (y, i) in xs { x += xs[xs.len() - i]; } batch.reward * x => reward",
         "let m = #{ value: 1 }; this.value = m.value; this.by[`${p}`] = m[`v`]; batch.reward => reward v value",
-    ];
-    let scripts = [
+        // Whole scripts.
         "fn params() { #{ value: #{ value: 1 }, column: #{ value: \"reward\" } } } fn init(p) { #{} } \
          fn advantage(batch, p) { batch.reward * p.value + batch[p.column] } => reward",
         "fn of(b) { b.reward } fn advantage(batch, p) { Fn(\"of\").call(batch) } => reward",
         "fn loss(batch, p) { -batch.advantage } => advantage logp",
         "import \"gae\" as gae; fn advantage(batch, p) { batch.reward } => reward token_reward value",
-    ];
-    let of_hook = of_hook.map(|case| {
-        let (body, reads) = case.split_once(" => ").unwrap();
-        format!("fn advantage(batch, p) {{ {body} }} => {reads}")
-    });
-    for case in of_hook.iter().map(String::as_str).chain(scripts) {
+    ] {
         let (script, reads) = case.split_once(" => ").unwrap();
-        let recipe = Host::new().compile("reads", script);
+        let script = match script.contains("fn ") {
+            true => script.to_string(),
+            false => format!("fn advantage(batch, p) {{ {script} }}"),
+        };
+        let recipe = Host::new().compile("reads", &script);
         let recipe = recipe.unwrap_or_else(|error| panic!("{}", error.render(false)));
         let found = recipe.reads();
         assert!(

@@ -1,47 +1,39 @@
 //! Comparisons: exact as IEEE has them, and never silently false.
 
-use super::lab::{are_on, batch, builder, print_on, run_on, tensor};
-
-type Holds = fn(f64, f64) -> bool;
-
-const SIGNS: [(&str, Holds); 6] = [
-    ("==", |a, b| a == b),
-    ("!=", |a, b| a != b),
-    ("<", |a, b| a < b),
-    ("<=", |a, b| a <= b),
-    (">", |a, b| a > b),
-    (">=", |a, b| a >= b),
-];
-
-const REWARDS: [f64; 5] = [1.0, 0.0, 0.0, 0.5, -1.0];
-
-fn truths(expected: impl Iterator<Item = bool>) -> (String, Vec<f64>) {
-    let values = expected.map(|truth| f64::from(u8::from(truth))).collect();
-    ("response".to_string(), values)
-}
+use super::lab::{are_on, batch, builder, print_on, run_on, tensor_on};
 
 #[test]
 fn a_tensor_with_numbers_on_either_side_and_with_tensors() {
-    for (sign, holds) in SIGNS {
-        for (written, number) in [("0", 0.0), ("0.5", 0.5), ("1", 1.0), ("true", 1.0)] {
-            let right = tensor(&format!("batch.reward {sign} {written}"));
-            let expected = truths(REWARDS.iter().map(|&r| holds(r, number)));
-            assert_eq!(right, expected, "reward {sign} {written}");
-            let left = tensor(&format!("{written} {sign} batch.reward"));
-            let expected = truths(REWARDS.iter().map(|&r| holds(number, r)));
-            assert_eq!(left, expected, "{written} {sign} reward");
-        }
+    const REWARDS: [f64; 5] = [1.0, 0.0, 0.0, 0.5, -1.0];
+    type Sign = (&'static str, fn(&f64, &f64) -> bool);
+    let signs: [Sign; 6] = [
+        ("==", f64::eq),
+        ("!=", f64::ne),
+        ("<", f64::lt),
+        ("<=", f64::le),
+        (">", f64::gt),
+        (">=", f64::ge),
+    ];
+    for (sign, holds) in signs {
         for (other, values) in [
+            ("0", [0.0; 5]),
+            ("0.5", [0.5; 5]),
+            ("1", [1.0; 5]),
+            ("true", [1.0; 5]),
             ("batch.correct", [1., 0., 0., 1., 0.]),
             ("batch.reward.max(\"group\")", [1., 0.5, 1., 0.5, 1.]),
         ] {
-            let found = tensor(&format!("batch.reward {sign} {other}"));
-            let pairs = REWARDS.iter().zip(values);
-            assert_eq!(
-                found,
-                truths(pairs.map(|(&r, x)| holds(r, x))),
-                "{sign} {other}"
-            );
+            let pairs = || REWARDS.iter().zip(&values);
+            let right: Vec<bool> = pairs().map(|(r, x)| holds(r, x)).collect();
+            let left: Vec<bool> = pairs().map(|(r, x)| holds(x, r)).collect();
+            for (text, expected) in [
+                (format!("batch.reward {sign} {other}"), right),
+                (format!("{other} {sign} batch.reward"), left),
+            ] {
+                let expected = expected.into_iter().map(|truth| f64::from(u8::from(truth)));
+                let expected = ("response".to_string(), expected.collect());
+                assert_eq!(tensor_on(&text, &batch()), expected, "{text}");
+            }
         }
     }
 }

@@ -103,18 +103,11 @@ fn a_recipe_tells_its_hooks_and_its_doc() {
 #[test]
 fn the_smallest_batches() {
     let text = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }";
-    let one = Batch::builder()
-        .groups([1])
-        .response("reward", vec![0.3])
-        .build()
-        .unwrap();
+    let one = Batch::builder().groups([1]);
+    let one = one.response("reward", vec![0.3]).build().unwrap();
     assert_eq!(advantage_on(text, &one), [0.0]);
-    let silent = Batch::builder()
-        .groups([1, 1])
-        .lengths([0, 0])
-        .response("reward", vec![1.0, 0.0])
-        .build()
-        .unwrap();
+    let silent = Batch::builder().groups([1, 1]).lengths([0, 0]);
+    let silent = silent.response("reward", vec![1.0, 0.0]).build().unwrap();
     let outcome = run_on(text, &silent).unwrap();
     assert_eq!(values(&outcome.advantage), [0.5, -0.5]);
     assert_eq!(outcome.advantage.per_token().count(), 0);

@@ -22,10 +22,11 @@ fn folder(main: &str, scale: &str) -> tempfile::TempDir {
     folder
 }
 
-/// What has been loaded is whole: what happens to the files later does not reach it.
+/// What has been loaded is whole: what happens to the files later does not reach it. Each script sees its own constants.
 #[test]
 fn a_script_beside_it_can_be_imported_and_is_not_needed_later() {
-    let folder = folder(MAIN, "fn by(x) { 3 * x }");
+    let main = "import \"scale\" as scale;\nconst K = 1;\nfn advantage(batch, p) { K * scale::by(batch.reward) }\n";
+    let folder = folder(main, "const K = 3; fn by(x) { K * x }");
     let recipe = load(&folder.path().join("main.rhai")).unwrap();
     drop(folder);
     let outcome = step(&recipe, &mut recipe.init().unwrap());
@@ -93,21 +94,19 @@ fn what_is_too_large_for_a_script_is_not_read() {
 #[test]
 fn scripts_that_import_each_other_end() {
     let back = "import \"main\" as main;\nfn by(x) { main::advantage(x, 1) }";
-    let folder = folder(MAIN, back);
-    assert!(load(&folder.path().join("main.rhai")).is_err());
-    let own = tempfile::tempdir().unwrap();
-    fs::write(own.path().join("scale.rhai"), MAIN).unwrap();
-    assert!(load(&own.path().join("scale.rhai")).is_err());
+    for (scale, file) in [(back, "main.rhai"), (MAIN, "scale.rhai")] {
+        let folder = folder(MAIN, scale);
+        assert!(load(&folder.path().join(file)).is_err(), "{file}");
+    }
 }
 
 /// A file beside the script goes before a built-in of its name, as modules do in Python: an edited copy is what is meant.
 #[test]
 fn a_file_beside_the_script_goes_before_a_built_in() {
-    let folder = tempfile::tempdir().unwrap();
+    let main = "import \"dr_grpo\" as base;\nfn advantage(batch, p) { base::advantage(batch, p) }";
+    let folder = folder(main, "");
     let own = "fn advantage(batch, p) { 100 * batch.reward }";
     fs::write(folder.path().join("dr_grpo.rhai"), own).unwrap();
-    let main = "import \"dr_grpo\" as base;\nfn advantage(batch, p) { base::advantage(batch, p) }";
-    fs::write(folder.path().join("main.rhai"), main).unwrap();
     let recipe = load(&folder.path().join("main.rhai")).unwrap();
     let outcome = step(&recipe, &mut recipe.init().unwrap());
     assert_eq!(outcome.advantage.at(0, 0), 100.0);

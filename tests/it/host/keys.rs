@@ -19,12 +19,7 @@ fn batch() -> Batch {
 }
 
 fn advantage(recipe: &Recipe, state: &mut State) -> Vec<f64> {
-    let outcome = recipe.advantage(&batch(), state);
-    values(
-        &outcome
-            .unwrap_or_else(|error| panic!("{}", error.render(false)))
-            .advantage,
-    )
+    values(&recipe.advantage(&batch(), state).unwrap().advantage)
 }
 
 #[test]
@@ -94,14 +89,10 @@ fn what_is_remembered_lasts() {
     let mut restored = State::from_json(&state.to_json()).unwrap();
     assert_eq!(restored, state);
     assert_eq!(advantage(&first, &mut restored)[..2], [1.4375, 0.125]);
-    assert_eq!(
-        kept.recall("mean", "b"),
-        Some(0.125),
-        "the older state has its own"
-    );
-    let other = recipe(
-        r#"fn init(p) { #{ n: 1 } } fn advantage(batch, p) { recall("mean", batch.key("agent"), -1) }"#,
-    );
+    // The older state has its own.
+    assert_eq!(kept.recall("mean", "b"), Some(0.125));
+    let recall = r#"fn init(p) { #{ n: 1 } } fn advantage(batch, p) { recall("mean", batch.key("agent"), -1) }"#;
+    let other = recipe(recall);
     let mut migrated = other.migrate(&state).unwrap();
     assert_eq!(advantage(&other, &mut migrated)[0], 1.4375);
 }

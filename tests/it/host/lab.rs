@@ -71,10 +71,6 @@ pub fn tensor_on(expression: &str, batch: &Batch) -> (String, Vec<f64>) {
     (level, outcome.prints[1..].iter().map(number).collect())
 }
 
-pub fn tensor(expression: &str) -> (String, Vec<f64>) {
-    tensor_on(expression, &batch())
-}
-
 /// Expressions on a batch, each with the level and the values that it has: `batch.correct => response 1 0 0 1 0`.
 pub fn are_on(batch: &Batch, cases: &[&str]) {
     for (expression, expected) in cases.iter().map(|case| case.split_once(" => ").unwrap()) {

@@ -26,51 +26,35 @@ fn advantage(batch, p) {
 }
 "#;
 
-fn prints(settings: &[(&str, &str)]) -> String {
-    let mut recipe = recipe(SCRIPT);
-    for (name, text) in settings {
-        recipe.set_text(name, text).expect(name);
-    }
-    step(&recipe, &mut recipe.init().unwrap()).prints.concat()
-}
-
+/// Lists also as TOML and JSON write them.
 #[test]
 fn hooks_see_the_defaults_and_what_is_set() {
-    assert_eq!(prints(&[]), "4 0.000001 sample any true true");
-    let settings = [
-        ("k", "8"),
-        ("eps", "0"),
-        ("std", "population"),
-        ("note", "with = and spaces"),
-        ("centred", "false"),
-        ("clip", "2"),
-    ];
-    assert_eq!(
-        prints(&settings),
-        "8 0.0 population with = and spaces false false"
-    );
-    assert_eq!(
-        prints(&[("clip", "1"), ("clip", "none")]),
-        "4 0.000001 sample any true true"
-    );
-}
-
-#[test]
-fn lists_whole_numbers_and_short_declarations() {
-    // Also as TOML and JSON write it.
-    for (names, weights) in [("b, c", "1,0.5"), ("[\"b\", \"c\"]", "[1, 0.5]")] {
-        let settings = [
-            ("draws", "3"),
-            ("names", names),
-            ("weights", weights),
-            ("short", "2"),
-        ];
-        let expected = "4 0.000001 sample any true true3 [\"b\", \"c\"] [1.0, 0.5] 2.0";
-        assert_eq!(prints(&settings), expected);
+    let defaults = "4 0.000001 sample any true true";
+    let lists = format!("{defaults}3 [\"b\", \"c\"] [1.0, 0.5] 2.0");
+    for (settings, expected) in [
+        ("", defaults),
+        (
+            "k=8|eps=0|std=population|note=with = and spaces|centred=false|clip=2",
+            "8 0.0 population with = and spaces false false",
+        ),
+        ("clip=1|clip=none", defaults),
+        ("draws=3|names=b, c|weights=1,0.5|short=2", &lists),
+        (
+            r#"draws=3|names=["b", "c"]|weights=[1, 0.5]|short=2"#,
+            &lists,
+        ),
+    ] {
+        let mut recipe = recipe(SCRIPT);
+        for setting in settings.split_terminator('|') {
+            let (name, text) = setting.split_once('=').unwrap();
+            recipe.set_text(name, text).expect(name);
+        }
+        let prints = step(&recipe, &mut recipe.init().unwrap()).prints;
+        assert_eq!(prints.concat(), expected, "{settings}");
     }
     for (text, shown, json) in [
-        ("[\"a,b\", \"c\"]", "a,b,c", "[\"a,b\",\"c\"]"),
-        ("b,c", "b,c", "[\"b\",\"c\"]"),
+        (r#"["a,b", "c"]"#, "a,b,c", r#"["a,b","c"]"#),
+        ("b,c", "b,c", r#"["b","c"]"#),
     ] {
         let mut recipe = recipe(SCRIPT);
         recipe.set_text("names", text).unwrap();

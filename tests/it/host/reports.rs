@@ -54,18 +54,12 @@ fn random_numbers_are_uniform_and_of_the_level_that_is_named() {
         assert_eq!((found.as_str(), values.len()), (level, size));
         assert!(values.iter().all(|x| (0.0..1.0).contains(x)), "{values:?}");
     }
-    let many = advlab::Batch::builder()
-        .groups((0..20_000).map(|i| i / 8))
-        .response("reward", vec![0.0; 20_000])
-        .build()
-        .unwrap();
+    let many = advlab::Batch::builder().groups((0..20_000).map(|i| i / 8));
+    let many = many.response("reward", vec![0.0; 20_000]).build().unwrap();
     let text = "fn advantage(batch, p) { batch.random(\"response\") }";
     let mean = advantage_on(text, &many).iter().sum::<f64>() / 20_000.0;
-    // Five standard errors.
-    assert!(
-        (mean - 0.5).abs() < 5.0 * (1.0f64 / 12.0 / 20_000.0).sqrt(),
-        "{mean}"
-    );
+    let five_standard_errors = 5.0 * (1.0f64 / 12.0 / 20_000.0).sqrt();
+    assert!((mean - 0.5).abs() < five_standard_errors, "{mean}");
 }
 
 #[test]
@@ -75,11 +69,11 @@ fn random_numbers_follow_the_seed_the_step_and_the_call() {
     let drawn = |seed: u64, step: u64, threads: usize| -> Vec<u64> {
         let recipe = Host::new().with_seed(seed).compile("test", text).unwrap();
         let batch = builder().step(step).build().unwrap();
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        let outcome = pool
             .build()
-            .unwrap();
-        let outcome = pool.install(|| recipe.advantage(&batch, &mut recipe.init().unwrap()));
+            .unwrap()
+            .install(|| recipe.advantage(&batch, &mut recipe.init().unwrap()));
         bits(&outcome.unwrap().advantage)
     };
     assert_eq!(drawn(1, 1, 1), drawn(1, 1, 4));
@@ -88,11 +82,8 @@ fn random_numbers_follow_the_seed_the_step_and_the_call() {
     let first = "fn advantage(batch, p) { batch.random(\"response\") }";
     let recipe = recipe(first);
     let once = bits(&step(&recipe, &mut recipe.init().unwrap()).advantage);
-    assert_ne!(
-        once,
-        drawn(0, 0, 1),
-        "the second call draws what the first did"
-    );
+    // The second call does not draw what the first did.
+    assert_ne!(once, drawn(0, 0, 1));
 }
 
 /// A mask that a loss draws is another one for each minibatch and epoch; the next step begins anew.

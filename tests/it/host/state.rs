@@ -66,32 +66,28 @@ fn a_step_that_fails_leaves_it_as_it_was() {
     assert_eq!(state, before);
 }
 
+/// Without a `migrate`, what `init` has beyond the old state is added.
 #[test]
-fn a_new_version_keeps_it_and_gets_what_is_new() {
-    let old =
-        recipe("fn init(p) { #{ a: 1 } } fn advantage(batch, p) { this.a = 5; batch.reward }");
-    let new = recipe(
-        "fn init(p) { #{ a: 100, b: 2 } } fn advantage(batch, p) { metric(\"sum\", this.a + this.b); batch.reward }",
-    );
-    let mut state = old.init().unwrap();
-    step(&old, &mut state);
-    let mut state = new.migrate(&state).unwrap();
-    assert_eq!(metric(&new, &mut state, "sum"), 7.0);
-}
-
-#[test]
-fn migrate_changes_it() {
-    let old =
-        recipe("fn init(p) { #{ total: 6.0, n: 3 } } fn advantage(batch, p) { batch.reward }");
-    let new = recipe(
-        r#"
-        fn init(p) { #{ mean: 0.0 } }
-        fn migrate(old, p) { #{ mean: old.total / old.n } }
-        fn advantage(batch, p) { metric("mean", this.mean); batch.reward }
-    "#,
-    );
-    let state = old.init().unwrap();
-    assert_eq!(metric(&new, &mut new.migrate(&state).unwrap(), "mean"), 2.0);
+fn a_new_version_takes_it_over() {
+    for (old, new, expected) in [
+        (
+            "fn init(p) { #{ a: 1 } } fn advantage(batch, p) { this.a = 5; batch.reward }",
+            "fn init(p) { #{ a: 100, b: 2 } } fn advantage(batch, p) { metric(\"x\", this.a + this.b); batch.reward }",
+            7.0,
+        ),
+        (
+            "fn init(p) { #{ total: 6.0, n: 3 } } fn advantage(batch, p) { batch.reward }",
+            "fn init(p) { #{ mean: 0.0 } } fn migrate(old, p) { #{ mean: old.total / old.n } }
+             fn advantage(batch, p) { metric(\"x\", this.mean); batch.reward }",
+            2.0,
+        ),
+    ] {
+        let (old, new) = (recipe(old), recipe(new));
+        let mut state = old.init().unwrap();
+        step(&old, &mut state);
+        let mut state = new.migrate(&state).unwrap();
+        assert_eq!(metric(&new, &mut state, "x"), expected);
+    }
 }
 
 /// Only what a checkpoint can hold is a state.

@@ -4,7 +4,7 @@ use advlab::script::Host;
 
 use super::lab::{
     advantage_on, agree_on, are_on, batch, batch_with_logp, builder, fail_on, print_on, recipe,
-    values,
+    rows, values,
 };
 
 #[test]
@@ -40,6 +40,7 @@ fn arrays_are_reduced_as_tensors_are() {
             "[3, -1, 2].max() => 3.0",
             "[].sum() => 0.0",
             "{ let x = [3, 1, 2]; x.sort(); x } => [1, 2, 3]",
+            "{ let x = [3, 1, 2]; let f = || x.sort(|a, b| a - b); f.call(); x } => [1, 2, 3]",
         ],
     );
     are_on(
@@ -132,18 +133,13 @@ fn subsets_are_drawn_by_the_seed() {
 
 #[test]
 fn a_critic_gets_its_returns() {
-    let batch = builder()
-        .ragged("value", super::lab::rows(|_| 0.5))
-        .build()
-        .expect("a batch");
+    let batch = builder().ragged("value", rows(|_| 0.5)).build().unwrap();
     let returns = |name: &str| {
         let recipe = Host::new().load(name).unwrap();
         recipe.returns(&batch, &recipe.init().unwrap())
     };
     // With lambda = 1 the target is the return itself, whatever the critic says.
-    let found = returns("gae_decoupled")
-        .unwrap()
-        .expect("the recipe has the hook");
+    let found = returns("gae_decoupled").unwrap().unwrap();
     let expected = [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5, -1.0, -1.0];
     assert_eq!(values(&found), expected);
     assert!(returns("grpo").unwrap().is_none());

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use advlab::live::LiveOptions;
 use advlab::{Host, LiveRecipe};
+use tempfile::TempDir;
 
 use super::lab::{Lab, set, times, within};
 
@@ -42,11 +43,17 @@ fn relative(path: &Path) -> PathBuf {
     up.join(path.strip_prefix("/").unwrap())
 }
 
-#[test]
-fn a_relative_path_is_followed() {
+/// A folder with a script.
+fn with_script() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("recipe.rhai");
     std::fs::write(&path, times(1)).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn a_relative_path_is_followed() {
+    let (folder, path) = with_script();
     let lab = Lab::at(folder, &relative(&path), LiveOptions::default()).unwrap();
     lab.publish(&times(2));
 }
@@ -63,9 +70,7 @@ fn saves_are_found_at_once(lab: &Lab, file: &Path) {
 
 #[test]
 fn a_link_is_followed_at_both_ends() {
-    let real = tempfile::tempdir().unwrap();
-    let target = real.path().join("real.rhai");
-    std::fs::write(&target, times(1)).unwrap();
+    let (real, target) = with_script();
     let folder = tempfile::tempdir().unwrap();
     let link = folder.path().join("recipe.rhai");
     symlink(&target, &link).unwrap();
@@ -83,9 +88,7 @@ fn a_link_is_followed_at_both_ends() {
 
 #[test]
 fn a_folder_that_cannot_be_written_is_followed() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("recipe.rhai");
-    std::fs::write(&path, times(1)).unwrap();
+    let (folder, path) = with_script();
     let mode = |mode| std::fs::Permissions::from_mode(mode);
     std::fs::set_permissions(folder.path(), mode(0o555)).unwrap();
     let lab = Lab::at(folder, &path, LiveOptions::default()).unwrap();

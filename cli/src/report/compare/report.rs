@@ -6,7 +6,7 @@ use super::stats::{self, Estimate, improvement, interquartile, mean};
 use super::{Compared, FailedRun, Finished};
 use crate::report::Report;
 use crate::report::draw::{Figure, FigureWidth, Mark, Panel, Series};
-use advlab::figures::counted;
+use advlab::number_text::counted;
 use advlab::paint::{Paint, cut, table};
 
 /// The most points of a curve: each is a bootstrap.

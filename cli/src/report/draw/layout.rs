@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::scale::{Range, ticks, written};
 use super::{Figure, FigureWidth, Mark, Panel, Series};
-use advlab::figures::along;
+use advlab::number_text::along;
 use advlab::paint::{cut, visible};
 
 const MARGIN: f64 = 10.0;

@@ -2,7 +2,7 @@
 
 use super::scale::Range;
 use super::{Figure, Mark, Panel, Series};
-use advlab::figures::{along, value};
+use advlab::number_text::{along, value};
 use advlab::paint::{self, Paint, cut, width, wrapped};
 
 /// The most rows of a drawing, and the fewest.

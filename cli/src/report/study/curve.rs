@@ -7,7 +7,7 @@ use crate::Result;
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::check::{groups_are_independent, on_policy, regrouped, shortened, with_rewards};
-use advlab::figures::{column, value};
+use advlab::number_text::{column, value};
 use advlab::paint::Paint;
 use advlab::random::{Purpose, RandomStream, StreamKey};
 use advlab::script::Computed;

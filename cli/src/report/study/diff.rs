@@ -8,7 +8,7 @@ use super::{Point, Trial, accuracies, members, title};
 use crate::Result;
 use crate::report::Report;
 use advlab::Batch;
-use advlab::figures::{counted, share, value};
+use advlab::number_text::{counted, share, value};
 use advlab::paint::Paint;
 use advlab::script::{Computed, Outcome, Recipe};
 use advlab::tensor::Level;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::Result;
 use advlab::Batch;
-use advlab::figures::{counted, share, value};
+use advlab::number_text::{counted, share, value};
 use advlab::paint::{Paint, cut, filled};
 use advlab::script::{Hook, Outcome, Recipe, Summary};
 use advlab::tensor::Level;

@@ -6,7 +6,7 @@ use super::{KnownObjective, Objective, Update, largest_group, percent};
 use crate::Result;
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
-use advlab::figures::value;
+use advlab::number_text::value;
 use advlab::paint::{Paint, cut, filled};
 use advlab::{Batch, Recipe};
 

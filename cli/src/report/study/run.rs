@@ -6,7 +6,7 @@ use super::Trial;
 use crate::Result;
 use crate::report::{Report, show};
 use advlab::Batch;
-use advlab::figures::{time, value};
+use advlab::number_text::{time, value};
 use advlab::paint::{Paint, cut};
 use advlab::script::{Computed, Hook, Outcome, Recipe, State, Summary};
 
