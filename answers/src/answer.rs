@@ -85,7 +85,7 @@ fn behind_phrase(text: &str) -> Option<String> {
     /// A period after a word, but not the one in `a.m.`
     static STOP: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"(?:^|\s)(?:[^\s.]{2,}|[^\s.a-z])?([.?])(?:\s|$)"));
-    /// `5, since 25 = 5 * 5`
+    /// An explanation after an answer, as in `5, since 25 = 5 * 5`: the answer ends at the comma.
     static CLAUSE: LazyLock<Regex> = LazyLock::new(|| pattern(r"[,;]| \(| because "));
     let tail = &text[PHRASE.find_iter(text).last()?.end()..];
     let formulas = formulas(tail);

@@ -18,7 +18,7 @@ pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
     look(100)?;
     if let (Relation(_), Relation(_)) = (&gold.symbol, &answer.symbol) {
-        // The letter is a part of an inequality.
+        // Both are relations and are compared whole; only further down is `x =` dropped.
         return relations(gold, answer).or_else(|| region::same(gold, answer));
     }
     if let Some((_, gold)) = assigned(gold) {

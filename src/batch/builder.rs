@@ -144,7 +144,7 @@ impl BatchBuilder {
         self.build_located().map_err(|(_, error)| error.into())
     }
 
-    /// As [`BatchBuilder::build`], with the response that caused the error if it is a single one.
+    /// As [`BatchBuilder::build`], but the error also says which response caused it, if only one did.
     pub(crate) fn build_located(mut self) -> Result<Batch, BuildError> {
         let tokens = self.tokens.take().transpose()?;
         let groups = self.groups.take().ok_or_else(|| problem(None, NO_GROUPS))?;

@@ -43,7 +43,7 @@ impl<T> Buffer<T> {
         Buffer(Arc::new(owner))
     }
 
-    /// How many numbers there are. A column of a file is not read for that.
+    /// How many numbers there are. This does not read the values of a column in a file.
     pub fn len(&self) -> usize {
         self.0.count()
     }

@@ -35,7 +35,7 @@ pub fn usual() -> Batch {
     let lengths = (0..groups.len()).map(|i| 1 + (i * 5) % 7);
     let mut builder = Batch::builder().groups(groups).lengths(lengths.clone());
     let old = |i, t| -0.1 - wave(i, t, 1);
-    // As if the rest of the vocabulary were one token.
+    // The sum of pi^2, as if all tokens but the sampled one were a single token.
     let squares = |pi: f64| pi * pi + (1.0 - pi) * (1.0 - pi);
     let near_old = |i, t, salt| old(i, t) + 0.2 * wave(i, t, salt) - 0.1;
     let tokens: [(&str, ByToken<'_>); 8] = [

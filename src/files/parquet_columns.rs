@@ -1,5 +1,5 @@
-//! The columns of a parquet file: lists of numbers are read by typed readers, which is many times faster, values of all
-//! other types by rows (`parquet::in_json`, which knows parquet's types).
+//! Reads a parquet file as a table, column by column; `parquet.rs` has the rest of the format: types, lines of JSON, writing. Lists
+//! of numbers are read by typed readers, which is many times faster; values of all other types by rows (`parquet::in_json`).
 
 use std::path::Path;
 use std::sync::Arc;

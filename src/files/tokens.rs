@@ -14,7 +14,8 @@ const MASK: &str = "1 for a token that counts or 0 for one that does not";
 type Lengths = (Tokens, String, Option<&'static str>);
 
 impl Bound {
-    /// Whether the column has a known role, or the user asked for it. Such an array says which tokens there are.
+    /// Whether the column has a known role, or the user asked for it. Without a mask, the first such array gives the number of
+    /// tokens of each response.
     fn is_known(&self) -> bool {
         self.reading.role != Role::Any || self.reading.asked
     }

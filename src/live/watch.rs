@@ -76,7 +76,8 @@ impl Watch {
                 _ => Path::new("."),
             };
             names.extend(file.file_name().map(OsString::from));
-            // Without links on the way, so that one folder is watched once; one that is gone is left to the poll.
+            // Links in the path are resolved, so that no folder is watched twice. A folder that is gone has no watch; only the
+            // poll, each second, notices its return.
             folders.extend(folder.canonicalize());
             if let Ok(target) = file.canonicalize() {
                 names.extend(target.file_name().map(OsString::from));

@@ -69,7 +69,7 @@ struct KnownHooks {
 pub(crate) enum HookState {
     /// The script runs and is timed; with the start of its last call.
     Timed(Option<Instant>),
-    /// The script took long: script and kernel compute the next batch.
+    /// The script took long: both the script and the kernel compute the next batch, to compare bits and times.
     Due,
     /// The kernel has given the script's bits and was faster: it runs.
     Switched,

@@ -333,7 +333,7 @@ fn last_values(text: &str) -> Vec<Token<'_>> {
     values.map(|site| *site.token()).collect()
 }
 
-/// The text with the name that the last value has in a saved script.
+/// The text with each `_` replaced by `last_value`, the name of the last value in a saved script; not the `_` of a default arm.
 fn with_value_named(text: &str) -> String {
     let (mut renamed, mut from) = (String::new(), 0);
     for value in last_values(text) {

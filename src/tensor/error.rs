@@ -1,5 +1,5 @@
-//! The errors of operations on tensors, with the operation, the levels and the line of the script. Those of one operation
-//! are made where it is, in `op/` and `frame.rs`.
+//! The error types of operations on tensors: the operation, what failed, and the line of the script. The errors of one operation
+//! are made in `op/`, the others in `frame.rs`, `graph.rs`, `grad.rs`, `evaluate.rs` and `exec/run.rs`.
 
 use std::fmt;
 use std::sync::Arc;

@@ -62,7 +62,7 @@ impl Value {
         &self.buffer
     }
 
-    /// The values over the layout that they were computed for.
+    /// Joins the values with `layout`, which must be the one they were computed for.
     pub(crate) fn over(&self, layout: &Arc<Layout>) -> Computed {
         Computed::new(layout.clone(), self.level, self.buffer.clone())
     }

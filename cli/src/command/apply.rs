@@ -63,8 +63,8 @@ pub struct Apply {
     /// Write a row of numbers for each input
     #[arg(long, value_name = "FILE.jsonl")]
     metrics: Option<PathBuf>,
-    /// Continue with the recipe's state in this file, if it exists, and save the state there after each input; steps that
-    /// it has seen are refused
+    /// Continue with the recipe's state in this file, if it exists, and save the state there after each input; a step
+    /// that the saved state already includes is refused
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// The seed of `batch.random`; if not given, the run's seed for a run's batch, 0 for a file

@@ -1,4 +1,5 @@
-//! The state of a session: its batch, the recipe in use, and the typed inputs. It knows no command and no terminal.
+//! The state of a session: its batch, the recipe in use, and the typed inputs. A new command goes elsewhere: a line in `mod.rs` and
+//! in `help.txt`, and its function in `recipe.rs`, `look.rs` or `source.rs`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -104,7 +105,8 @@ impl PromptSession {
         Ok(())
     }
 
-    /// Opens the batch that the run has kept of a step. The recipe stays in its settings.
+    /// Opens the batch that the run has kept of a step. That step's version takes over the parameters that were changed in the
+    /// recipe in use.
     pub fn go_to(&mut self, step: u64) -> Result<()> {
         let mut data = self.data.at_step(&self.host, step)?;
         if let (Some(recipe), Some(in_use)) = (&mut data.recipe, self.script.recipe()) {

@@ -164,7 +164,8 @@ fn nan_and_infinities_reach_their_own_cells_and_no_others() {
     assert_eq!(group("count", [nan, inf, 0.0, 0.0]), [2.0, 2.0]);
 }
 
-/// Shares of a gradient at ties: to all that attain the extreme, and to the middle ones by rank.
+/// At ties, all values equal to the maximum or minimum share its gradient; the median's gradient goes to the values in the middle
+/// by rank.
 #[test]
 fn ties_share_their_gradient() {
     let frame = lengths(&[1; 4]).frame();

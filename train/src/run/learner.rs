@@ -48,7 +48,7 @@ pub(super) struct Learner {
 }
 
 impl Learner {
-    /// The recipe whose loss is followed with a version.
+    /// The recipe whose loss trains the policy: the version itself if it has a `loss`, else the run's loss recipe.
     pub(super) fn loss_of<'a>(&'a self, recipe: &'a Recipe) -> &'a Recipe {
         match recipe.has(Hook::Loss) {
             true => recipe,

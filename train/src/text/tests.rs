@@ -1,4 +1,4 @@
-//! Against what transformers makes of the same texts and chats.
+//! Compares our results with those of the library transformers on the same texts and chats.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Figures: lines, bands, points, bars and heat maps in panels, described once, and shown in a terminal, as SVG, as PDF or as
-//! data.
+//! Draws figures in a terminal, as SVG, as PDF or as data; what a figure shows is decided where it is made, mostly in
+//! `report/study/`. A figure is described once: lines, bands, points, bars and heat maps in panels.
 
 mod layout;
 mod pdf;

@@ -9,8 +9,8 @@ use super::decoder::{Tokens, attention};
 use crate::policy::Responses;
 use crate::torch::{TorchResult, indices};
 
-/// Divides the responses that have tokens among forward passes of at most `limit` tokens, padding included, but at least
-/// one response. Responses of similar length and with the same prompt go together.
+/// Divides the responses that have tokens into forward passes. A pass has at most `limit` tokens, padding included; only a pass of
+/// one response may have more. Responses of similar length and with the same prompt go together.
 pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     let prompt = |response: usize| responses.owners()[response];
     // The last token of a response predicts nothing.
