@@ -232,11 +232,11 @@ pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<T
 
 fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
     let names = Arc::new(schema(&blocks.begin()?, FileKind::Lines)?);
-    let mut rows = Rows::new(&names);
+    let mut rows = TableBuilder::new(&names);
     rows.lines = blocks.passed;
     rows.blank = vec![0; blocks.passed];
     let parse = |part: &[u8]| {
-        let mut rows = Rows::new(&names);
+        let mut rows = TableBuilder::new(&names);
         let mut lines = lines(part);
         let added = lines.try_for_each(|line| rows.add(line));
         added.map_err(|error| (rows.lines, error)).map(|()| rows)
@@ -258,7 +258,7 @@ fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
 
 /// Columns that are filled line by line.
 #[derive(Default)]
-struct Rows {
+struct TableBuilder {
     names: Arc<Names>,
     columns: Vec<FileColumn>,
     by_name: HashMap<String, usize>,
@@ -270,12 +270,12 @@ struct Rows {
     blank: Vec<usize>,
 }
 
-impl Rows {
+impl TableBuilder {
     fn new(names: &Arc<Names>) -> Self {
         let names = names.clone();
-        Rows {
+        TableBuilder {
             names,
-            ..Rows::default()
+            ..TableBuilder::default()
         }
     }
 
@@ -303,7 +303,7 @@ impl Rows {
     }
 
     /// Adds the rows of the lines that follow.
-    fn append(&mut self, part: Rows, bytes: &[u8]) -> Result<()> {
+    fn append(&mut self, part: TableBuilder, bytes: &[u8]) -> Result<()> {
         let start = self.responses;
         for more in part.columns {
             let column = self.column(&more.name);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     /// Of each column its name, its first odd value, its kind, and its values if none is odd.
-    fn columns(rows: &Rows) -> Vec<String> {
+    fn columns(rows: &TableBuilder) -> Vec<String> {
         let columns = rows.columns.iter().map(|column| {
             let values = format!("{:?}", column.data);
             let kind = values.split('(').next().unwrap().to_string();
@@ -433,10 +433,10 @@ mod tests {
             };
             let lines: Vec<Vec<u8>> = lines.iter().map(line).collect();
             let names = Arc::new(Names { count_words: true, deferred: (!texts).then(BTreeSet::new), ..Names::default() });
-            let (mut whole, mut parts) = (Rows::new(&names), Rows::new(&names));
+            let (mut whole, mut parts) = (TableBuilder::new(&names), TableBuilder::new(&names));
             lines.iter().for_each(|line| whole.add(line).unwrap());
             for lines in lines.chunks(size) {
-                let mut part = Rows::new(&names);
+                let mut part = TableBuilder::new(&names);
                 lines.iter().for_each(|line| part.add(line).unwrap());
                 parts.append(part, &lines.concat()).unwrap();
             }

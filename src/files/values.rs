@@ -33,23 +33,21 @@ struct Later<T: 'static> {
 }
 
 impl<T: Clone + Send + Sync> Later<T> {
-    fn load(&self) -> &Buffer<T> {
-        self.values.get_or_init(|| {
-            let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-            // A reader is gone after it panicked.
-            let failed = || Err(Diagnostic::error("its values could not be read"));
-            let read = read.take().map_or_else(failed, |read| read());
-            let missing = || vec![self.missing.clone(); self.length].into();
-            self.outcome.get_or_init(|| read.clone().map(drop));
-            read.unwrap_or_else(|_| missing())
-        })
+    fn load(&self) -> Buffer<T> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        // A reader is gone after it panicked.
+        let failed = || Err(Diagnostic::error("its values could not be read"));
+        let read = read.take().map_or_else(failed, |read| read());
+        let missing = || vec![self.missing.clone(); self.length].into();
+        self.outcome.get_or_init(|| read.clone().map(drop));
+        read.unwrap_or_else(|_| missing())
     }
 }
 
 impl<T: Clone + Send + Sync> BufferOwner<T> for Arc<Later<T>> {
     fn as_slice(&self) -> &[T] {
-        let loaded = self.values.get();
-        loaded.unwrap_or_else(|| apart(|| self.load()))
+        // One of the threads that need the values reads them, and the others wait.
+        self.values.get_or_init(|| apart(|| self.load()))
     }
 
     fn count(&self) -> usize {

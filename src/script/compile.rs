@@ -7,7 +7,7 @@ use rhai::{AST, Dynamic, Engine, Map, Scope};
 
 use super::explain::Script;
 use super::host::Host;
-use super::library::{Arities, Builtin, Constants, Library, by_name, constants, functions_of};
+use super::library::{Arities, Builtin, Library, by_name, constants, functions_of};
 use super::lint;
 use super::params::Parameters;
 use super::recipe::{Compiled, Hook, Recipe, Version};
@@ -39,15 +39,10 @@ fn compiled(
     text: &str,
     library: &Library,
 ) -> Result<Recipe, Diagnostics> {
-    let constants = constants(text);
-    let mut engine = host.functions.engine(&host.call(0), &Arc::default());
+    let constants = Arc::new(constants(text));
+    let mut engine = host.functions.engine(&host.call(0), &constants);
     engine.set_module_resolver(library.clone());
     let parsed = engine.compile_into_self_contained(&constants, text);
-    let mut constants: Constants = [(name.clone(), constants)].into();
-    constants.extend(library.found().constants.clone());
-    // Without constants, as most scripts are, no variable is looked up among them.
-    constants.retain(|_, constants| !constants.is_empty());
-    let constants = Arc::new(constants);
     let mut sources = library.found().sources.clone();
     sources.insert(name.clone(), text.into());
     let mut script = Script::new(&name, &sources);
@@ -64,11 +59,7 @@ fn compiled(
     let own = functions_of(&ast).into_keys();
     script.functions = natives.keys().cloned().chain(own).collect();
     let params = match hooks.contains(&Hook::Params) {
-        true => declared(
-            &ast,
-            &script,
-            &host.functions.engine(&host.call(0), &constants),
-        )?,
+        true => declared(&ast, &script, &engine)?,
         false => Parameters::default(),
     };
     script.parameters = params.names();

@@ -17,7 +17,6 @@ use super::bind;
 use super::call::Call;
 use super::error::{CallError, Raised};
 use super::key;
-use super::library::Constants;
 use super::numbers;
 use super::sandbox::{
     ARRAY_ELEMENTS, CALL_LEVELS, EXPRESSION_DEPTH, MAP_ENTRIES, OPERATIONS, PER_READ, READS,
@@ -79,7 +78,7 @@ impl Default for Functions {
 
 impl Functions {
     /// An engine for one call; functions see the constants.
-    pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Constants>) -> Engine {
+    pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Scope<'static>>) -> Engine {
         let mut engine = bare();
         for module in self.modules.iter() {
             engine.register_global_module(module.clone());
@@ -128,8 +127,8 @@ fn bound(engine: &mut Engine, call: &Arc<Call>) {
 }
 
 /// Measures variables when one of them is read, at intervals that grow with their size, so that measuring takes only a
-/// fraction of the script's time. Also gives closures the batch, and functions the constants of their script.
-fn watch(engine: &mut Engine, constants: Arc<Constants>) {
+/// fraction of the script's time. Also gives closures the batch and the script's constants.
+fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
     let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
     // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
     #[allow(deprecated)]
@@ -140,10 +139,7 @@ fn watch(engine: &mut Engine, constants: Arc<Constants>) {
             due.store(read + READS.max(values / PER_READ), Ordering::Relaxed);
         }
         let scope = context.scope();
-        let constant = || {
-            let known = constants.get(context.source()?)?.get(name);
-            known.filter(|_| !scope.contains(name))
-        };
+        let constant = || constants.get(name).filter(|_| !scope.contains(name));
         Ok(captured_batch(scope, name, index).or_else(|| constant().cloned()))
     });
 }

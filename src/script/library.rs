@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rhai::{
-    AST, Engine, EvalAltResult, Expr, Module, ModuleResolver, OptimizationLevel, Position, Scope,
-    Shared, Stmt,
+    AST, ASTNode, Engine, EvalAltResult, Expr, Module, ModuleResolver, OptimizationLevel, Position,
+    Scope, Shared, Stmt,
 };
 
 use super::engine::bare;
@@ -155,20 +155,42 @@ pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The constants that the functions of each script see: literals, such as `const K = 4;`.
-pub(crate) type Constants = BTreeMap<Arc<str>, Scope<'static>>;
-
-/// The constants of a script's text. They are variables for the compiler: its optimiser would replace names by constants also
-/// where a parameter or a variable hides the constant.
+/// The constants of a script that its functions see: literals, such as `const K = 4;`. A constant is left out if a parameter
+/// or a loop variable has the same name, because the optimiser would replace the variable by the constant.
 pub(super) fn constants(text: &str) -> Scope<'static> {
     let mut scope = Scope::new();
-    // A bare engine accepts unknown functions and evaluates nothing. The compilation that follows reports an error.
+    if !text.contains("const") {
+        return scope;
+    }
+    // A bare engine accepts unknown functions and evaluates nothing.
     let mut engine = bare();
     engine.set_optimization_level(OptimizationLevel::None);
-    let ast = text.contains("const").then(|| engine.compile(text).ok());
-    for ast in ast.iter().flatten() {
-        for (name, _, value) in ast.iter_literal_variables(true, false) {
-            scope.push_dynamic(name, value);
+    // The compilation that follows reports this error.
+    let Ok(ast) = engine.compile(text) else {
+        return scope;
+    };
+    let (mut looped, mut captured) = (Vec::new(), Vec::new());
+    ast.walk(&mut |path| {
+        match path.last() {
+            Some(ASTNode::Stmt(Stmt::For(parts, _))) => {
+                looped.push(parts.0.name.clone());
+                looped.extend(parts.1.iter().map(|count| count.name.clone()));
+            }
+            Some(ASTNode::Stmt(Stmt::Share(variables))) => {
+                captured.extend(variables.iter().map(|(variable, _)| variable.name.clone()));
+            }
+            _ => {}
+        }
+        true
+    });
+    for (name, _, value) in ast.iter_literal_variables(true, false) {
+        // What a closure captures is a parameter of its function.
+        let is_parameter = |name| {
+            let functions = ast.iter_functions().filter(|f| f.params.contains(&name));
+            functions.count() > captured.iter().filter(|own| *own == name).count()
+        };
+        if !is_parameter(name) && !looped.iter().any(|variable| variable == name) {
+            scope.push_constant_dynamic(name, value);
         }
     }
     scope
@@ -190,7 +212,6 @@ pub(super) type Modules = BTreeMap<String, (AST, Shared<Module>)>;
 #[derive(Default)]
 pub(crate) struct FoundImports {
     pub(crate) sources: Sources,
-    pub(crate) constants: Constants,
     pub(super) modules: Modules,
     /// The imports that are being loaded, outermost first: a recipe that imports itself would have no end.
     loading: Vec<String>,
@@ -263,11 +284,9 @@ impl Library {
             let name = name.to_string();
             Box::new(EvalAltResult::ErrorInModule(name, error, Position::NONE))
         };
-        let constants = constants(&text);
-        let compiled = engine.compile_with_scope(&constants, &text);
+        let compiled = engine.compile_with_scope(&constants(&text), &text);
         let mut ast = compiled.map_err(|error| in_module(error.into()))?;
         ast.set_source(&*name);
-        self.found().constants.insert(name.clone(), constants);
         let module = Module::eval_ast_as_new(Scope::new(), &ast, engine).map_err(in_module)?;
         Ok((ast, module))
     }

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hmac_sha256::Hash as Sha256;
-use rhai::{AST, EvalAltResult};
+use rhai::{AST, EvalAltResult, Scope};
 
 use super::explain::Script;
 use super::host::Host;
-use super::library::{Builtin, Constants, Sources};
+use super::library::{Builtin, Sources};
 use super::params::{Parameters, Setting, read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -134,7 +134,8 @@ pub(crate) struct Compiled {
     pub(super) doc: String,
     pub(super) warnings: Vec<Diagnostic>,
     pub(super) reads: BTreeSet<String>,
-    pub(super) constants: Arc<Constants>,
+    /// Constants that functions see.
+    pub(super) constants: Arc<Scope<'static>>,
     pub(super) functions: Vec<String>,
 }
 

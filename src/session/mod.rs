@@ -254,8 +254,7 @@ impl Session {
 
     fn engine(&self, text: &str) -> Engine {
         let (functions, call) = (&self.host.functions, self.batch.call());
-        let constants = Arc::new(self.library.found().constants.clone());
-        let mut engine = functions.engine(call, &constants);
+        let mut engine = functions.engine(call, &Arc::default());
         engine.set_module_resolver(self.library.clone());
         // The optimiser replaces names of constants by their values, and panics at an assignment to one.
         engine.set_optimization_level(OptimizationLevel::None);

@@ -28,6 +28,8 @@ pub struct Report {
     pub panels: usize,
     /// Lines without a line break at the end.
     pub text: String,
+    /// Whether the text has a line, which may be empty.
+    has_line: bool,
     /// The numbers as rows of a table: JSON objects with the same keys.
     pub rows: Vec<Value>,
     /// All other numbers: a JSON object.
@@ -45,6 +47,7 @@ impl Report {
             figure: None,
             panels: usize::MAX,
             text: String::new(),
+            has_line: false,
             rows: Vec::new(),
             about: json!({}),
             names: None,
@@ -63,7 +66,7 @@ impl Report {
 
     /// Adds a line, or several, as they are.
     pub fn line(&mut self, text: impl AsRef<str>) {
-        if !self.text.is_empty() {
+        if std::mem::replace(&mut self.has_line, true) {
             self.text.push('\n');
         }
         self.text.push_str(text.as_ref());

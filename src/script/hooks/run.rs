@@ -36,7 +36,7 @@ const WEIGHT: &str =
 const GRADIENT: &str = "dloss/dlogp";
 
 impl Recipe {
-    /// Runs hooks on a batch, to compute that of a hook.
+    /// Runs hooks on a batch. `hook` is what the message of a failure says was being computed.
     pub(super) fn run<'a, T>(
         &'a self,
         hook: Hook,
@@ -251,8 +251,15 @@ impl HookRun<'_> {
     pub(super) fn compute(&self, tensor: &Tensor, loss: Option<&Tensor>) -> Raised<Computed> {
         let mut all = vec![tensor.clone()];
         all.extend(loss.cloned());
-        let metrics = &self.input.call().effects().metrics;
-        all.extend(metrics.iter().flat_map(|(_, values)| values.clone()));
+        {
+            let effects = self.input.call().effects();
+            all.extend(
+                effects
+                    .metrics
+                    .iter()
+                    .flat_map(|(_, values)| values.clone()),
+            );
+        }
         Tensor::evaluate_together(&all)?;
         let what = match loss {
             Some(loss) => {

@@ -34,6 +34,19 @@ fn a_script_beside_it_can_be_imported_and_is_not_needed_later() {
     assert_eq!(recipe.sources().count(), 2);
 }
 
+/// A function keeps its own constants if another script calls it, and a script's top level has those above it.
+#[test]
+fn a_function_given_to_an_import_keeps_its_constants() {
+    let main = "import \"scale\" as scale;\nconst K = 2;\nfn scaled(x) { K * x }\n\
+        fn advantage(batch, p) { scale::each(batch, scaled) }\n";
+    let scale =
+        "const K = 3; fn twice(x) { K * x } const T = twice(2); fn each(b, f) { f.call(b.reward) }";
+    let folder = folder(main, scale);
+    let recipe = load(&folder.path().join("main.rhai")).unwrap();
+    let outcome = step(&recipe, &mut recipe.init().unwrap());
+    assert_eq!(values(&outcome.advantage), [2., 0., 0., 1., -2.]);
+}
+
 #[test]
 fn the_version_names_the_content_of_all_files_and_nothing_else() {
     let version = |main: &str, scale: &str| {

@@ -62,8 +62,8 @@ impl<const N: usize> AdamW<N> {
         let moments = self.first.iter_mut().zip(&mut self.second);
         let tensors = parameters.iter_mut().zip(moments).zip(gradient);
         let tensors = tensors.map(|((p, (m, v)), g)| {
-            let own = [p, m, v].map(|own| own.as_slice_mut().unwrap_or_default());
-            (own, g.as_slice().unwrap_or_default())
+            let own = [p, m, v].map(|own| own.as_slice_mut().expect("tensors are contiguous"));
+            (own, g.as_slice().expect("tensors are contiguous"))
         });
         let tensors: Vec<([&mut [f32]; 3], &[f32])> = tensors.collect();
         // A trial run costs less than a copy to restore.

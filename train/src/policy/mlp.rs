@@ -140,7 +140,7 @@ fn named<'a>(
     tensors.iter().enumerate().map(move |(index, tensor)| {
         let (layer, is_bias) = (index / 2 + 1, index % 2);
         let kind = ["weight", "bias"][is_bias];
-        let values = tensor.as_slice().unwrap_or_default();
+        let values = tensor.as_slice().expect("tensors are contiguous");
         let shape = tensor.shape()[is_bias..].to_vec();
         (format!("{group}.layer{layer}.{kind}"), shape, values)
     })

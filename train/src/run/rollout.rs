@@ -16,8 +16,9 @@ use advlab::tensor::k3;
 
 /// A verified response. In a task with turns, it is a turn of a trajectory.
 pub(super) struct Response {
-    /// The place of its group in the batch, and the group's name.
+    /// The place of its group in the batch.
     pub(super) group: usize,
+    /// The group's name.
     pub(super) id: usize,
     /// The index in the group.
     trajectory: usize,
@@ -47,7 +48,7 @@ pub(super) fn sample(
     // The trajectories that go on.
     let groups = places.into_iter().zip(names);
     let live = groups.flat_map(|(group, id)| (0..size).map(move |index| (group, id, index)));
-    let mut live: Vec<_> = live.take(prompts.len() * size).collect();
+    let mut live: Vec<_> = live.collect();
     let mut all: Vec<Response> = Vec::new();
     for turn in 0..task.turns() {
         let count = if turn == 0 { size } else { 1 };

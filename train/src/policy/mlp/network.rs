@@ -187,7 +187,9 @@ impl Forward {
         mut choose: impl FnMut(usize, usize, usize) -> (u32, bool),
     ) {
         let (task, hidden) = (&network.task, network.hidden());
-        let weights = network.tensors[0].as_slice().unwrap_or_default();
+        let weights = network.tensors[0]
+            .as_slice()
+            .expect("tensors are contiguous");
         let Self { sums, next, .. } = self;
         let first = self.prefixes.len() - sums.len() / hidden;
         let position = self.prefixes[first].position;
