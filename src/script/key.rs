@@ -4,10 +4,10 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rhai::{Array, Dynamic, Engine, INT, ImmutableString};
+use rhai::{Dynamic, Engine, INT, ImmutableString, NativeCallContext as Context};
 
 use super::call::Call;
-use super::error::{CallError, Raised};
+use super::error::{CallError, raise};
 use super::memory::{MAX_KEYS, MemoryTable};
 use super::value::{as_tensor, describe, number, text};
 use crate::tensor::op::{self, Argument};
@@ -61,7 +61,7 @@ impl Key {
     }
 
     /// Compares each response's name with a name, or with its name in another key, by `==` or `!=`: 1 or 0.
-    fn compare(&self, sign: &str, other: &Dynamic) -> Raised<Tensor> {
+    fn compare(&self, sign: &str, other: &Dynamic) -> Result<Tensor, CallError> {
         let row = op::table().find(|op| op.name == sign);
         let row = row.expect("the op table has `==` and `!=`");
         let compared = |other| row.apply(&[Argument::Tensor(self.codes.clone()), other]);
@@ -82,7 +82,7 @@ impl Key {
             let message =
                 format!("a key is compared with a text, a number or a key, not with {found}");
             let help = "as in `batch.key(\"agent\") == \"solver\"`";
-            return Err(CallError::new(message, help).into());
+            return Err(CallError::new(message, help));
         };
         let code = self.names.iter().position(|name| **name == *text);
         let code = code.map_or(-1.0, |code| code as f64);
@@ -92,27 +92,44 @@ impl Key {
 
 /// Registers the type of keys, and the functions for values remembered by key.
 pub(super) fn key_type(engine: &mut Engine) {
-    engine
-        .register_type_with_name::<Key>("key")
-        .register_fn("len", |key: &mut Key| -> Raised<INT> {
-            Ok(key.texts()?.len() as INT)
-        })
-        .register_fn("values", |key: &mut Key| -> Raised<Array> {
+    engine.register_type_with_name::<Key>("key").register_fn(
+        "recall",
+        |context: Context, table: &str, key: Key, start: Dynamic| {
+            recall(table, &key, &start).map_err(|problem| raise(&context, problem))
+        },
+    );
+    let methods: [(&str, fn(&Key) -> Result<Dynamic, CallError>); 4] = [
+        ("len", |key| Ok((key.texts()?.len() as INT).into())),
+        ("values", |key| {
             let texts = key.texts()?.into_iter();
-            Ok(texts.map(|text| text.to_string().into()).collect())
-        })
-        .register_fn("recall", recall);
-    for name in ["to_string", "to_debug"] {
-        engine.register_fn(name, |key: &mut Key| summary(key));
+            Ok(texts.map(|text| Dynamic::from(text.to_string())).collect())
+        }),
+        ("to_string", summary),
+        ("to_debug", summary),
+    ];
+    for (name, method) in methods {
+        engine.register_fn(name, move |context: Context, key: &mut Key| {
+            method(key).map_err(|problem| raise(&context, problem))
+        });
     }
     for sign in ["==", "!="] {
+        let compare = move |context: &Context, key: &Key, other: &Dynamic| {
+            let compared = key.compare(sign, other);
+            compared.map_err(|problem| raise(context, problem))
+        };
         engine
-            .register_fn(sign, move |key: &mut Key, other: Dynamic| {
-                key.compare(sign, &other)
-            })
-            .register_fn(sign, move |other: ImmutableString, key: Key| {
-                key.compare(sign, &other.into())
-            });
+            .register_fn(
+                sign,
+                move |context: Context, key: &mut Key, other: Dynamic| {
+                    compare(&context, key, &other)
+                },
+            )
+            .register_fn(
+                sign,
+                move |context: Context, other: ImmutableString, key: Key| {
+                    compare(&context, &key, &other.into())
+                },
+            );
     }
     // `remember(table, key, value)` and `running(table, key, a, b, c)`, each also with a number of keys as the last argument.
     let (text, key) = (TypeId::of::<ImmutableString>(), TypeId::of::<Key>());
@@ -123,8 +140,8 @@ pub(super) fn key_type(engine: &mut Engine) {
         ("running", 3, &[text, key, any, any, any]),
         ("running", 3, &[text, key, any, any, any, most]),
     ] {
-        engine.register_raw_fn(name, types, move |_, args| {
-            let before = write(args, count)?;
+        engine.register_raw_fn(name, types, move |context, args| {
+            let before = write(args, count).map_err(|problem| raise(&context, problem))?;
             Ok(match count {
                 1 => Dynamic::UNIT,
                 _ => Dynamic::from(before),
@@ -136,14 +153,14 @@ pub(super) fn key_type(engine: &mut Engine) {
 /// How many names a key's string shows.
 const SHOWN: usize = 8;
 
-fn summary(key: &Key) -> Raised<String> {
+fn summary(key: &Key) -> Result<Dynamic, CallError> {
     let texts = key.texts()?;
     let (shown, rest) = texts.split_at(texts.len().min(SHOWN));
     let more = match rest.len() {
         0 => String::new(),
         more => format!(", ... {more} more"),
     };
-    Ok(format!("key [{}{more}]", shown.join(", ")))
+    Ok(format!("key [{}{more}]", shown.join(", ")).into())
 }
 
 /// A tensor or a number, as one value per response of a batch; an error if it belongs to another batch.
@@ -161,8 +178,8 @@ pub(super) fn of_responses(frame: &Arc<Frame>, value: &Dynamic) -> Result<Vec<f6
     Ok(sum.evaluate()?.iter().collect())
 }
 
-fn recall(table: &str, key: Key, start: Dynamic) -> Raised<Tensor> {
-    let (texts, start) = (key.texts()?, of_responses(key.frame(), &start)?);
+fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> {
+    let (texts, start) = (key.texts()?, of_responses(key.frame(), start)?);
     // The result depends on the group.
     let known = {
         let mut effects = key.call.effects();

@@ -9,10 +9,10 @@ use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, NativeCallContext};
+use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, NativeCallContext as Context};
 
 use super::call::Call;
-use super::error::{CallError, Raised};
+use super::error::{CallError, Raised, raise};
 use super::key::{Key, of_responses};
 use super::value::{as_tensor, describe, text};
 use crate::batch::Batch;
@@ -117,7 +117,7 @@ impl ScriptBatch {
     }
 
     /// The batch with its groups split by a key or by the values of a response tensor; `across` ignores the old groups.
-    fn regroup(&self, by: &Dynamic, across: bool) -> Raised<ScriptBatch> {
+    fn regroup(&self, by: &Dynamic, across: bool) -> Result<ScriptBatch, CallError> {
         self.frame().look_at();
         let key = by.read_lock::<Key>();
         let values = match &key {
@@ -133,15 +133,15 @@ impl ScriptBatch {
     }
 
     /// The key of columns whose names a script gives, at least one.
-    fn key_of<'a>(&self, names: impl Iterator<Item = &'a Dynamic>) -> Raised<Key> {
+    fn key_of<'a>(&self, names: impl Iterator<Item = &'a Dynamic>) -> Result<Key, CallError> {
         let names: Option<Vec<ImmutableString>> = names.map(text).collect();
         let Some(names) = names.filter(|names| !names.is_empty()) else {
             let help = "as in `batch.key([\"agent\", \"episode\"])`";
             let message = "a key is made of the names of columns";
-            return Err(CallError::new(message, help).into());
+            return Err(CallError::new(message, help));
         };
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-        Ok(self.key(&names)?)
+        self.key(&names)
     }
 
     /// The key made of the columns of these names, texts or numbers; `group` is the key of the groups.
@@ -242,10 +242,10 @@ impl ScriptBatch {
     }
 
     /// 1 for `k` responses of each cell of a level, drawn at random.
-    fn subset(&mut self, level: &str, k: Dynamic) -> Raised<Tensor> {
+    fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, CallError> {
         let level = level_of("subset", level)?;
-        let k = as_tensor(&k).ok_or_else(|| {
-            TensorError::argument("subset", "k", "a number or a tensor", &describe(&k))
+        let k = as_tensor(k).ok_or_else(|| {
+            TensorError::argument("subset", "k", "a number or a tensor", &describe(k))
         })?;
         Ok(op::subset(&self.random(Level::Response)?, level, &k)?)
     }
@@ -278,22 +278,33 @@ pub(super) fn batch_type(engine: &mut Engine) {
             Raised::Ok(batch.column(name)?)
         })
         .register_fn("with", Batch::with_columns)
-        .register_fn("random", |batch: &mut Batch, level: &str| {
-            Raised::Ok(batch.random(level_of("random", level)?)?)
-        })
-        .register_fn("subset", Batch::subset)
-        .register_fn("regroup", |batch: &mut Batch, by: Dynamic| {
-            batch.regroup(&by, false)
-        })
-        .register_fn("group_by", |batch: &mut Batch, by: Dynamic| {
-            batch.regroup(&by, true)
-        })
+        .register_fn(
+            "random",
+            |context: Context, batch: &mut Batch, level: &str| {
+                let drawn = level_of("random", level).and_then(|level| batch.random(level));
+                drawn.map_err(|problem| raise(&context, problem))
+            },
+        )
+        .register_fn(
+            "subset",
+            |context: Context, batch: &mut Batch, level: &str, k: Dynamic| {
+                let subset = batch.subset(level, &k);
+                subset.map_err(|problem| raise(&context, problem))
+            },
+        )
         .register_fn(
             "map_groups",
-            |context: NativeCallContext, batch: &mut Batch, f: FnPtr| {
-                batch.map_groups(&context, &f)
+            |context: Context, batch: &mut Batch, f: FnPtr| batch.map_groups(&context, &f),
+        );
+    for (name, across) in [("regroup", false), ("group_by", true)] {
+        engine.register_fn(
+            name,
+            move |context: Context, batch: &mut Batch, by: Dynamic| {
+                let groups = batch.regroup(&by, across);
+                groups.map_err(|problem| raise(&context, problem))
             },
         );
+    }
     for name in ["to_string", "to_debug"] {
         engine.register_fn(name, |batch: &mut Batch| summary(batch));
     }
@@ -305,12 +316,13 @@ fn key_functions(engine: &mut Engine) {
     for count in 1..=3 {
         let mut types = vec![TypeId::of::<ScriptBatch>()];
         types.resize(1 + count, TypeId::of::<Dynamic>());
-        engine.register_raw_fn("key", types, |_, args| {
+        engine.register_raw_fn("key", types, |context, args| {
             let batch = args[0].clone_cast::<ScriptBatch>();
-            match args[1].read_lock::<Array>().filter(|_| args.len() == 2) {
+            let key = match args[1].read_lock::<Array>().filter(|_| args.len() == 2) {
                 Some(names) => batch.key_of(names.iter()),
                 None => batch.key_of(args[1..].iter().map(|name| &**name)),
-            }
+            };
+            key.map_err(|problem| raise(&context, problem))
         });
     }
 }

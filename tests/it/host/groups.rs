@@ -1,6 +1,7 @@
 //! Group by group: `batch.groups`, `map_groups` with gradients through it, and `regroup`.
 
-use advlab::script::Outcome;
+use advlab::batch::Batch;
+use advlab::script::{Host, Limits, Outcome};
 use advlab::tensor::Level;
 
 use super::lab::{
@@ -275,4 +276,40 @@ fn a_state_that_a_function_changes_is_changed_for_each_group() {
         }
     "#;
     assert_eq!(run_on(text, &batch()).unwrap().prints, ["2"]);
+}
+
+/// Memory that runs out in a function of the script is told of the line that needed it.
+#[test]
+fn a_limit_is_told_of_its_line() {
+    const RESPONSES: usize = 4000;
+    let keys = (0..RESPONSES).map(|i| i.to_string());
+    let batch = Batch::builder()
+        .groups([0; RESPONSES])
+        .lengths([1; RESPONSES]);
+    let batch = batch
+        .response("reward", vec![1.0; RESPONSES])
+        .text("agent", keys);
+    let batch = batch.build().unwrap();
+    let limits = Limits {
+        memory: 8 * RESPONSES,
+        ..Limits::default()
+    };
+    let host = Host::new().with_limits(limits);
+    for line in [
+        "batch.regroup(2 * batch.reward).reward",
+        "batch.group_by(2 * batch.reward).reward",
+        "recall(\"t\", batch.key(\"agent\"), 2 * batch.reward)",
+        "remember(\"t\", batch.key(\"agent\"), 2 * batch.reward)",
+    ] {
+        let text = format!(
+            "fn inner(batch) {{\n    {line};\n}}\nfn advantage(batch, p) {{\n    inner(batch);\n    batch.reward\n}}\n"
+        );
+        let recipe = host.compile("test", &text).unwrap();
+        let failed = recipe.advantage(&batch, &mut recipe.init().unwrap());
+        let told = failed.expect_err(line).render(false);
+        assert!(
+            told.contains("MiB") && told.contains("test:2:"),
+            "{line}: {told}"
+        );
+    }
 }
