@@ -296,10 +296,10 @@ fn a_limit_is_told_of_its_line() {
     };
     let host = Host::new().with_limits(limits);
     for line in [
-        "batch.regroup(2 * batch.reward).reward",
-        "batch.group_by(2 * batch.reward).reward",
-        "recall(\"t\", batch.key(\"agent\"), 2 * batch.reward)",
-        "remember(\"t\", batch.key(\"agent\"), 2 * batch.reward)",
+        "batch.regroup(batch.reward).reward",
+        "batch.group_by(batch.reward).reward",
+        "recall(\"t\", batch.key(\"agent\"), batch.reward)",
+        "remember(\"t\", batch.key(\"agent\"), batch.reward)",
     ] {
         let text = format!(
             "fn inner(batch) {{\n    {line};\n}}\nfn advantage(batch, p) {{\n    inner(batch);\n    batch.reward\n}}\n"
