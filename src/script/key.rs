@@ -90,6 +90,9 @@ impl Key {
     }
 }
 
+/// A method without arguments.
+type Method = fn(&Key) -> Result<Dynamic, CallError>;
+
 /// Registers the type of keys, and the functions for values remembered by key.
 pub(super) fn key_type(engine: &mut Engine) {
     engine.register_type_with_name::<Key>("key").register_fn(
@@ -98,7 +101,7 @@ pub(super) fn key_type(engine: &mut Engine) {
             recall(table, &key, &start).map_err(|problem| raise(&context, problem))
         },
     );
-    let methods: [(&str, fn(&Key) -> Result<Dynamic, CallError>); 4] = [
+    let methods: [(&str, Method); 4] = [
         ("len", |key| Ok((key.texts()?.len() as INT).into())),
         ("values", |key| {
             let texts = key.texts()?.into_iter();
