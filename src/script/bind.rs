@@ -2,36 +2,37 @@
 
 use std::any::TypeId;
 
-use rhai::{Dynamic, Engine, FLOAT, FuncRegistration, INT, Module, NativeCallContext, RhaiFunc};
+use rhai::{Dynamic, FLOAT, FuncRegistration, INT, Module, NativeCallContext};
 
+use super::engine::Add;
 use super::error::{CallError, origin, raise};
 use super::value::{as_tensor, describe, number, text};
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
 
-/// The functions of the op table.
-pub(super) fn module() -> Module {
-    let mut module = Module::new();
+/// Registers the functions of the op table.
+pub(super) fn ops(module: &mut Module) {
     for op in op::table() {
-        bind(&mut module, op);
+        bind(module, op);
     }
-    module
 }
 
 type Method = fn(&Tensor) -> Result<Dynamic, CallError>;
 
 /// Registers the type with its methods that are not in the op table: value, length, level, string.
-pub(super) fn tensor_type(engine: &mut Engine) {
+pub(super) fn tensor_type(module: &mut Module) {
     type Context<'a> = NativeCallContext<'a>;
-    engine
-        .register_type_with_name::<Tensor>("tensor")
-        .register_get("level", |tensor: &mut Tensor| {
-            tensor.level_looked_at().name()
-        })
-        .register_indexer_get(|context: Context, tensor: &mut Tensor, index: INT| {
+    module.set_custom_type::<Tensor>("tensor");
+    FuncRegistration::new_getter("level").set_into_module(module, |tensor: &mut Tensor| {
+        tensor.level_looked_at().name()
+    });
+    FuncRegistration::new_index_getter().set_into_module(
+        module,
+        |context: Context, tensor: &mut Tensor, index: INT| {
             at(tensor, index).map_err(|problem| raise(&context, problem))
-        });
+        },
+    );
     let methods: [(&str, Method); 5] = [
         ("value", number_of),
         ("values", |tensor| {
@@ -44,7 +45,7 @@ pub(super) fn tensor_type(engine: &mut Engine) {
         ("to_debug", shown),
     ];
     for (name, method) in methods {
-        engine.register_fn(name, move |context: Context, tensor: &mut Tensor| {
+        module.add(name, move |context: Context, tensor: &mut Tensor| {
             method(tensor).map_err(|problem| raise(&context, problem))
         });
     }
@@ -95,18 +96,9 @@ fn bind(module: &mut Module, op: &'static Op) {
     let needed = op.params.iter().filter(|param| !param.optional).count();
     for count in needed..=op.params.len() {
         for types in signatures(op, count) {
-            let call = move |context: Option<NativeCallContext>, args: &mut [&mut Dynamic]| {
-                let context = context.expect("it is registered with its context");
-                call(op, twin, &context, args).map_err(|problem| raise(&context, problem))
-            };
-            let func = RhaiFunc::Method {
-                func: rhai::Shared::new(call),
-                has_context: true,
-                is_pure: true,
-                is_volatile: true,
-            };
-            let registration = FuncRegistration::new(op.name).in_global_namespace();
-            registration.set_into_module_raw(module, types, func);
+            module.add_raw(op.name, &types, move |context, args| {
+                call(op, twin, context, args).map_err(|problem| raise(context, problem))
+            });
         }
     }
 }

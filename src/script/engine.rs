@@ -1,8 +1,9 @@
 //! The script engine: the functions that scripts may call.
 //!
-//! Each call has its own engine (100 ns, because the functions are shared modules), so that its bounds, its metrics and its
-//! printed lines belong to that call and nothing is global.
+//! Each call has its own engine, so that its bounds, its metrics and its printed lines belong to that call and nothing is
+//! global. The functions are in modules that all engines share, because registering them takes longer than a small batch.
 
+use std::any::TypeId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +11,10 @@ use rhai::packages::{
     BasicArrayPackage, BasicMapPackage, BasicMathPackage, CorePackage, LogicPackage,
     MoreStringPackage, Package,
 };
-use rhai::{Dynamic, Engine, Module, Scope, Shared, Token};
+use rhai::{
+    Dynamic, Engine, FuncRegistration, Module, NativeCallContext, RhaiFunc, RhaiNativeFunc, Scope,
+    Shared, Token, Variant,
+};
 
 use super::batch_type::{self, ScriptBatch};
 use super::bind;
@@ -69,10 +73,78 @@ pub(crate) struct Functions {
 
 impl Default for Functions {
     fn default() -> Self {
-        let own = Shared::new(bind::module());
-        Functions {
-            modules: packages().into_iter().chain([own]).collect(),
+        let mut own = Module::new();
+        bind::ops(&mut own);
+        bind::tensor_type(&mut own);
+        numbers::numbers(&mut own);
+        batch_type::batch_type(&mut own);
+        key::key_type(&mut own);
+        // The value of `catch (error)`.
+        own.set_custom_type::<CallError>("error");
+        for name in ["to_string", "to_debug"] {
+            own.add(name, |problem: &mut CallError| {
+                problem.diagnostic.message.clone()
+            });
         }
+        // The last one's functions come before those of the others.
+        let modules = packages().into_iter().chain([own.into()]);
+        Functions {
+            modules: modules.collect(),
+        }
+    }
+}
+
+/// Adds functions to a module of the global namespace.
+pub(super) trait Add {
+    fn add<A: 'static, const N: usize, const X: bool, R: Variant + Clone, const F: bool>(
+        &mut self,
+        name: &str,
+        function: impl RhaiNativeFunc<A, N, X, R, F> + Send + Sync + 'static,
+    ) -> &mut Self;
+
+    /// A function of these types; `Dynamic` is any type.
+    fn add_raw(
+        &mut self,
+        name: &str,
+        types: &[TypeId],
+        function: impl Fn(&NativeCallContext, &mut [&mut Dynamic]) -> Raised<Dynamic>
+        + Send
+        + Sync
+        + 'static,
+    );
+}
+
+impl Add for Module {
+    fn add<A: 'static, const N: usize, const X: bool, R: Variant + Clone, const F: bool>(
+        &mut self,
+        name: &str,
+        function: impl RhaiNativeFunc<A, N, X, R, F> + Send + Sync + 'static,
+    ) -> &mut Self {
+        let registration = FuncRegistration::new(name).in_global_namespace();
+        registration.set_into_module(self, function);
+        self
+    }
+
+    fn add_raw(
+        &mut self,
+        name: &str,
+        types: &[TypeId],
+        function: impl Fn(&NativeCallContext, &mut [&mut Dynamic]) -> Raised<Dynamic>
+        + Send
+        + Sync
+        + 'static,
+    ) {
+        let with_context = move |context: Option<NativeCallContext>, args: &mut [&mut Dynamic]| {
+            function(&context.expect("it is registered with its context"), args)
+        };
+        let function = RhaiFunc::Method {
+            func: Shared::new(with_context),
+            has_context: true,
+            is_pure: true,
+            is_volatile: true,
+        };
+        let registration = FuncRegistration::new(name).in_global_namespace();
+        registration.set_into_module_raw(self, types, function);
     }
 }
 
@@ -83,20 +155,11 @@ impl Functions {
         for module in self.modules.iter() {
             engine.register_global_module(module.clone());
         }
-        numbers::numbers(&mut engine);
+        // Otherwise the engine does not look up overrides of its own operators.
+        engine.set_fast_operators(false);
         bound(&mut engine, call);
         watch(&mut engine, constants.clone());
-        bind::tensor_type(&mut engine);
-        batch_type::batch_type(&mut engine);
-        key::key_type(&mut engine);
         reports(&mut engine, call);
-        // The value of `catch (error)`.
-        engine.register_type_with_name::<CallError>("error");
-        for name in ["to_string", "to_debug"] {
-            engine.register_fn(name, |problem: &mut CallError| {
-                problem.diagnostic.message.clone()
-            });
-        }
         engine
     }
 }

@@ -4,9 +4,10 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rhai::{Dynamic, Engine, INT, ImmutableString, NativeCallContext as Context};
+use rhai::{Dynamic, INT, ImmutableString, Module, NativeCallContext as Context};
 
 use super::call::Call;
+use super::engine::Add;
 use super::error::{CallError, raise};
 use super::memory::{MAX_KEYS, MemoryTable};
 use super::value::{as_tensor, describe, number, text};
@@ -94,8 +95,8 @@ impl Key {
 type Method = fn(&Key) -> Result<Dynamic, CallError>;
 
 /// Registers the type of keys, and the functions for values remembered by key.
-pub(super) fn key_type(engine: &mut Engine) {
-    engine.register_type_with_name::<Key>("key").register_fn(
+pub(super) fn key_type(module: &mut Module) {
+    module.set_custom_type::<Key>("key").add(
         "recall",
         |context: Context, table: &str, key: Key, start: Dynamic| {
             recall(table, &key, &start).map_err(|problem| raise(&context, problem))
@@ -111,7 +112,7 @@ pub(super) fn key_type(engine: &mut Engine) {
         ("to_debug", summary),
     ];
     for (name, method) in methods {
-        engine.register_fn(name, move |context: Context, key: &mut Key| {
+        module.add(name, move |context: Context, key: &mut Key| {
             method(key).map_err(|problem| raise(&context, problem))
         });
     }
@@ -120,14 +121,14 @@ pub(super) fn key_type(engine: &mut Engine) {
             let compared = key.compare(sign, other);
             compared.map_err(|problem| raise(context, problem))
         };
-        engine
-            .register_fn(
+        module
+            .add(
                 sign,
                 move |context: Context, key: &mut Key, other: Dynamic| {
                     compare(&context, key, &other)
                 },
             )
-            .register_fn(
+            .add(
                 sign,
                 move |context: Context, other: ImmutableString, key: Key| {
                     compare(&context, &key, &other.into())
@@ -143,8 +144,8 @@ pub(super) fn key_type(engine: &mut Engine) {
         ("running", 3, &[text, key, any, any, any]),
         ("running", 3, &[text, key, any, any, any, most]),
     ] {
-        engine.register_raw_fn(name, types, move |context, args| {
-            let before = write(args, count).map_err(|problem| raise(&context, problem))?;
+        module.add_raw(name, types, move |context, args| {
+            let before = write(args, count).map_err(|problem| raise(context, problem))?;
             Ok(match count {
                 1 => Dynamic::UNIT,
                 _ => Dynamic::from(before),

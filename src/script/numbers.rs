@@ -5,8 +5,9 @@
 
 use std::any::TypeId;
 
-use rhai::{Array, Dynamic, Engine, FLOAT, FnPtr, INT, ImmutableString, NativeCallContext};
+use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, ImmutableString, Module, NativeCallContext};
 
+use super::engine::Add;
 use super::error::{CallError, Raised, origin};
 use super::value::{as_tensor, describe, number, text};
 use crate::diagnostic::Diagnostic;
@@ -14,27 +15,25 @@ use crate::tensor::Tensor;
 use crate::tensor::op::{self, Argument, Class, Op};
 
 /// Registers exact comparisons, the division of integers, and the functions of arrays.
-pub(super) fn numbers(engine: &mut Engine) {
-    // Otherwise the engine does not look up overrides of its own operators.
-    engine.set_fast_operators(false);
-    quotients(engine);
-    arrays(engine);
+pub(super) fn numbers(module: &mut Module) {
+    quotients(module);
+    arrays(module);
     macro_rules! comparisons {
         ($($sign:literal $compare:tt),+) => {$(
-            engine.register_fn($sign, |a: FLOAT, b: FLOAT| a $compare b);
-            engine.register_fn($sign, |a: INT, b: FLOAT| widened(a) $compare b);
-            engine.register_fn($sign, |a: FLOAT, b: INT| a $compare widened(b));
+            module.add($sign, |a: FLOAT, b: FLOAT| a $compare b);
+            module.add($sign, |a: INT, b: FLOAT| widened(a) $compare b);
+            module.add($sign, |a: FLOAT, b: INT| a $compare widened(b));
         )+};
     }
     comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
 }
 
-fn quotients(engine: &mut Engine) {
-    engine.register_fn("/", |a: INT, b: INT| widened(a) / widened(b));
-    engine.register_raw_fn("/=", [TypeId::of::<INT>(); 2], |_, args| {
+fn quotients(module: &mut Module) {
+    module.add("/", |a: INT, b: INT| widened(a) / widened(b));
+    module.add_raw("/=", &[TypeId::of::<INT>(); 2], |_, args| {
         let quotient = widened(args[0].as_int()?) / widened(args[1].as_int()?);
         *args[0] = Dynamic::from_float(quotient);
-        Ok(())
+        Ok(Dynamic::UNIT)
     });
 }
 
@@ -44,7 +43,7 @@ fn widened(whole: INT) -> FLOAT {
 }
 
 /// Registers `sum`, `mean`, `min` and `max` of arrays, which are numbers if all elements are.
-fn arrays(engine: &mut Engine) {
+fn arrays(module: &mut Module) {
     for (name, row) in [("sum", "+"), ("mean", "+"), ("min", "min"), ("max", "max")] {
         let row = op::table().find(|op| op.name == row && op.class == Class::Elementwise);
         let row = row.expect("an array's functions are made of rows of the op table");
@@ -56,7 +55,7 @@ fn arrays(engine: &mut Engine) {
                 None => Dynamic::from(tensor),
             })
         };
-        engine.register_fn(name, reduced);
+        module.add(name, reduced);
     }
     let (array, name) = (TypeId::of::<Array>(), TypeId::of::<ImmutableString>());
     for comparer in [TypeId::of::<FnPtr>(), name] {
@@ -66,7 +65,7 @@ fn arrays(engine: &mut Engine) {
             ("order", false),
             ("order_by", false),
         ] {
-            engine.register_raw_fn(name, [array, comparer], move |context, args| {
+            module.add_raw(name, &[array, comparer], move |context, args| {
                 let comparer = match text(args[1]) {
                     Some(name) => FnPtr::new(name)?,
                     None => args[1].clone_cast(),
@@ -74,7 +73,7 @@ fn arrays(engine: &mut Engine) {
                 let array = args[0]
                     .read_lock::<Array>()
                     .map_or(Array::new(), |a| a.clone());
-                let sorted = Dynamic::from_array(sorted(&context, &array, &comparer)?);
+                let sorted = Dynamic::from_array(sorted(context, &array, &comparer)?);
                 if !is_in_place {
                     return Ok(sorted);
                 }

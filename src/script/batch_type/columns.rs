@@ -63,7 +63,7 @@ impl ScriptBatch {
 
     /// The values of a column at response level.
     pub(crate) fn response_values(&self, name: &str) -> Option<Buffer<f64>> {
-        let value = self.column(name).ok()?.evaluate().ok()?;
+        let value = self.find(name).ok()??.evaluate().ok()?;
         match (value.level(), value.buffer()) {
             (Level::Response, FloatBuffer::F64(values)) => Some(values.clone()),
             _ => None,
@@ -72,30 +72,36 @@ impl ScriptBatch {
 
     /// A column by its name: one of the batch, or one derived from others.
     pub(crate) fn column(&self, name: &str) -> Result<Tensor, CallError> {
-        let known = self.made().get(name).cloned();
-        if let Some(tensor) = known {
-            return Ok(tensor);
-        }
-        let tensor = match (self.0.given.get(name), &self.0.source) {
-            (Some(given), _) => given.clone(),
-            (None, Source::Batch(batch)) => self.own_column(batch, name)?,
-            (None, Source::Of(base, _)) => self.own(base.column(name)?)?,
-        };
-        let mut made = self.made();
-        Ok(made.entry(name.to_string()).or_insert(tensor).clone())
+        self.find(name)?.ok_or_else(|| self.unknown(name))
     }
 
-    fn own_column(&self, batch: &Batch, name: &str) -> Result<Tensor, CallError> {
+    /// A column by its name, if the batch has it or it can be derived.
+    pub(in crate::script) fn find(&self, name: &str) -> Result<Option<Tensor>, CallError> {
+        let known = self.made().get(name).cloned();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let found = match (self.0.given.get(name), &self.0.source) {
+            (Some(given), _) => Some(given.clone()),
+            (None, Source::Batch(batch)) => self.own_column(batch, name)?,
+            (None, Source::Of(base, _)) => {
+                let theirs = base.find(name)?;
+                theirs.map(|column| self.own(column)).transpose()?
+            }
+        };
+        let mut made = self.made();
+        Ok(found.map(|tensor| made.entry(name.to_string()).or_insert(tensor).clone()))
+    }
+
+    fn own_column(&self, batch: &Batch, name: &str) -> Result<Option<Tensor>, CallError> {
         if let Some(values) = batch.response_buffer(name) {
-            return Ok(Tensor::of_responses(self.frame(), values.clone()));
+            return Ok(Some(Tensor::of_responses(self.frame(), values.clone())));
         }
         if let Some(store) = batch.token_column(name) {
-            return Ok(Tensor::column(self.frame(), store.clone()));
+            return Ok(Some(Tensor::column(self.frame(), store.clone())));
         }
-        match self.follows(batch, name) {
-            true => self.derived(batch, name),
-            false => Err(self.unknown(batch, name)),
-        }
+        let follows = self.follows(batch, name);
+        follows.then(|| self.derived(batch, name)).transpose()
     }
 
     /// Columns derived from others, by the usual conventions of the field.
@@ -117,7 +123,7 @@ impl ScriptBatch {
             }
             "logp" => {
                 let old = batch.token_column("old_logp");
-                let old = old.ok_or_else(|| self.unknown(batch, name))?;
+                let old = old.ok_or_else(|| self.unknown(name))?;
                 self.note(OLD_FOR_LOGP);
                 // A leaf of its own: a gradient with respect to `logp` is not one with respect to `old_logp`.
                 Tensor::column(self.frame(), old.clone())
@@ -214,7 +220,11 @@ impl ScriptBatch {
             }
     }
 
-    fn unknown(&self, batch: &Batch, name: &str) -> CallError {
+    fn unknown(&self, name: &str) -> CallError {
+        let batch = match &self.0.source {
+            Source::Batch(batch) => batch,
+            Source::Of(base, _) => return base.unknown(name),
+        };
         let own: Vec<&str> = batch.column_names().collect();
         if batch.text(name).is_some() {
             let help = format!("as a key they tell responses apart: `batch.key(\"{name}\")`");

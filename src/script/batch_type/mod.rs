@@ -9,9 +9,13 @@ use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rhai::{Array, Dynamic, Engine, FnPtr, INT, ImmutableString, NativeCallContext as Context};
+use rhai::{
+    Array, Dynamic, FnPtr, FuncRegistration, INT, ImmutableString, Module,
+    NativeCallContext as Context,
+};
 
 use super::call::Call;
+use super::engine::Add;
 use super::error::{CallError, Raised, raise};
 use super::key::{Key, of_responses};
 use super::value::{as_tensor, describe, text};
@@ -251,12 +255,12 @@ impl ScriptBatch {
     }
 }
 
-pub(super) fn batch_type(engine: &mut Engine) {
+pub(super) fn batch_type(module: &mut Module) {
     type Batch = ScriptBatch;
     type Name = ImmutableString;
-    engine
-        .register_type_with_name::<Batch>("batch")
-        .register_indexer_get(|batch: &mut Batch, name: Name| {
+    FuncRegistration::new_index_getter().set_into_module(
+        module,
+        |batch: &mut Batch, name: Name| {
             Raised::Ok(match name.as_str() {
                 // Steps are far below 2^63.
                 "step" => Dynamic::from_int(batch.call().step as INT),
@@ -264,40 +268,43 @@ pub(super) fn batch_type(engine: &mut Engine) {
                 "groups" => Dynamic::from_array(batch.groups().map(Dynamic::from).collect()),
                 name => Dynamic::from(batch.column(name)?),
             })
+        },
+    );
+    module
+        .set_custom_type::<Batch>("batch")
+        .add("has", |batch: &mut Batch, name: &str| {
+            matches!(batch.find(name), Ok(Some(_)))
         })
-        .register_fn("has", |batch: &mut Batch, name: &str| {
-            batch.column(name).is_ok()
-        })
-        .register_fn("columns", |batch: &mut Batch, start: &str| -> Array {
+        .add("columns", |batch: &mut Batch, start: &str| -> Array {
             let mut names = batch.column_names().0;
             names.retain(|name| name.starts_with(start));
             names.sort();
             names.into_iter().map(Dynamic::from).collect()
         })
-        .register_fn("column", |batch: &mut Batch, name: &str| {
+        .add("column", |batch: &mut Batch, name: &str| {
             Raised::Ok(batch.column(name)?)
         })
-        .register_fn("with", Batch::with_columns)
-        .register_fn(
+        .add("with", Batch::with_columns)
+        .add(
             "random",
             |context: Context, batch: &mut Batch, level: &str| {
                 let drawn = level_of("random", level).and_then(|level| batch.random(level));
                 drawn.map_err(|problem| raise(&context, problem))
             },
         )
-        .register_fn(
+        .add(
             "subset",
             |context: Context, batch: &mut Batch, level: &str, k: Dynamic| {
                 let subset = batch.subset(level, &k);
                 subset.map_err(|problem| raise(&context, problem))
             },
         )
-        .register_fn(
+        .add(
             "map_groups",
             |context: Context, batch: &mut Batch, f: FnPtr| batch.map_groups(&context, &f),
         );
     for (name, across) in [("regroup", false), ("group_by", true)] {
-        engine.register_fn(
+        module.add(
             name,
             move |context: Context, batch: &mut Batch, by: Dynamic| {
                 let groups = batch.regroup(&by, across);
@@ -306,23 +313,24 @@ pub(super) fn batch_type(engine: &mut Engine) {
         );
     }
     for name in ["to_string", "to_debug"] {
-        engine.register_fn(name, |batch: &mut Batch| summary(batch));
+        module.add(name, |batch: &mut Batch| summary(batch));
     }
-    key_functions(engine);
+    key_functions(module);
 }
 
 /// `batch.key(NAME)`, with one to three names or an array of them.
-fn key_functions(engine: &mut Engine) {
+fn key_functions(module: &mut Module) {
     for count in 1..=3 {
         let mut types = vec![TypeId::of::<ScriptBatch>()];
         types.resize(1 + count, TypeId::of::<Dynamic>());
-        engine.register_raw_fn("key", types, |context, args| {
+        module.add_raw("key", &types, |context, args| {
             let batch = args[0].clone_cast::<ScriptBatch>();
             let key = match args[1].read_lock::<Array>().filter(|_| args.len() == 2) {
                 Some(names) => batch.key_of(names.iter()),
                 None => batch.key_of(args[1..].iter().map(|name| &**name)),
             };
-            key.map_err(|problem| raise(&context, problem))
+            key.map(Dynamic::from)
+                .map_err(|problem| raise(context, problem))
         });
     }
 }

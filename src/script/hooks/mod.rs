@@ -222,7 +222,7 @@ impl Request<'_> {
 
 /// The responses that are right in the batch as it was given: shaping the reward does not change this.
 fn correct(input: &ScriptBatch) -> Option<Computed> {
-    let value = input.column("correct").ok()?.evaluate().ok()?;
+    let value = input.find("correct").ok()??.evaluate().ok()?;
     Some(value.over(input.frame().layout()))
 }
 
