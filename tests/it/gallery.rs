@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use advlab::batch::{Batch, Computed, Level};
@@ -27,6 +27,9 @@ fn batch() -> Batch {
     batch.with("noise", &noise)
 }
 
+/// The functions of a host take longer to register than a case to run.
+static HOST: LazyLock<Host> = LazyLock::new(Host::new);
+
 /// Loads the script, sets what it wants to be set, and runs its hooks; the error is what that ended with.
 fn run(folder: &Path, case: &Case, told: &mut Vec<Diagnostic>) -> Result<(), Diagnostics> {
     let path = folder.join(format!("{}.rhai", case.name));
@@ -35,7 +38,7 @@ fn run(folder: &Path, case: &Case, told: &mut Vec<Diagnostic>) -> Result<(), Dia
     if case.name.starts_with("endless_") {
         limits.time = Duration::from_millis(5);
     }
-    let host = Host::new().with_limits(limits);
+    let host = HOST.clone().with_limits(limits);
     let mut recipe = host.load(path.to_str().expect("paths are text"))?;
     told.extend(recipe.warnings().iter().cloned());
     let lines = case.text.lines();

@@ -110,8 +110,9 @@ impl Rollouts {
 
 /// Every built-in recipe, compiled once for all cases.
 static RECIPES: LazyLock<Vec<Recipe>> = LazyLock::new(|| {
+    let host = Host::new();
     let load = |name: &str| {
-        let mut recipe = Host::new().load(name).expect("a built-in");
+        let mut recipe = host.load(name).expect("a built-in");
         // Any group size is at least 1, and not every recipe has a k.
         let _ = recipe.set("k", Setting::Whole(1));
         recipe

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rayon::ThreadPoolBuilder;
 
 /// Random batches for each test.
-const BATCHES: u64 = 24;
+const BATCHES: u64 = 16;
 
 /// Each recipe with a kernel, with settings and whether the kernel is written for these. No group is smaller than one response.
 const SETTINGS: [(&str, &str, bool); 14] = [

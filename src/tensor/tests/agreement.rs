@@ -47,8 +47,8 @@ pub(super) fn inputs(
     (0..frame.size(level)).map(value).collect()
 }
 
-/// All rows at all levels of a batch of several blocks.
-fn agree(world: World, is_f64: bool) {
+/// All rows on a batch of several blocks, at all levels, or in one case of `one_in`.
+fn agree(world: World, is_f64: bool, one_in: usize) {
     let (naive, fused) = (
         OnThreads::new(Executor::Naive, 1),
         OnThreads::new(Executor::Fused, 2),
@@ -57,7 +57,7 @@ fn agree(world: World, is_f64: bool) {
     let leaf = if is_f64 { leaf } else { narrow_leaf };
     for op in op::table() {
         let whole = matches!(op.class, op::Class::Combinatorics);
-        for case in cases(op) {
+        for case in cases(op).into_iter().step_by(one_in) {
             let draw = |(seed, (param, level))| inputs(&frame, param, level, whole, seed);
             let inputs = case.tensors().enumerate().map(draw).collect();
             let (_, result) = case.apply(&frame, inputs, leaf).unwrap();
@@ -68,12 +68,13 @@ fn agree(world: World, is_f64: bool) {
 
 #[test]
 fn executors_give_the_same_bits_of_many_groups() {
-    agree(World::large(), true);
+    agree(World::large(), true, 1);
 }
 
 #[test]
 fn executors_give_the_same_bits_of_few_groups_in_f32() {
-    agree(World::of_two_groups(), false);
+    // 3 divides no number of levels, so each level of each parameter comes.
+    agree(World::of_two_groups(), false, 3);
 }
 
 /// What the naive executor gives back after an operation, the fused one must not hold for a whole pass.

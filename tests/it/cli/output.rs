@@ -435,10 +435,13 @@ fn loss(batch, p) { (batch.advantage * batch.logp).mean("batch") }
 #[test]
 fn compare_says_first_that_seeds_are_too_few() {
     let lab = Lab::new();
-    let ran = lab.ok("compare grpo passk --seeds 1 --steps 1 --out compared");
+    let small = "--steps 1 --set rollout_batch_size=4 --set eval_prompts=8 --out compared";
+    let ran = lab.ok(&format!("compare grpo passk --seeds 1 {small}"));
     let first = "note: 1 seed of each cannot show a difference at 95 %: take four";
     assert!(ran.err.starts_with(first), "{}", ran.err);
-    lab.expect("0  compare grpo passk --seeds 4 --steps 1 --out compared  =/>  note: ");
+    lab.expect(&format!(
+        "0  compare grpo passk --seeds 4 {small}  =/>  note: "
+    ));
 }
 
 /// The prompt follows a run's own loss, and what `-o` writes of its batch is an advantage that losses read.
