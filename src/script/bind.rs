@@ -2,9 +2,9 @@
 
 use std::any::TypeId;
 
-use rhai::{Dynamic, FLOAT, FuncRegistration, INT, Module, NativeCallContext};
+use rhai::{Dynamic, FLOAT, FuncRegistration, INT, NativeCallContext};
 
-use super::engine::Add;
+use super::engine::Registry;
 use super::error::{CallError, origin, raise};
 use super::value::{as_tensor, describe, number, text};
 use crate::suggest;
@@ -12,7 +12,7 @@ use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
 
 /// Registers the functions of the op table.
-pub(super) fn ops(module: &mut Module) {
+pub(super) fn ops(module: &mut Registry) {
     for op in op::table() {
         bind(module, op);
     }
@@ -21,14 +21,14 @@ pub(super) fn ops(module: &mut Module) {
 type Method = fn(&Tensor) -> Result<Dynamic, CallError>;
 
 /// Registers the type with its methods that are not in the op table: value, length, level, string.
-pub(super) fn tensor_type(module: &mut Module) {
+pub(super) fn tensor_type(module: &mut Registry) {
     type Context<'a> = NativeCallContext<'a>;
-    module.set_custom_type::<Tensor>("tensor");
-    FuncRegistration::new_getter("level").set_into_module(module, |tensor: &mut Tensor| {
+    module.0.set_custom_type::<Tensor>("tensor");
+    FuncRegistration::new_getter("level").set_into_module(&mut module.0, |tensor: &mut Tensor| {
         tensor.level_looked_at().name()
     });
     FuncRegistration::new_index_getter().set_into_module(
-        module,
+        &mut module.0,
         |context: Context, tensor: &mut Tensor, index: INT| {
             at(tensor, index).map_err(|problem| raise(&context, problem))
         },
@@ -89,7 +89,7 @@ fn shown(tensor: &Tensor) -> Result<Dynamic, CallError> {
 }
 
 /// Registers a row under its name, once for each number of arguments that it takes.
-fn bind(module: &mut Module, op: &'static Op) {
+fn bind(module: &mut Registry, op: &'static Op) {
     // `min` and `max` have a row in two classes: a level as the second argument means the reduction.
     let twin = op::table()
         .find(|other| other.name == op.name && other.class != op.class && other.params.len() > 1);

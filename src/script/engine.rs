@@ -73,59 +73,47 @@ pub(crate) struct Functions {
 
 impl Default for Functions {
     fn default() -> Self {
-        let mut own = Module::new();
+        let mut own = Registry::default();
         bind::ops(&mut own);
         bind::tensor_type(&mut own);
         numbers::numbers(&mut own);
         batch_type::batch_type(&mut own);
         key::key_type(&mut own);
         // The value of `catch (error)`.
-        own.set_custom_type::<CallError>("error");
+        own.0.set_custom_type::<CallError>("error");
         for name in ["to_string", "to_debug"] {
             own.add(name, |problem: &mut CallError| {
                 problem.diagnostic.message.clone()
             });
         }
         // The last one's functions come before those of the others.
-        let modules = packages().into_iter().chain([own.into()]);
+        let modules = packages().into_iter().chain([own.0.into()]);
         Functions {
             modules: modules.collect(),
         }
     }
 }
 
-/// Adds functions to a module of the global namespace.
-pub(super) trait Add {
-    fn add<A: 'static, const N: usize, const X: bool, R: Variant + Clone, const F: bool>(
+/// A module of functions of the global namespace.
+#[derive(Default)]
+pub(super) struct Registry(pub(super) Module);
+
+impl Registry {
+    pub(super) fn add<A: 'static, const N: usize, const X: bool, R, const F: bool>(
         &mut self,
         name: &str,
         function: impl RhaiNativeFunc<A, N, X, R, F> + Send + Sync + 'static,
-    ) -> &mut Self;
-
-    /// A function of these types; `Dynamic` is any type.
-    fn add_raw(
-        &mut self,
-        name: &str,
-        types: &[TypeId],
-        function: impl Fn(&NativeCallContext, &mut [&mut Dynamic]) -> Raised<Dynamic>
-        + Send
-        + Sync
-        + 'static,
-    );
-}
-
-impl Add for Module {
-    fn add<A: 'static, const N: usize, const X: bool, R: Variant + Clone, const F: bool>(
-        &mut self,
-        name: &str,
-        function: impl RhaiNativeFunc<A, N, X, R, F> + Send + Sync + 'static,
-    ) -> &mut Self {
+    ) -> &mut Self
+    where
+        R: Variant + Clone,
+    {
         let registration = FuncRegistration::new(name).in_global_namespace();
-        registration.set_into_module(self, function);
+        registration.set_into_module(&mut self.0, function);
         self
     }
 
-    fn add_raw(
+    /// Adds a function of these types; `Dynamic` is any type.
+    pub(super) fn add_raw(
         &mut self,
         name: &str,
         types: &[TypeId],
@@ -144,7 +132,7 @@ impl Add for Module {
             is_volatile: true,
         };
         let registration = FuncRegistration::new(name).in_global_namespace();
-        registration.set_into_module_raw(self, types, function);
+        registration.set_into_module_raw(&mut self.0, types, function);
     }
 }
 

@@ -4,10 +4,10 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rhai::{Dynamic, INT, ImmutableString, Module, NativeCallContext as Context};
+use rhai::{Dynamic, INT, ImmutableString, NativeCallContext as Context};
 
 use super::call::Call;
-use super::engine::Add;
+use super::engine::Registry;
 use super::error::{CallError, raise};
 use super::memory::{MAX_KEYS, MemoryTable};
 use super::value::{as_tensor, describe, number, text};
@@ -95,8 +95,9 @@ impl Key {
 type Method = fn(&Key) -> Result<Dynamic, CallError>;
 
 /// Registers the type of keys, and the functions for values remembered by key.
-pub(super) fn key_type(module: &mut Module) {
-    module.set_custom_type::<Key>("key").add(
+pub(super) fn key_type(module: &mut Registry) {
+    module.0.set_custom_type::<Key>("key");
+    module.add(
         "recall",
         |context: Context, table: &str, key: Key, start: Dynamic| {
             recall(table, &key, &start).map_err(|problem| raise(&context, problem))

@@ -5,9 +5,9 @@
 
 use std::any::TypeId;
 
-use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, ImmutableString, Module, NativeCallContext};
+use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, ImmutableString, NativeCallContext};
 
-use super::engine::Add;
+use super::engine::Registry;
 use super::error::{CallError, Raised, origin};
 use super::value::{as_tensor, describe, number, text};
 use crate::diagnostic::Diagnostic;
@@ -15,7 +15,7 @@ use crate::tensor::Tensor;
 use crate::tensor::op::{self, Argument, Class, Op};
 
 /// Registers exact comparisons, the division of integers, and the functions of arrays.
-pub(super) fn numbers(module: &mut Module) {
+pub(super) fn numbers(module: &mut Registry) {
     quotients(module);
     arrays(module);
     macro_rules! comparisons {
@@ -28,7 +28,7 @@ pub(super) fn numbers(module: &mut Module) {
     comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
 }
 
-fn quotients(module: &mut Module) {
+fn quotients(module: &mut Registry) {
     module.add("/", |a: INT, b: INT| widened(a) / widened(b));
     module.add_raw("/=", &[TypeId::of::<INT>(); 2], |_, args| {
         let quotient = widened(args[0].as_int()?) / widened(args[1].as_int()?);
@@ -43,7 +43,7 @@ fn widened(whole: INT) -> FLOAT {
 }
 
 /// Registers `sum`, `mean`, `min` and `max` of arrays, which are numbers if all elements are.
-fn arrays(module: &mut Module) {
+fn arrays(module: &mut Registry) {
     for (name, row) in [("sum", "+"), ("mean", "+"), ("min", "min"), ("max", "max")] {
         let row = op::table().find(|op| op.name == row && op.class == Class::Elementwise);
         let row = row.expect("an array's functions are made of rows of the op table");

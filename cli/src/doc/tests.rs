@@ -1,5 +1,6 @@
-//! The tables' examples and names; and the pages of `docs/` that are made from the tables: `reference.md`, every function on one page, and `recipes.md`, every
-//! built-in recipe and what other trainers call it. `UPDATE_REFERENCE=1 cargo test -p advlab-cli --lib doc::` writes them.
+//! The tables' examples and names; and the pages of `docs/` that are made from the tables: `reference.md`, every function
+//! on one page, and `recipes.md`, every built-in recipe and what other trainers call it. `UPDATE_REFERENCE=1 cargo test
+//! -p advlab-cli --lib doc::` writes them.
 
 use std::path::Path;
 
@@ -12,6 +13,7 @@ use advlab::check::needed;
 use advlab::paint::{Paint, WIDTH};
 use advlab::script::{BUILTINS, BuiltinKind, MEMBERS};
 use advlab::{Batch, Diagnostics, Host, Recipe};
+use rayon::prelude::*;
 
 /// The group's size in the pictures.
 const SIZE: usize = 16;
@@ -44,14 +46,15 @@ fn recipes() -> Result<Vec<(String, String)>> {
     }
     for kind in BuiltinKind::OF_RECIPES {
         let title = capital(kind.title());
-        let own = || BUILTINS.iter().filter(|builtin| builtin.kind == kind);
-        let (mut texts, mut objectives) = (String::new(), Vec::new());
-        for builtin in own() {
+        let shown = BUILTINS.par_iter().filter(|builtin| builtin.kind == kind);
+        let shown = shown.map(|builtin| {
             let recipe = host.load(builtin.name)?;
             let objective = Objective::of(&recipe, None, SIZE);
-            texts.push_str(&recipe_entry(&recipe, objective.as_ref()));
-            objectives.extend(objective);
-        }
+            Ok((recipe_entry(&recipe, objective.as_ref()), objective.ok()))
+        });
+        let (texts, objectives): (Vec<_>, Vec<_>) =
+            shown.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let objectives: Vec<Objective> = objectives.into_iter().flatten().collect();
         entries.push_str(&format!("\n## {title}\n"));
         if !objectives.is_empty() {
             let file = format!("objectives/{kind:?}.svg").to_lowercase();
@@ -59,7 +62,7 @@ fn recipes() -> Result<Vec<(String, String)>> {
             let figure = multiples(format!("{title}: F'(p)"), &objectives);
             pictures.push((file, figure.svg()));
         }
-        entries.push_str(&texts);
+        entries.extend(texts);
     }
     page.push_str("\n- [Names elsewhere](#names-elsewhere)\n");
     page.push_str(&entries);

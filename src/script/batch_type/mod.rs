@@ -10,12 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rhai::{
-    Array, Dynamic, FnPtr, FuncRegistration, INT, ImmutableString, Module,
-    NativeCallContext as Context,
+    Array, Dynamic, FnPtr, FuncRegistration, INT, ImmutableString, NativeCallContext as Context,
 };
 
 use super::call::Call;
-use super::engine::Add;
+use super::engine::Registry;
 use super::error::{CallError, Raised, raise};
 use super::key::{Key, of_responses};
 use super::value::{as_tensor, describe, text};
@@ -255,11 +254,11 @@ impl ScriptBatch {
     }
 }
 
-pub(super) fn batch_type(module: &mut Module) {
+pub(super) fn batch_type(module: &mut Registry) {
     type Batch = ScriptBatch;
     type Name = ImmutableString;
     FuncRegistration::new_index_getter().set_into_module(
-        module,
+        &mut module.0,
         |batch: &mut Batch, name: Name| {
             Raised::Ok(match name.as_str() {
                 // Steps are far below 2^63.
@@ -270,8 +269,8 @@ pub(super) fn batch_type(module: &mut Module) {
             })
         },
     );
+    module.0.set_custom_type::<Batch>("batch");
     module
-        .set_custom_type::<Batch>("batch")
         .add("has", |batch: &mut Batch, name: &str| {
             matches!(batch.find(name), Ok(Some(_)))
         })
@@ -319,7 +318,7 @@ pub(super) fn batch_type(module: &mut Module) {
 }
 
 /// `batch.key(NAME)`, with one to three names or an array of them.
-fn key_functions(module: &mut Module) {
+fn key_functions(module: &mut Registry) {
     for count in 1..=3 {
         let mut types = vec![TypeId::of::<ScriptBatch>()];
         types.resize(1 + count, TypeId::of::<Dynamic>());
