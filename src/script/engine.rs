@@ -1,7 +1,8 @@
 //! The script engine: the functions that scripts may call.
 //!
 //! Each call has its own engine, so that its bounds, its metrics and its printed lines belong to that call and nothing is
-//! global. The functions are in modules that all engines share, because registering them takes longer than a small batch.
+//! global. The functions are in modules that all engines share, because registering them takes longer than computing the
+//! advantage of a small batch.
 
 use std::any::TypeId;
 use std::sync::Arc;
@@ -86,7 +87,7 @@ impl Default for Functions {
                 problem.diagnostic.message.clone()
             });
         }
-        // The last one's functions come before those of the others.
+        // A function of a later module comes before one of an earlier module.
         let modules = packages().into_iter().chain([own.0.into()]);
         Functions {
             modules: modules.collect(),

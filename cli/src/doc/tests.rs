@@ -1,6 +1,5 @@
-//! The tables' examples and names; and the pages of `docs/` that are made from the tables: `reference.md`, every function
-//! on one page, and `recipes.md`, every built-in recipe and what other trainers call it. `UPDATE_REFERENCE=1 cargo test
-//! -p advlab-cli --lib doc::` writes them.
+//! The tables' examples and names; and the pages of `docs/` that are made from the tables: `reference.md`, every function on one page, and `recipes.md`, every
+//! built-in recipe and what other trainers call it. `UPDATE_REFERENCE=1 cargo test -p advlab-cli --lib doc::` writes them.
 
 use std::path::Path;
 
@@ -13,7 +12,6 @@ use advlab::check::needed;
 use advlab::paint::{Paint, WIDTH};
 use advlab::script::{BUILTINS, BuiltinKind, MEMBERS};
 use advlab::{Batch, Diagnostics, Host, Recipe};
-use rayon::prelude::*;
 
 /// The group's size in the pictures.
 const SIZE: usize = 16;
@@ -46,15 +44,14 @@ fn recipes() -> Result<Vec<(String, String)>> {
     }
     for kind in BuiltinKind::OF_RECIPES {
         let title = capital(kind.title());
-        let shown = BUILTINS.par_iter().filter(|builtin| builtin.kind == kind);
-        let shown = shown.map(|builtin| {
+        let own = || BUILTINS.iter().filter(|builtin| builtin.kind == kind);
+        let (mut texts, mut objectives) = (String::new(), Vec::new());
+        for builtin in own() {
             let recipe = host.load(builtin.name)?;
             let objective = Objective::of(&recipe, None, SIZE);
-            Ok((recipe_entry(&recipe, objective.as_ref()), objective.ok()))
-        });
-        let (texts, objectives): (Vec<_>, Vec<_>) =
-            shown.collect::<Result<Vec<_>>>()?.into_iter().unzip();
-        let objectives: Vec<Objective> = objectives.into_iter().flatten().collect();
+            texts.push_str(&recipe_entry(&recipe, objective.as_ref()));
+            objectives.extend(objective);
+        }
         entries.push_str(&format!("\n## {title}\n"));
         if !objectives.is_empty() {
             let file = format!("objectives/{kind:?}.svg").to_lowercase();
@@ -62,7 +59,7 @@ fn recipes() -> Result<Vec<(String, String)>> {
             let figure = multiples(format!("{title}: F'(p)"), &objectives);
             pictures.push((file, figure.svg()));
         }
-        entries.extend(texts);
+        entries.push_str(&texts);
     }
     page.push_str("\n- [Names elsewhere](#names-elsewhere)\n");
     page.push_str(&entries);

@@ -1,8 +1,10 @@
 //! All ways to apply a row: each tensor parameter at each level, each level and choice named, options left out or given.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use rand::rngs::ChaCha8Rng;
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
 use super::world::{World, leaf};
@@ -69,6 +71,19 @@ pub(super) fn cases(op: &'static Op) -> Vec<Case> {
     let complete = complete.into_iter().map(|slots| Case { op, slots });
     let cases: Vec<Case> = complete.filter(accepts).collect();
     assert!(!cases.is_empty(), "{op:?} accepts nothing");
+    cases
+}
+
+/// Some of a row's cases: each argument has each of its levels and choices in one of them, beside others by chance.
+pub(super) fn some_cases(op: &'static Op) -> Vec<Case> {
+    let mut cases = cases(op);
+    cases.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
+    let mut seen = HashSet::new();
+    cases.retain(|case| {
+        let slots = case.slots.iter().enumerate();
+        let new = slots.filter(|(at, slot)| seen.insert((*at, format!("{slot:?}"))));
+        new.count() > 0
+    });
     cases
 }
 
