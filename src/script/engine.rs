@@ -1,7 +1,7 @@
 //! The script engine: the functions that scripts may call.
 //!
 //! Each call has its own engine, so that its bounds, its metrics and its printed lines belong to that call and nothing is
-//! global. The functions are in modules that all engines share, because registering them takes longer than computing the
+//! global. The functions are in modules that all engines share, because registering them takes as long as computing the
 //! advantage of a small batch.
 
 use std::any::TypeId;

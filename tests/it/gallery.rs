@@ -27,7 +27,7 @@ fn batch() -> Batch {
     batch.with("noise", &noise)
 }
 
-/// The functions of a host take longer to register than a case to run.
+/// One for all cases: each new host registers all functions.
 static HOST: LazyLock<Host> = LazyLock::new(Host::new);
 
 /// Loads the script, sets what it wants to be set, and runs its hooks; the error is what that ended with.

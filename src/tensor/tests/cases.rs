@@ -74,7 +74,8 @@ pub(super) fn cases(op: &'static Op) -> Vec<Case> {
     cases
 }
 
-/// Some of a row's cases: each argument has each of its levels and choices in one of them, beside others by chance.
+/// Some of a row's cases: those whose tensors are all of tokens, which alone may be f32; and each argument has each of its
+/// levels and choices in one case, beside others by chance.
 pub(super) fn some_cases(op: &'static Op) -> Vec<Case> {
     let mut cases = cases(op);
     cases.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
@@ -82,7 +83,8 @@ pub(super) fn some_cases(op: &'static Op) -> Vec<Case> {
     cases.retain(|case| {
         let slots = case.slots.iter().enumerate();
         let new = slots.filter(|(at, slot)| seen.insert((*at, format!("{slot:?}"))));
-        new.count() > 0
+        let of_tokens = case.tensors().all(|(_, level)| level == Level::Token);
+        new.count() > 0 || of_tokens
     });
     cases
 }
