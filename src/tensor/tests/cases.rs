@@ -74,17 +74,30 @@ pub(super) fn cases(op: &'static Op) -> Vec<Case> {
     cases
 }
 
-/// Some of a row's cases: those whose tensors are all of tokens, which alone may be f32; and each argument has each of its
-/// levels and choices in one case, beside others by chance.
+/// Some of a row's cases: each argument has each of its levels and choices in one case, beside others by chance; and those
+/// whose tensors are all of tokens, which alone may be f32.
 pub(super) fn some_cases(op: &'static Op) -> Vec<Case> {
+    covering(op, |a, b| a == b)
+}
+
+/// More of a row's cases: any two arguments have each pair of their levels and choices in one case.
+pub(super) fn pairwise_cases(op: &'static Op) -> Vec<Case> {
+    covering(op, |a, b| a <= b)
+}
+
+/// The cases, in random order, that have something new at two chosen arguments.
+fn covering(op: &'static Op, chosen: fn(usize, usize) -> bool) -> Vec<Case> {
     let mut cases = cases(op);
     cases.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
     let mut seen = HashSet::new();
     cases.retain(|case| {
-        let slots = case.slots.iter().enumerate();
-        let new = slots.filter(|(at, slot)| seen.insert((*at, format!("{slot:?}"))));
-        let of_tokens = case.tensors().all(|(_, level)| level == Level::Token);
-        new.count() > 0 || of_tokens
+        let mut is_new = false;
+        for (a, first) in case.slots.iter().enumerate() {
+            for (b, second) in case.slots.iter().enumerate() {
+                is_new |= chosen(a, b) && seen.insert(format!("{a} {first:?} {b} {second:?}"));
+            }
+        }
+        is_new || case.tensors().all(|(_, level)| level == Level::Token)
     });
     cases
 }
