@@ -41,14 +41,6 @@ pub struct Verify {
     explain: bool,
 }
 
-/// The rows of the table.
-const ROWS: [(Verdict, &str); 4] = [
-    (Verdict::Equal, "right"),
-    (Verdict::Different, "wrong"),
-    (Verdict::NoAnswer, "no answer found"),
-    (Verdict::Undecided, "not decided"),
-];
-
 impl Verify {
     pub fn run(self) -> Result<ExitCode> {
         if let Some(output) = &self.output {
@@ -63,15 +55,14 @@ impl Verify {
         let paint = streams::whole(&stream);
         let tokenizer = self.tokenizing.load()?;
         // With each verdict: responses, those whose tokens were counted, and these tokens.
-        let mut counts = [[0; 3]; ROWS.len()];
+        let mut counts = [[0; 3]; Verdict::ALL.len()];
         let told = |line: usize, verified: Verified| {
-            let is_its = |row: &(Verdict, &str)| row.0 == verified.verdict;
-            let row = ROWS.iter().position(is_its).unwrap_or_default();
-            let length = verified.length;
-            let more = [1, usize::from(length.is_some()), length.unwrap_or(0)];
-            (0..3).for_each(|index| counts[row][index] += more[index]);
+            let [responses, counted, tokens] = &mut counts[verified.verdict as usize];
+            *responses += 1;
+            *counted += usize::from(verified.length.is_some());
+            *tokens += verified.length.unwrap_or(0);
             if self.explain && verified.verdict != Verdict::Equal {
-                let text = explained(line, ROWS[row].1, &verified, paint);
+                let text = explained(line, &verified, paint);
                 // If nobody reads it any more, the table below fails and says so.
                 let _ = stream.write_line(&text);
             }
@@ -101,7 +92,8 @@ impl Verify {
         let all: usize = counts.iter().map(|[responses, ..]| responses).sum();
         let input = self.input.display();
         stream.write_line(&format!("{input}: {} responses\n", count(all)))?;
-        for ((_, name), &[responses, counted, tokens]) in ROWS.iter().zip(counts) {
+        for (verdict, &[responses, counted, tokens]) in Verdict::ALL.iter().zip(counts) {
+            let name = verdict.name();
             let share = 100.0 * responses as f64 / all.max(1) as f64;
             let mut line = format!("  {name:<15} {:>9}   {share:5.1} %", count(responses));
             if counted > 0 {
@@ -115,12 +107,13 @@ impl Verify {
 }
 
 /// A line about a response that is not right.
-fn explained(line: usize, verdict: &str, verified: &Verified, paint: Paint) -> String {
+fn explained(line: usize, verified: &Verified, paint: Paint) -> String {
     let shown = |answer: &Option<String>| match answer {
         Some(answer) => cut(&visible(&answer.replace('\n', " ")), 60),
         None => "none".to_string(),
     };
     let (reference, answer) = (shown(&verified.reference), shown(&verified.answer));
-    let (line, verdict) = (format!("line {line}"), paint.bold(verdict));
+    let line = format!("line {line}");
+    let verdict = paint.bold(verified.verdict.name());
     format!("{line:<10} {verdict}: {answer}   (reference: {reference})")
 }
