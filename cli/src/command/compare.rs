@@ -14,8 +14,8 @@ use advlab_train::Config;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use super::stop_at_signals;
 use super::streams::{self, on_stdout, out};
-use super::train::stop_at_ctrl_c;
 
 /// Compare designs over several seeds, with intervals, learning curves and a report
 ///
@@ -131,7 +131,7 @@ impl Compare {
         // Before hours of runs, not after them.
         let cannot = || format!("cannot make the folder {}", folder.display());
         std::fs::create_dir_all(folder).with_context(cannot)?;
-        let stop = stop_at_ctrl_c()?;
+        let stop = stop_at_signals()?;
         let bar = streams::steps_bar("comparing", all, done);
         let failed = compare::run(&planned, &stop, &|finished| match finished {
             Some(folder) => bar.suspend(|| streams::err!("{} is done", folder.display())),

@@ -16,6 +16,8 @@ mod verify;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use advlab::files::discard_unfinished;
 use advlab::native::Mode;
@@ -127,21 +129,42 @@ fn run(arguments: Cli) -> Result<ExitCode> {
     }
 }
 
-/// Ends the process at Ctrl-C or SIGTERM, after unfinished files are removed and `told` is called.
-fn end_cleanly(told: fn()) -> Result<()> {
-    let end = move |status| {
-        discard_unfinished();
-        told();
-        std::process::exit(status);
-    };
+/// Calls a function at each Ctrl-C and SIGTERM, with the exit status of a process that the signal ends. A hangup is left to
+/// `nohup`.
+fn at_signals(handle: impl Fn(i32) + Clone + Send + 'static) -> Result<()> {
     #[cfg(unix)]
     {
         use signal_hook::consts::SIGTERM;
         let mut signals = signal_hook::iterator::Signals::new([SIGTERM])?;
+        let handle = handle.clone();
         // 128 plus the signal's number, as in shells.
-        std::thread::spawn(move || signals.forever().for_each(|signal| end(128 + signal)));
+        std::thread::spawn(move || signals.forever().for_each(|signal| handle(128 + signal)));
     }
-    Ok(ctrlc::set_handler(move || end(130))?)
+    Ok(ctrlc::set_handler(move || handle(130))?)
+}
+
+/// Ends the process at Ctrl-C or SIGTERM, after unfinished files are removed and `told` is called.
+fn end_cleanly(told: fn()) -> Result<()> {
+    at_signals(move |status| {
+        discard_unfinished();
+        told();
+        std::process::exit(status);
+    })
+}
+
+/// Set by the first Ctrl-C, or by the SIGTERM that a cluster sends before it takes the machine away; the second one ends the
+/// process at once.
+fn stop_at_signals() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_set = stop.clone();
+    at_signals(move |status| {
+        if is_set.swap(true, Ordering::Relaxed) {
+            std::process::exit(status);
+        }
+        // The step is finished even if nobody reads this.
+        streams::err!("\nfinishing the step; Ctrl-C again ends at once");
+    })?;
+    Ok(stop)
 }
 
 /// Whether native kernels compute the hooks of built-ins.
