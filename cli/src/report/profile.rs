@@ -79,14 +79,13 @@ impl Runs<'_> {
         let has_loss = recipe.has(Hook::Loss);
         let loss = Some(&recipe).filter(|_| has_loss).or(behind.as_ref());
         let started = Instant::now();
-        if recipe.has(Hook::Advantage) && loss.is_some() {
+        if recipe.has(Hook::Advantage) {
             let outcome = recipe.advantage(self.batch, &mut state)?;
-            weighted = outcome.weighted(self.batch);
+            match loss {
+                Some(_) => weighted = outcome.weighted(self.batch),
+                None => outcome.advantage.write_into(padded)?,
+            }
             advantage = Some(outcome.advantage);
-            add("advantage", started, outcome.native, outcome.map_groups);
-        } else if recipe.has(Hook::Advantage) {
-            let outcome = recipe.advantage(self.batch, &mut state)?;
-            outcome.advantage.write_into(padded)?;
             add("advantage", started, outcome.native, outcome.map_groups);
         }
         if let Some(loss) = loss {

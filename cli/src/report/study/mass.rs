@@ -77,9 +77,6 @@ pub struct Mass {
     pub loss: Option<String>,
     /// The outcome at a glance; its `effective_responses` says over how many responses the sum of |A| is spread.
     pub summary: Summary,
-    /// A times the weight: per token, or per response if no token counts; empty for a single design.
-    #[serde(skip)]
-    values: Vec<f64>,
 }
 
 impl Mass {
@@ -97,7 +94,6 @@ impl Mass {
         let has_own = trial.recipe.has(Hook::Loss);
         let loss = if has_own { &trial.recipe } else { loss };
         Mass {
-            values: Vec::new(),
             parts: parts(&trial.outcome, gradient.as_deref()),
             loss: gradient.is_some().then(|| loss.name().to_string()),
             summary: Summary::of(&trial.outcome),
@@ -108,7 +104,7 @@ impl Mass {
 /// The shares of recipes on a batch: of one with bars, of several side by side, with a figure and what each two have in common.
 /// A recipe without a loss has the one given here.
 pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) -> Result<Report> {
-    let (mut report, mut all) = (Report::new(paint), Vec::new());
+    let (mut report, mut all, mut advantages) = (Report::new(paint), Vec::new(), Vec::new());
     let is_single = recipes.len() == 1;
     for recipe in recipes {
         let trial = Trial::of(recipe, batch)?;
@@ -116,20 +112,20 @@ pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) ->
         report.title(recipe);
         let mut mass = Mass::of(&trial, loss);
         if !is_single {
-            mass.values = weighted(&trial.outcome);
+            advantages.push(weighted(&trial.outcome));
             let parts = mass.parts.iter_mut();
             parts.for_each(|part| part.recipe = Some(label(recipe)));
         }
         all.push((label(recipe), mass));
     }
-    let pairs = pairs(&all);
+    let mut pairs = Vec::new();
     if !is_single {
         report.line("");
     }
     shares(&all, &mut report);
     if !is_single {
         report.line("");
-        in_common(&pairs, &mut report);
+        pairs = in_common(&all, &advantages, &mut report);
     }
     let first = &all[0].1;
     let parts = || all.iter().flat_map(|(_, mass)| &mass.parts);
@@ -166,50 +162,29 @@ fn weighted(outcome: &Outcome) -> Vec<f64> {
     (0..layout.responses()).flat_map(of_response).collect()
 }
 
-/// What two designs have in common.
-#[derive(Serialize)]
-struct Pair<'a> {
-    a: &'a str,
-    b: &'a str,
-    /// The correlation of their advantages, if both vary.
-    correlation: Option<f64>,
-    /// The share of the tokens whose advantages have opposite signs.
-    opposite_sign: f64,
-    /// The share of the tokens of which one advantage is 0 and the other is not.
-    one_is_zero: f64,
-}
-
-fn pairs(all: &[(String, Mass)]) -> Vec<Pair<'_>> {
+/// Adds what each two designs have in common, and returns it: the correlation of their advantages, if both vary, and the shares
+/// of the tokens whose advantages have opposite signs, or are 0 for one of them only.
+fn in_common(
+    all: &[(String, Mass)],
+    advantages: &[Vec<f64>],
+    report: &mut Report,
+) -> Vec<Value> {
+    let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
+    let mut rows = vec![heads.map(String::from).collect()];
     let mut pairs = Vec::new();
-    for (index, (a, one)) in all.iter().enumerate() {
-        for (b, other) in &all[index + 1..] {
-            let (x, y) = (&one.values, &other.values);
+    for (index, ((a, _), x)) in all.iter().zip(advantages).enumerate() {
+        for ((b, _), y) in all.iter().zip(advantages).skip(index + 1) {
             let most = x.iter().chain(y).fold(0.0f64, |most, x| most.max(x.abs()));
             let counts = signs(x, y, ROUNDING * most);
             let part = |count: usize| count as f64 / x.len().max(1) as f64;
-            pairs.push(Pair {
-                a,
-                b,
-                correlation: correlation(x, y),
-                opposite_sign: part(counts[1]),
-                one_is_zero: part(counts[2]),
-            });
+            let (r, [_, opposite, one_zero]) = (correlation(x, y), counts.map(part));
+            pairs.push(json!({ "a": a, "b": b, "correlation": r, "opposite_sign": opposite, "one_is_zero": one_zero }));
+            let r = r.map_or("-".to_string(), |r| format!("{r:.3}"));
+            rows.push(vec![format!("{a}, {b}"), r, percent(opposite), percent(one_zero)]);
         }
     }
-    pairs
-}
-
-/// Adds what each two designs have in common.
-fn in_common(pairs: &[Pair<'_>], report: &mut Report) {
-    let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
-    let mut rows = vec![heads.map(String::from).collect()];
-    rows.extend(pairs.iter().map(|pair| {
-        let r = pair.correlation;
-        let r = r.map_or("-".to_string(), |r| format!("{r:.3}"));
-        let [opposite, one_zero] = [pair.opposite_sign, pair.one_is_zero].map(percent);
-        vec![format!("{}, {}", pair.a, pair.b), r, opposite, one_zero]
-    }));
     report.table(&rows);
+    pairs
 }
 
 /// Adds the shares of |A|, a column per design; of a single one also those of the gradient, with bars.
