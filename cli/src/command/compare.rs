@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::pair;
 use crate::report::compare::{self, Comparison, FailedRun, Planned, stats};
 use crate::report::draw::FigureWidth;
+use crate::report::file_stem;
 use crate::report::study::recipes_of;
 use advlab::number_text::counted;
 use advlab::script::Builtin;
@@ -108,9 +109,7 @@ impl Compare {
             for (name, value) in self.set.iter().cloned().chain(set) {
                 config.assign(&name, &value)?;
             }
-            let stem = Path::new(recipe).file_stem().unwrap_or_default();
-            let mut name = stem.to_string_lossy().into_owned();
-            own.iter().for_each(|word| name += &format!(" {word}"));
+            let name = [&[&*file_stem(recipe)], &own[..]].concat().join(" ");
             configs.push((name, config));
         }
         Ok(configs)

@@ -216,6 +216,18 @@ pub(crate) fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
     beside(&head, width(&head) + 2, &settings, paint.width)
 }
 
+/// The last name in a path.
+pub(crate) fn file_name(path: impl AsRef<Path>) -> String {
+    let name = path.as_ref().file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// The last name in a path without its ending, as of a script.
+pub(crate) fn file_stem(path: impl AsRef<Path>) -> String {
+    let name = path.as_ref().file_stem().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
 /// Rows as CSV, with the names of the columns first.
 fn csv(rows: &[Value]) -> String {
     let cell = |value: &Value| match value {

@@ -1,7 +1,6 @@
 //! The profile of a recipe: its time by hook, by line of the script, and with its native kernel; as a table and as JSON.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Report;
+use super::{Report, file_name};
 use crate::Result;
 use advlab::batch::Batch;
 use advlab::native::{Mode, Native};
@@ -265,9 +264,8 @@ fn shares(run: &TimedRun, report: &mut Report) {
 impl Line {
     /// Its number, after the name of its script unless that is the profiled one.
     fn place(&self) -> String {
-        let script = self.script.as_deref().map(Path::new);
-        match script.and_then(Path::file_name) {
-            Some(name) => format!("{}:{}", name.to_string_lossy(), self.line),
+        match &self.script {
+            Some(script) => format!("{}:{}", file_name(script), self.line),
             None => self.line.to_string(),
         }
     }

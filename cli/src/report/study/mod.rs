@@ -15,6 +15,7 @@ pub use self::curve::{Curve, Point};
 pub use self::mass::Mass;
 pub use self::objective::{KnownObjective, Objective, Update};
 pub use self::surface::surface;
+use super::file_stem;
 use crate::{Result, wrong};
 use advlab::Batch;
 use advlab::batch::{Layout, Level};
@@ -151,12 +152,10 @@ pub fn title(recipe: &Recipe) -> String {
 
 /// A recipe's name with the parameters that differ from their defaults: `passk k=8`.
 pub fn label(recipe: &Recipe) -> String {
-    let name = std::path::Path::new(recipe.name()).file_stem();
-    let name = name.unwrap_or_default().to_string_lossy();
     let params = recipe.params().iter();
     let set = params.filter(|(parameter, value)| **value != parameter.default);
     let set = set.map(|(parameter, value)| format!(" {}={value}", parameter.name));
-    format!("{name}{}", set.collect::<String>())
+    file_stem(recipe.name()) + &set.collect::<String>()
 }
 
 /// Recipes with their settings as words name them, `passk k=4 grpo`: a word with `=` belongs to the recipe before it.
