@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use console::Term;
 use same_file::is_same_file;
 
 use super::{end_cleanly, streams, whole};
@@ -176,6 +177,14 @@ pub fn spare_the_input(input: &Path, output: &Path, forced: bool) -> Result<(), 
 
 pub fn is_stdout(output: &Path) -> bool {
     output == Path::new("-")
+}
+
+/// The stream for a command's report: standard error if its output is standard output.
+pub fn report_stream(output: Option<&Path>) -> Term {
+    match output.is_some_and(is_stdout) {
+        true => Term::stderr(),
+        false => Term::stdout(),
+    }
 }
 
 /// Writes a copy of the input with `write`. For standard output, `-`, it first writes a file: the reader of the pipe gets all

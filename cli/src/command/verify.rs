@@ -47,11 +47,7 @@ impl Verify {
             files::spare_the_input(&self.input, output, self.force)?;
         }
         end_cleanly(streams::interrupted)?;
-        let is_stdout = self.output.as_deref().is_some_and(files::is_stdout);
-        let stream = match is_stdout {
-            true => Term::stderr(),
-            false => Term::stdout(),
-        };
+        let stream = files::report_stream(self.output.as_deref());
         let paint = streams::whole(&stream);
         let tokenizer = self.tokenizing.load()?;
         // With each verdict: responses, those whose tokens were counted, and these tokens.
@@ -81,7 +77,7 @@ impl Verify {
             let note = "the tokenizer counts nothing: the lines have a `length`, or no completion";
             streams::tell(&[Diagnostic::note(note)]);
         }
-        if let Some(output) = self.output.filter(|_| !is_stdout) {
+        if let Some(output) = self.output.filter(|output| !files::is_stdout(output)) {
             stream.write_line(&format!("  {:<15} {}", "written", output.display()))?;
         }
         Ok(ExitCode::SUCCESS)
