@@ -19,24 +19,14 @@ use crate::report::draw::{Figure, Mark, Panel, Series};
 /// The number of parts of groups by accuracy, of responses by length, and of tokens by position.
 const PARTS: usize = 4;
 /// The properties by which tokens are divided, with the names of the parts; the parts by length depend on the lengths.
-const KINDS: [(&str, &[&str]); 4] = [
+const KINDS: [(&str, &str); 4] = [
     (
         "accuracy",
-        &[
-            "0, all wrong",
-            "(0, 1/4]",
-            "(1/4, 1/2]",
-            "(1/2, 3/4]",
-            "(3/4, 1)",
-            "1, all right",
-        ],
+        "0, all wrong; (0, 1/4]; (1/4, 1/2]; (1/2, 3/4]; (3/4, 1); 1, all right",
     ),
-    ("response", &["wrong", "right"]),
-    ("length", &[]),
-    (
-        "position",
-        &["first quarter", "second", "third", "last quarter"],
-    ),
+    ("response", "wrong; right"),
+    ("length", ""),
+    ("position", "first quarter; second; third; last quarter"),
 ];
 /// The widest bar of the table.
 const BAR: f64 = 24.0;
@@ -265,11 +255,14 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
                 0.0 => 0.0,
                 total => own[index] / total,
             };
-            let name = names.get(index).map(|name| name.to_string());
+            let part = match by {
+                "length" => format!("<= {} tokens", bounds[index]),
+                _ => names.split("; ").nth(index).unwrap_or_default().to_string(),
+            };
             parts.push(Part {
                 recipe: None,
                 by,
-                part: name.unwrap_or_else(|| format!("<= {} tokens", bounds[index])),
+                part,
                 place: own[3] / own[0],
                 tokens: share(0),
                 advantage: share(1),
@@ -286,7 +279,7 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
     let has_tokens = layout.tokens() > 0;
     let accuracy = outcome.correct.as_ref().map(accuracies);
     let value = outcome.advantage.lookup();
-    let mut sums = KINDS.map(|(_, names)| vec![[0.0; 4]; names.len().max(bounds.len())]);
+    let mut sums = KINDS.map(|_| vec![[0.0; 4]; PARTS + 2]);
     for response in 0..layout.responses() {
         let tokens = match has_tokens {
             true => layout.tokens_of(response),
