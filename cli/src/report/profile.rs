@@ -131,27 +131,23 @@ impl Runs<'_> {
                 *places.entry((name, origin.line)).or_insert(0.0) += timing.seconds;
             }
         }
-        let places = places.into_iter();
-        let line = |((name, line), seconds)| self.line(name, line, seconds);
-        run.lines = places.map(line).collect();
+        // Lines of the recipe's own script, of its imports, and of the loss used with the recipe.
+        let behind = self.loss.into_iter().flat_map(Recipe::sources);
+        let sources: Vec<(&str, &str)> = self.recipe.sources().chain(behind).collect();
+        for ((name, line), seconds) in places {
+            let source = sources.iter().find(|(other, _)| *other == name);
+            let text = source.and_then(|(_, text)| text.lines().nth(line.checked_sub(1)?));
+            run.lines.push(Line {
+                script: (name != self.recipe.name()).then(|| name.to_string()),
+                line,
+                text: text.unwrap_or_default().trim().to_string(),
+                seconds,
+            });
+        }
         run.lines.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let timed: f64 = timings.iter().map(|timing| timing.seconds).sum();
         run.in_script = (run.seconds() - timed).max(0.0);
         Ok(run)
-    }
-
-    /// A line of a script: the recipe's own, an import, or the loss used with the recipe.
-    fn line(&self, name: &str, line: usize, seconds: f64) -> Line {
-        let behind = self.loss.into_iter().flat_map(Recipe::sources);
-        let mut sources = self.recipe.sources().chain(behind);
-        let text = sources.find(|(other, _)| *other == name);
-        let text = text.and_then(|(_, text)| text.lines().nth(line.checked_sub(1)?));
-        Line {
-            script: (name != self.recipe.name()).then(|| name.to_string()),
-            line,
-            text: text.unwrap_or_default().trim().to_string(),
-            seconds,
-        }
     }
 
     /// The seconds of each run into an array of its own, the making of the array included.
