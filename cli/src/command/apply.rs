@@ -25,6 +25,7 @@ use serde_json::{Map, Value, json};
 use super::files::{is_stdout, report_stream, spare_the_input, written};
 use super::streams::{self, out, tell};
 use super::{Natively, Tokenizing, end_cleanly, load, rollouts, whole};
+use crate::report::show::statistics;
 use crate::report::study::run;
 use crate::report::{Report, title};
 use crate::{mapping, pair, wrong};
@@ -347,11 +348,9 @@ impl Applied {
             Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
             None => "",
         };
-        let loss = self.loss.map(|(loss, of)| {
-            let [mean, std, min, max] = [of.mean, of.std, of.min, of.max].map(value);
-            let gradient = format!("mean {mean}   std {std}   min {min}   max {max}");
+        let loss = self.loss.map(|(loss, gradient)| {
             let loss = format!("{}{of_what}", value(loss));
-            [("loss", loss), ("dloss/dlogp", gradient)]
+            [("loss", loss), ("dloss/dlogp", statistics(gradient))]
         });
         let mut rows = run::rows(&self.outcome, loss.into_iter().flatten().collect());
         let (reading, computing) = (time(self.reading), time(self.outcome.time));

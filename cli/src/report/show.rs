@@ -135,9 +135,8 @@ pub(crate) fn spread(values: &[f64]) -> String {
     // A mean that is 0 but for rounding is 0.
     let is_zero = of.mean.abs() < 1e-12 * of.min.abs().max(of.max.abs());
     let mean = if is_zero { 0.0 } else { of.mean };
-    let [mean, std, min, max] = [mean, of.std, of.min, of.max].map(value);
     let mut line = match values.iter().any(|x| x.is_finite()) {
-        true => format!("mean {mean}   std {std}   min {min}   max {max}"),
+        true => statistics(Statistics { mean, ..of }),
         false => "no finite value".to_string(),
     };
     let number = |is_kind: fn(&f64) -> bool| values.iter().copied().filter(is_kind).count();
@@ -149,6 +148,12 @@ pub(crate) fn spread(values: &[f64]) -> String {
         }
     }
     line
+}
+
+/// Mean, standard deviation, minimum and maximum.
+pub(crate) fn statistics(of: Statistics) -> String {
+    let [mean, std, min, max] = [of.mean, of.std, of.min, of.max].map(value);
+    format!("mean {mean}   std {std}   min {min}   max {max}")
 }
 
 fn finite(values: &[f64]) -> Statistics {
