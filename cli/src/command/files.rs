@@ -156,11 +156,10 @@ pub fn holds(input: &Path, path: &Path) -> bool {
 
 /// The path without links, also of a file that does not exist yet.
 pub fn resolved(path: &Path) -> PathBuf {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
+    let to_come = || {
+        let path = std::path::absolute(path).ok()?;
+        Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
     };
-    let to_come = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
     let found = path.canonicalize().ok().or_else(to_come);
     found.unwrap_or_else(|| path.to_path_buf())
 }

@@ -4,7 +4,7 @@ use super::Report;
 use super::study::indices;
 use advlab::batch::Layout;
 use advlab::number_text::{BLOCKS, along, column, counted, exact, shape, share, value};
-use advlab::paint::{Paint, cut, table, visible, width};
+use advlab::paint::{Paint, cut, filled, table, visible, width};
 use advlab::script::{Computed, Statistics, Token, TokenKind, lex};
 use advlab::session::{Answer, BatchColumns};
 use advlab::tensor::Level;
@@ -204,8 +204,9 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     let rows = (0..layout.groups()).flat_map(of_group).take(ROWS);
     let rows: Vec<(String, Vec<usize>)> = rows.collect();
     let labels = rows.iter().map(|(label, _)| width(label)).max();
+    let labels = labels.unwrap_or(0);
     let longest = rows.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
-    let room = paint.width.saturating_sub(labels.unwrap_or(0) + 2);
+    let room = paint.width.saturating_sub(labels + 2);
     // No more than fit at two letters per number.
     let most = longest.min(room / 3);
     let shown = rows.iter().flat_map(|(_, list)| list.iter().take(most));
@@ -217,20 +218,18 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
         true => longest,
         false => room.saturating_sub(13) / each,
     };
-    let mut numbers = numbers.iter().map(|number| format!("{number:>widest$}"));
-    let cells = rows.iter().map(|(label, list)| {
-        let own: Vec<String> = numbers.by_ref().take(list.len().min(most)).collect();
-        let own = own.into_iter().take(across);
-        [label.clone()].into_iter().chain(own).collect()
-    });
-    let lines = table(&cells.collect::<Vec<_>>()).into_iter().zip(&rows);
-    let lines = lines.map(
-        |(line, (_, list))| match list.len().saturating_sub(across) {
-            0 => line,
-            left => format!("{line}{}", paint.dim(&format!("  ... {left} more"))),
-        },
-    );
-    (lines.collect(), rows.len())
+    let (mut numbers, mut lines) = (numbers.iter(), Vec::new());
+    for (label, list) in &rows {
+        let mut line = format!("  {}", filled(label, labels));
+        let own: Vec<&String> = numbers.by_ref().take(list.len().min(most)).collect();
+        let own = own.iter().take(across);
+        line.extend(own.map(|number| format!("  {number:>widest$}")));
+        if let left @ 1.. = list.len().saturating_sub(across) {
+            line += &paint.dim(&format!("  ... {left} more"));
+        }
+        lines.push(line);
+    }
+    (lines, rows.len())
 }
 
 /// A group's name, cut if it is long: a name may be a whole prompt, with any characters.
