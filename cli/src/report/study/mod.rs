@@ -9,8 +9,6 @@ pub mod objectives;
 pub mod run;
 mod surface;
 
-use std::borrow::Cow;
-
 pub use self::curve::{Curve, Point};
 pub use self::mass::Mass;
 pub use self::objective::{KnownObjective, Objective, Update};
@@ -39,18 +37,17 @@ impl Design<'_> {
     }
 
     /// The batch with the advantage that the recipe needs, which replaces the batch's own.
-    fn batch<'b>(&self, batch: &'b Batch) -> Result<Cow<'b, Batch>> {
+    fn batch(&self, batch: &Batch) -> Result<Batch> {
         let Some(advantage) = &self.advantage else {
-            return Ok(Cow::Borrowed(batch));
+            return Ok(batch.clone());
         };
         let given = advantage.advantage(batch, &mut advantage.init()?)?;
-        let batch = batch.clone().with("advantage", &given.advantage);
-        Ok(Cow::Owned(batch))
+        Ok(batch.clone().with("advantage", &given.advantage))
     }
 
     fn outcome(&self, batch: &Batch) -> Result<Outcome> {
         let mut state = self.recipe.init()?;
-        self.recipe.advantage(&*self.batch(batch)?, &mut state)
+        self.recipe.advantage(&self.batch(batch)?, &mut state)
     }
 }
 
@@ -77,11 +74,8 @@ impl Trial {
         if !batch.has("advantage") {
             let design = Design::of(recipe)?;
             let text = "a loss on `batch.advantage`, which the batch has not: it sees that of";
-            note = design
-                .advantage
-                .is_some()
-                .then(|| format!("{text} {NEUTRAL}"));
-            batch = design.batch(&batch)?.into_owned();
+            note = design.advantage.as_ref().map(|_| format!("{text} {NEUTRAL}"));
+            batch = design.batch(&batch)?;
         }
         Ok(Trial {
             recipe: recipe.clone(),
