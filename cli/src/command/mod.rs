@@ -15,6 +15,7 @@ mod train_view;
 mod verify;
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,9 +37,11 @@ use self::files::{ReadArguments, Tokenizing, rollouts};
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     silence_caught();
     let words: Vec<OsString> = arguments.into_iter().collect();
+    let is_broken_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     match Cli::try_parse_from(&words).map(run) {
         Ok(Ok(code)) => code,
-        Ok(Err(error)) if streams::reader_left(&error) => ExitCode::SUCCESS,
+        // The reader of standard output has gone.
+        Ok(Err(error)) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
             report(&error);
             ExitCode::from(1)

@@ -36,12 +36,6 @@ macro_rules! err {
 
 pub(super) use {err, out};
 
-/// Whether the error means that the reader of standard output has gone.
-pub(super) fn reader_left(error: &anyhow::Error) -> bool {
-    let cause = error.downcast_ref::<io::Error>();
-    cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-}
-
 /// Colours and lines for standard output.
 pub fn on_stdout() -> Paint {
     paint(&Term::stdout(), WIDTH)

@@ -96,6 +96,10 @@ impl Train {
 
     /// The file's configuration, or the default one, changed by the flags.
     fn config(&self) -> Result<Config> {
+        let is_recipe = |path: &Path| {
+            let is_builtin = Builtin::find(&path.to_string_lossy()).is_some();
+            path.extension().is_some_and(|ending| ending == "rhai") || is_builtin && !path.exists()
+        };
         let mut config = match &self.config {
             Some(path) if is_recipe(path) => bail!(
                 "{0} is a recipe, not a configuration: `advlab train --recipe {0}`",
@@ -119,10 +123,4 @@ impl Train {
         config.check()?;
         Ok(config)
     }
-}
-
-/// Whether a path is a recipe: a script, or a built-in's name if no file has that name.
-fn is_recipe(path: &Path) -> bool {
-    let is_builtin = Builtin::find(&path.to_string_lossy()).is_some();
-    path.extension().is_some_and(|ending| ending == "rhai") || is_builtin && !path.exists()
 }

@@ -72,11 +72,6 @@ impl Report {
         self.text.push_str(text.as_ref());
     }
 
-    /// Adds a heading.
-    pub fn head(&mut self, text: &str) {
-        self.line(self.paint.bold(&wrapped("", text, self.paint.width)));
-    }
-
     /// Adds a recipe's name, version and settings.
     pub fn title(&mut self, recipe: &Recipe) {
         self.line(title(recipe.name(), recipe, self.paint));

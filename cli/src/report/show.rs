@@ -124,7 +124,21 @@ fn tensor(computed: &Computed, paint: Paint) -> String {
             let (least, most) = (value(least), value(most));
             lines.push(format!("  {least} {} {most}", paint.blue(&blocks(&counts))));
         }
-        lines.extend(first_values(computed, &values, paint));
+        // For a group tensor with the groups' names, else a row per group or response.
+        let (level, layout) = (computed.level(), computed.layout());
+        let (first, shown) = match level {
+            Level::Group => in_cells(layout, &values, paint),
+            _ => in_rows(computed, &values, paint),
+        };
+        lines.extend(first);
+        let (all, noun) = match level {
+            Level::Token => (layout.responses(), "response"),
+            _ => (layout.groups(), "group"),
+        };
+        if shown < all {
+            let more = counted(all - shown, &format!("more {noun}"));
+            lines.push(paint.dim(&format!("  ... {more}")));
+        }
     }
     lines.join("\n")
 }
@@ -158,24 +172,6 @@ pub(crate) fn statistics(of: Statistics) -> String {
 
 fn finite(values: &[f64]) -> Statistics {
     Statistics::of(values.iter().copied().filter(|value| value.is_finite()))
-}
-
-/// The first values: for a group tensor with the groups' names, else a row per group or response.
-fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String> {
-    let (level, layout) = (computed.level(), computed.layout());
-    let (all, noun) = match level {
-        Level::Token => (layout.responses(), "response"),
-        _ => (layout.groups(), "group"),
-    };
-    let (mut lines, shown) = match level {
-        Level::Group => in_cells(layout, values, paint),
-        _ => in_rows(computed, values, paint),
-    };
-    if shown < all {
-        let more = counted(all - shown, &format!("more {noun}"));
-        lines.push(paint.dim(&format!("  ... {more}")));
-    }
-    lines
 }
 
 /// Names and values of groups, several per line, and how many groups are shown.

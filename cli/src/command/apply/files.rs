@@ -95,12 +95,13 @@ impl Apply {
         let read: Vec<&Path> = read.chain(recipe.is_file().then_some(recipe)).collect();
         let mut written: Vec<(String, &PathBuf)> = Vec::new();
         for (input, output) in inputs.iter().zip(&outputs) {
-            written.push((format!("the output of {}", input.display()), output));
+            if !is_stdout(output) {
+                written.push((format!("the output of {}", input.display()), output));
+            }
         }
         for (name, path) in [("`--state`", &self.state), ("`--metrics`", &self.metrics)] {
             written.extend(path.as_ref().map(|path| (name.to_string(), path)));
         }
-        written.retain(|(_, path)| !is_stdout(path));
         for (index, (what, path)) in written.iter().enumerate() {
             // One output over its input is for `--force` to allow.
             let is_for_force = is_single && outputs.contains(path);

@@ -245,7 +245,13 @@ fn figure(all: &[(String, Mass)]) -> Figure {
 fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
     let layout = outcome.advantage.layout();
     let lengths = (0..layout.responses()).map(|one| layout.tokens_of(one).len());
-    let bounds = quantiles(&lengths.collect::<Vec<usize>>());
+    let mut lengths: Vec<usize> = lengths.collect();
+    lengths.sort_unstable();
+    // The upper bounds of the quartiles.
+    let end = |part: usize| (lengths.len() * part).div_ceil(PARTS).max(1) - 1;
+    let bounds = (1..=PARTS).filter_map(|part| lengths.get(end(part)).copied());
+    let mut bounds: Vec<usize> = bounds.collect();
+    bounds.dedup();
     let sums = sums(outcome, gradient, &bounds);
     let mut parts = Vec::new();
     for ((by, names), sums) in KINDS.into_iter().zip(sums) {
@@ -314,15 +320,4 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
         }
     }
     sums
-}
-
-/// The upper bounds of the quartiles of the responses' lengths, without duplicates.
-fn quantiles(lengths: &[usize]) -> Vec<usize> {
-    let mut sorted = lengths.to_vec();
-    sorted.sort_unstable();
-    let end = |part: usize| (sorted.len() * part).div_ceil(PARTS).max(1) - 1;
-    let ends = (1..=PARTS).filter_map(|part| sorted.get(end(part)).copied());
-    let mut ends: Vec<usize> = ends.collect();
-    ends.dedup();
-    ends
 }

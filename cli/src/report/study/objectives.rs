@@ -7,7 +7,7 @@ use crate::Result;
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::number_text::value;
-use advlab::paint::{Paint, cut, filled};
+use advlab::paint::{Paint, cut, filled, wrapped};
 use advlab::{Batch, Recipe};
 
 /// Places of a curve, and of one in a small panel.
@@ -210,7 +210,8 @@ fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
 fn notes(objective: &Objective, report: &mut Report) {
     const TEXTS: usize = 12;
     report.line("");
-    report.head(&objective.name);
+    let name = wrapped("", &objective.name, report.paint.width);
+    report.line(report.paint.bold(&name));
     let (total, scale) = (objective.value(1.0).0, objective.scale(None));
     let is_nothing = total.abs() < 1e-12;
     let mut places = (1..100).map(|p| f64::from(p) / 100.0);
