@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use advlab::diagnostic::Diagnostic;
 use advlab::files::{Verified, verify_lines};
-use advlab::number_text::{count, value};
+use advlab::number_text::{count, share, value};
 use advlab::paint::{Paint, cut, visible};
 use advlab_answers::Verdict;
 use anyhow::Result;
@@ -90,8 +90,8 @@ impl Verify {
         stream.write_line(&format!("{input}: {} responses\n", count(all)))?;
         for (verdict, &[responses, counted, tokens]) in Verdict::ALL.iter().zip(counts) {
             let name = verdict.name();
-            let share = 100.0 * responses as f64 / all.max(1) as f64;
-            let mut line = format!("  {name:<15} {:>9}   {share:5.1} %", count(responses));
+            let (number, share) = (count(responses), share(responses, all));
+            let mut line = format!("  {name:<15} {number:>9}   {share:>7}");
             if counted > 0 {
                 let mean = tokens as f64 / counted as f64;
                 line.push_str(&format!("   {} tokens in the mean", value(mean)));
