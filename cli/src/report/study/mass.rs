@@ -154,11 +154,7 @@ fn weighted(outcome: &Outcome) -> Vec<f64> {
 
 /// Adds what each two designs have in common, and returns it: the correlation of their advantages, if both vary, and the shares
 /// of the tokens whose advantages have opposite signs, or are 0 for one of them only.
-fn in_common(
-    all: &[(String, Mass)],
-    advantages: &[Vec<f64>],
-    report: &mut Report,
-) -> Vec<Value> {
+fn in_common(all: &[(String, Mass)], advantages: &[Vec<f64>], report: &mut Report) -> Vec<Value> {
     let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
     let mut rows = vec![heads.map(String::from).collect()];
     let mut pairs = Vec::new();
@@ -170,7 +166,12 @@ fn in_common(
             let (r, [_, opposite, one_zero]) = (correlation(x, y), counts.map(part));
             pairs.push(json!({ "a": a, "b": b, "correlation": r, "opposite_sign": opposite, "one_is_zero": one_zero }));
             let r = r.map_or("-".to_string(), |r| format!("{r:.3}"));
-            rows.push(vec![format!("{a}, {b}"), r, percent(opposite), percent(one_zero)]);
+            rows.push(vec![
+                format!("{a}, {b}"),
+                r,
+                percent(opposite),
+                percent(one_zero),
+            ]);
         }
     }
     report.table(&rows);

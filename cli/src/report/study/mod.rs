@@ -74,7 +74,10 @@ impl Trial {
         if !batch.has("advantage") {
             let design = Design::of(recipe)?;
             let text = "a loss on `batch.advantage`, which the batch has not: it sees that of";
-            note = design.advantage.as_ref().map(|_| format!("{text} {NEUTRAL}"));
+            note = design
+                .advantage
+                .as_ref()
+                .map(|_| format!("{text} {NEUTRAL}"));
             batch = design.batch(&batch)?;
         }
         Ok(Trial {
@@ -149,7 +152,7 @@ pub fn label(recipe: &Recipe) -> String {
     let params = recipe.params().iter();
     let set = params.filter(|(parameter, value)| **value != parameter.default);
     let set = set.map(|(parameter, value)| format!(" {}={value}", parameter.name));
-    file_stem(recipe.name()) + &set.collect::<String>()
+    file_stem(recipe.name()) + &*set.collect::<String>()
 }
 
 /// Recipes with their settings as words name them, `passk k=4 grpo`: a word with `=` belongs to the recipe before it.
