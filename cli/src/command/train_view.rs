@@ -54,11 +54,8 @@ impl TrainView {
         };
         let say = |text: &str| view.say(&wrapped("", text, view.paint.width));
         notes.iter().for_each(|note| say(&format!("note: {note}")));
-        view.say(&title(
-            &file_name(&view.config.recipe),
-            run.recipe(),
-            view.paint,
-        ));
+        let name = file_name(&view.config.recipe);
+        view.say(&title(&name, run.recipe(), view.paint));
         let config = &view.config;
         say(&format!(
             "{} with policy {}: {} x {} responses a step, steps {} to {}, seed {}, in {}",

@@ -166,12 +166,8 @@ fn in_common(all: &[(String, Mass)], advantages: &[Vec<f64>], report: &mut Repor
             let (r, [_, opposite, one_zero]) = (correlation(x, y), counts.map(part));
             pairs.push(json!({ "a": a, "b": b, "correlation": r, "opposite_sign": opposite, "one_is_zero": one_zero }));
             let r = r.map_or("-".to_string(), |r| format!("{r:.3}"));
-            rows.push(vec![
-                format!("{a}, {b}"),
-                r,
-                percent(opposite),
-                percent(one_zero),
-            ]);
+            let [opposite, one_zero] = [opposite, one_zero].map(percent);
+            rows.push(vec![format!("{a}, {b}"), r, opposite, one_zero]);
         }
     }
     report.table(&rows);
