@@ -87,6 +87,11 @@ impl RandomStream {
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.generator.next_u64()) * u128::from(n)) >> 64) as u64
     }
+
+    /// Any of some items; there is at least one.
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len() as u64) as usize]
+    }
 }
 
 #[cfg(test)]

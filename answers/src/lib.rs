@@ -41,6 +41,26 @@ pub enum Verdict {
     Undecided,
 }
 
+impl Verdict {
+    /// All verdicts, in the order of their declaration.
+    pub const ALL: [Verdict; 4] = [
+        Verdict::Equal,
+        Verdict::Different,
+        Verdict::NoAnswer,
+        Verdict::Undecided,
+    ];
+
+    /// The verdict in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Equal => "right",
+            Verdict::Different => "wrong",
+            Verdict::NoAnswer => "no answer",
+            Verdict::Undecided => "not decided",
+        }
+    }
+}
+
 /// Whether the answer in a completion equals the answer in a reference solution.
 pub fn equal(gold: &str, completion: &str) -> Verdict {
     compared(gold, completion).0

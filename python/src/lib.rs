@@ -12,8 +12,7 @@ mod report;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use advlab::answers::Verdict;
-use advlab::check::{CheckResult, check};
+use advlab::check::check;
 use advlab::paint::Paint;
 use advlab::script::{BUILTINS, Host};
 use advlab_cli::doc;
@@ -88,12 +87,8 @@ fn explain(name: Option<&str>) -> PyResult<String> {
 /// How the answer of a completion compares with that of a reference: `right`, `wrong`, `no answer` or `not decided`.
 #[pyfunction]
 fn verify(py: Python<'_>, solution: &str, completion: &str) -> &'static str {
-    match py.detach(|| advlab::answers::equal(solution, completion)) {
-        Verdict::Equal => "right",
-        Verdict::Different => "wrong",
-        Verdict::NoAnswer => "no answer",
-        Verdict::Undecided => "not decided",
-    }
+    py.detach(|| advlab::answers::equal(solution, completion))
+        .name()
 }
 
 /// The answer of a completion; None if it has none.
@@ -115,13 +110,8 @@ fn check_recipe(
     let batch = batch.map(|batch| &batch.batch);
     let findings = pool::in_pool(py, || check(&recipe, batch))?;
     let findings = findings.into_iter().map(|finding| {
-        let result = match finding.result {
-            CheckResult::Holds => "holds",
-            CheckResult::Fails => "fails",
-            CheckResult::Note => "note",
-        };
         let (detail, error) = (in_python(&finding.detail), finding.error.map(raise));
-        (finding.check, result, detail, error)
+        (finding.check, finding.result.name(), detail, error)
     });
     Ok(findings.collect())
 }

@@ -25,6 +25,17 @@ pub enum CheckResult {
     Note,
 }
 
+impl CheckResult {
+    /// The result in a word: `holds`, `fails` or `note`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Holds => "holds",
+            Fails => "fails",
+            Note => "note",
+        }
+    }
+}
+
 /// One check and its result.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

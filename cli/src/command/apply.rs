@@ -22,9 +22,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, Value, json};
 
-use super::files::{is_stdout, spare_the_input, written};
+use super::files::{is_stdout, report_stream, spare_the_input, written};
 use super::streams::{self, out, tell};
 use super::{Natively, Tokenizing, end_cleanly, load, rollouts, whole};
+use crate::report::show::statistics;
 use crate::report::study::run;
 use crate::report::{Report, title};
 use crate::{mapping, pair, wrong};
@@ -94,7 +95,8 @@ impl Apply {
         let outputs = self.outputs(&inputs)?;
         let _lock = self.lock()?;
         let (mut state, carried) = self.saved_state(&recipe)?;
-        let (mut next, mut metrics, mut columns) = (carried, None, String::new());
+        let (mut next, mut metrics, mut columns) = (carried, None, Vec::new());
+        let stream = report_stream(self.output.as_deref());
         if shows_lines {
             out!("{}", title(recipe.name(), &recipe, streams::on_stdout()));
         }
@@ -106,8 +108,7 @@ impl Apply {
             let step = applied.rollouts.batch.step();
             self.check_step(input, step, carried)?;
             if let Some(output) = outputs.get(index) {
-                applied.write(output)?;
-                columns = applied.names_beside_advantage();
+                columns = applied.write(output)?;
             }
             next = Some(step.saturating_add(1));
             if metrics.is_none() {
@@ -124,11 +125,12 @@ impl Apply {
             self.save_state(&recipe, &state, step)?;
             match shows_lines {
                 true => applied.print_line(step, index == 0)?,
-                false => applied.print(self.json)?,
+                false => applied.print(self.json, &stream)?,
             }
         }
         if let Some(folder) = self.output.as_deref().filter(|_| shows_lines) {
             let files = counted(outputs.len(), "file");
+            let columns = beside_advantage(&columns);
             out!("{files} written in {}{columns}", folder.display());
         }
         Ok(ExitCode::SUCCESS)
@@ -192,7 +194,7 @@ impl Apply {
             returns,
             loss,
             reading,
-            writing: None,
+            written: None,
         })
     }
 }
@@ -252,20 +254,35 @@ struct Applied {
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Statistics)>,
     reading: Duration,
-    /// The output, whether it replaced a file, and the time of writing.
-    writing: Option<(PathBuf, bool, Duration)>,
+    /// Where the columns of these names were written, and the time that it took.
+    written: Option<(String, Vec<&'static str>, Duration)>,
+}
+
+/// The names of the written columns, if there are any besides the advantage.
+fn beside_advantage(names: &[&str]) -> String {
+    match names {
+        [] | [_] => String::new(),
+        names => format!(": {}", names.join(", ")),
+    }
 }
 
 impl Applied {
-    fn write(&mut self, output: &Path) -> Result<()> {
+    /// Writes a copy of the input with the columns, and returns their names.
+    fn write(&mut self, output: &Path) -> Result<Vec<&'static str>> {
         let (started, was_there) = (Instant::now(), output.is_file());
-        let rollouts = &self.rollouts;
+        let (rollouts, columns) = (&self.rollouts, self.columns());
         written(output, rollouts.path(), |output| {
             let bar = streams::bytes_bar("writing");
-            Ok(rollouts.write_outputs(output, &self.columns(), &bar)?)
+            Ok(rollouts.write_outputs(output, &columns, &bar)?)
         })?;
-        self.writing = Some((output.to_path_buf(), was_there, started.elapsed()));
-        Ok(())
+        let names: Vec<&str> = columns.iter().map(|(column, _)| column.name()).collect();
+        let place = match (is_stdout(output), was_there) {
+            (true, _) => "standard output".to_string(),
+            (_, true) => format!("{} (replaced)", output.display()),
+            _ => output.display().to_string(),
+        };
+        self.written = Some((place, names.clone(), started.elapsed()));
+        Ok(names)
     }
 
     /// What is written: all columns that training on the batch needs.
@@ -285,37 +302,20 @@ impl Applied {
         columns.collect()
     }
 
-    fn names(&self) -> Vec<&'static str> {
-        let columns = self.columns();
-        columns.iter().map(|(column, _)| column.name()).collect()
-    }
-
-    /// The names of the written columns, if there are any besides the advantage.
-    fn names_beside_advantage(&self) -> String {
-        match &self.names()[..] {
-            [_] => String::new(),
-            names => format!(": {}", names.join(", ")),
-        }
-    }
-
-    /// Prints the summary, on standard error if the rollouts are on standard output.
-    fn print(&self, json: bool) -> Result<()> {
-        let mut out = match &self.writing {
-            Some((output, ..)) if is_stdout(output) => Term::stderr(),
-            _ => Term::stdout(),
-        };
+    /// Prints the summary.
+    fn print(&self, json: bool, stream: &Term) -> Result<()> {
         if json {
-            return Ok(writeln!(out, "{}", self.to_json())?);
+            return Ok(stream.write_line(&self.to_json().to_string())?);
         }
         streams::note(&self.outcome.notes);
-        let mut report = Report::new(streams::whole(&out));
+        let mut report = Report::new(streams::whole(stream));
         let prints = self.outcome.prints.iter();
         prints.for_each(|line| report.line(line));
         report.title(&self.recipe);
         let path = self.rollouts.path().display();
         report.line(format!("{path}: {}\n", self.shape()));
         report.outcome_rows(&self.rows());
-        Ok(writeln!(out, "{}", report.text)?)
+        Ok(stream.write_line(&report.text)?)
     }
 
     fn shape(&self) -> String {
@@ -348,26 +348,19 @@ impl Applied {
             Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
             None => "",
         };
-        let loss = self.loss.map(|(loss, of)| {
-            let [mean, std, min, max] = [of.mean, of.std, of.min, of.max].map(value);
-            let gradient = format!("mean {mean}   std {std}   min {min}   max {max}");
+        let loss = self.loss.map(|(loss, gradient)| {
             let loss = format!("{}{of_what}", value(loss));
-            [("loss", loss), ("dloss/dlogp", gradient)]
+            [("loss", loss), ("dloss/dlogp", statistics(gradient))]
         });
         let mut rows = run::rows(&self.outcome, loss.into_iter().flatten().collect());
         let (reading, computing) = (time(self.reading), time(self.outcome.time));
         let native = self.outcome.native.map_or("", |_| " (native)");
         let mut times = format!("read {reading}   recipe {computing}{native}");
-        let written = match &self.writing {
+        let written = match &self.written {
             None => "nothing: `-o FILE` keeps the advantages".to_string(),
-            Some((output, was_there, writing)) => {
+            Some((place, names, writing)) => {
                 times.push_str(&format!("   write {}", time(*writing)));
-                let names = self.names_beside_advantage();
-                match (is_stdout(output), was_there) {
-                    (true, _) => format!("standard output{names}"),
-                    (_, true) => format!("{} (replaced){names}", output.display()),
-                    _ => format!("{}{names}", output.display()),
-                }
+                format!("{place}{}", beside_advantage(names))
             }
         };
         rows.extend([("time", times), ("written", written)]);
@@ -378,7 +371,7 @@ impl Applied {
         let (recipe, outcome) = (&self.recipe, &self.outcome);
         let metrics = outcome.metrics.iter();
         let metrics = metrics.map(|(name, value)| (name.clone(), in_json(*value)));
-        let writing = self.writing.as_ref();
+        let written = self.written.as_ref();
         json!({
             "recipe": recipe.name(),
             "version": recipe.version().as_str(),
@@ -392,11 +385,11 @@ impl Applied {
             "notes": outcome.notes,
             "prints": outcome.prints,
             "native": outcome.native.is_some(),
-            "written": writing.map(|_| self.names()),
+            "written": written.map(|(_, names, _)| names),
             "seconds": {
                 "read": self.reading.as_secs_f64(),
                 "recipe": outcome.time.as_secs_f64(),
-                "write": writing.map(|(.., writing)| writing.as_secs_f64()),
+                "write": written.map(|(.., writing)| writing.as_secs_f64()),
             },
         })
     }

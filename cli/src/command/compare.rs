@@ -7,15 +7,15 @@ use std::sync::atomic::Ordering;
 use crate::pair;
 use crate::report::compare::{self, Comparison, FailedRun, Planned, stats};
 use crate::report::draw::FigureWidth;
+use crate::report::file_stem;
 use crate::report::study::recipes_of;
 use advlab::number_text::counted;
-use advlab::script::Builtin;
 use advlab_train::Config;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use super::stop_at_signals;
 use super::streams::{self, on_stdout, out};
-use super::train::stop_at_ctrl_c;
 
 /// Compare designs over several seeds, with intervals, learning curves and a report
 ///
@@ -65,17 +65,11 @@ impl Compare {
                 (self.out.clone(), paths, Vec::new())
             }
             _ => {
-                let is_recipe = |path: &PathBuf| {
-                    let word = path.to_string_lossy();
-                    word.contains('=') || Builtin::find(&word).is_some()
-                };
-                let is_there = |path: &&PathBuf| path.exists() || is_recipe(path);
-                match paths.iter().find(|path| !is_there(path)) {
-                    Some(path) => bail!("{} does not exist", path.display()),
-                    None => bail!(
-                        "recipes are run and folders of runs are read: give the one or the other"
-                    ),
-                }
+                let other = paths.iter().find(|path| !path.is_dir());
+                bail!(
+                    "{} is not a folder: recipes are run and folders of runs are read: give the one or the other",
+                    other.unwrap_or(&paths[0]).display()
+                )
             }
         };
         let mut comparison = Comparison::of(compare::read(&runs)?, &failed);
@@ -108,9 +102,7 @@ impl Compare {
             for (name, value) in self.set.iter().cloned().chain(set) {
                 config.assign(&name, &value)?;
             }
-            let stem = Path::new(recipe).file_stem().unwrap_or_default();
-            let mut name = stem.to_string_lossy().into_owned();
-            own.iter().for_each(|word| name += &format!(" {word}"));
+            let name = [&[&*file_stem(recipe)], &own[..]].concat().join(" ");
             configs.push((name, config));
         }
         Ok(configs)
@@ -131,7 +123,7 @@ impl Compare {
         // Before hours of runs, not after them.
         let cannot = || format!("cannot make the folder {}", folder.display());
         std::fs::create_dir_all(folder).with_context(cannot)?;
-        let stop = stop_at_ctrl_c()?;
+        let stop = stop_at_signals()?;
         let bar = streams::steps_bar("comparing", all, done);
         let failed = compare::run(&planned, &stop, &|finished| match finished {
             Some(folder) => bar.suspend(|| streams::err!("{} is done", folder.display())),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use console::Term;
 use same_file::is_same_file;
 
 use super::{end_cleanly, streams, whole};
@@ -155,11 +156,10 @@ pub fn holds(input: &Path, path: &Path) -> bool {
 
 /// The path without links, also of a file that does not exist yet.
 pub fn resolved(path: &Path) -> PathBuf {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
+    let to_come = || {
+        let path = std::path::absolute(path).ok()?;
+        Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
     };
-    let to_come = || Some(folder.canonicalize().ok()?.join(path.file_name()?));
     let found = path.canonicalize().ok().or_else(to_come);
     found.unwrap_or_else(|| path.to_path_buf())
 }
@@ -176,6 +176,14 @@ pub fn spare_the_input(input: &Path, output: &Path, forced: bool) -> Result<(), 
 
 pub fn is_stdout(output: &Path) -> bool {
     output == Path::new("-")
+}
+
+/// The stream for a command's report: standard error if its output is standard output.
+pub fn report_stream(output: Option<&Path>) -> Term {
+    match output.is_some_and(is_stdout) {
+        true => Term::stderr(),
+        false => Term::stdout(),
+    }
 }
 
 /// Writes a copy of the input with `write`. For standard output, `-`, it first writes a file: the reader of the pipe gets all

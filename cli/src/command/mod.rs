@@ -15,7 +15,10 @@ mod train_view;
 mod verify;
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use advlab::files::discard_unfinished;
 use advlab::native::Mode;
@@ -34,9 +37,11 @@ use self::files::{ReadArguments, Tokenizing, rollouts};
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     silence_caught();
     let words: Vec<OsString> = arguments.into_iter().collect();
+    let is_broken_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     match Cli::try_parse_from(&words).map(run) {
         Ok(Ok(code)) => code,
-        Ok(Err(error)) if streams::reader_left(&error) => ExitCode::SUCCESS,
+        // The reader of standard output has gone.
+        Ok(Err(error)) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
             report(&error);
             ExitCode::from(1)
@@ -127,21 +132,42 @@ fn run(arguments: Cli) -> Result<ExitCode> {
     }
 }
 
-/// Ends the process at Ctrl-C or SIGTERM, after unfinished files are removed and `told` is called.
-fn end_cleanly(told: fn()) -> Result<()> {
-    let end = move |status| {
-        discard_unfinished();
-        told();
-        std::process::exit(status);
-    };
+/// Calls a function at each Ctrl-C and SIGTERM, with the exit status of a process that the signal ends. A hangup is left to
+/// `nohup`.
+fn at_signals(handle: impl Fn(i32) + Clone + Send + 'static) -> Result<()> {
     #[cfg(unix)]
     {
         use signal_hook::consts::SIGTERM;
         let mut signals = signal_hook::iterator::Signals::new([SIGTERM])?;
+        let handle = handle.clone();
         // 128 plus the signal's number, as in shells.
-        std::thread::spawn(move || signals.forever().for_each(|signal| end(128 + signal)));
+        std::thread::spawn(move || signals.forever().for_each(|signal| handle(128 + signal)));
     }
-    Ok(ctrlc::set_handler(move || end(130))?)
+    Ok(ctrlc::set_handler(move || handle(130))?)
+}
+
+/// Ends the process at Ctrl-C or SIGTERM, after unfinished files are removed and `told` is called.
+fn end_cleanly(told: fn()) -> Result<()> {
+    at_signals(move |status| {
+        discard_unfinished();
+        told();
+        std::process::exit(status);
+    })
+}
+
+/// Set by the first Ctrl-C, or by the SIGTERM that a cluster sends before it takes the machine away; the second one ends the
+/// process at once.
+fn stop_at_signals() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_set = stop.clone();
+    at_signals(move |status| {
+        if is_set.swap(true, Ordering::Relaxed) {
+            std::process::exit(status);
+        }
+        // The step is finished even if nobody reads this.
+        streams::err!("\nfinishing the step; Ctrl-C again ends at once");
+    })?;
+    Ok(stop)
 }
 
 /// Whether native kernels compute the hooks of built-ins.

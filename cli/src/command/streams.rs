@@ -1,9 +1,8 @@
 //! The standard streams: colours and width if they are terminals, printing, and progress bars on standard error.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -36,12 +35,6 @@ macro_rules! err {
 }
 
 pub(super) use {err, out};
-
-/// Whether the error means that the reader of standard output has gone.
-pub(super) fn reader_left(error: &anyhow::Error) -> bool {
-    let cause = error.downcast_ref::<io::Error>();
-    cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-}
 
 /// Colours and lines for standard output.
 pub fn on_stdout() -> Paint {
@@ -135,37 +128,34 @@ type PrintJob = Box<dyn FnOnce(&ProgressBar) + Send>;
 pub struct Printer {
     queue: SyncSender<PrintJob>,
     thread: JoinHandle<()>,
-    /// Messages that were left out since the last that was printed.
-    left_out: Arc<AtomicUsize>,
+    /// Messages that were left out since the last that found room in the queue.
+    left_out: Cell<usize>,
 }
 
 impl Printer {
     pub fn new(bar: ProgressBar) -> Printer {
         let (queue, jobs) = sync_channel::<PrintJob>(WAITING);
-        let left_out = Arc::<AtomicUsize>::default();
-        let rest = left_out.clone();
         let print = move || {
             jobs.iter().for_each(|job| job(&bar));
             bar.finish_and_clear();
-            let _ = write!(io::stdout(), "{}", note_of(&rest));
         };
         Printer {
             queue,
             thread: std::thread::spawn(print),
-            left_out,
+            left_out: Cell::default(),
         }
     }
 
     /// Prints lines above the bar, unless too many messages wait already; the next ones say how many were left out.
     pub fn lines(&self, lines: String) {
-        let left_out = self.left_out.clone();
+        let note = self.note();
         let print = move |bar: &ProgressBar| {
-            let note = note_of(&left_out);
             // The run continues if nobody reads its output any more.
             bar.suspend(|| drop(writeln!(io::stdout(), "{note}{lines}")));
         };
-        if self.queue.try_send(Box::new(print)).is_err() {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
+        match self.queue.try_send(Box::new(print)) {
+            Ok(()) => self.left_out.set(0),
+            Err(_) => self.left_out.set(self.left_out.get() + 1),
         }
     }
 
@@ -180,17 +170,17 @@ impl Printer {
 
     /// Waits until everything is printed, and ends the bar.
     pub fn end(self) {
+        let note = self.note();
         drop(self.queue);
         let _ = self.thread.join();
+        let _ = write!(io::stdout(), "{note}");
     }
-}
 
-/// A line with the number of messages that were left out, if any, which begins again at 0.
-fn note_of(left_out: &AtomicUsize) -> String {
-    match left_out.swap(0, Ordering::Relaxed) {
-        0 => String::new(),
-        count => {
-            format!("[{count} messages are left out: they came faster than they were read]\n")
+    /// A line with the number of messages that were left out, if any.
+    fn note(&self) -> String {
+        match self.left_out.get() {
+            0 => String::new(),
+            n => format!("[{n} messages are left out: they came faster than they were read]\n"),
         }
     }
 }

@@ -2,20 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crate::report::view::{Server, Site};
 use advlab::script::Builtin;
 use advlab_train::{Config, Run};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 
-use super::streams::{self, err, out};
+use super::streams::{self, out};
 use super::train_view::TrainView;
-use super::{Natively, whole};
+use super::{Natively, stop_at_signals, whole};
 use crate::pair;
 
 /// Train a small policy, with a recipe that can be edited during the run.
@@ -78,7 +76,7 @@ impl Train {
             }
         };
         notes.extend(run.notes().iter().cloned());
-        let stop = stop_at_ctrl_c()?;
+        let stop = stop_at_signals()?;
         if let Some(port) = self.view {
             let server = Server::bind(Site::of(&[run.folder().to_path_buf()])?, port)?;
             notes.push(format!("the run's page is {}", server.address()?));
@@ -98,6 +96,10 @@ impl Train {
 
     /// The file's configuration, or the default one, changed by the flags.
     fn config(&self) -> Result<Config> {
+        let is_recipe = |path: &Path| {
+            let is_builtin = Builtin::find(&path.to_string_lossy()).is_some();
+            path.extension().is_some_and(|ending| ending == "rhai") || is_builtin && !path.exists()
+        };
         let mut config = match &self.config {
             Some(path) if is_recipe(path) => bail!(
                 "{0} is a recipe, not a configuration: `advlab train --recipe {0}`",
@@ -121,35 +123,4 @@ impl Train {
         config.check()?;
         Ok(config)
     }
-}
-
-/// Whether a path is a recipe: a script, or a built-in's name if no file has that name.
-fn is_recipe(path: &Path) -> bool {
-    let is_builtin = Builtin::find(&path.to_string_lossy()).is_some();
-    path.extension().is_some_and(|ending| ending == "rhai") || is_builtin && !path.exists()
-}
-
-/// Set by the first Ctrl-C; the second one ends the process at once.
-pub(super) fn stop_at_ctrl_c() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let is_set = stop.clone();
-    let handler = move || {
-        if is_set.swap(true, Ordering::Relaxed) {
-            // The status of a process that Ctrl-C ended.
-            std::process::exit(130);
-        }
-        // The step is finished even if nobody reads this.
-        err!("\nfinishing the step; Ctrl-C again ends at once");
-    };
-    ctrlc::set_handler(handler).context("cannot catch Ctrl-C")?;
-    // A cluster sends SIGTERM before it takes the machine away. A hangup is left to `nohup`.
-    #[cfg(unix)]
-    {
-        use signal_hook::{consts::SIGTERM, flag};
-        // The second one ends the process at once, as Ctrl-C does.
-        flag::register_conditional_shutdown(SIGTERM, 128 + SIGTERM, stop.clone())
-            .and_then(|_| flag::register(SIGTERM, stop.clone()))
-            .context("cannot catch SIGTERM")?;
-    }
-    Ok(stop)
 }

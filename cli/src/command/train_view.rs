@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::report;
 use super::streams::{self, Printer, err, out};
-use crate::report::title;
+use crate::report::{file_name, title};
 
 /// A run on the terminal, or as plain lines.
 pub struct TrainView {
@@ -54,7 +54,8 @@ impl TrainView {
         };
         let say = |text: &str| view.say(&wrapped("", text, view.paint.width));
         notes.iter().for_each(|note| say(&format!("note: {note}")));
-        view.say(&title(&view.name(), run.recipe(), view.paint));
+        let name = file_name(&view.config.recipe);
+        view.say(&title(&name, run.recipe(), view.paint));
         let config = &view.config;
         say(&format!(
             "{} with policy {}: {} x {} responses a step, steps {} to {}, seed {}, in {}",
@@ -137,12 +138,6 @@ impl TrainView {
         lines.join("\n")
     }
 
-    /// The file name of the recipe.
-    fn name(&self) -> String {
-        let name = Path::new(&self.config.recipe).file_name();
-        name.unwrap_or_default().to_string_lossy().into_owned()
-    }
-
     /// Prints lines above the bar.
     fn say(&self, lines: &str) {
         self.printer.lines(lines.trim_end().to_string());
@@ -208,7 +203,7 @@ impl TrainView {
         };
         if let Some(index) = counted {
             self.counts[index] += 1;
-            line = format!("{} {line}", self.name());
+            line = format!("{} {line}", file_name(&self.config.recipe));
         }
         for problem in &entry.problems {
             self.say(&problem.render_within(self.paint));

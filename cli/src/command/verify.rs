@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use advlab::diagnostic::Diagnostic;
 use advlab::files::{Verified, verify_lines};
-use advlab::number_text::{count, value};
+use advlab::number_text::{count, share, value};
 use advlab::paint::{Paint, cut, visible};
 use advlab_answers::Verdict;
 use anyhow::Result;
@@ -41,37 +41,24 @@ pub struct Verify {
     explain: bool,
 }
 
-/// The rows of the table.
-const ROWS: [(Verdict, &str); 4] = [
-    (Verdict::Equal, "right"),
-    (Verdict::Different, "wrong"),
-    (Verdict::NoAnswer, "no answer found"),
-    (Verdict::Undecided, "not decided"),
-];
-
 impl Verify {
     pub fn run(self) -> Result<ExitCode> {
         if let Some(output) = &self.output {
             files::spare_the_input(&self.input, output, self.force)?;
         }
         end_cleanly(streams::interrupted)?;
-        let is_stdout = self.output.as_deref().is_some_and(files::is_stdout);
-        let stream = match is_stdout {
-            true => Term::stderr(),
-            false => Term::stdout(),
-        };
+        let stream = files::report_stream(self.output.as_deref());
         let paint = streams::whole(&stream);
         let tokenizer = self.tokenizing.load()?;
         // With each verdict: responses, those whose tokens were counted, and these tokens.
-        let mut counts = [[0; 3]; ROWS.len()];
+        let mut counts = [[0; 3]; Verdict::ALL.len()];
         let told = |line: usize, verified: Verified| {
-            let is_its = |row: &(Verdict, &str)| row.0 == verified.verdict;
-            let row = ROWS.iter().position(is_its).unwrap_or_default();
-            let length = verified.length;
-            let more = [1, usize::from(length.is_some()), length.unwrap_or(0)];
-            (0..3).for_each(|index| counts[row][index] += more[index]);
+            let [responses, counted, tokens] = &mut counts[verified.verdict as usize];
+            *responses += 1;
+            *counted += usize::from(verified.length.is_some());
+            *tokens += verified.length.unwrap_or(0);
             if self.explain && verified.verdict != Verdict::Equal {
-                let text = explained(line, ROWS[row].1, &verified, paint);
+                let text = explained(line, &verified, paint);
                 // If nobody reads it any more, the table below fails and says so.
                 let _ = stream.write_line(&text);
             }
@@ -90,7 +77,7 @@ impl Verify {
             let note = "the tokenizer counts nothing: the lines have a `length`, or no completion";
             streams::tell(&[Diagnostic::note(note)]);
         }
-        if let Some(output) = self.output.filter(|_| !is_stdout) {
+        if let Some(output) = self.output.filter(|output| !files::is_stdout(output)) {
             stream.write_line(&format!("  {:<15} {}", "written", output.display()))?;
         }
         Ok(ExitCode::SUCCESS)
@@ -101,9 +88,10 @@ impl Verify {
         let all: usize = counts.iter().map(|[responses, ..]| responses).sum();
         let input = self.input.display();
         stream.write_line(&format!("{input}: {} responses\n", count(all)))?;
-        for ((_, name), &[responses, counted, tokens]) in ROWS.iter().zip(counts) {
-            let share = 100.0 * responses as f64 / all.max(1) as f64;
-            let mut line = format!("  {name:<15} {:>9}   {share:5.1} %", count(responses));
+        for (verdict, &[responses, counted, tokens]) in Verdict::ALL.iter().zip(counts) {
+            let name = verdict.name();
+            let (number, share) = (count(responses), share(responses, all));
+            let mut line = format!("  {name:<15} {number:>9}   {share:>7}");
             if counted > 0 {
                 let mean = tokens as f64 / counted as f64;
                 line.push_str(&format!("   {} tokens in the mean", value(mean)));
@@ -115,12 +103,13 @@ impl Verify {
 }
 
 /// A line about a response that is not right.
-fn explained(line: usize, verdict: &str, verified: &Verified, paint: Paint) -> String {
+fn explained(line: usize, verified: &Verified, paint: Paint) -> String {
     let shown = |answer: &Option<String>| match answer {
         Some(answer) => cut(&visible(&answer.replace('\n', " ")), 60),
         None => "none".to_string(),
     };
     let (reference, answer) = (shown(&verified.reference), shown(&verified.answer));
-    let (line, verdict) = (format!("line {line}"), paint.bold(verdict));
+    let line = format!("line {line}");
+    let verdict = paint.bold(verified.verdict.name());
     format!("{line:<10} {verdict}: {answer}   (reference: {reference})")
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::{Result, wrong};
+use crate::{Result, read_rollouts, wrong};
 use advlab::Batch;
-use advlab::files::{Mapping, ReadOptions, Tokenize, read, steps};
+use advlab::files::{Mapping, ReadOptions, Tokenize, steps};
 use advlab::number_text::counted;
 use advlab::script::{Builtin, Host, Recipe, TEST_BATCH};
 use advlab_train::RunFolder;
@@ -107,10 +107,9 @@ impl LoadedBatch {
             tokenizer,
             ..ReadOptions::default()
         };
-        let rollouts = read(path, &options)?;
-        let mut data = LoadedBatch::new(name, rollouts.batch);
-        data.notes = rollouts.notes.iter().map(ToString::to_string).collect();
-        Ok(data)
+        let (rollouts, notes) = read_rollouts(path, None, &options)?;
+        let data = LoadedBatch::new(name, rollouts.batch);
+        Ok(LoadedBatch { notes, ..data })
     }
 
     /// Another batch of the run.

@@ -231,10 +231,8 @@ fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     };
     let (verdict, reference, answer) = advlab_answers::compared(solution, completion);
     let verdict = match verdict {
-        Verdict::Equal => "right",
-        Verdict::Different => "wrong",
-        Verdict::NoAnswer => "no answer",
         Verdict::Undecided => "not decided, so wrong",
+        verdict => verdict.name(),
     };
     let (answer, reference) = (shown(answer), shown(reference));
     let text = format!("  answer found: {answer} ({verdict}; the reference's: {reference})");

@@ -20,16 +20,16 @@ pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
     report.line(format!("{name} {version}  compiles, {lint}"));
     let findings = check(recipe, input);
     for finding in &findings {
-        let (sign, color, result) = match finding.result {
-            CheckResult::Holds => ("holds", "32", "holds"),
-            CheckResult::Fails => ("FAILS", "31;1", "fails"),
-            CheckResult::Note => ("note ", "33", "note"),
+        let (sign, color) = match finding.result {
+            CheckResult::Holds => ("holds", "32"),
+            CheckResult::Fails => ("FAILS", "31;1"),
+            CheckResult::Note => ("note ", "33"),
         };
         let head = format!("  {}  {}", paint.with(color, sign), finding.check);
         report.row(&head, 39, &finding.detail);
         let error = finding.error.as_ref();
         let text = error.map(|error| error.render(false).trim_end().to_string());
-        report.rows.push(json!({ "check": finding.check, "result": result, "detail": finding.detail, "error": text.unwrap_or_default() }));
+        report.rows.push(json!({ "check": finding.check, "result": finding.result.name(), "detail": finding.detail, "error": text.unwrap_or_default() }));
         let is_new = |error: &&Diagnostics| !errors.iter().any(|own| is_same(&own[0], &error[0]));
         let failed = error.filter(|_| finding.result == CheckResult::Fails);
         errors.extend(failed.filter(is_new));

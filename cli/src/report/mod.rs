@@ -72,11 +72,6 @@ impl Report {
         self.text.push_str(text.as_ref());
     }
 
-    /// Adds a heading.
-    pub fn head(&mut self, text: &str) {
-        self.line(self.paint.bold(&wrapped("", text, self.paint.width)));
-    }
-
     /// Adds a recipe's name, version and settings.
     pub fn title(&mut self, recipe: &Recipe) {
         self.line(title(recipe.name(), recipe, self.paint));
@@ -214,6 +209,18 @@ pub(crate) fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
     let head = format!("{} {}", paint.bold(name), paint.dim(version));
     let settings = paint.dim(&recipe.params().to_string());
     beside(&head, width(&head) + 2, &settings, paint.width)
+}
+
+/// The last name in a path.
+pub(crate) fn file_name(path: impl AsRef<Path>) -> String {
+    let name = path.as_ref().file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// The last name in a path without its ending, as of a script.
+pub(crate) fn file_stem(path: impl AsRef<Path>) -> String {
+    let name = path.as_ref().file_stem().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 /// Rows as CSV, with the names of the columns first.

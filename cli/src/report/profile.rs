@@ -1,7 +1,6 @@
 //! The profile of a recipe: its time by hook, by line of the script, and with its native kernel; as a table and as JSON.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Report;
+use super::{Report, file_name};
 use crate::Result;
 use advlab::batch::Batch;
 use advlab::native::{Mode, Native};
@@ -79,14 +78,13 @@ impl Runs<'_> {
         let has_loss = recipe.has(Hook::Loss);
         let loss = Some(&recipe).filter(|_| has_loss).or(behind.as_ref());
         let started = Instant::now();
-        if recipe.has(Hook::Advantage) && loss.is_some() {
+        if recipe.has(Hook::Advantage) {
             let outcome = recipe.advantage(self.batch, &mut state)?;
-            weighted = outcome.weighted(self.batch);
+            match loss {
+                Some(_) => weighted = outcome.weighted(self.batch),
+                None => outcome.advantage.write_into(padded)?,
+            }
             advantage = Some(outcome.advantage);
-            add("advantage", started, outcome.native, outcome.map_groups);
-        } else if recipe.has(Hook::Advantage) {
-            let outcome = recipe.advantage(self.batch, &mut state)?;
-            outcome.advantage.write_into(padded)?;
             add("advantage", started, outcome.native, outcome.map_groups);
         }
         if let Some(loss) = loss {
@@ -133,27 +131,23 @@ impl Runs<'_> {
                 *places.entry((name, origin.line)).or_insert(0.0) += timing.seconds;
             }
         }
-        let places = places.into_iter();
-        let line = |((name, line), seconds)| self.line(name, line, seconds);
-        run.lines = places.map(line).collect();
+        // Lines of the recipe's own script, of its imports, and of the loss used with the recipe.
+        let behind = self.loss.into_iter().flat_map(Recipe::sources);
+        let sources: Vec<(&str, &str)> = self.recipe.sources().chain(behind).collect();
+        for ((name, line), seconds) in places {
+            let source = sources.iter().find(|(other, _)| *other == name);
+            let text = source.and_then(|(_, text)| text.lines().nth(line.checked_sub(1)?));
+            run.lines.push(Line {
+                script: (name != self.recipe.name()).then(|| name.to_string()),
+                line,
+                text: text.unwrap_or_default().trim().to_string(),
+                seconds,
+            });
+        }
         run.lines.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let timed: f64 = timings.iter().map(|timing| timing.seconds).sum();
         run.in_script = (run.seconds() - timed).max(0.0);
         Ok(run)
-    }
-
-    /// A line of a script: the recipe's own, an import, or the loss used with the recipe.
-    fn line(&self, name: &str, line: usize, seconds: f64) -> Line {
-        let behind = self.loss.into_iter().flat_map(Recipe::sources);
-        let mut sources = self.recipe.sources().chain(behind);
-        let text = sources.find(|(other, _)| *other == name);
-        let text = text.and_then(|(_, text)| text.lines().nth(line.checked_sub(1)?));
-        Line {
-            script: (name != self.recipe.name()).then(|| name.to_string()),
-            line,
-            text: text.unwrap_or_default().trim().to_string(),
-            seconds,
-        }
     }
 
     /// The seconds of each run into an array of its own, the making of the array included.
@@ -266,9 +260,8 @@ fn shares(run: &TimedRun, report: &mut Report) {
 impl Line {
     /// Its number, after the name of its script unless that is the profiled one.
     fn place(&self) -> String {
-        let script = self.script.as_deref().map(Path::new);
-        match script.and_then(Path::file_name) {
-            Some(name) => format!("{}:{}", name.to_string_lossy(), self.line),
+        match &self.script {
+            Some(script) => format!("{}:{}", file_name(script), self.line),
             None => self.line.to_string(),
         }
     }

@@ -4,7 +4,7 @@ use super::Report;
 use super::study::indices;
 use advlab::batch::Layout;
 use advlab::number_text::{BLOCKS, along, column, counted, exact, shape, share, value};
-use advlab::paint::{Paint, cut, table, visible, width};
+use advlab::paint::{Paint, cut, filled, table, visible, width};
 use advlab::script::{Computed, Statistics, Token, TokenKind, lex};
 use advlab::session::{Answer, BatchColumns};
 use advlab::tensor::Level;
@@ -124,7 +124,21 @@ fn tensor(computed: &Computed, paint: Paint) -> String {
             let (least, most) = (value(least), value(most));
             lines.push(format!("  {least} {} {most}", paint.blue(&blocks(&counts))));
         }
-        lines.extend(first_values(computed, &values, paint));
+        // For a group tensor with the groups' names, else a row per group or response.
+        let (level, layout) = (computed.level(), computed.layout());
+        let (first, shown) = match level {
+            Level::Group => in_cells(layout, &values, paint),
+            _ => in_rows(computed, &values, paint),
+        };
+        lines.extend(first);
+        let (all, noun) = match level {
+            Level::Token => (layout.responses(), "response"),
+            _ => (layout.groups(), "group"),
+        };
+        if shown < all {
+            let more = counted(all - shown, &format!("more {noun}"));
+            lines.push(paint.dim(&format!("  ... {more}")));
+        }
     }
     lines.join("\n")
 }
@@ -135,9 +149,8 @@ pub(crate) fn spread(values: &[f64]) -> String {
     // A mean that is 0 but for rounding is 0.
     let is_zero = of.mean.abs() < 1e-12 * of.min.abs().max(of.max.abs());
     let mean = if is_zero { 0.0 } else { of.mean };
-    let [mean, std, min, max] = [mean, of.std, of.min, of.max].map(value);
     let mut line = match values.iter().any(|x| x.is_finite()) {
-        true => format!("mean {mean}   std {std}   min {min}   max {max}"),
+        true => statistics(Statistics { mean, ..of }),
         false => "no finite value".to_string(),
     };
     let number = |is_kind: fn(&f64) -> bool| values.iter().copied().filter(is_kind).count();
@@ -151,26 +164,14 @@ pub(crate) fn spread(values: &[f64]) -> String {
     line
 }
 
-fn finite(values: &[f64]) -> Statistics {
-    Statistics::of(values.iter().copied().filter(|value| value.is_finite()))
+/// Mean, standard deviation, minimum and maximum.
+pub(crate) fn statistics(of: Statistics) -> String {
+    let [mean, std, min, max] = [of.mean, of.std, of.min, of.max].map(value);
+    format!("mean {mean}   std {std}   min {min}   max {max}")
 }
 
-/// The first values: for a group tensor with the groups' names, else a row per group or response.
-fn first_values(computed: &Computed, values: &[f64], paint: Paint) -> Vec<String> {
-    let (level, layout) = (computed.level(), computed.layout());
-    let (all, noun) = match level {
-        Level::Token => (layout.responses(), "response"),
-        _ => (layout.groups(), "group"),
-    };
-    let (mut lines, shown) = match level {
-        Level::Group => in_cells(layout, values, paint),
-        _ => in_rows(computed, values, paint),
-    };
-    if shown < all {
-        let more = counted(all - shown, &format!("more {noun}"));
-        lines.push(paint.dim(&format!("  ... {more}")));
-    }
-    lines
+fn finite(values: &[f64]) -> Statistics {
+    Statistics::of(values.iter().copied().filter(|value| value.is_finite()))
 }
 
 /// Names and values of groups, several per line, and how many groups are shown.
@@ -199,8 +200,9 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     let rows = (0..layout.groups()).flat_map(of_group).take(ROWS);
     let rows: Vec<(String, Vec<usize>)> = rows.collect();
     let labels = rows.iter().map(|(label, _)| width(label)).max();
+    let labels = labels.unwrap_or(0);
     let longest = rows.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
-    let room = paint.width.saturating_sub(labels.unwrap_or(0) + 2);
+    let room = paint.width.saturating_sub(labels + 2);
     // No more than fit at two letters per number.
     let most = longest.min(room / 3);
     let shown = rows.iter().flat_map(|(_, list)| list.iter().take(most));
@@ -212,20 +214,18 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
         true => longest,
         false => room.saturating_sub(13) / each,
     };
-    let mut numbers = numbers.iter().map(|number| format!("{number:>widest$}"));
-    let cells = rows.iter().map(|(label, list)| {
-        let own: Vec<String> = numbers.by_ref().take(list.len().min(most)).collect();
-        let own = own.into_iter().take(across);
-        [label.clone()].into_iter().chain(own).collect()
-    });
-    let lines = table(&cells.collect::<Vec<_>>()).into_iter().zip(&rows);
-    let lines = lines.map(
-        |(line, (_, list))| match list.len().saturating_sub(across) {
-            0 => line,
-            left => format!("{line}{}", paint.dim(&format!("  ... {left} more"))),
-        },
-    );
-    (lines.collect(), rows.len())
+    let (mut numbers, mut lines) = (numbers.iter(), Vec::new());
+    for (label, list) in &rows {
+        let mut line = format!("  {}", filled(label, labels));
+        let own: Vec<&String> = numbers.by_ref().take(list.len().min(most)).collect();
+        let own = own.iter().take(across);
+        line.extend(own.map(|number| format!("  {number:>widest$}")));
+        if let left @ 1.. = list.len().saturating_sub(across) {
+            line += &paint.dim(&format!("  ... {left} more"));
+        }
+        lines.push(line);
+    }
+    (lines, rows.len())
 }
 
 /// A group's name, cut if it is long: a name may be a whole prompt, with any characters.

@@ -23,7 +23,7 @@ fn verify_counts_writes_and_explains() {
     let lab = lab();
     let ran = lab.ok("verify texts.jsonl -o out.jsonl --explain");
     let words = ran.out.split_whitespace().collect::<Vec<_>>().join(" ");
-    for row in ["right 3 50.0 %", "wrong 2 33.3 %", "no answer found 1"] {
+    for row in ["right 3 50.0 %", "wrong 2 33.3 %", "no answer 1"] {
         assert!(words.contains(row), "{words}");
     }
     ran.shows("wrong: 2/6   (reference: 0.75)");

@@ -54,15 +54,16 @@ impl Apply {
         }
         for input in &inputs {
             let shown = input.display().to_string();
-            let missing = |error| Diagnostic::error(format!("it cannot be read: {error}"));
-            match fs::metadata(input) {
-                Err(error) if shown.contains('=') => {
-                    let help = format!("a parameter is set by `--set {shown}`");
-                    return Err(missing(error).in_file(input).with_help(help).into());
+            let is_setting = shown.contains('=');
+            // Of a single one, the reader's own error says more.
+            if let Err(error) = fs::metadata(input)
+                && (is_setting || inputs.len() > 1)
+            {
+                let mut error = Diagnostic::error(format!("it cannot be read: {error}"));
+                if is_setting {
+                    error = error.with_help(format!("a parameter is set by `--set {shown}`"));
                 }
-                // Of a single one, the reader's own error says more.
-                Err(error) if inputs.len() > 1 => return Err(missing(error).in_file(input).into()),
-                _ => {}
+                return Err(error.in_file(input).into());
             }
         }
         Ok(inputs)
@@ -92,14 +93,15 @@ impl Apply {
         let recipe = Path::new(&self.recipe);
         let read = inputs.iter().map(PathBuf::as_path);
         let read: Vec<&Path> = read.chain(recipe.is_file().then_some(recipe)).collect();
-        let of_inputs = inputs.iter().zip(&outputs);
-        let of_inputs = of_inputs.filter(|(_, output)| !is_stdout(output));
-        let of_inputs =
-            of_inputs.map(|(input, path)| (format!("the output of {}", input.display()), path));
-        let others = [("`--state`", &self.state), ("`--metrics`", &self.metrics)];
-        let others = others.into_iter();
-        let others = others.filter_map(|(name, path)| Some((name.to_string(), path.as_ref()?)));
-        let written: Vec<(String, &PathBuf)> = of_inputs.chain(others).collect();
+        let mut written: Vec<(String, &PathBuf)> = Vec::new();
+        for (input, output) in inputs.iter().zip(&outputs) {
+            if !is_stdout(output) {
+                written.push((format!("the output of {}", input.display()), output));
+            }
+        }
+        for (name, path) in [("`--state`", &self.state), ("`--metrics`", &self.metrics)] {
+            written.extend(path.as_ref().map(|path| (name.to_string(), path)));
+        }
         for (index, (what, path)) in written.iter().enumerate() {
             // One output over its input is for `--force` to allow.
             let is_for_force = is_single && outputs.contains(path);

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 pub use self::report::Comparison;
 pub use self::training::{FailedRun, Planned, run};
+use super::{file_name, file_stem};
 use crate::{Result, wrong};
 use advlab::diagnostic::Diagnostic;
 use advlab_train::{Config, LogEvent, RunFolder, RunLog};
@@ -176,7 +177,7 @@ pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
     let entries = std::fs::read_dir(run.join("scripts").join(version));
     let read = |entry: std::fs::DirEntry| {
         let text = advlab::regular_file::read_to_string(&entry.path()).ok()?;
-        Some((file_name(&entry.path()), text))
+        Some((file_name(entry.path()), text))
     };
     let entries = entries.into_iter().flatten().flatten();
     entries.filter_map(read).collect()
@@ -241,15 +242,4 @@ fn flat(table: toml::Table) -> toml::Table {
         value => vec![(key, value)],
     });
     rows.collect()
-}
-
-/// The name of a script without folder and ending.
-fn file_stem(text: &str) -> String {
-    let stem = Path::new(text).file_stem();
-    stem.map_or(text.to_string(), |stem| stem.to_string_lossy().into_owned())
-}
-
-fn file_name(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
 }

@@ -1,5 +1,7 @@
 //! The result of a comparison: a table, its conclusions, learning curves, and the files of a report.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::stats::{self, Estimate, improvement, interquartile, mean};
@@ -58,10 +60,6 @@ impl Comparison {
         }
     }
 
-    fn runs(&self) -> impl Iterator<Item = &Finished> {
-        self.designs.iter().flat_map(|design| &design.runs)
-    }
-
     fn numbers_of(&self, design: &Compared, name: &str) -> Vec<f64> {
         let runs = design.runs.iter();
         runs.filter_map(|run| run.at(name, self.end)).collect()
@@ -114,10 +112,8 @@ impl Comparison {
             let (first, name) = (&self.designs[0], &design.name);
             let (than, of_first, own) = (&first.name, first.runs.len(), design.runs.len());
             let seeds = format!("({} and {own})", counted(of_first, "seed"));
-            let curves = |of: &Compared| -> Vec<_> {
-                of.runs.iter().map(|run| run.curves.clone()).collect()
-            };
-            let is_same = curves(first) == curves(design);
+            let mut runs = first.runs.iter().zip(&design.runs);
+            let is_same = of_first == own && runs.all(|(a, b)| a.curves == b.curves);
             match self.improvement(design) {
                 None => format!("{name} has no run to compare"),
                 _ if is_same => format!("{name} has every number of {than}: they compute the same"),
@@ -159,28 +155,25 @@ impl Comparison {
 
     /// Learning curves: the interquartile mean over seeds with its interval, and the reloads.
     pub fn figure(&self) -> Figure {
-        let reloads = self.runs().map(|run| run.log.versions());
-        let reloads = reloads.flat_map(|versions| versions.into_iter().skip(1));
-        let mut reloads: Vec<u64> = reloads.map(|(step, _)| step).collect();
-        reloads.sort_unstable();
-        reloads.dedup();
+        let reloads = self.designs.iter().flat_map(|design| &design.runs);
+        let reloads = reloads.flat_map(|run| run.log.versions().into_iter().skip(1));
+        let reloads: BTreeSet<u64> = reloads.map(|(step, _)| step).collect();
         let panel = |name: &String| {
-            let mut series = Vec::new();
-            let (mut least, mut most) = (f64::MAX, f64::MIN);
+            let mut series: Vec<Series> = Vec::new();
             for design in &self.designs {
                 let points = curve(&design.runs, name);
-                for y in points.iter().flat_map(|(_, one)| [one.low, one.value]) {
-                    (least, most) = (least.min(y), most.max(y));
-                }
-                let part =
-                    |of: fn(&Estimate) -> f64| points.iter().map(move |(x, one)| (*x, of(one)));
+                let mut draw = |mark, of: fn(&Estimate) -> f64| {
+                    let points = points.iter().map(|(x, one)| (*x, of(one)));
+                    series.push(Series::new(&design.name, mark, points));
+                };
                 if design.runs.len() > 1 {
                     let high = points.iter().map(|(_, one)| one.high).collect();
-                    let low = part(|one| one.low);
-                    series.push(Series::new(&design.name, Mark::Band(high), low));
+                    draw(Mark::Band(high), |one| one.low);
                 }
-                series.push(Series::new(&design.name, Mark::Line, part(|one| one.value)));
+                draw(Mark::Line, |one| one.value);
             }
+            let ys = || series.iter().flat_map(|own| &own.points).map(|(_, y)| *y);
+            let (least, most) = (ys().fold(f64::MAX, f64::min), ys().fold(f64::MIN, f64::max));
             let ends = |step: &u64| [least, most].map(|y| (*step as f64, y));
             let reloads = reloads.iter().filter(|_| least <= most);
             series.extend(reloads.map(|step| Series::new("reload", Mark::Reference, ends(step))));

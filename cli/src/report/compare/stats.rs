@@ -51,15 +51,12 @@ pub fn improvement(over: &[f64], scores: &[f64]) -> Estimate {
 /// A statistic of some samples, with a bootstrap that resamples each of them within itself.
 fn estimate(samples: &[&[f64]], of: impl Fn(&[Vec<f64>]) -> f64) -> Estimate {
     let mut stream = StreamKey::new(0, Purpose::Estimates, 1).stream(0);
-    let mut resampled = || {
-        let draw = |sample: &&[f64]| {
-            let mut any = |_: &f64| sample[stream.below(sample.len() as u64) as usize];
-            sample.iter().map(&mut any).collect()
-        };
-        let drawn: Vec<Vec<f64>> = samples.iter().map(draw).collect();
-        of(&drawn)
+    let mut draw = |sample: &&[f64]| -> Vec<f64> {
+        let any = |_: &f64| *stream.pick(sample);
+        sample.iter().map(any).collect()
     };
-    let mut drawn: Vec<f64> = (0..RESAMPLES).map(|_| resampled()).collect();
+    let resampled = |_| of(&samples.iter().map(&mut draw).collect::<Vec<_>>());
+    let mut drawn: Vec<f64> = (0..RESAMPLES).map(resampled).collect();
     drawn.sort_by(f64::total_cmp);
     let end = |share: f64| drawn[((RESAMPLES - 1) as f64 * share).round() as usize];
     let whole: Vec<Vec<f64>> = samples.iter().map(|sample| sample.to_vec()).collect();

@@ -63,22 +63,6 @@ pub(super) struct Drawing {
     pub(super) shapes: Vec<Shape>,
 }
 
-/// The position of a panel's data on the page.
-struct PlotArea {
-    range: Range,
-    x: (f64, f64),
-    /// The bottom, then the top.
-    y: (f64, f64),
-}
-
-impl PlotArea {
-    fn at(&self, x: f64, y: f64) -> PagePoint {
-        let between = |(a, b): (f64, f64), share: f64| a + share * (b - a);
-        let (x, y) = (along(x, self.range.x), along(y, self.range.y));
-        (between(self.x, x), between(self.y, y))
-    }
-}
-
 impl Figure {
     /// Its shapes, without its title, which a paper has in the caption.
     pub(super) fn drawing(&self) -> Drawing {
@@ -158,10 +142,13 @@ impl Drawing {
         let upright = ticks(range.y, ((size.1 - ABOVE - UNDER) / 32.0) as usize);
         let left = x0 + 14.0 + longest(&upright);
         let (right, top, bottom) = (x0 + size.0 - beside, y0 + ABOVE, y0 + size.1 - UNDER);
-        let (x, y) = ((left, right), (bottom, top));
-        let frame = PlotArea { range, x, y };
+        // The place of a point on the page.
+        let at = |x: f64, y: f64| {
+            let (x, y) = (along(x, range.x), along(y, range.y));
+            (left + x * (right - left), bottom + y * (top - bottom))
+        };
         let level = |drawing: &mut Drawing, value: f64, stroke: Stroke| {
-            let (_, y) = frame.at(range.x.0, value);
+            let (_, y) = at(range.x.0, value);
             drawing.line((left, y), (right, y), stroke);
             y
         };
@@ -170,7 +157,7 @@ impl Drawing {
             self.text((left - 5.0, y + 4.0), 1.0, written, size.0);
         }
         for series in &panel.series {
-            self.series(series, series.ink(legend), &frame);
+            self.series(series, series.ink(legend), range, &at);
         }
         if range.y.0 < 0.0 && range.y.1 > 0.0 && heat.is_none() {
             level(self, 0.0, ZERO);
@@ -178,7 +165,7 @@ impl Drawing {
         self.line((left, bottom), (right, bottom), AXIS);
         let across = |room: f64| ticks(range.x, ((right - left) / room) as usize);
         for (tick, written) in across((14.0 + longest(&across(40.0))).max(40.0)) {
-            let (x, _) = frame.at(tick, range.y.0);
+            let (x, _) = at(tick, range.y.0);
             self.line((x, bottom), (x, bottom + 4.0), AXIS);
             self.text((x, bottom + 15.0), 0.5, &written, size.0);
         }
@@ -203,21 +190,26 @@ impl Drawing {
         }
     }
 
-    fn series(&mut self, series: &Series, index: usize, frame: &PlotArea) {
-        let points = series.finite().map(|(x, y, _)| frame.at(x, y));
+    /// Draws a series; `at` is the place of a point on the page.
+    fn series(
+        &mut self,
+        series: &Series,
+        index: usize,
+        Range { x, y, cell }: Range,
+        at: &dyn Fn(f64, f64) -> PagePoint,
+    ) {
+        let points = series.finite().map(|(x, y, _)| at(x, y));
         let stroke = stroke(&series.mark, index);
         let ink = stroke.0;
-        let Range { x, y, cell } = frame.range;
         // The width and the height of a bar or a cell.
-        let corner = frame.at(x.0 + cell.0, y.0 + cell.1);
-        let (wide, tall) = (corner.0 - frame.x.0, frame.y.0 - corner.1);
+        let ((left, bottom), (right, top)) = (at(x.0, y.0), at(x.0 + cell.0, y.0 + cell.1));
+        let (wide, tall) = (right - left, bottom - top);
         match &series.mark {
             Mark::Line | Mark::Reference => {
                 self.shapes.push(Shape::Line(points.collect(), stroke));
             }
             Mark::Band(_) => {
-                let back: Vec<PagePoint> =
-                    series.finite().map(|(x, _, z)| frame.at(x, z)).collect();
+                let back: Vec<PagePoint> = series.finite().map(|(x, _, z)| at(x, z)).collect();
                 let around = points.chain(back.into_iter().rev()).collect();
                 self.shapes.push(Shape::Area(around, ink, 0.16));
             }
@@ -235,7 +227,7 @@ impl Drawing {
                 }
             }
             Mark::Bars => {
-                let (_, floor) = frame.at(x.0, 0.0);
+                let (_, floor) = at(x.0, 0.0);
                 for (middle, end) in points {
                     let (left, width) = (middle - 0.425 * wide, 0.85 * wide);
                     self.bar([left, end.min(floor), width, (end - floor).abs()], ink);
@@ -244,7 +236,7 @@ impl Drawing {
             Mark::Heat(_) => {
                 let most = series.largest();
                 for (x, y, z) in series.finite() {
-                    let (x, y) = frame.at(x, y);
+                    let (x, y) = at(x, y);
                     // A little larger, so that no seam shows.
                     let place = [x - wide / 2.0, y - tall / 2.0, wide + 0.3, tall + 0.3];
                     self.bar(place, colour(z / most));

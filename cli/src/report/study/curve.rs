@@ -117,8 +117,7 @@ impl Curve {
             let mut stream = stream(draw);
             let groups = match depends_on_batch {
                 true => {
-                    let mut any = |_: &f64| own[stream.below(own.len() as u64) as usize];
-                    let drawn: Vec<f64> = own.iter().map(&mut any).collect();
+                    let drawn: Vec<f64> = own.iter().map(|_| *stream.pick(&own)).collect();
                     in_proportion(&drawn, size)
                 }
                 false => (0..=size).collect(),
@@ -265,11 +264,8 @@ fn from_pools(
     stream: &mut RandomStream,
 ) -> Batch {
     let labels = labels(size, groups, Some(stream));
-    let mut any = |label: &f64| {
-        let pool = &pools[usize::from(*label == 1.0)];
-        pool[stream.below(pool.len() as u64) as usize]
-    };
-    let taken: Vec<usize> = labels.iter().map(&mut any).collect();
+    let any = |label: &f64| *stream.pick(&pools[usize::from(*label == 1.0)]);
+    let taken: Vec<usize> = labels.iter().map(any).collect();
     let most = (CELLS / taken.len().max(1)).max(LEAST);
     let drawn = shortened(&input.select(&taken), &|_| most);
     let grouped = regrouped(&drawn, &|response| response / size);

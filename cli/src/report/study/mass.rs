@@ -19,24 +19,14 @@ use crate::report::draw::{Figure, Mark, Panel, Series};
 /// The number of parts of groups by accuracy, of responses by length, and of tokens by position.
 const PARTS: usize = 4;
 /// The properties by which tokens are divided, with the names of the parts; the parts by length depend on the lengths.
-const KINDS: [(&str, &[&str]); 4] = [
+const KINDS: [(&str, &str); 4] = [
     (
         "accuracy",
-        &[
-            "0, all wrong",
-            "(0, 1/4]",
-            "(1/4, 1/2]",
-            "(1/2, 3/4]",
-            "(3/4, 1)",
-            "1, all right",
-        ],
+        "0, all wrong; (0, 1/4]; (1/4, 1/2]; (1/2, 3/4]; (3/4, 1); 1, all right",
     ),
-    ("response", &["wrong", "right"]),
-    ("length", &[]),
-    (
-        "position",
-        &["first quarter", "second", "third", "last quarter"],
-    ),
+    ("response", "wrong; right"),
+    ("length", ""),
+    ("position", "first quarter; second; third; last quarter"),
 ];
 /// The widest bar of the table.
 const BAR: f64 = 24.0;
@@ -77,9 +67,6 @@ pub struct Mass {
     pub loss: Option<String>,
     /// The outcome at a glance; its `effective_responses` says over how many responses the sum of |A| is spread.
     pub summary: Summary,
-    /// A times the weight: per token, or per response if no token counts; empty for a single design.
-    #[serde(skip)]
-    values: Vec<f64>,
 }
 
 impl Mass {
@@ -97,7 +84,6 @@ impl Mass {
         let has_own = trial.recipe.has(Hook::Loss);
         let loss = if has_own { &trial.recipe } else { loss };
         Mass {
-            values: Vec::new(),
             parts: parts(&trial.outcome, gradient.as_deref()),
             loss: gradient.is_some().then(|| loss.name().to_string()),
             summary: Summary::of(&trial.outcome),
@@ -108,7 +94,7 @@ impl Mass {
 /// The shares of recipes on a batch: of one with bars, of several side by side, with a figure and what each two have in common.
 /// A recipe without a loss has the one given here.
 pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) -> Result<Report> {
-    let (mut report, mut all) = (Report::new(paint), Vec::new());
+    let (mut report, mut all, mut advantages) = (Report::new(paint), Vec::new(), Vec::new());
     let is_single = recipes.len() == 1;
     for recipe in recipes {
         let trial = Trial::of(recipe, batch)?;
@@ -116,20 +102,20 @@ pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) ->
         report.title(recipe);
         let mut mass = Mass::of(&trial, loss);
         if !is_single {
-            mass.values = weighted(&trial.outcome);
+            advantages.push(weighted(&trial.outcome));
             let parts = mass.parts.iter_mut();
             parts.for_each(|part| part.recipe = Some(label(recipe)));
         }
         all.push((label(recipe), mass));
     }
-    let pairs = pairs(&all);
+    let mut pairs = Vec::new();
     if !is_single {
         report.line("");
     }
     shares(&all, &mut report);
     if !is_single {
         report.line("");
-        in_common(&pairs, &mut report);
+        pairs = in_common(&all, &advantages, &mut report);
     }
     let first = &all[0].1;
     let parts = || all.iter().flat_map(|(_, mass)| &mass.parts);
@@ -166,50 +152,26 @@ fn weighted(outcome: &Outcome) -> Vec<f64> {
     (0..layout.responses()).flat_map(of_response).collect()
 }
 
-/// What two designs have in common.
-#[derive(Serialize)]
-struct Pair<'a> {
-    a: &'a str,
-    b: &'a str,
-    /// The correlation of their advantages, if both vary.
-    correlation: Option<f64>,
-    /// The share of the tokens whose advantages have opposite signs.
-    opposite_sign: f64,
-    /// The share of the tokens of which one advantage is 0 and the other is not.
-    one_is_zero: f64,
-}
-
-fn pairs(all: &[(String, Mass)]) -> Vec<Pair<'_>> {
+/// Adds what each two designs have in common, and returns it: the correlation of their advantages, if both vary, and the shares
+/// of the tokens whose advantages have opposite signs, or are 0 for one of them only.
+fn in_common(all: &[(String, Mass)], advantages: &[Vec<f64>], report: &mut Report) -> Vec<Value> {
+    let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
+    let mut rows = vec![heads.map(String::from).collect()];
     let mut pairs = Vec::new();
-    for (index, (a, one)) in all.iter().enumerate() {
-        for (b, other) in &all[index + 1..] {
-            let (x, y) = (&one.values, &other.values);
+    for (index, ((a, _), x)) in all.iter().zip(advantages).enumerate() {
+        for ((b, _), y) in all.iter().zip(advantages).skip(index + 1) {
             let most = x.iter().chain(y).fold(0.0f64, |most, x| most.max(x.abs()));
             let counts = signs(x, y, ROUNDING * most);
             let part = |count: usize| count as f64 / x.len().max(1) as f64;
-            pairs.push(Pair {
-                a,
-                b,
-                correlation: correlation(x, y),
-                opposite_sign: part(counts[1]),
-                one_is_zero: part(counts[2]),
-            });
+            let (r, [_, opposite, one_zero]) = (correlation(x, y), counts.map(part));
+            pairs.push(json!({ "a": a, "b": b, "correlation": r, "opposite_sign": opposite, "one_is_zero": one_zero }));
+            let r = r.map_or("-".to_string(), |r| format!("{r:.3}"));
+            let [opposite, one_zero] = [opposite, one_zero].map(percent);
+            rows.push(vec![format!("{a}, {b}"), r, opposite, one_zero]);
         }
     }
-    pairs
-}
-
-/// Adds what each two designs have in common.
-fn in_common(pairs: &[Pair<'_>], report: &mut Report) {
-    let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
-    let mut rows = vec![heads.map(String::from).collect()];
-    rows.extend(pairs.iter().map(|pair| {
-        let r = pair.correlation;
-        let r = r.map_or("-".to_string(), |r| format!("{r:.3}"));
-        let [opposite, one_zero] = [pair.opposite_sign, pair.one_is_zero].map(percent);
-        vec![format!("{}, {}", pair.a, pair.b), r, opposite, one_zero]
-    }));
     report.table(&rows);
+    pairs
 }
 
 /// Adds the shares of |A|, a column per design; of a single one also those of the gradient, with bars.
@@ -280,7 +242,13 @@ fn figure(all: &[(String, Mass)]) -> Figure {
 fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
     let layout = outcome.advantage.layout();
     let lengths = (0..layout.responses()).map(|one| layout.tokens_of(one).len());
-    let bounds = quantiles(&lengths.collect::<Vec<usize>>());
+    let mut lengths: Vec<usize> = lengths.collect();
+    lengths.sort_unstable();
+    // The upper bounds of the quartiles.
+    let end = |part: usize| (lengths.len() * part).div_ceil(PARTS).max(1) - 1;
+    let bounds = (1..=PARTS).filter_map(|part| lengths.get(end(part)).copied());
+    let mut bounds: Vec<usize> = bounds.collect();
+    bounds.dedup();
     let sums = sums(outcome, gradient, &bounds);
     let mut parts = Vec::new();
     for ((by, names), sums) in KINDS.into_iter().zip(sums) {
@@ -290,11 +258,14 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
                 0.0 => 0.0,
                 total => own[index] / total,
             };
-            let name = names.get(index).map(|name| name.to_string());
+            let part = match by {
+                "length" => format!("<= {} tokens", bounds[index]),
+                _ => names.split("; ").nth(index).unwrap_or_default().to_string(),
+            };
             parts.push(Part {
                 recipe: None,
                 by,
-                part: name.unwrap_or_else(|| format!("<= {} tokens", bounds[index])),
+                part,
                 place: own[3] / own[0],
                 tokens: share(0),
                 advantage: share(1),
@@ -311,7 +282,7 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
     let has_tokens = layout.tokens() > 0;
     let accuracy = outcome.correct.as_ref().map(accuracies);
     let value = outcome.advantage.lookup();
-    let mut sums = KINDS.map(|(_, names)| vec![[0.0; 4]; names.len().max(bounds.len())]);
+    let mut sums = KINDS.map(|_| vec![[0.0; 4]; PARTS + 2]);
     for response in 0..layout.responses() {
         let tokens = match has_tokens {
             true => layout.tokens_of(response),
@@ -346,15 +317,4 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
         }
     }
     sums
-}
-
-/// The upper bounds of the quartiles of the responses' lengths, without duplicates.
-fn quantiles(lengths: &[usize]) -> Vec<usize> {
-    let mut sorted = lengths.to_vec();
-    sorted.sort_unstable();
-    let end = |part: usize| (sorted.len() * part).div_ceil(PARTS).max(1) - 1;
-    let ends = (1..=PARTS).filter_map(|part| sorted.get(end(part)).copied());
-    let mut ends: Vec<usize> = ends.collect();
-    ends.dedup();
-    ends
 }

@@ -9,12 +9,11 @@ pub mod objectives;
 pub mod run;
 mod surface;
 
-use std::borrow::Cow;
-
 pub use self::curve::{Curve, Point};
 pub use self::mass::Mass;
 pub use self::objective::{KnownObjective, Objective, Update};
 pub use self::surface::surface;
+use super::file_stem;
 use crate::{Result, wrong};
 use advlab::Batch;
 use advlab::batch::{Layout, Level};
@@ -38,18 +37,17 @@ impl Design<'_> {
     }
 
     /// The batch with the advantage that the recipe needs, which replaces the batch's own.
-    fn batch<'b>(&self, batch: &'b Batch) -> Result<Cow<'b, Batch>> {
+    fn batch(&self, batch: &Batch) -> Result<Batch> {
         let Some(advantage) = &self.advantage else {
-            return Ok(Cow::Borrowed(batch));
+            return Ok(batch.clone());
         };
         let given = advantage.advantage(batch, &mut advantage.init()?)?;
-        let batch = batch.clone().with("advantage", &given.advantage);
-        Ok(Cow::Owned(batch))
+        Ok(batch.clone().with("advantage", &given.advantage))
     }
 
     fn outcome(&self, batch: &Batch) -> Result<Outcome> {
         let mut state = self.recipe.init()?;
-        self.recipe.advantage(&*self.batch(batch)?, &mut state)
+        self.recipe.advantage(&self.batch(batch)?, &mut state)
     }
 }
 
@@ -78,9 +76,9 @@ impl Trial {
             let text = "a loss on `batch.advantage`, which the batch has not: it sees that of";
             note = design
                 .advantage
-                .is_some()
-                .then(|| format!("{text} {NEUTRAL}"));
-            batch = design.batch(&batch)?.into_owned();
+                .as_ref()
+                .map(|_| format!("{text} {NEUTRAL}"));
+            batch = design.batch(&batch)?;
         }
         Ok(Trial {
             recipe: recipe.clone(),
@@ -151,12 +149,10 @@ pub fn title(recipe: &Recipe) -> String {
 
 /// A recipe's name with the parameters that differ from their defaults: `passk k=8`.
 pub fn label(recipe: &Recipe) -> String {
-    let name = std::path::Path::new(recipe.name()).file_stem();
-    let name = name.unwrap_or_default().to_string_lossy();
     let params = recipe.params().iter();
     let set = params.filter(|(parameter, value)| **value != parameter.default);
     let set = set.map(|(parameter, value)| format!(" {}={value}", parameter.name));
-    format!("{name}{}", set.collect::<String>())
+    file_stem(recipe.name()) + &*set.collect::<String>()
 }
 
 /// Recipes with their settings as words name them, `passk k=4 grpo`: a word with `=` belongs to the recipe before it.

@@ -3,6 +3,8 @@
 //! For groups of N responses with rewards 0 and 1, the expected update is F'(p) times the gradient of p, with
 //! F'(p) = E over S ~ Bin(N - 1, p) of A+(S + 1) - A-(S) (Davis and Recht, arXiv 2510.13651; arXiv 2510.23049).
 
+use KnownObjective::{Arcsine, Log, Logit, PassAt, Reward};
+
 use super::curve::ROUNDING;
 use super::{Curve, Design, NEUTRAL, Point, label, members};
 use crate::Result;
@@ -236,27 +238,21 @@ pub enum KnownObjective {
 impl KnownObjective {
     /// The objectives with which the objectives of groups of `size` are compared.
     pub fn all(size: usize) -> Vec<KnownObjective> {
-        let powers = std::iter::successors(Some(2), |k| Some(2 * k));
-        let powers: Vec<usize> = powers.take_while(|k| *k <= size).collect();
-        let mut all = vec![
-            KnownObjective::Reward,
-            KnownObjective::Log,
-            KnownObjective::Logit,
-            KnownObjective::Arcsine(1),
-        ];
-        all.extend(powers.iter().map(|&k| KnownObjective::PassAt(k)));
-        all.extend(powers.iter().map(|&k| KnownObjective::Arcsine(k)));
+        let powers = || std::iter::successors(Some(2), |k| Some(2 * k)).take_while(|k| *k <= size);
+        let mut all = vec![Reward, Log, Logit, Arcsine(1)];
+        all.extend(powers().map(PassAt));
+        all.extend(powers().map(Arcsine));
         all
     }
 
     pub fn name(self) -> String {
         match self {
-            KnownObjective::Reward => "reward".to_string(),
-            KnownObjective::Log => "log p".to_string(),
-            KnownObjective::Logit => "logit p".to_string(),
-            KnownObjective::PassAt(k) => format!("pass@{k}"),
-            KnownObjective::Arcsine(1) => "arcsin sqrt p".to_string(),
-            KnownObjective::Arcsine(k) => format!("arcsin sqrt pass@{k}"),
+            Reward => "reward".to_string(),
+            Log => "log p".to_string(),
+            Logit => "logit p".to_string(),
+            PassAt(k) => format!("pass@{k}"),
+            Arcsine(1) => "arcsin sqrt p".to_string(),
+            Arcsine(k) => format!("arcsin sqrt pass@{k}"),
         }
     }
 
@@ -264,11 +260,11 @@ impl KnownObjective {
     pub fn slope(self, p: f64) -> f64 {
         let fails = |k: usize| (1.0 - p).powi(k as i32);
         match self {
-            KnownObjective::Reward => 1.0,
-            KnownObjective::Log => 1.0 / p,
-            KnownObjective::Logit => 1.0 / (4.0 * p * (1.0 - p)),
-            KnownObjective::PassAt(k) => k as f64 * fails(k - 1),
-            KnownObjective::Arcsine(k) => fails(k - 1) / (fails(k) * (1.0 - fails(k))).sqrt(),
+            Reward => 1.0,
+            Log => 1.0 / p,
+            Logit => 1.0 / (4.0 * p * (1.0 - p)),
+            PassAt(k) => k as f64 * fails(k - 1),
+            Arcsine(k) => fails(k - 1) / (fails(k) * (1.0 - fails(k))).sqrt(),
         }
     }
 }

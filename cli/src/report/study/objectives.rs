@@ -7,7 +7,7 @@ use crate::Result;
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::number_text::value;
-use advlab::paint::{Paint, cut, filled};
+use advlab::paint::{Paint, cut, filled, wrapped};
 use advlab::{Batch, Recipe};
 
 /// Places of a curve, and of one in a small panel.
@@ -67,38 +67,36 @@ pub fn figure(all: &[Objective], correlation: Option<f64>) -> Figure {
         Series::new(name, Mark::Reference, points)
     });
     let (mut slopes, mut values): (Vec<Series>, Vec<Series>) = (known.collect(), Vec::new());
+    let line = |name: &str, mark, of: &dyn Fn(f64) -> f64| {
+        Series::new(name, mark, places((0.0, 1.0), PLACES).map(|p| (p, of(p))))
+    };
     for objective in all {
-        let scale = scale(objective);
-        let line = |mark: Mark, of: &dyn Fn(f64) -> f64| {
-            let points = places((0.0, 1.0), PLACES).map(|p| (p, of(p) / scale));
-            Series::new(&objective.name, mark, points)
-        };
+        let (name, scale) = (&objective.name, scale(objective));
         if !objective.is_exact() {
             // Two standard errors on either side.
-            let end = |p, errors: f64| objective.slope(p).0 + errors * objective.slope(p).1;
-            let high = places((0.0, 1.0), PLACES).map(|p| end(p, 2.0) / scale);
-            slopes.push(line(Mark::Band(high.collect()), &|p| end(p, -2.0)));
+            let end = |p, errors: f64| {
+                let (slope, error) = objective.slope(p);
+                (slope + errors * error) / scale
+            };
+            let high = places((0.0, 1.0), PLACES).map(|p| end(p, 2.0));
+            slopes.push(line(name, Mark::Band(high.collect()), &|p| end(p, -2.0)));
         }
-        slopes.push(line(Mark::Line, &|p| objective.slope(p).0));
-        values.push(line(Mark::Line, &|p| objective.value(p).0));
+        slopes.push(line(name, Mark::Line, &|p| objective.slope(p).0 / scale));
+        values.push(line(name, Mark::Line, &|p| objective.value(p).0 / scale));
     }
     let p = "p, the chance of a right response";
     let slopes = Panel::new(p, "weight F'(p), mean 1", slopes);
     let mut panels = vec![slopes, Panel::new(p, "objective F(p)", values)];
     if let Some(correlation) = correlation {
-        let noise = |of: &dyn Fn(Update, f64) -> f64| -> Vec<Series> {
-            let line = |objective: &Objective| {
-                let places = places((0.0, 1.0), PLACES);
-                let points = places.map(|p| (p, of(objective.update(p, correlation), p)));
-                Series::new(&objective.name, Mark::Line, points)
-            };
-            all.iter().map(line).collect()
-        };
         let best = |p| Update::best(size, p, correlation).ratio();
-        let mut ratios = noise(&|update, p| update.ratio() / best(p));
+        let (mut ratios, mut silent) = (Vec::new(), Vec::new());
+        for objective in all {
+            let (name, update) = (&objective.name, |p| objective.update(p, correlation));
+            ratios.push(line(name, Mark::Line, &|p| update(p).ratio() / best(p)));
+            silent.push(line(name, Mark::Line, &|p| update(p).silent));
+        }
         let one = [(0.0, 1.0), (1.0, 1.0)];
         ratios.push(Series::new("best baseline", Mark::Reference, one));
-        let silent = noise(&|update, _| update.silent);
         panels.push(Panel::new(p, "signal-to-noise, best 1", ratios));
         panels.push(Panel::new(p, "groups without signal", silent));
     }
@@ -212,7 +210,8 @@ fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
 fn notes(objective: &Objective, report: &mut Report) {
     const TEXTS: usize = 12;
     report.line("");
-    report.head(&objective.name);
+    let name = wrapped("", &objective.name, report.paint.width);
+    report.line(report.paint.bold(&name));
     let (total, scale) = (objective.value(1.0).0, objective.scale(None));
     let is_nothing = total.abs() < 1e-12;
     let mut places = (1..100).map(|p| f64::from(p) / 100.0);

@@ -166,8 +166,12 @@ impl Site {
                 let groups = 0..batch.map_or(0, |batch| batch.size());
                 groups.for_each(|group| add("group", format!("{query}&group={group}")));
             }
+            // The page is for others: the rest of a path says whose machine it was.
             for key in ["name", "folder"] {
-                heading[key] = last_names(heading[key].as_str().unwrap_or_default()).into();
+                let path = Path::new(heading[key].as_str().unwrap_or_default());
+                let rest = path.iter().count().saturating_sub(2);
+                let last_two: PathBuf = path.iter().skip(rest).collect();
+                heading[key] = last_two.display().to_string().into();
             }
         }
         for (id, run) in runs.iter().enumerate() {
@@ -180,13 +184,6 @@ impl Site {
         let text = self.page(&json!({ "answers": answers }));
         Replacement::write(path, text.as_bytes())
     }
-}
-
-/// The last two names of a path, for a file that others get: the rest says whose machine it was.
-fn last_names(path: &str) -> String {
-    let mut names: Vec<_> = Path::new(path).iter().rev().take(2).collect();
-    names.reverse();
-    names.iter().collect::<PathBuf>().display().to_string()
 }
 
 fn parameter<'q>(query: &'q str, name: &str) -> Option<&'q str> {

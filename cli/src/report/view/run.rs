@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 
 use crate::report::compare::{own_settings, sources};
+use crate::report::file_name;
 use advlab::regular_file;
 use advlab_train::{Config, RunFolder, is_stopped};
 
@@ -40,8 +41,6 @@ impl ShownRun {
     /// The heading that the page shows above the curves, and the sizes of the files whose lines it reads.
     pub(super) fn heading(&self) -> Value {
         let config = Config::read(&self.folder.join("config.toml")).ok();
-        let recipe = config.as_ref().map(|own| Path::new(&own.recipe));
-        let recipe = recipe.and_then(Path::file_name);
         // The number of a trainer's steps is not known.
         let own = config.as_ref().filter(|config| !config.is_recorded());
         let file = |name: &str| std::fs::metadata(self.folder.join(name)).ok();
@@ -60,7 +59,7 @@ impl ShownRun {
             "steps": own.map(|config| config.steps),
             "seed": own.map(|config| config.seed),
             "settings": own.map(own_settings),
-            "recipe": recipe.map(|name| name.to_string_lossy()),
+            "recipe": config.as_ref().map(|config| file_name(&config.recipe)),
             "written": written.map(|time| time.as_secs()),
             "batches": batches,
             "metrics": size("metrics.jsonl"),
