@@ -23,15 +23,17 @@ use crate::number_text::counted;
 const SHOWN: usize = 5;
 
 /// A column of the file under one of our names.
+#[derive(Clone)]
 pub(super) struct Bound {
     pub(super) reading: Reading,
     pub(super) column: Arc<FileColumn>,
 }
 
 /// A file while the meaning of its columns is found.
+#[derive(Default)]
 pub(super) struct Meaning<'a> {
     pub(super) table: Table,
-    pub(super) options: &'a ReadOptions<'a>,
+    pub(super) options: ReadOptions<'a>,
     pub(super) notes: Vec<String>,
     /// How many unknown fields are left out.
     unknown: usize,
@@ -55,18 +57,10 @@ pub(super) struct Meaning<'a> {
 pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, Diagnostics> {
     let mut meaning = Meaning {
         notes: table.names.note.iter().cloned().collect(),
-        unknown: 0,
-        responses: 0,
-        texts: Vec::new(),
-        numbers: Vec::new(),
-        arrays: Vec::new(),
-        counted: None,
-        no_length: None,
         unit: "token",
-        is_padded: false,
-        watched: Vec::new(),
         table,
-        options,
+        options: *options,
+        ..Meaning::default()
     };
     let bound = meaning.bound()?;
     let groups = meaning.groups(&bound)?;
@@ -192,8 +186,7 @@ impl Meaning<'_> {
         let Bound { reading, column } = &bound;
         if column.is_text() && matches!(reading.role, Role::Any | Role::Completion) {
             if column.keep.counts && reading.role == Role::Completion {
-                let (reading, column) = (reading.clone(), column.clone());
-                self.counted = Some(Bound { reading, column });
+                self.counted = Some(bound.clone());
             }
             self.texts.push(bound);
             return Ok(());
@@ -225,7 +218,12 @@ impl Meaning<'_> {
         };
         let level = match role {
             // `groups` has read a tensor.
-            Role::Group => column.data.names_groups().then_some(Level::Response),
+            Role::Group => match column.data {
+                ColumnData::Ids(_) | ColumnData::Texts(..) | ColumnData::Tensor(_) => {
+                    Some(Level::Response)
+                }
+                _ => None,
+            },
             Role::Mask | Role::Token => per_token.then_some(Level::Token),
             Role::Any if per_token => Some(Level::Token),
             Role::Any | Role::Response => per_response.then_some(Level::Response),
@@ -235,7 +233,7 @@ impl Meaning<'_> {
         let (at, found) = match &column.odd {
             Some((at, found)) => (*at, found.clone()),
             None if level.is_some() => return Ok(level),
-            None => (0, column.first()),
+            None => (0, column.first.clone()),
         };
         // Log-probs that nobody has are null everywhere.
         let is_empty = matches!(column.data, ColumnData::Null) && !reading.asked;
@@ -249,10 +247,10 @@ impl Meaning<'_> {
             }
             _ => format!("it is {found} in {}", self.origin().name_of(at)),
         };
-        match role {
-            Role::Completion => self.no_length = Some((reading.theirs.clone(), why)),
+        match (role, &column.data) {
+            (Role::Completion, _) => self.no_length = Some((reading.theirs.clone(), why)),
             // A string or an object is not meant to be a column.
-            Role::Any if !column.data.has_numbers() => {}
+            (Role::Any, ColumnData::Null | ColumnData::Other | ColumnData::Texts(..)) => {}
             _ => self.left_out(&reading.theirs, &why),
         }
         Ok(None)
