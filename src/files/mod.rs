@@ -37,6 +37,8 @@ pub use convert::convert;
 pub use format::{is_rollouts, step_of, steps};
 pub use new_columns::AddedColumn;
 pub use replace::{Replacement, TemporaryFile, cannot_be_written, discard_unfinished};
+pub use self::safetensors::{Strings, open_safetensors, safetensors_header};
+pub use self::tensors::FileTensor;
 #[cfg(feature = "answers")]
 pub use verify::{Verified, verify_lines};
 pub use words::{Tokenize, spans};
@@ -47,12 +49,12 @@ use self::lines::{Blocks, Values};
 use self::names::{FileKind, Names, Schema};
 use self::new_columns::NewColumn;
 use self::origin::{FileOrigin, Progress, cannot_be_read, changed};
-use self::safetensors::Strings;
 use self::table::{FileColumn, Table};
-use self::tensors::{FileTensor, NewTensor};
+use self::tensors::NewTensor;
 use self::values::WatchedColumn;
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::regular_file;
 
 type Result<T, E = Diagnostic> = std::result::Result<T, E>;
 
@@ -161,7 +163,10 @@ fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table>
 fn open_tensors(path: &Path) -> Result<(Vec<FileTensor>, Strings)> {
     match Format::of(path)? {
         Format::Npz => Ok((npz::open(path)?, Strings::new())),
-        _ => safetensors::open(path),
+        _ => {
+            let file = regular_file::open(path).map_err(|error| cannot_be_read(path, &error))?;
+            open_safetensors(path, file)
+        }
     }
 }
 

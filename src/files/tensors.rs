@@ -51,10 +51,12 @@ impl fmt::Display for ElementType {
 
 /// A tensor of a file: its type, shape and location.
 #[derive(Clone, Debug)]
-pub(super) struct FileTensor {
-    pub(super) name: String,
+pub struct FileTensor {
+    /// Its name in the file.
+    pub name: String,
+    /// Its size in each dimension.
+    pub shape: Vec<usize>,
     pub(super) kind: ElementType,
-    pub(super) shape: Vec<usize>,
     pub(super) big_endian: bool,
     /// Columns first, as in Fortran.
     pub(super) fortran: bool,
@@ -96,6 +98,22 @@ impl FileTensor {
             ElementType::String(letters) => letters.checked_mul(4).filter(|&size| size > 0),
             kind => each_number!(kind, T => Some(size_of::<T>()), else None),
         }
+    }
+
+    /// The type of its numbers, if safetensors has a name for it.
+    pub fn dtype(&self) -> Option<Number> {
+        match self.kind {
+            ElementType::Number(dtype) => Some(dtype),
+            _ => None,
+        }
+    }
+
+    /// The numbers as f32, row by row.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn f32s(&self) -> Result<Vec<f32>> {
+        self.numbers()
     }
 
     pub(super) fn is_number(&self) -> bool {
