@@ -212,7 +212,7 @@ impl<'a> Blocks<'a> {
                     Ok(())
                 })?;
                 if let Some(file) = file {
-                    parquet::write_copy(&input, fields, |row| rows[row].clone(), file)?;
+                    parquet::write_copy(&input, fields, rows, file)?;
                 }
             }
         }
@@ -226,11 +226,8 @@ impl<'a> Blocks<'a> {
     }
 }
 
-pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Table> {
-    read_blocks(Blocks::open(path, progress)?, schema)
-}
-
-fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
+/// Reads a file of lines as a table.
+pub(super) fn read(mut blocks: Blocks, schema: Schema) -> Result<Table> {
     let names = Arc::new(schema(&blocks.begin()?, FileKind::Lines)?);
     let mut rows = TableBuilder::new(&names);
     rows.lines = blocks.passed;
@@ -452,7 +449,7 @@ mod tests {
         let told = |lines: &str| {
             let torn = Box::new(Torn(lines.as_bytes()));
             let blocks = Blocks::new(Path::new("x.jsonl"), torn);
-            let table = read_blocks(blocks.unwrap(), &|_, _| Ok(Names::default()));
+            let table = read(blocks.unwrap(), &|_, _| Ok(Names::default()));
             format!("{:?}", table.map(drop).expect_err("it is torn"))
         };
         assert!(told(&lines).contains("the disk is gone"));

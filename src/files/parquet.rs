@@ -375,11 +375,12 @@ fn each_line(
     Ok(())
 }
 
-/// Writes a copy of a file with some columns added or replaced, which come last. The bytes of all others are copied.
+/// Writes a copy of a file with some columns added or replaced, which come last, by the values of each row. The bytes of all
+/// others are copied.
 pub(super) fn write_copy(
     input: &Path,
     columns: &[(&str, Shape)],
-    values: impl Fn(usize) -> Values,
+    rows: impl IntoIterator<Item = Values>,
     out: &mut Replacement,
 ) -> std::result::Result<(), Diagnostic> {
     let opened = regular_file::open(input).and_then(|file| Ok((file.try_clone()?, open(file)?)));
@@ -396,7 +397,7 @@ pub(super) fn write_copy(
         let is_kept = |name: &str| columns.iter().all(|(new, _)| *new != name);
         let kept = roots.iter().filter(|root| is_kept(root.name()));
         let mut new = new_file(kept.cloned().collect(), &leaves, &mut *out)?;
-        let mut rows = 0..;
+        let mut rows = rows.into_iter();
         for old in file.metadata().row_groups() {
             let mut group = new.next_row_group()?;
             for column in old.columns() {
@@ -412,11 +413,9 @@ pub(super) fn write_copy(
                     group.append_column(&bytes, close)?;
                 }
             }
-            for row in rows
-                .by_ref()
-                .take(usize::try_from(old.num_rows()).unwrap_or(0))
-            {
-                for (leaf, value) in leaves.iter_mut().zip(values(row)) {
+            let count = usize::try_from(old.num_rows()).unwrap_or(0);
+            for values in rows.by_ref().take(count) {
+                for (leaf, value) in leaves.iter_mut().zip(values) {
                     let value = value.unwrap_or_else(|| b"null".to_vec());
                     leaf.rows.push(String::from_utf8_lossy(&value).into_owned());
                 }

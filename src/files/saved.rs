@@ -10,12 +10,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::names::{ADVANTAGES, Role, role};
-use super::new_columns::{NewColumn, NewValues};
+use super::new_columns::NewColumn;
 use super::replace::Replacement;
 use super::safetensors::{self, Strings};
 use super::tensors::NewTensor;
 use super::{Result, npz};
-use crate::batch::{Batch, GroupId, Layout, Level, column_names};
+use crate::batch::{Batch, Column, GroupId, Layout, Level, column_names};
 use crate::diagnostic::Diagnostics;
 
 /// The key in the header that marks our own files, and the version of their format.
@@ -220,12 +220,11 @@ impl Batch {
         };
         let mut columns = Vec::new();
         let responses = self.response_columns().map(|(name, values)| {
-            let values = NewValues::Response(values.clone().into());
-            column(name, values, false, Dtype::F64)
+            column(name, Column::Response(values.clone()), false, Dtype::F64)
         });
         columns.extend(responses);
         if self.token_columns().next().is_some() || !self.follows_length() {
-            let ones = NewValues::Response(vec![1.0; layout.responses()].into());
+            let ones = Column::Response(vec![1.0; layout.responses()].into());
             columns.push(column(MASK, ones, true, Dtype::BOOL));
         }
         columns.extend(self.token_columns().map(|(name, values)| {
@@ -234,7 +233,7 @@ impl Batch {
             } else {
                 Dtype::F32
             };
-            column(name, NewValues::Token(values.clone()), true, dtype)
+            column(name, Column::Token(values.clone()), true, dtype)
         }));
         columns.retain(|column| !left_out.contains(&column.name));
         columns
