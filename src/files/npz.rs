@@ -16,7 +16,7 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::json::shorten;
 use super::replace::Replacement;
-use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor, number_type};
+use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor};
 use super::{Result, cannot_be_read};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
@@ -218,7 +218,7 @@ fn kind(code: &str) -> ElementType {
     let size = |letter: char| name.strip_prefix(letter)?.parse::<usize>().ok();
     let of_bits = |letter: char| {
         let bits = size(letter.to_ascii_lowercase())?.checked_mul(8)?;
-        number_type(&format!("{letter}{bits}"))
+        serde_json::from_value(format!("{letter}{bits}").into()).ok()
     };
     let known = match name {
         "b1" | "?" => Some(Dtype::BOOL),

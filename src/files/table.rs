@@ -346,11 +346,7 @@ impl Keep {
             });
         };
         if self.counts {
-            let tokenizer = self.tokenizer.as_deref();
-            let count = match is_string {
-                true => Some(words::count(&text, tokenizer)?),
-                false => words::count_chat(raw, tokenizer)?,
-            };
+            let count = words::count_value(raw, &text, self.tokenizer.as_deref())?;
             // A text has far fewer than 2^53 words.
             counts.push(count.ok_or_else(|| describe(raw))? as f64);
         }

@@ -34,11 +34,6 @@ pub(super) enum ElementType {
     Other(String),
 }
 
-/// A type by its name in safetensors, such as `F32`.
-pub(super) fn number_type(name: &str) -> Option<Number> {
-    serde_json::from_value(name.into()).ok()
-}
-
 impl fmt::Display for ElementType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
