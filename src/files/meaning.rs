@@ -17,7 +17,7 @@ use super::{Dtype, ReadOptions, Result, Rollouts};
 use crate::batch::layout::Tokens;
 use crate::batch::{Batch, BatchBuilder, GroupId, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::number_text::counted;
+use crate::number_text::{counted, exact};
 
 /// The most unknown fields that a note lists: a file may have as many as it has lines.
 const SHOWN: usize = 5;
@@ -341,12 +341,10 @@ impl Meaning<'_> {
 
     fn note_bare(&mut self, tokens: &Tokens) {
         let is_bare = |&row: &usize| tokens.row_length(row) > 0 && tokens.runs(row).is_empty();
-        let bare: Vec<usize> = (0..tokens.responses()).filter(is_bare).collect();
-        if let Some(&first) = bare.first() {
-            let (count, first) = (
-                counted(bare.len(), "response"),
-                self.origin().name_of(first),
-            );
+        let mut bare = (0..tokens.responses()).filter(is_bare);
+        if let Some(first) = bare.next() {
+            let first = self.origin().name_of(first);
+            let count = counted(1 + bare.count(), "response");
             self.notes.push(format!("the mask is 0 for all tokens of {count} (the first: {first}): no token has an advantage there"));
         }
     }
@@ -364,10 +362,7 @@ impl Meaning<'_> {
             return Ok(Some(steps));
         };
         let is_of_response = steps.len() > 1 || self.origin().has_lines();
-        let place = (is_of_response.then_some(at), None);
-        // A very large or small number has an exponent.
-        let found = format!("{:?}", steps[at]);
-        let found = found.strip_suffix(".0").unwrap_or(&found);
+        let (place, found) = ((is_of_response.then_some(at), None), exact(steps[at]));
         Err(self.origin().wrong(&reading.theirs, place, found, EXPECTED))
     }
 

@@ -151,17 +151,15 @@ impl Batch {
         let stray = self.stray();
         let columns = self.new_columns(&stray).into_iter();
         let (misread, columns): (Vec<_>, Vec<_>) = columns.partition(|one| self.is_misread(one));
-        let is_free = |name: &str| column_names::ours(name).is_none();
-        let texts = self
+        let (texts, hidden): (Vec<_>, Vec<_>) = self
             .texts()
-            .map(|(name, _)| name)
-            .filter(|name| !is_free(name));
-        let misread: Vec<&str> = texts.chain(misread.iter().map(|one| one.name)).collect();
+            .partition(|(name, _)| column_names::ours(name).is_none());
+        let hidden = hidden.into_iter().map(|(name, _)| name);
+        let misread: Vec<&str> = hidden.chain(misread.iter().map(|one| one.name)).collect();
         let step = self.step();
         let write = move |out: &mut dyn Write| out.write_all(&step.to_le_bytes());
         let mut arrays = vec![groups, NewTensor::new("step", Dtype::U64, vec![], write)];
-        let texts = self.texts().filter(|(name, _)| is_free(name));
-        arrays.extend(texts.map(|(name, texts)| {
+        arrays.extend(texts.into_iter().map(|(name, texts)| {
             let texts = texts.iter().map(|text| &**text);
             NewTensor::strings(name, texts)
         }));
