@@ -123,9 +123,11 @@ pub(super) fn write(
                 ElementType::String(_) => CompressionMethod::Deflated,
                 _ => CompressionMethod::Stored,
             };
+            let elements: usize = array.shape.iter().product();
+            let bytes = elements * array.kind.size().unwrap_or_default();
             let options = SimpleFileOptions::default()
                 .compression_method(method)
-                .large_file(array.bytes >= u64::from(u32::MAX));
+                .large_file(bytes as u64 >= u64::from(u32::MAX));
             archive.start_file(format!("{}.npy", array.name), options)?;
             archive.write_all(&header(&array.kind, &array.shape))?;
             // The archive adds each piece to its sum: rows of a few tokens are better put together first.

@@ -158,7 +158,6 @@ pub(super) fn write_copy(
         name: tensor.name.as_str().into(),
         kind: tensor.kind.clone(),
         shape: tensor.shape.clone(),
-        bytes: tensor.most,
         write: Box::new(move |out: &mut dyn Write| copy(tensor, out)),
     });
     let mut tensors: Vec<NewTensor> = kept.collect();

@@ -86,15 +86,17 @@ macro_rules! each_number {
     };
 }
 
-impl FileTensor {
+impl ElementType {
     /// Bytes of one element; `None` if that is not known, or is nothing.
-    fn size(&self) -> Option<usize> {
-        match &self.kind {
+    pub(super) fn size(&self) -> Option<usize> {
+        match self {
             ElementType::String(letters) => letters.checked_mul(4).filter(|&size| size > 0),
             kind => each_number!(kind, T => Some(size_of::<T>()), else None),
         }
     }
+}
 
+impl FileTensor {
     /// The type of its numbers, if safetensors has a name for it.
     pub fn dtype(&self) -> Option<Number> {
         match self.kind {
@@ -112,7 +114,7 @@ impl FileTensor {
     }
 
     pub(super) fn is_number(&self) -> bool {
-        !self.are_strings() && self.size().is_some()
+        !self.are_strings() && self.kind.size().is_some()
     }
 
     pub(super) fn are_strings(&self) -> bool {
@@ -145,7 +147,7 @@ impl FileTensor {
     pub(super) fn bytes(&self) -> Result<usize> {
         let mut sizes = self.shape.iter().copied();
         let elements = sizes.try_fold(1usize, usize::checked_mul);
-        let bytes = elements.and_then(|elements| elements.checked_mul(self.size()?));
+        let bytes = elements.and_then(|elements| elements.checked_mul(self.kind.size()?));
         let bytes = bytes.filter(|&bytes| bytes as u64 <= self.most);
         bytes.ok_or_else(|| {
             self.wrong(format!(
@@ -287,8 +289,6 @@ pub(super) struct NewTensor<'a> {
     pub(super) name: Cow<'a, str>,
     pub(super) kind: ElementType,
     pub(super) shape: Vec<usize>,
-    /// How many bytes `write` gives.
-    pub(super) bytes: u64,
     pub(super) write: WriteBytes<'a>,
 }
 
@@ -299,12 +299,10 @@ impl<'a> NewTensor<'a> {
         shape: Vec<usize>,
         write: impl Fn(&mut dyn Write) -> io::Result<()> + 'a,
     ) -> Self {
-        let elements: u64 = shape.iter().map(|&size| size as u64).product();
         NewTensor {
             name: name.into(),
             kind: ElementType::Number(dtype),
             shape,
-            bytes: elements * dtype.bitsize() as u64 / 8,
             write: Box::new(write),
         }
     }
@@ -335,7 +333,6 @@ impl<'a> NewTensor<'a> {
             name: name.into(),
             kind: ElementType::String(width),
             shape: vec![count],
-            bytes: (4 * width * count) as u64,
             write: Box::new(write),
         }
     }
