@@ -265,14 +265,13 @@ impl Meaning<'_> {
     ) -> Diagnostic {
         let (field, rows) = (&reading.theirs, self.responses);
         let found = if found == "missing" { "nothing" } else { found };
+        let is_tensor = matches!(column.data, ColumnData::Tensor(_));
+        let expected = expected(reading, is_tensor.then_some(rows));
+        let place = ((!is_tensor).then_some(at), None);
+        let error = self.origin().wrong(field, place, found, expected);
         let ColumnData::Tensor(tensor) = &column.data else {
-            return self
-                .origin()
-                .wrong(field, (Some(at), None), found, expected(reading, None));
+            return error;
         };
-        let error = self
-            .origin()
-            .wrong(field, (None, None), found, expected(reading, Some(rows)));
         match (reading.ours.as_str(), &tensor.shape[..]) {
             ("token_reward", _) => error.with_help("a reward for the whole response is `reward`"),
             ("reward", [n, _]) if *n == rows && tensor.is_number() => error.with_help(format!(
