@@ -104,7 +104,7 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         is_f64,
         batch,
     };
-    let notes = rollouts.notes_on_values()?;
+    let notes = rollouts.late_notes()?;
     rollouts.notes.extend(notes);
     rollouts.watched.retain(|column| !column.is_loaded());
     Ok(rollouts)

@@ -238,14 +238,6 @@ impl Rollouts {
         &self.origin.path
     }
 
-    /// Notes on columns that were read after the file was opened with [`ReadOptions::defer`].
-    ///
-    /// # Errors
-    /// The problem with one of them: its values are NaN, and so are all results computed from it.
-    pub fn late_notes(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
-        Ok(self.notes_on_values()?)
-    }
-
     /// The line of a response in the file, from 1, if the file has lines.
     pub fn line(&self, response: usize) -> Option<usize> {
         self.origin.line(response)

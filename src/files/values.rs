@@ -11,7 +11,7 @@ use super::names::{FileKind, Names, Reading, Role};
 use super::table::{ColumnData, FileColumn};
 use super::{Dtype, Progress, Result, Rollouts, changed, read_table};
 use crate::batch::{Buffer, BufferOwner, FloatBuffer, TokenValues};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::counted;
 use crate::parallel::each;
 use crate::tensor::Precision;
@@ -193,8 +193,11 @@ impl WatchedColumn {
 }
 
 impl Rollouts {
-    /// Notes on the columns that have been read and are still watched, or the first error.
-    pub(super) fn notes_on_values(&self) -> Result<Vec<Diagnostic>> {
+    /// Notes on columns that were read after the file was opened with [`ReadOptions::defer`](super::ReadOptions::defer).
+    ///
+    /// # Errors
+    /// The problem with one of them: its values are NaN, and so are all results computed from it.
+    pub fn late_notes(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
         let mut all = Vec::new();
         for column in &self.watched {
             let Some(loaded) = column.loaded.get() else {
