@@ -156,10 +156,13 @@ impl Meaning<'_> {
         let mut all = Vec::new();
         for column in columns {
             let name = &column.name;
-            if let Some(why) = names.shadowed(name) {
-                self.left_out(name, &why);
+            let readings = names.of(name);
+            if readings.is_empty()
+                && let Some(Reading { ours, theirs, .. }) = names.reading(names.own(name))
+            {
+                self.left_out(name, &format!("`{ours}` is read from `{theirs}`"));
             }
-            for reading in names.of(name) {
+            for reading in readings {
                 // A copy that was written of a run's batch has the run's own and a newer one.
                 if name == "advantage" && has_newer {
                     self.left_out(name, "`advantages` was written after it");
@@ -235,10 +238,14 @@ impl Meaning<'_> {
             None if level.is_some() => return Ok(level),
             None => (0, column.first.clone()),
         };
-        // Log-probs that nobody has are null everywhere.
-        let is_empty = matches!(column.data, ColumnData::Null) && !reading.asked;
-        let is_array = matches!(role, Role::Mask | Role::Token);
-        if reading.is_needed() && !(is_empty && is_array) {
+        let is_needed = match role {
+            Role::Group | Role::Response => true,
+            // Log-probs that nobody has are null everywhere.
+            Role::Mask | Role::Token => reading.asked || !matches!(column.data, ColumnData::Null),
+            Role::Any => reading.asked,
+            Role::Step | Role::Completion => false,
+        };
+        if is_needed {
             return Err(self.wrong_kind(reading, column, at, &found));
         }
         let why = match column.data {
