@@ -208,7 +208,10 @@ impl Meaning<'_> {
         let (role, rows) = (reading.role, self.responses);
         let (per_response, per_token) = match &column.data {
             ColumnData::Numbers(_) | ColumnData::Ids(_) => (true, false),
+            ColumnData::Texts(..) => (role == Role::Group, false),
             ColumnData::Lists(_) => (false, true),
+            // `groups` has read it.
+            ColumnData::Tensor(_) if role == Role::Group => (true, false),
             ColumnData::Tensor(tensor) if tensor.is_number() => match tensor.shape[..] {
                 [n] => (n == rows, false),
                 // [B, 1] will do for a column that we know.
@@ -219,31 +222,25 @@ impl Meaning<'_> {
             },
             _ => (false, false),
         };
-        let level = match role {
-            // `groups` has read a tensor.
-            Role::Group => match column.data {
-                ColumnData::Ids(_) | ColumnData::Texts(..) | ColumnData::Tensor(_) => {
-                    Some(Level::Response)
-                }
-                _ => None,
-            },
-            Role::Mask | Role::Token => per_token.then_some(Level::Token),
-            Role::Any if per_token => Some(Level::Token),
-            Role::Any | Role::Response => per_response.then_some(Level::Response),
-            Role::Step if self.table.saved.is_none() => per_response.then_some(Level::Response),
-            Role::Step | Role::Completion => None,
+        let (token, response) = (
+            per_token.then_some(Level::Token),
+            per_response.then_some(Level::Response),
+        );
+        let (level, is_needed) = match role {
+            Role::Group | Role::Response => (response, true),
+            // Log-probs that nobody has are null everywhere.
+            Role::Mask | Role::Token => {
+                let is_null = matches!(column.data, ColumnData::Null);
+                (token, reading.asked || !is_null)
+            }
+            Role::Any => (token.or(response), reading.asked),
+            Role::Step if self.table.saved.is_none() => (response, false),
+            Role::Step | Role::Completion => (None, false),
         };
         let (at, found) = match &column.odd {
             Some((at, found)) => (*at, found.clone()),
             None if level.is_some() => return Ok(level),
             None => (0, column.first.clone()),
-        };
-        let is_needed = match role {
-            Role::Group | Role::Response => true,
-            // Log-probs that nobody has are null everywhere.
-            Role::Mask | Role::Token => reading.asked || !matches!(column.data, ColumnData::Null),
-            Role::Any => reading.asked,
-            Role::Step | Role::Completion => false,
         };
         if is_needed {
             return Err(self.wrong_kind(reading, column, at, &found));
