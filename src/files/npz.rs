@@ -108,11 +108,8 @@ pub(super) fn write(
         if let Some(mut zip) = zip {
             for at in 0..zip.len() {
                 let entry = zip.by_index_raw(at)?;
-                let name = entry.name().strip_suffix(".npy").map(str::to_string);
-                if arrays
-                    .iter()
-                    .all(|array| name.as_deref() != Some(&array.name))
-                {
+                let name = entry.name().strip_suffix(".npy");
+                if arrays.iter().all(|array| name != Some(&*array.name)) {
                     archive.raw_copy_file(entry)?;
                 }
             }

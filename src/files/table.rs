@@ -228,7 +228,7 @@ impl FileColumn {
         };
         Ok(match &self.data {
             ColumnData::Numbers(numbers) | ColumnData::Texts(_, numbers) => numbers.clone(),
-            ColumnData::Tensor(tensor) => tensor.numbers()?,
+            ColumnData::Tensor(tensor) => tensor.numbers()?.to_vec(),
             ColumnData::Ids(ids) => ids.iter().map(of_id).collect(),
             _ => Vec::new(),
         })

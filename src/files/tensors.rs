@@ -109,7 +109,7 @@ impl FileTensor {
     ///
     /// # Errors
     /// They cannot be read.
-    pub fn f32s(&self) -> Result<Vec<f32>> {
+    pub fn f32s(&self) -> Result<Buffer<f32>> {
         self.numbers()
     }
 
@@ -186,9 +186,14 @@ impl FileTensor {
         Ok(values.into())
     }
 
-    /// The numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53.
-    pub(super) fn numbers<N: Precision>(&self) -> Result<Vec<N>> {
+    /// The numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53. Those that are of the type in
+    /// the file are not copied.
+    pub(super) fn numbers<N: Precision + FromBytes + IntoBytes>(&self) -> Result<Buffer<N>> {
         const PART: usize = 1 << 14;
+        let own = [Number::F32, Number::F64][usize::from(size_of::<N>() == 8)];
+        if self.kind == ElementType::Number(own) {
+            return self.load();
+        }
         each_number!(self.kind, T => {
             let values: Buffer<T> = self.load()?;
             let mut numbers = vec![N::default(); values.len()];
@@ -197,19 +202,8 @@ impl FileTensor {
                     *number = N::narrow(value.number());
                 }
             });
-            Ok(numbers)
-        }, else Ok(Vec::new()))
-    }
-
-    /// The numbers, row by row, in one of two precisions, whose type in the file is `own`: these are not copied.
-    pub(super) fn floats<N: Precision + FromBytes + IntoBytes>(
-        &self,
-        own: Number,
-    ) -> Result<Buffer<N>> {
-        match self.kind == ElementType::Number(own) {
-            true => self.load(),
-            false => Ok(self.numbers()?.into()),
-        }
+            Ok(numbers.into())
+        }, else Ok(Vec::<N>::new().into()))
     }
 
     /// Whole numbers as names of groups, exactly; or the index and value of a number that is not whole.
@@ -222,8 +216,9 @@ impl FileTensor {
             ElementType::Number(Number::I64) => return Ok(Ok(exact::<i64>(self.load()?))),
             _ => {}
         }
-        let values = self.numbers::<f64>()?.into_iter().enumerate();
-        let ids = values.map(|(index, value)| match is_exact(value) {
+        let values = self.numbers::<f64>()?;
+        let ids = values.iter().enumerate();
+        let ids = ids.map(|(index, &value)| match is_exact(value) {
             true => Ok(GroupId::Number(value as i64)),
             false => Err((index, value)),
         });

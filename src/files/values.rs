@@ -4,11 +4,9 @@
 use std::panic::resume_unwind;
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use ::safetensors::Dtype as Number;
-
 use super::meaning::{Bound, Meaning};
 use super::names::{FileKind, Names, Reading, Role};
-use super::table::{ColumnData, FileColumn};
+use super::table::{ColumnData, FileColumn, Lists};
 use super::{Dtype, Progress, Result, Rollouts, changed, read_table};
 use crate::batch::{Buffer, BufferOwner, FloatBuffer, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -99,31 +97,29 @@ impl Meaning<'_> {
     /// The numbers of a column of arrays.
     pub(super) fn token_values(&mut self, Bound { reading, column }: Bound) -> Result<TokenValues> {
         let dtype = self.options.dtype;
-        let starts = match &column.data {
-            ColumnData::Tensor(tensor) => {
-                let (tensor, shape) = (tensor.clone(), (tensor.shape[0], tensor.shape[1]));
-                tensor.bytes()?;
-                let is_wide = dtype.map_or(tensor.is_wide(), |dtype| dtype == Dtype::F64);
-                let count = shape.0 * shape.1;
-                let numbers: FloatBuffer = match is_wide {
-                    true => {
-                        let read = move || tensor.floats(Number::F64);
-                        self.later(&reading, (count, f64::NAN), read).into()
-                    }
-                    false => {
-                        let read = move || tensor.floats(Number::F32);
-                        self.later(&reading, (count, f32::NAN), read).into()
-                    }
-                };
-                let values = TokenValues::padded(numbers, shape, shape.1);
-                let Some(values) = values else {
-                    unreachable!("there are as many numbers as the shape has");
-                };
-                return Ok(values);
-            }
-            ColumnData::Lists(lists) => lists.starts.clone(),
-            _ => unreachable!("a column of tokens has arrays"),
+        if let ColumnData::Tensor(tensor) = &column.data {
+            let (tensor, shape) = (tensor.clone(), (tensor.shape[0], tensor.shape[1]));
+            tensor.bytes()?;
+            let is_wide = dtype.map_or(tensor.is_wide(), |dtype| dtype == Dtype::F64);
+            let count = shape.0 * shape.1;
+            let numbers: FloatBuffer = match is_wide {
+                true => {
+                    let read = move || tensor.numbers();
+                    self.later(&reading, (count, f64::NAN), read).into()
+                }
+                false => {
+                    let read = move || tensor.numbers();
+                    self.later(&reading, (count, f32::NAN), read).into()
+                }
+            };
+            let values = TokenValues::padded(numbers, shape, shape.1);
+            let as_many = || unreachable!("there are as many numbers as the shape has");
+            return Ok(values.unwrap_or_else(as_many));
+        }
+        let ColumnData::Lists(Lists { starts, .. }) = &column.data else {
+            unreachable!("a column of tokens has arrays");
         };
+        let starts = starts.clone();
         let is_f32 = dtype == Some(Dtype::F32);
         let narrow = |values: Vec<f64>| values.iter().map(|&value| value as f32).collect();
         let numbers: FloatBuffer = if column.data.is_left() {

@@ -91,7 +91,7 @@ impl TensorFile {
         }
         let values = tensor.f32s()?;
         if values.iter().all(|value| value.is_finite()) {
-            return Ok(values);
+            return Ok(values.to_vec());
         }
         let message = "the tensor has a NaN or an infinity";
         Err(wrong(Diagnostic::error(message)))
