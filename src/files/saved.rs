@@ -143,10 +143,11 @@ impl Batch {
         let layout: &Layout = self.layout();
         let names = (0..layout.groups()).map(|group| layout.group_id(group).name());
         let names: Vec<Cow<str>> = names.collect();
-        let ids = (0..layout.responses()).map(|at| &*names[layout.group_of(at)]);
+        let ids = (0..layout.responses()).map(|at| &names[layout.group_of(at)]);
+        let ids: Vec<&Cow<str>> = ids.collect();
         let groups = match self.group_numbers() {
             Some(numbers) => NewTensor::of("group", numbers),
-            None => NewTensor::strings("group", ids),
+            None => NewTensor::strings("group", &ids),
         };
         let stray = self.stray();
         let columns = self.new_columns(&stray).into_iter();
@@ -159,10 +160,8 @@ impl Batch {
         let step = self.step();
         let write = move |out: &mut dyn Write| out.write_all(&step.to_le_bytes());
         let mut arrays = vec![groups, NewTensor::new("step", Dtype::U64, vec![], write)];
-        arrays.extend(texts.into_iter().map(|(name, texts)| {
-            let texts = texts.iter().map(|text| &**text);
-            NewTensor::strings(name, texts)
-        }));
+        let texts = texts.into_iter();
+        arrays.extend(texts.map(|(name, texts)| NewTensor::strings(name, texts)));
         arrays.extend(columns.iter().map(NewColumn::tensor));
         npz::write(None, &arrays, out)?;
         let why = "in npz files, trainers use these names for other columns";

@@ -311,15 +311,13 @@ impl<'a> NewTensor<'a> {
     }
 
     /// Strings [B] as numpy keeps them: four bytes a character, filled up with zeros.
-    pub(super) fn strings<'t>(
-        name: &'a str,
-        texts: impl ExactSizeIterator<Item = &'t str> + Clone + 'a,
-    ) -> Self {
-        let longest = texts.clone().map(|text| text.chars().count()).max();
-        let (width, count) = (longest.unwrap_or(0).max(1), texts.len());
+    pub(super) fn strings(name: &'a str, texts: &'a [impl AsRef<str>]) -> Self {
+        let lengths = texts.iter().map(|text| text.as_ref().chars().count());
+        let width = lengths.max().unwrap_or(0).max(1);
         let write = move |out: &mut dyn Write| {
-            texts.clone().try_for_each(|text| {
-                let mut letters: Vec<u32> = text.chars().map(u32::from).collect();
+            texts.iter().try_for_each(|text| {
+                let letters = text.as_ref().chars();
+                let mut letters: Vec<u32> = letters.map(u32::from).collect();
                 letters.resize(width, 0);
                 out.write_all(letters.as_bytes())
             })
@@ -327,7 +325,7 @@ impl<'a> NewTensor<'a> {
         NewTensor {
             name: name.into(),
             kind: ElementType::String(width),
-            shape: vec![count],
+            shape: vec![texts.len()],
             write: Box::new(write),
         }
     }
