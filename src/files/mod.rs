@@ -33,11 +33,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use self::safetensors::{Strings, open_safetensors, safetensors_header};
+pub use self::tensors::FileTensor;
 pub use format::{is_rollouts, step_of, steps};
 pub use new_columns::AddedColumn;
 pub use replace::{Replacement, TemporaryFile, cannot_be_written, discard_unfinished};
-pub use self::safetensors::{Strings, open_safetensors, safetensors_header};
-pub use self::tensors::FileTensor;
 #[cfg(feature = "answers")]
 pub use verify::{Verified, verify_lines};
 pub use words::{Tokenize, spans};

@@ -222,7 +222,11 @@ impl Rollouts {
         let (ours, theirs) = (reading.ours.as_str(), reading.theirs.as_str());
         let column = (values, numbers);
         // Half precision may round a log-prob of 0 up by as much.
-        let most = if ours.ends_with("logp") { 1e-3 } else { f64::MAX };
+        let most = if ours.ends_with("logp") {
+            1e-3
+        } else {
+            f64::MAX
+        };
         let beyond = self.odd_values(column, true, |x| !(f64::MIN..=most).contains(&x));
         let stray = beyond.and_then(|_| self.odd_values(column, true, |x| !x.is_finite()));
         if let Some((response, token, value, _)) = stray
