@@ -52,7 +52,7 @@ pub struct Batch {
 
 /// A column of numbers.
 #[derive(Clone, Debug)]
-enum Column {
+pub(crate) enum Column {
     Response(Buffer<f64>),
     Token(TokenValues),
 }

@@ -188,15 +188,11 @@ pub fn step_of(path: &Path) -> Option<u64> {
 /// The texts and the numbers in a name, which sort `step_9` before `step_10`.
 fn order(path: &Path) -> Vec<(String, Option<u64>)> {
     let name = path.to_string_lossy();
-    let mut parts = Vec::new();
-    let mut rest = &*name;
-    while !rest.is_empty() {
-        let digits = rest.find(|letter: char| letter.is_ascii_digit());
-        let (text, more) = rest.split_at(digits.unwrap_or(rest.len()));
-        let end = more.find(|letter: char| !letter.is_ascii_digit());
-        let (number, more) = more.split_at(end.unwrap_or(more.len()));
-        parts.push((text.to_string(), number.parse().ok()));
-        rest = more;
-    }
-    parts
+    let (name, is_digit) = (name.as_bytes(), u8::is_ascii_digit);
+    let parts = name.chunk_by(|one, next| is_digit(one) == is_digit(next));
+    let parts = parts.map(|part| match String::from_utf8_lossy(part) {
+        digits if is_digit(&part[0]) => (String::new(), digits.parse().ok()),
+        text => (text.into_owned(), None),
+    });
+    parts.collect()
 }

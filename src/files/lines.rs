@@ -10,7 +10,7 @@ use crc32c::crc32c_append;
 use rayon::prelude::*;
 
 use super::format::is_parquet;
-use super::json::{self, JsonType};
+use super::json::{self, BYTE_ORDER_MARK, JsonType};
 use super::names::{FileKind, Names, Schema};
 use super::open::{self, LONGEST_LINE, Lines};
 use super::origin::FileOrigin;
@@ -26,8 +26,6 @@ const BLOCK: usize = 1 << 20;
 /// Bytes of lines that one thread parses at a time.
 const PART: usize = 128 << 10;
 
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
 /// A file of lines, some megabytes at a time: while one block is parsed, the previous one is processed and the next one read.
 pub(super) struct Blocks<'a> {
     path: PathBuf,
@@ -38,8 +36,6 @@ pub(super) struct Blocks<'a> {
     rest: Vec<u8>,
     /// The checksum of all bytes so far.
     sum: u32,
-    /// The byte order mark, which is in no block.
-    mark: &'static [u8],
     /// The blank lines before the first block.
     passed: usize,
 }
@@ -60,14 +56,9 @@ impl<'a> Blocks<'a> {
             block: Vec::new(),
             rest: Vec::new(),
             sum: 0,
-            mark: b"",
             passed: 0,
         };
         blocks.block = blocks.next()?;
-        if blocks.block.starts_with(BYTE_ORDER_MARK) {
-            blocks.mark = BYTE_ORDER_MARK;
-            blocks.block.drain(..BYTE_ORDER_MARK.len());
-        }
         Ok(blocks)
     }
 
@@ -188,13 +179,12 @@ impl<'a> Blocks<'a> {
             let fields = json::fields(line)?;
             Ok((parse(&fields)?, json::places(line, &fields, &names)))
         };
-        let (input, mark) = (self.path.clone(), self.mark);
+        let input = self.path.clone();
         let mut file = output.map(Replacement::new).transpose()?;
         match (output, &mut file) {
             (Some(output), Some(file)) if !(is_parquet(&input) && is_parquet(output)) => {
                 open::write_lines(output, file, |out| {
                     let failed = |error: io::Error| cannot_be_written(output, &error);
-                    out.write_all(mark).map_err(failed)?;
                     self.each_line(parse, |number, line, made| {
                         let Some((made, places)) = made else {
                             return out.write_all(line).map_err(failed);
@@ -212,7 +202,7 @@ impl<'a> Blocks<'a> {
                     Ok(())
                 })?;
                 if let Some(file) = file {
-                    parquet::write_copy(&input, fields, |row| rows[row].clone(), file)?;
+                    parquet::write_copy(&input, fields, rows, file)?;
                 }
             }
         }
@@ -226,11 +216,8 @@ impl<'a> Blocks<'a> {
     }
 }
 
-pub(super) fn read(path: &Path, schema: Schema, progress: &Progress) -> Result<Table> {
-    read_blocks(Blocks::open(path, progress)?, schema)
-}
-
-fn read_blocks(mut blocks: Blocks, schema: Schema) -> Result<Table> {
+/// Reads a file of lines as a table.
+pub(super) fn read(mut blocks: Blocks, schema: Schema) -> Result<Table> {
     let names = Arc::new(schema(&blocks.begin()?, FileKind::Lines)?);
     let mut rows = TableBuilder::new(&names);
     rows.lines = blocks.passed;
@@ -377,7 +364,8 @@ fn text(line: &[u8]) -> Result<Option<&str>> {
             .expected("text in UTF-8")
             .at_column(String::from_utf8_lossy(before).chars().count() + 1)
     })?;
-    let is_blank = text.bytes().all(|byte| b" \t\r\n".contains(&byte));
+    let after_mark = text.trim_start_matches(BYTE_ORDER_MARK);
+    let is_blank = after_mark.bytes().all(|byte| b" \t\r\n".contains(&byte));
     Ok((!is_blank).then_some(text))
 }
 
@@ -452,7 +440,7 @@ mod tests {
         let told = |lines: &str| {
             let torn = Box::new(Torn(lines.as_bytes()));
             let blocks = Blocks::new(Path::new("x.jsonl"), torn);
-            let table = read_blocks(blocks.unwrap(), &|_, _| Ok(Names::default()));
+            let table = read(blocks.unwrap(), &|_, _| Ok(Names::default()));
             format!("{:?}", table.map(drop).expect_err("it is torn"))
         };
         assert!(told(&lines).contains("the disk is gone"));

@@ -17,21 +17,23 @@ use super::{Dtype, ReadOptions, Result, Rollouts};
 use crate::batch::layout::Tokens;
 use crate::batch::{Batch, BatchBuilder, GroupId, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::number_text::counted;
+use crate::number_text::{counted, exact};
 
 /// The most unknown fields that a note lists: a file may have as many as it has lines.
 const SHOWN: usize = 5;
 
 /// A column of the file under one of our names.
+#[derive(Clone)]
 pub(super) struct Bound {
     pub(super) reading: Reading,
     pub(super) column: Arc<FileColumn>,
 }
 
 /// A file while the meaning of its columns is found.
+#[derive(Default)]
 pub(super) struct Meaning<'a> {
     pub(super) table: Table,
-    pub(super) options: &'a ReadOptions<'a>,
+    pub(super) options: ReadOptions<'a>,
     pub(super) notes: Vec<String>,
     /// How many unknown fields are left out.
     unknown: usize,
@@ -55,18 +57,10 @@ pub(super) struct Meaning<'a> {
 pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, Diagnostics> {
     let mut meaning = Meaning {
         notes: table.names.note.iter().cloned().collect(),
-        unknown: 0,
-        responses: 0,
-        texts: Vec::new(),
-        numbers: Vec::new(),
-        arrays: Vec::new(),
-        counted: None,
-        no_length: None,
         unit: "token",
-        is_padded: false,
-        watched: Vec::new(),
         table,
-        options,
+        options: *options,
+        ..Meaning::default()
     };
     let bound = meaning.bound()?;
     let groups = meaning.groups(&bound)?;
@@ -110,7 +104,7 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         is_f64,
         batch,
     };
-    let notes = rollouts.notes_on_values()?;
+    let notes = rollouts.late_notes()?;
     rollouts.notes.extend(notes);
     rollouts.watched.retain(|column| !column.is_loaded());
     Ok(rollouts)
@@ -162,10 +156,13 @@ impl Meaning<'_> {
         let mut all = Vec::new();
         for column in columns {
             let name = &column.name;
-            if let Some(why) = names.shadowed(name) {
-                self.left_out(name, &why);
+            let readings = names.of(name);
+            if readings.is_empty()
+                && let Some(Reading { ours, theirs, .. }) = names.reading(names.own(name))
+            {
+                self.left_out(name, &format!("`{ours}` is read from `{theirs}`"));
             }
-            for reading in names.of(name) {
+            for reading in readings {
                 // A copy that was written of a run's batch has the run's own and a newer one.
                 if name == "advantage" && has_newer {
                     self.left_out(name, "`advantages` was written after it");
@@ -192,8 +189,7 @@ impl Meaning<'_> {
         let Bound { reading, column } = &bound;
         if column.is_text() && matches!(reading.role, Role::Any | Role::Completion) {
             if column.keep.counts && reading.role == Role::Completion {
-                let (reading, column) = (reading.clone(), column.clone());
-                self.counted = Some(Bound { reading, column });
+                self.counted = Some(bound.clone());
             }
             self.texts.push(bound);
             return Ok(());
@@ -212,7 +208,10 @@ impl Meaning<'_> {
         let (role, rows) = (reading.role, self.responses);
         let (per_response, per_token) = match &column.data {
             ColumnData::Numbers(_) | ColumnData::Ids(_) => (true, false),
+            ColumnData::Texts(..) => (role == Role::Group, false),
             ColumnData::Lists(_) => (false, true),
+            // `groups` has read it.
+            ColumnData::Tensor(_) if role == Role::Group => (true, false),
             ColumnData::Tensor(tensor) if tensor.is_number() => match tensor.shape[..] {
                 [n] => (n == rows, false),
                 // [B, 1] will do for a column that we know.
@@ -223,24 +222,27 @@ impl Meaning<'_> {
             },
             _ => (false, false),
         };
-        let level = match role {
-            // `groups` has read a tensor.
-            Role::Group => column.data.names_groups().then_some(Level::Response),
-            Role::Mask | Role::Token => per_token.then_some(Level::Token),
-            Role::Any if per_token => Some(Level::Token),
-            Role::Any | Role::Response => per_response.then_some(Level::Response),
-            Role::Step if self.table.saved.is_none() => per_response.then_some(Level::Response),
-            Role::Step | Role::Completion => None,
+        let (token, response) = (
+            per_token.then_some(Level::Token),
+            per_response.then_some(Level::Response),
+        );
+        let (level, is_needed) = match role {
+            Role::Group | Role::Response => (response, true),
+            // Log-probs that nobody has are null everywhere.
+            Role::Mask | Role::Token => {
+                let is_null = matches!(column.data, ColumnData::Null);
+                (token, reading.asked || !is_null)
+            }
+            Role::Any => (token.or(response), reading.asked),
+            Role::Step if self.table.saved.is_none() => (response, false),
+            Role::Step | Role::Completion => (None, false),
         };
         let (at, found) = match &column.odd {
             Some((at, found)) => (*at, found.clone()),
             None if level.is_some() => return Ok(level),
-            None => (0, column.first()),
+            None => (0, column.first.clone()),
         };
-        // Log-probs that nobody has are null everywhere.
-        let is_empty = matches!(column.data, ColumnData::Null) && !reading.asked;
-        let is_array = matches!(role, Role::Mask | Role::Token);
-        if reading.is_needed() && !(is_empty && is_array) {
+        if is_needed {
             return Err(self.wrong_kind(reading, column, at, &found));
         }
         let why = match column.data {
@@ -249,10 +251,10 @@ impl Meaning<'_> {
             }
             _ => format!("it is {found} in {}", self.origin().name_of(at)),
         };
-        match role {
-            Role::Completion => self.no_length = Some((reading.theirs.clone(), why)),
+        match (role, &column.data) {
+            (Role::Completion, _) => self.no_length = Some((reading.theirs.clone(), why)),
             // A string or an object is not meant to be a column.
-            Role::Any if !column.data.has_numbers() => {}
+            (Role::Any, ColumnData::Null | ColumnData::Other | ColumnData::Texts(..)) => {}
             _ => self.left_out(&reading.theirs, &why),
         }
         Ok(None)
@@ -267,14 +269,13 @@ impl Meaning<'_> {
     ) -> Diagnostic {
         let (field, rows) = (&reading.theirs, self.responses);
         let found = if found == "missing" { "nothing" } else { found };
+        let is_tensor = matches!(column.data, ColumnData::Tensor(_));
+        let expected = expected(reading, is_tensor.then_some(rows));
+        let place = ((!is_tensor).then_some(at), None);
+        let error = self.origin().wrong(field, place, found, expected);
         let ColumnData::Tensor(tensor) = &column.data else {
-            return self
-                .origin()
-                .wrong(field, (Some(at), None), found, expected(reading, None));
+            return error;
         };
-        let error = self
-            .origin()
-            .wrong(field, (None, None), found, expected(reading, Some(rows)));
         match (reading.ours.as_str(), &tensor.shape[..]) {
             ("token_reward", _) => error.with_help("a reward for the whole response is `reward`"),
             ("reward", [n, _]) if *n == rows && tensor.is_number() => error.with_help(format!(
@@ -343,12 +344,10 @@ impl Meaning<'_> {
 
     fn note_bare(&mut self, tokens: &Tokens) {
         let is_bare = |&row: &usize| tokens.row_length(row) > 0 && tokens.runs(row).is_empty();
-        let bare: Vec<usize> = (0..tokens.responses()).filter(is_bare).collect();
-        if let Some(&first) = bare.first() {
-            let (count, first) = (
-                counted(bare.len(), "response"),
-                self.origin().name_of(first),
-            );
+        let mut bare = (0..tokens.responses()).filter(is_bare);
+        if let Some(first) = bare.next() {
+            let first = self.origin().name_of(first);
+            let count = counted(1 + bare.count(), "response");
             self.notes.push(format!("the mask is 0 for all tokens of {count} (the first: {first}): no token has an advantage there"));
         }
     }
@@ -366,10 +365,7 @@ impl Meaning<'_> {
             return Ok(Some(steps));
         };
         let is_of_response = steps.len() > 1 || self.origin().has_lines();
-        let place = (is_of_response.then_some(at), None);
-        // A very large or small number has an exponent.
-        let found = format!("{:?}", steps[at]);
-        let found = found.strip_suffix(".0").unwrap_or(&found);
+        let (place, found) = ((is_of_response.then_some(at), None), exact(steps[at]));
         Err(self.origin().wrong(&reading.theirs, place, found, EXPECTED))
     }
 

@@ -5,7 +5,6 @@
 //! use. [`names`] and [`trainers`] know the formats of trainers' files. All that is written is [`new_columns`], added to a copy
 //! of the file or [`saved`].
 
-mod convert;
 mod format;
 mod json;
 mod lines;
@@ -30,10 +29,12 @@ mod verify;
 mod words;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use convert::convert;
+pub use self::safetensors::{Strings, open_safetensors, safetensors_header};
+pub use self::tensors::FileTensor;
 pub use format::{is_rollouts, step_of, steps};
 pub use new_columns::AddedColumn;
 pub use replace::{Replacement, TemporaryFile, cannot_be_written, discard_unfinished};
@@ -47,12 +48,12 @@ use self::lines::{Blocks, Values};
 use self::names::{FileKind, Names, Schema};
 use self::new_columns::NewColumn;
 use self::origin::{FileOrigin, Progress, cannot_be_read, changed};
-use self::safetensors::Strings;
 use self::table::{FileColumn, Table};
-use self::tensors::{FileTensor, NewTensor};
+use self::tensors::NewTensor;
 use self::values::WatchedColumn;
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::regular_file;
 
 type Result<T, E = Diagnostic> = std::result::Result<T, E>;
 
@@ -129,7 +130,7 @@ fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table>
     if Format::of(path)? == Format::Lines {
         return match is_parquet(path) {
             true => parquet_columns::read(path, schema),
-            false => lines::read(path, schema, progress),
+            false => lines::read(Blocks::open(path, progress)?, schema),
         };
     }
     let (tensors, strings) = open_tensors(path)?;
@@ -161,22 +162,80 @@ fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table>
 fn open_tensors(path: &Path) -> Result<(Vec<FileTensor>, Strings)> {
     match Format::of(path)? {
         Format::Npz => Ok((npz::open(path)?, Strings::new())),
-        _ => safetensors::open(path),
+        _ => {
+            let file = regular_file::open(path).map_err(|error| cannot_be_read(path, &error))?;
+            open_safetensors(path, file)
+        }
     }
+}
+
+/// Writes the rollouts of `input` to `output`, in the format that its name gives, and returns notes on what changed.
+///
+/// Lines of JSON, compressed or not, and rows of parquet can hold any fields. Tensors hold a batch: converting to and from
+/// them keeps groups, texts, the columns of responses and of tokens that count, and the step.
+///
+/// # Errors
+/// The input cannot be read, or the output cannot be written; an existing file at `output` then stays unchanged.
+pub fn convert(
+    input: impl AsRef<Path>,
+    output: impl AsRef<Path>,
+    options: &ReadOptions,
+) -> Result<Vec<Diagnostic>, Diagnostics> {
+    let (input, output) = (input.as_ref(), output.as_ref());
+    let from = Format::of(input)?;
+    let Some(to) = Format::named(output) else {
+        let error = Diagnostic::error("its name has no ending that says what to write");
+        let help = format!("{} are known", Format::endings(|_| true));
+        return Err(error.in_file(output).with_help(help).into());
+    };
+    let are_lines = from == Format::Lines && to == Format::Lines;
+    if are_lines && !options.map.is_empty() {
+        let error = Diagnostic::error("fields of lines keep their names where they become lines");
+        let help = "`--map` names what becomes tensors; `apply` and `repl` take it for lines too";
+        return Err(error.in_file(input).with_help(help).into());
+    }
+    let mut file = Replacement::new(output)?;
+    let failed = |error: io::Error| cannot_be_written(output, &error);
+    let mut notes = Vec::new();
+    if are_lines && is_parquet(input) && is_parquet(output) {
+        parquet::write_copy(input, &[], [], &mut file)?;
+    } else if are_lines {
+        let progress = Progress::new(options.progress);
+        let changes = open::write_lines(output, &mut file, |mut out| {
+            let lines = open::lines(input, &progress);
+            let copied = lines.and_then(|mut lines| io::copy(&mut lines, &mut out));
+            // Errors of the output are rarer, and name the output themselves.
+            copied.map_err(|error| cannot_be_read(input, &error))?;
+            Ok(())
+        })?;
+        notes.extend(changes.into_iter().map(Diagnostic::note));
+        progress.finish();
+    } else {
+        let rollouts = read(input, options)?;
+        notes.extend(rollouts.notes);
+        let batch = &rollouts.batch;
+        let left_out = match to {
+            Format::Npz => batch.save_npz(&mut file)?,
+            Format::Safetensors => batch.save(&mut file).map_err(failed)?,
+            Format::Lines => {
+                let mut left_out = Vec::new();
+                let changes = open::write_lines(output, &mut file, |out| {
+                    left_out = batch.write_lines(out).map_err(failed)?;
+                    Ok(())
+                })?;
+                [left_out, changes].concat()
+            }
+        };
+        notes.extend(left_out.into_iter().map(Diagnostic::note));
+    }
+    file.finish()?;
+    Ok(notes)
 }
 
 impl Rollouts {
     /// The file that the batch was read from.
     pub fn path(&self) -> &Path {
         &self.origin.path
-    }
-
-    /// Notes on columns that were read after the file was opened with [`ReadOptions::defer`].
-    ///
-    /// # Errors
-    /// The problem with one of them: its values are NaN, and so are all results computed from it.
-    pub fn late_notes(&self) -> Result<Vec<Diagnostic>, Diagnostics> {
-        Ok(self.notes_on_values()?)
     }
 
     /// The line of a response in the file, from 1, if the file has lines.
@@ -265,7 +324,8 @@ impl Rollouts {
         if is_parquet(input) && is_parquet(out) {
             origin.check(open::checksum_of_end(input).unwrap_or_default())?;
             let mut file = Replacement::new(out)?;
-            parquet::write_copy(input, &fields, values, &mut file)?;
+            let rows = (0..self.batch.layout().responses()).map(values);
+            parquet::write_copy(input, &fields, rows, &mut file)?;
             return file.finish();
         }
         let progress = Progress::new(Some(progress));

@@ -73,15 +73,6 @@ impl Reading {
             asked,
         }
     }
-
-    /// Whether a gap is an error: the column is one of ours, or the user asked for it.
-    pub(super) fn is_needed(&self) -> bool {
-        match self.role {
-            Role::Group | Role::Mask | Role::Response | Role::Token => true,
-            Role::Any => self.asked,
-            Role::Step | Role::Completion => false,
-        }
-    }
 }
 
 /// The tensor of advantages.
@@ -234,14 +225,6 @@ impl Names {
     fn provides(&self, ours: &str, fields: Fields) -> bool {
         let is_read = |(field, _): &(String, _)| self.of(field).iter().any(|one| one.ours == ours);
         ours == "reward" && !self.rewards.is_empty() || fields.iter().any(is_read)
-    }
-
-    /// The note on a field whose own name is used for another field.
-    pub(super) fn shadowed(&self, field: &str) -> Option<String> {
-        let own = self.own(field);
-        let theirs = &self.reading(own)?.theirs;
-        let is_read = !self.of(field).is_empty();
-        (!is_read).then(|| format!("`{own}` is read from `{theirs}`"))
     }
 
     /// The names under which a field is read: none if its own name is taken by another field.

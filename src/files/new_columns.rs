@@ -8,7 +8,7 @@ use super::names::ADVANTAGES;
 use super::origin::FileOrigin;
 use super::parquet::{Shape, ValueType};
 use super::tensors::NewTensor;
-use crate::batch::{Computed, FloatBuffer, Layout, Level, TokenValues};
+use crate::batch::{Column, Computed, FloatBuffer, Layout, Level};
 
 /// A result that a recipe gives per response or token of a batch, to be written to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,17 +39,12 @@ impl AddedColumn {
 pub(super) struct NewColumn<'a> {
     pub(super) name: &'a str,
     pub(super) layout: &'a Layout,
-    pub(super) values: NewValues,
+    pub(super) values: Column,
     /// Each token that counts has a number, and any other 0: a tensor [B, T], or an array in each line. Otherwise each response
     /// has a number.
     pub(super) per_token: bool,
     /// The type of a tensor. In lines, numbers of tokens have no more digits than it needs.
     pub(super) dtype: Dtype,
-}
-
-pub(super) enum NewValues {
-    Response(FloatBuffer),
-    Token(TokenValues),
 }
 
 impl<'a> NewColumn<'a> {
@@ -78,8 +73,8 @@ impl<'a> NewColumn<'a> {
             layout: values.layout(),
             per_token: is_token || is_signal && is_padded,
             values: match is_token {
-                true => NewValues::Token(buffer.into()),
-                false => NewValues::Response(buffer),
+                true => Column::Token(buffer.into()),
+                false => Column::Response(buffer.iter().collect()),
             },
             dtype: if is_wide { Dtype::F64 } else { Dtype::F32 },
         }
@@ -88,15 +83,15 @@ impl<'a> NewColumn<'a> {
     /// The numbers of a response: those of its row, or a single one.
     fn row(&self, response: usize, length: usize) -> Vec<f64> {
         let mut row = vec![0.0; if self.per_token { length } else { 1 }];
-        if let (NewValues::Response(values), false) = (&self.values, self.per_token) {
-            row[0] = values.get(response);
+        if let (Column::Response(values), false) = (&self.values, self.per_token) {
+            row[0] = values[response];
             return row;
         }
         for (tokens, columns) in self.layout.stretches(response) {
             let row = &mut row[columns.clone()];
             match &self.values {
-                NewValues::Response(values) => row.fill(values.get(response)),
-                NewValues::Token(values) => {
+                Column::Response(values) => row.fill(values[response]),
+                Column::Token(values) => {
                     let place = values.place(response, (tokens, columns));
                     match values.numbers() {
                         FloatBuffer::F64(numbers) => row.copy_from_slice(&numbers[place]),
@@ -127,7 +122,7 @@ impl<'a> NewColumn<'a> {
                 false => "",
             };
             let mut place = origin.name_of(response);
-            if let NewValues::Token(_) = self.values {
+            if let Column::Token(_) = self.values {
                 place = format!("{place}, token {column},");
             }
             let what = self.name.replace('_', " ");

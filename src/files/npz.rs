@@ -16,7 +16,7 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::json::shorten;
 use super::replace::Replacement;
-use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor, number_type};
+use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor};
 use super::{Result, cannot_be_read};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
@@ -108,11 +108,8 @@ pub(super) fn write(
         if let Some(mut zip) = zip {
             for at in 0..zip.len() {
                 let entry = zip.by_index_raw(at)?;
-                let name = entry.name().strip_suffix(".npy").map(str::to_string);
-                if arrays
-                    .iter()
-                    .all(|array| name.as_deref() != Some(&array.name))
-                {
+                let name = entry.name().strip_suffix(".npy");
+                if arrays.iter().all(|array| name != Some(&*array.name)) {
                     archive.raw_copy_file(entry)?;
                 }
             }
@@ -123,9 +120,11 @@ pub(super) fn write(
                 ElementType::String(_) => CompressionMethod::Deflated,
                 _ => CompressionMethod::Stored,
             };
+            let elements: usize = array.shape.iter().product();
+            let bytes = elements * array.kind.size().unwrap_or_default();
             let options = SimpleFileOptions::default()
                 .compression_method(method)
-                .large_file(array.bytes >= u64::from(u32::MAX));
+                .large_file(bytes as u64 >= u64::from(u32::MAX));
             archive.start_file(format!("{}.npy", array.name), options)?;
             archive.write_all(&header(&array.kind, &array.shape))?;
             // The archive adds each piece to its sum: rows of a few tokens are better put together first.
@@ -218,7 +217,7 @@ fn kind(code: &str) -> ElementType {
     let size = |letter: char| name.strip_prefix(letter)?.parse::<usize>().ok();
     let of_bits = |letter: char| {
         let bits = size(letter.to_ascii_lowercase())?.checked_mul(8)?;
-        number_type(&format!("{letter}{bits}"))
+        serde_json::from_value(format!("{letter}{bits}").into()).ok()
     };
     let known = match name {
         "b1" | "?" => Some(Dtype::BOOL),

@@ -106,7 +106,6 @@ fn open_file<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
         () if has_ending(path, "zst") => unfolded(FromZstd {
             source: BufReader::new(file),
             decoder: FrameDecoder::new(),
-            is_open: false,
         }),
         () => unfolded(file),
     }
@@ -216,43 +215,38 @@ impl Write for ToZstd<'_> {
 struct FromZstd<R> {
     source: R,
     decoder: FrameDecoder,
-    is_open: bool,
 }
 
 impl<R: BufRead> Read for FromZstd<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let FromZstd {
-            source, decoder, ..
-        } = self;
+        let FromZstd { source, decoder } = self;
         while !into.is_empty() {
-            if !self.is_open {
-                if source.fill_buf()?.is_empty() {
-                    break;
-                }
-                match decoder.init(&mut *source) {
-                    Err(FrameDecoderError::ReadFrameHeaderError(SkipFrame { length, .. })) => {
-                        let mut skipped = source.take(length.into());
-                        if io::copy(&mut skipped, &mut io::sink())? < length.into() {
-                            return Err(io::ErrorKind::UnexpectedEof.into());
-                        }
-                        continue;
-                    }
-                    opened => opened.map_err(io::Error::other)?,
-                }
-                self.is_open = true;
+            match decoder.read(into)? {
+                // The frame has ended, or needs its next block.
+                0 => {}
+                read => return Ok(read),
             }
-            while decoder.can_collect() == 0 && !decoder.is_finished() {
+            if !decoder.is_finished() {
                 let one = BlockDecodingStrategy::UptoBlocks(1);
                 let decoded = decoder.decode_blocks(&mut *source, one);
                 decoded.map_err(io::Error::other)?;
-            }
-            match decoder.read(into)? {
-                0 => self.is_open = false,
-                read => return Ok(read),
+                continue;
             }
             let sum = decoder.get_checksum_from_data();
             if sum.is_some() && sum != decoder.get_calculated_checksum() {
                 return Err(io::Error::other("its checksum is another: it is damaged"));
+            }
+            if source.fill_buf()?.is_empty() {
+                break;
+            }
+            match decoder.init(&mut *source) {
+                Err(FrameDecoderError::ReadFrameHeaderError(SkipFrame { length, .. })) => {
+                    let mut skipped = source.take(length.into());
+                    if io::copy(&mut skipped, &mut io::sink())? < length.into() {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+                opened => opened.map_err(io::Error::other)?,
             }
         }
         Ok(0)

@@ -10,7 +10,7 @@ use super::Result;
 use crate::diagnostic::Diagnostic;
 
 /// The file, the place of each response in it, and a sum that detects a changed file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct FileOrigin {
     pub(super) path: PathBuf,
     /// If each response has a line: for each blank line, the index of the response after it.
@@ -86,8 +86,10 @@ pub(super) struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     pub(super) fn new(told: Option<&'a (dyn Fn(u64, u64) + Sync)>) -> Self {
-        let (done, total) = Default::default();
-        Progress { told, done, total }
+        Progress {
+            told,
+            ..Progress::default()
+        }
     }
 
     pub(super) fn expect(&self, total: u64) {

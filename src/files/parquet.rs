@@ -184,8 +184,7 @@ impl ValueType {
 #[derive(Default)]
 struct Leaf {
     name: String,
-    item: ValueType,
-    is_list: bool,
+    shape: Shape,
     rows: Vec<String>,
 }
 
@@ -193,32 +192,36 @@ impl Leaf {
     /// Widens the type to include one more value.
     fn widen(&mut self, raw: &str) {
         let kind = json::type_of(raw);
-        let list = json::elements(raw).filter(|_| kind == JsonType::Array);
+        let list = match kind {
+            JsonType::Array => json::elements(raw),
+            _ => None,
+        };
         let is_list = list.is_some();
         let items = list.unwrap_or(vec![raw]).into_iter().map(ValueType::of);
         let found = items.fold(ValueType::Null, ValueType::with);
-        self.item = match self.item {
-            ValueType::Null if !self.is_list => found,
-            item if kind == JsonType::Null => item,
-            _ if self.is_list != is_list => ValueType::Json,
-            item => item.with(found),
+        let (item, is_list) = match self.shape {
+            (ValueType::Null, false) => (found, is_list),
+            shape if kind == JsonType::Null => shape,
+            (item, was_list) if was_list == is_list => (item.with(found), is_list),
+            _ => (ValueType::Json, false),
         };
-        self.is_list = (self.is_list || is_list) && self.item != ValueType::Json;
+        self.shape = (item, is_list && item != ValueType::Json);
     }
 
     fn to_parquet(&self) -> Result<TypePtr> {
-        let (physical, logical) = match self.item {
+        let (item, is_list) = self.shape;
+        let (physical, logical) = match item {
             ValueType::Bool => (Physical::BOOLEAN, None),
             ValueType::Int | ValueType::Wide => (Physical::INT64, None),
             ValueType::Float => (Physical::DOUBLE, None),
             _ => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         };
-        let name = if self.is_list { "element" } else { &self.name };
+        let name = if is_list { "element" } else { &self.name };
         let leaf = Type::primitive_type_builder(name, physical)
             .with_repetition(Repetition::OPTIONAL)
             .with_logical_type(logical);
         let leaf = Arc::new(leaf.build()?);
-        if !self.is_list {
+        if !is_list {
             return Ok(leaf);
         }
         let group = |name: &str, repetition, field, logical| {
@@ -233,15 +236,15 @@ impl Leaf {
 
     /// Writes the collected values, which must fit the type, as the next column.
     fn write(&mut self, group: &mut RowGroup) -> Result<()> {
-        let rows = std::mem::take(&mut self.rows);
+        let (rows, (item, is_list)) = (std::mem::take(&mut self.rows), self.shape);
         // Dremel's levels.
         let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
         for row in &rows {
-            let items = match self.is_list {
+            let items = match is_list {
                 true => json::elements(row).unwrap_or_default(),
                 false => vec![&**row],
             };
-            let above = if self.is_list { 2 } else { 0 };
+            let above = if is_list { 2 } else { 0 };
             if items.is_empty() {
                 defined.push(i16::from(row != "null"));
                 repeated.push(0);
@@ -255,12 +258,12 @@ impl Leaf {
         let Some(mut column) = group.next_column()? else {
             return Ok(());
         };
-        let text = |raw: &str| match self.item {
+        let text = |raw: &str| match item {
             ValueType::Text => json::text(raw).as_bytes().to_vec().into(),
             _ => raw.as_bytes().to_vec().into(),
         };
         let (into, levels) = (&mut column, (&defined[..], &repeated[..]));
-        match self.item {
+        match item {
             ValueType::Bool => put::<BoolType>(into, &values, levels, |raw| raw == "true"),
             ValueType::Int | ValueType::Wide => {
                 let whole = |raw: &str| raw.parse().unwrap_or_default();
@@ -348,7 +351,7 @@ pub(super) fn write_lines(mut lines: File, out: &mut Replacement) -> io::Result<
         write(&mut leaves)?;
     }
     file.close()?;
-    let mixed = leaves.iter().filter(|leaf| leaf.item == ValueType::Json);
+    let mixed = leaves.iter().filter(|leaf| leaf.shape.0 == ValueType::Json);
     let what = "has values of several kinds, or nested ones: it is written as strings, of JSON";
     Ok(mixed
         .map(|leaf| format!("`{}` {what}", leaf.name))
@@ -375,20 +378,20 @@ fn each_line(
     Ok(())
 }
 
-/// Writes a copy of a file with some columns added or replaced, which come last. The bytes of all others are copied.
+/// Writes a copy of a file with some columns added or replaced, which come last, by the values of each row. The bytes of all
+/// others are copied.
 pub(super) fn write_copy(
     input: &Path,
     columns: &[(&str, Shape)],
-    values: impl Fn(usize) -> Values,
+    rows: impl IntoIterator<Item = Values>,
     out: &mut Replacement,
 ) -> std::result::Result<(), Diagnostic> {
     let opened = regular_file::open(input).and_then(|file| Ok((file.try_clone()?, open(file)?)));
     let (bytes, file) = opened.map_err(|error| cannot_be_read(input, &error))?;
-    let leaves = columns.iter().map(|(name, (item, is_list))| Leaf {
+    let leaves = columns.iter().map(|&(name, shape)| Leaf {
         name: name.to_string(),
-        item: *item,
-        is_list: *is_list,
-        ..Leaf::default()
+        shape,
+        rows: Vec::new(),
     });
     let mut leaves: Vec<Leaf> = leaves.collect();
     let copied = whole(|| {
@@ -396,7 +399,7 @@ pub(super) fn write_copy(
         let is_kept = |name: &str| columns.iter().all(|(new, _)| *new != name);
         let kept = roots.iter().filter(|root| is_kept(root.name()));
         let mut new = new_file(kept.cloned().collect(), &leaves, &mut *out)?;
-        let mut rows = 0..;
+        let mut rows = rows.into_iter();
         for old in file.metadata().row_groups() {
             let mut group = new.next_row_group()?;
             for column in old.columns() {
@@ -412,11 +415,9 @@ pub(super) fn write_copy(
                     group.append_column(&bytes, close)?;
                 }
             }
-            for row in rows
-                .by_ref()
-                .take(usize::try_from(old.num_rows()).unwrap_or(0))
-            {
-                for (leaf, value) in leaves.iter_mut().zip(values(row)) {
+            let count = usize::try_from(old.num_rows()).unwrap_or(0);
+            for values in rows.by_ref().take(count) {
+                for (leaf, value) in leaves.iter_mut().zip(values) {
                     let value = value.unwrap_or_else(|| b"null".to_vec());
                     leaf.rows.push(String::from_utf8_lossy(&value).into_owned());
                 }

@@ -20,7 +20,7 @@ use super::names::{FileKind, Schema};
 use super::open::checksum_of_end;
 use super::origin::FileOrigin;
 use super::parquet::{self, line, open, whole};
-use super::table::{ColumnData, FileColumn, Lists, Table};
+use super::table::{ColumnData, FileColumn, Lists, Table, array_of};
 use crate::diagnostic::Diagnostic;
 use crate::regular_file;
 
@@ -145,6 +145,7 @@ fn read_lists(file: &File, leaf: usize, column: &mut FileColumn) -> Result<()> {
     }
     column.filled = row_count;
     if lists.starts.len() > 1 {
+        column.first = array_of(lists.length(0));
         column.data = ColumnData::Lists(lists);
     }
     Ok(())

@@ -111,20 +111,14 @@ impl Replacement {
         let there = fs::metadata(&place).ok();
         match &there {
             Some(there) if there.is_dir() => {
-                return Err(io::Error::new(
-                    io::ErrorKind::IsADirectory,
-                    "it is a folder",
-                ));
+                return Err(io::Error::other("it is a folder"));
             }
             Some(there) if !there.is_file() => {
                 let file = File::options().write(true).open(&place)?;
                 return Ok((file, None));
             }
             Some(there) if there.permissions().readonly() => {
-                return Err(io::Error::new(
-                    io::ErrorKind::PermissionDenied,
-                    "the file that is there is read-only",
-                ));
+                return Err(io::Error::other("the file that is there is read-only"));
             }
             _ => {}
         }
@@ -149,10 +143,9 @@ impl Replacement {
     /// Replaces a whole file.
     pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostics> {
         let mut file = Replacement::new(path)?;
-        match file.write_all(bytes) {
-            Ok(()) => file.finish(),
-            Err(error) => Err(file.error(&error).into()),
-        }
+        let written = file.write_all(bytes);
+        written.map_err(|error| file.error(&error))?;
+        file.finish()
     }
 
     /// The sink's error as one of the file that was asked for.

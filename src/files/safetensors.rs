@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use ::safetensors::tensor::{Metadata, TensorInfo};
+use ::safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -14,12 +14,12 @@ use super::replace::Replacement;
 use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor};
 use super::{Result, cannot_be_read};
 use crate::diagnostic::Diagnostic;
-use crate::regular_file;
 
 /// The most that the format allows for its header.
 const HEADER: u64 = 100_000_000;
 
-pub(super) type Strings = BTreeMap<String, String>;
+/// The strings in the header of a file, by their keys.
+pub type Strings = BTreeMap<String, String>;
 
 /// A file's header. The crate's own has tensors in any order, and so would errors.
 #[derive(Deserialize)]
@@ -51,11 +51,13 @@ pub(super) fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> 
     }
 }
 
-/// The tensors of a file in their order, and the header's strings.
-pub(super) fn open(path: &Path) -> Result<(Vec<FileTensor>, Strings)> {
+/// The tensors of a safetensors file in the order of their bytes, and the strings in its header. `path` is the file's in errors.
+///
+/// # Errors
+/// The file cannot be read, is cut off, or its header is wrong.
+pub fn open_safetensors(path: &Path, mut file: File) -> Result<(Vec<FileTensor>, Strings)> {
     let no_read = |error: io::Error| cannot_be_read(path, &error);
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
-    let mut file = regular_file::open(path).map_err(no_read)?;
     let length = file.metadata().map_err(no_read)?.len();
     let mut size = [0; 8];
     let size = file
@@ -76,35 +78,48 @@ pub(super) fn open(path: &Path) -> Result<(Vec<FileTensor>, Strings)> {
     let mut infos: Vec<(String, TensorInfo)> = header.tensors.into_iter().collect();
     infos.sort_by_key(|(_, info)| info.data_offsets);
     // The crate checks that shapes and offsets agree.
-    Metadata::new(None, infos.clone()).map_err(|error| wrong(error.to_string()))?;
-    let store = ArrayFile {
-        path: path.to_path_buf(),
-        file: Some(file),
-    };
-    let store = Arc::new(store);
-    let (data, mut end, mut tensors) = (8 + size, 8 + size, Vec::new());
-    for (name, info) in infos {
-        let (first, last) = info.data_offsets;
-        end = data.saturating_add(last as u64);
-        tensors.push(FileTensor {
-            kind: ElementType::Number(info.dtype),
-            shape: info.shape,
-            big_endian: false,
-            fortran: false,
-            at: data.saturating_add(first as u64),
-            most: (last - first) as u64,
-            name,
-            store: store.clone(),
-        });
-    }
-    if end != length {
+    let checked = Metadata::new(None, infos.clone()).map_err(|error| wrong(error.to_string()))?;
+    let (told, found) = (checked.data_len() as u64, length - 8 - size);
+    if told != found {
         return Err(damaged(format!(
-            "its header tells of {} bytes of tensors, and {} are there; it is cut off or was written over",
-            end - data,
-            length - data
+            "its header tells of {told} bytes of tensors, and {found} are there; it is cut off or was written over"
         )));
     }
-    Ok((tensors, header.strings.unwrap_or_default()))
+    let store = Arc::new(ArrayFile {
+        path: path.to_path_buf(),
+        file: Some(file),
+    });
+    let tensors = infos.into_iter().map(|(name, info)| FileTensor {
+        kind: ElementType::Number(info.dtype),
+        shape: info.shape,
+        big_endian: false,
+        fortran: false,
+        at: 8 + size + info.data_offsets.0 as u64,
+        most: (info.data_offsets.1 - info.data_offsets.0) as u64,
+        name,
+        store: store.clone(),
+    });
+    Ok((tensors.collect(), header.strings.unwrap_or_default()))
+}
+
+/// The first bytes of a safetensors file: the header for tensors of these names, types and shapes, which follow without a gap.
+pub fn safetensors_header<'a>(
+    metadata: Option<Value>,
+    tensors: impl Iterator<Item = (&'a str, Dtype, &'a [usize])>,
+) -> Vec<u8> {
+    let mut header = Map::new();
+    header.extend(metadata.map(|metadata| ("__metadata__".to_string(), metadata)));
+    let mut start = 0;
+    for (name, dtype, shape) in tensors {
+        let end = start + shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        let info = json!({"dtype": dtype, "shape": shape, "data_offsets": [start, end]});
+        header.insert(name.to_string(), info);
+        start = end;
+    }
+    let mut header = Value::Object(header).to_string().into_bytes();
+    // Tensors then start at a multiple of 8 in the file, as readers that map it into memory want.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    [&(header.len() as u64).to_le_bytes()[..], &header[..]].concat()
 }
 
 /// Writes a file: the header, and the tensors without a gap.
@@ -113,22 +128,12 @@ pub(super) fn write_file(
     strings: &Strings,
     tensors: &[NewTensor],
 ) -> io::Result<()> {
-    let mut header = Map::new();
-    if !strings.is_empty() {
-        header.insert("__metadata__".to_string(), json!(strings));
-    }
-    let mut start = 0;
-    for tensor in tensors {
-        let (dtype, end) = (tensor.kind.to_string().to_uppercase(), start + tensor.bytes);
-        let entry = json!({"dtype": dtype, "shape": tensor.shape, "data_offsets": [start, end]});
-        header.insert(tensor.name.to_string(), entry);
-        start = end;
-    }
-    let mut header = Value::Object(header).to_string().into_bytes();
-    // Tensors then start at a multiple of 8 in the file, as readers that map it into memory want.
-    header.resize(header.len().next_multiple_of(8), b' ');
-    out.write_all(&(header.len() as u64).to_le_bytes())?;
-    out.write_all(&header)?;
+    let metadata = (!strings.is_empty()).then(|| json!(strings));
+    let described = tensors.iter().map(|tensor| match tensor.kind {
+        ElementType::Number(dtype) => (&*tensor.name, dtype, &*tensor.shape),
+        _ => unreachable!("texts are in the header"),
+    });
+    out.write_all(&safetensors_header(metadata, described))?;
     tensors.iter().try_for_each(|tensor| (tensor.write)(out))
 }
 
@@ -152,7 +157,6 @@ pub(super) fn write_copy(
         name: tensor.name.as_str().into(),
         kind: tensor.kind.clone(),
         shape: tensor.shape.clone(),
-        bytes: tensor.most,
         write: Box::new(move |out: &mut dyn Write| copy(tensor, out)),
     });
     let mut tensors: Vec<NewTensor> = kept.collect();

@@ -10,12 +10,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::names::{ADVANTAGES, Role, role};
-use super::new_columns::{NewColumn, NewValues};
+use super::new_columns::NewColumn;
 use super::replace::Replacement;
 use super::safetensors::{self, Strings};
 use super::tensors::NewTensor;
 use super::{Result, npz};
-use crate::batch::{Batch, GroupId, Layout, Level, column_names};
+use crate::batch::{Batch, Column, GroupId, Layout, Level, column_names};
 use crate::diagnostic::Diagnostics;
 
 /// The key in the header that marks our own files, and the version of their format.
@@ -143,28 +143,25 @@ impl Batch {
         let layout: &Layout = self.layout();
         let names = (0..layout.groups()).map(|group| layout.group_id(group).name());
         let names: Vec<Cow<str>> = names.collect();
-        let ids = (0..layout.responses()).map(|at| &*names[layout.group_of(at)]);
+        let ids = (0..layout.responses()).map(|at| &names[layout.group_of(at)]);
+        let ids: Vec<&Cow<str>> = ids.collect();
         let groups = match self.group_numbers() {
             Some(numbers) => NewTensor::of("group", numbers),
-            None => NewTensor::strings("group", ids),
+            None => NewTensor::strings("group", &ids),
         };
         let stray = self.stray();
         let columns = self.new_columns(&stray).into_iter();
         let (misread, columns): (Vec<_>, Vec<_>) = columns.partition(|one| self.is_misread(one));
-        let is_free = |name: &str| column_names::ours(name).is_none();
-        let texts = self
+        let (texts, hidden): (Vec<_>, Vec<_>) = self
             .texts()
-            .map(|(name, _)| name)
-            .filter(|name| !is_free(name));
-        let misread: Vec<&str> = texts.chain(misread.iter().map(|one| one.name)).collect();
+            .partition(|(name, _)| column_names::ours(name).is_none());
+        let hidden = hidden.into_iter().map(|(name, _)| name);
+        let misread: Vec<&str> = hidden.chain(misread.iter().map(|one| one.name)).collect();
         let step = self.step();
         let write = move |out: &mut dyn Write| out.write_all(&step.to_le_bytes());
         let mut arrays = vec![groups, NewTensor::new("step", Dtype::U64, vec![], write)];
-        let texts = self.texts().filter(|(name, _)| is_free(name));
-        arrays.extend(texts.map(|(name, texts)| {
-            let texts = texts.iter().map(|text| &**text);
-            NewTensor::strings(name, texts)
-        }));
+        let texts = texts.into_iter();
+        arrays.extend(texts.map(|(name, texts)| NewTensor::strings(name, texts)));
         arrays.extend(columns.iter().map(NewColumn::tensor));
         npz::write(None, &arrays, out)?;
         let why = "in npz files, trainers use these names for other columns";
@@ -220,12 +217,11 @@ impl Batch {
         };
         let mut columns = Vec::new();
         let responses = self.response_columns().map(|(name, values)| {
-            let values = NewValues::Response(values.clone().into());
-            column(name, values, false, Dtype::F64)
+            column(name, Column::Response(values.clone()), false, Dtype::F64)
         });
         columns.extend(responses);
         if self.token_columns().next().is_some() || !self.follows_length() {
-            let ones = NewValues::Response(vec![1.0; layout.responses()].into());
+            let ones = Column::Response(vec![1.0; layout.responses()].into());
             columns.push(column(MASK, ones, true, Dtype::BOOL));
         }
         columns.extend(self.token_columns().map(|(name, values)| {
@@ -234,7 +230,7 @@ impl Batch {
             } else {
                 Dtype::F32
             };
-            column(name, NewValues::Token(values.clone()), true, dtype)
+            column(name, Column::Token(values.clone()), true, dtype)
         }));
         columns.retain(|column| !left_out.contains(&column.name));
         columns

@@ -12,6 +12,7 @@ use super::tensors::FileTensor;
 use super::words::{self, Tokenize};
 use crate::batch::GroupId;
 
+#[derive(Default)]
 pub(super) struct Table {
     pub(super) names: Arc<Names>,
     pub(super) columns: Vec<Arc<FileColumn>>,
@@ -96,22 +97,6 @@ pub(super) enum ColumnData {
 }
 
 impl ColumnData {
-    /// Whether there are names of groups; only its reader can tell that of a tensor.
-    pub(super) fn names_groups(&self) -> bool {
-        matches!(
-            self,
-            ColumnData::Ids(_) | ColumnData::Texts(..) | ColumnData::Tensor(_)
-        )
-    }
-
-    /// Whether there are numbers, or arrays of numbers.
-    pub(super) fn has_numbers(&self) -> bool {
-        !matches!(
-            self,
-            ColumnData::Null | ColumnData::Other | ColumnData::Texts(..)
-        )
-    }
-
     /// Whether the numbers of arrays are left in the file.
     pub(super) fn is_left(&self) -> bool {
         matches!(self, ColumnData::Lists(lists) if lists.values.len() < lists.count())
@@ -148,7 +133,7 @@ pub(super) struct FileColumn {
     pub(super) name: String,
     pub(super) keep: Keep,
     pub(super) data: ColumnData,
-    /// The first value in words, unless it is an array of numbers.
+    /// The first value in words.
     pub(super) first: String,
     /// How many responses have a value of the column's type, from the first one on.
     pub(super) filled: usize,
@@ -192,12 +177,13 @@ fn describe(raw: &str) -> String {
     match json::type_of(raw) {
         JsonType::String => format!("the string {}", json::shorten(raw, 40)),
         JsonType::Object => "an object".to_string(),
-        JsonType::Array => json::count(raw).map_or_else(str::to_string, of_numbers),
+        JsonType::Array => json::count(raw).map_or_else(str::to_string, array_of),
         _ => raw.to_string(),
     }
 }
 
-fn of_numbers(count: usize) -> String {
+/// An array of so many numbers in words.
+pub(super) fn array_of(count: usize) -> String {
     match count {
         0 => "an empty array".to_string(),
         count => format!("an array of {count} numbers"),
@@ -242,18 +228,10 @@ impl FileColumn {
         };
         Ok(match &self.data {
             ColumnData::Numbers(numbers) | ColumnData::Texts(_, numbers) => numbers.clone(),
-            ColumnData::Tensor(tensor) => tensor.numbers()?,
+            ColumnData::Tensor(tensor) => tensor.numbers()?.to_vec(),
             ColumnData::Ids(ids) => ids.iter().map(of_id).collect(),
             _ => Vec::new(),
         })
-    }
-
-    /// The first value in words.
-    pub(super) fn first(&self) -> String {
-        match &self.data {
-            ColumnData::Lists(lists) => of_numbers(lists.length(0)),
-            _ => self.first.clone(),
-        }
     }
 
     /// Adds the value of a response, as it is written in JSON. After a response without a value, only the type of the others is
@@ -316,14 +294,10 @@ impl FileColumn {
         let is_number = matches!(kind, JsonType::Null | JsonType::Bool | JsonType::Number);
         let keep = &self.keep;
         if let ColumnData::Null = self.data {
-            let mut lists = Lists::new();
-            let is_list = kind == JsonType::Array && !keep.ids && !keep.counts;
-            if is_list && lists.add(raw, keep.arrays).is_ok() {
-                self.data = ColumnData::Lists(lists);
-                return Ok(());
-            }
+            let is_array = kind == JsonType::Array && !keep.ids && !keep.counts;
             self.first = describe(raw);
             self.data = match () {
+                () if is_array && json::count(raw).is_ok() => ColumnData::Lists(Lists::new()),
                 () if is_number && keep.ids => ColumnData::Ids(Vec::new()),
                 () if is_number && !keep.counts => ColumnData::Numbers(Vec::new()),
                 () if text(raw).is_some() => ColumnData::Texts(Vec::new(), Vec::new()),
@@ -372,11 +346,7 @@ impl Keep {
             });
         };
         if self.counts {
-            let tokenizer = self.tokenizer.as_deref();
-            let count = match is_string {
-                true => Some(words::count(&text, tokenizer)?),
-                false => words::count_chat(raw, tokenizer)?,
-            };
+            let count = words::count_value(raw, &text, self.tokenizer.as_deref())?;
             // A text has far fewer than 2^53 words.
             counts.push(count.ok_or_else(|| describe(raw))? as f64);
         }

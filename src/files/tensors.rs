@@ -34,11 +34,6 @@ pub(super) enum ElementType {
     Other(String),
 }
 
-/// A type by its name in safetensors, such as `F32`.
-pub(super) fn number_type(name: &str) -> Option<Number> {
-    serde_json::from_value(name.into()).ok()
-}
-
 impl fmt::Display for ElementType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -51,10 +46,12 @@ impl fmt::Display for ElementType {
 
 /// A tensor of a file: its type, shape and location.
 #[derive(Clone, Debug)]
-pub(super) struct FileTensor {
-    pub(super) name: String,
+pub struct FileTensor {
+    /// Its name in the file.
+    pub name: String,
+    /// Its size in each dimension.
+    pub shape: Vec<usize>,
     pub(super) kind: ElementType,
-    pub(super) shape: Vec<usize>,
     pub(super) big_endian: bool,
     /// Columns first, as in Fortran.
     pub(super) fortran: bool,
@@ -89,17 +86,35 @@ macro_rules! each_number {
     };
 }
 
-impl FileTensor {
+impl ElementType {
     /// Bytes of one element; `None` if that is not known, or is nothing.
-    fn size(&self) -> Option<usize> {
-        match &self.kind {
+    pub(super) fn size(&self) -> Option<usize> {
+        match self {
             ElementType::String(letters) => letters.checked_mul(4).filter(|&size| size > 0),
             kind => each_number!(kind, T => Some(size_of::<T>()), else None),
         }
     }
+}
+
+impl FileTensor {
+    /// The type of its numbers, if safetensors has a name for it.
+    pub fn dtype(&self) -> Option<Number> {
+        match self.kind {
+            ElementType::Number(dtype) => Some(dtype),
+            _ => None,
+        }
+    }
+
+    /// The numbers as f32, row by row.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn f32s(&self) -> Result<Buffer<f32>> {
+        self.numbers()
+    }
 
     pub(super) fn is_number(&self) -> bool {
-        !self.are_strings() && self.size().is_some()
+        !self.are_strings() && self.kind.size().is_some()
     }
 
     pub(super) fn are_strings(&self) -> bool {
@@ -132,7 +147,7 @@ impl FileTensor {
     pub(super) fn bytes(&self) -> Result<usize> {
         let mut sizes = self.shape.iter().copied();
         let elements = sizes.try_fold(1usize, usize::checked_mul);
-        let bytes = elements.and_then(|elements| elements.checked_mul(self.size()?));
+        let bytes = elements.and_then(|elements| elements.checked_mul(self.kind.size()?));
         let bytes = bytes.filter(|&bytes| bytes as u64 <= self.most);
         bytes.ok_or_else(|| {
             self.wrong(format!(
@@ -171,9 +186,14 @@ impl FileTensor {
         Ok(values.into())
     }
 
-    /// The numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53.
-    pub(super) fn numbers<N: Precision>(&self) -> Result<Vec<N>> {
+    /// The numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53. Those that are of the type in
+    /// the file are not copied.
+    pub(super) fn numbers<N: Precision + FromBytes + IntoBytes>(&self) -> Result<Buffer<N>> {
         const PART: usize = 1 << 14;
+        let own = [Number::F32, Number::F64][usize::from(size_of::<N>() == 8)];
+        if self.kind == ElementType::Number(own) {
+            return self.load();
+        }
         each_number!(self.kind, T => {
             let values: Buffer<T> = self.load()?;
             let mut numbers = vec![N::default(); values.len()];
@@ -182,19 +202,8 @@ impl FileTensor {
                     *number = N::narrow(value.number());
                 }
             });
-            Ok(numbers)
-        }, else Ok(Vec::new()))
-    }
-
-    /// The numbers, row by row, in one of two precisions, whose type in the file is `own`: these are not copied.
-    pub(super) fn floats<N: Precision + FromBytes + IntoBytes>(
-        &self,
-        own: Number,
-    ) -> Result<Buffer<N>> {
-        match self.kind == ElementType::Number(own) {
-            true => self.load(),
-            false => Ok(self.numbers()?.into()),
-        }
+            Ok(numbers.into())
+        }, else Ok(Vec::<N>::new().into()))
     }
 
     /// Whole numbers as names of groups, exactly; or the index and value of a number that is not whole.
@@ -207,8 +216,9 @@ impl FileTensor {
             ElementType::Number(Number::I64) => return Ok(Ok(exact::<i64>(self.load()?))),
             _ => {}
         }
-        let values = self.numbers::<f64>()?.into_iter().enumerate();
-        let ids = values.map(|(index, value)| match is_exact(value) {
+        let values = self.numbers::<f64>()?;
+        let ids = values.iter().enumerate();
+        let ids = ids.map(|(index, &value)| match is_exact(value) {
             true => Ok(GroupId::Number(value as i64)),
             false => Err((index, value)),
         });
@@ -274,8 +284,6 @@ pub(super) struct NewTensor<'a> {
     pub(super) name: Cow<'a, str>,
     pub(super) kind: ElementType,
     pub(super) shape: Vec<usize>,
-    /// How many bytes `write` gives.
-    pub(super) bytes: u64,
     pub(super) write: WriteBytes<'a>,
 }
 
@@ -286,12 +294,10 @@ impl<'a> NewTensor<'a> {
         shape: Vec<usize>,
         write: impl Fn(&mut dyn Write) -> io::Result<()> + 'a,
     ) -> Self {
-        let elements: u64 = shape.iter().map(|&size| size as u64).product();
         NewTensor {
             name: name.into(),
             kind: ElementType::Number(dtype),
             shape,
-            bytes: elements * dtype.bitsize() as u64 / 8,
             write: Box::new(write),
         }
     }
@@ -305,15 +311,13 @@ impl<'a> NewTensor<'a> {
     }
 
     /// Strings [B] as numpy keeps them: four bytes a character, filled up with zeros.
-    pub(super) fn strings<'t>(
-        name: &'a str,
-        texts: impl ExactSizeIterator<Item = &'t str> + Clone + 'a,
-    ) -> Self {
-        let longest = texts.clone().map(|text| text.chars().count()).max();
-        let (width, count) = (longest.unwrap_or(0).max(1), texts.len());
+    pub(super) fn strings(name: &'a str, texts: &'a [impl AsRef<str>]) -> Self {
+        let lengths = texts.iter().map(|text| text.as_ref().chars().count());
+        let width = lengths.max().unwrap_or(0).max(1);
         let write = move |out: &mut dyn Write| {
-            texts.clone().try_for_each(|text| {
-                let mut letters: Vec<u32> = text.chars().map(u32::from).collect();
+            texts.iter().try_for_each(|text| {
+                let letters = text.as_ref().chars();
+                let mut letters: Vec<u32> = letters.map(u32::from).collect();
                 letters.resize(width, 0);
                 out.write_all(letters.as_bytes())
             })
@@ -321,8 +325,7 @@ impl<'a> NewTensor<'a> {
         NewTensor {
             name: name.into(),
             kind: ElementType::String(width),
-            shape: vec![count],
-            bytes: (4 * width * count) as u64,
+            shape: vec![texts.len()],
             write: Box::new(write),
         }
     }

@@ -97,32 +97,29 @@ fn episode(line: &str) -> Option<Rows> {
         if agent["trainable"] == json!(false) {
             continue;
         }
-        let mut line = Map::new();
-        let mut add = |name: &str, value: Value| drop(line.insert(name.to_string(), value));
-        add("group_id", group.clone());
-        add("episode", id.clone());
-        add("agent", agent["name"].clone());
+        let mut line = json!({"group_id": group, "episode": id, "agent": agent["name"]});
         if let step @ Value::Number(_) = &episode["run"]["work"]["step"] {
-            add("step", step.clone());
+            line["step"] = step.clone();
         }
         let mut sum = 0.0;
         for (name, reward) in trace["rewards"].as_object().into_iter().flatten() {
             let score = reward["score"].as_f64();
             sum += score.unwrap_or_default() * reward["weight"].as_f64().unwrap_or(1.0);
-            add(name, reward["score"].clone());
+            line[name] = reward["score"].clone();
         }
         for (name, metric) in trace["metrics"].as_object().into_iter().flatten() {
-            add(name, metric.clone());
+            line[name] = metric.clone();
         }
-        add("reward", sum.into());
-        tokens(trace["nodes"].as_array()?, &mut add);
-        rows.push(Value::Object(line).to_string());
+        line["reward"] = sum.into();
+        add_tokens(trace["nodes"].as_array()?, &mut line);
+        rows.push(line.to_string());
     }
     Some(Box::new(rows.into_iter()))
 }
 
-/// The messages and the tokens of a trace's nodes: each node lists only its new ones, with values of the sampled tokens.
-fn tokens(nodes: &[Value], add: &mut impl FnMut(&str, Value)) {
+/// Adds the messages and the tokens of a trace's nodes to its line: each node lists only its new ones, with values of the sampled
+/// tokens.
+fn add_tokens(nodes: &[Value], line: &mut Value) {
     let is_sampled = |node: &Value| node["sampled"] == json!(true);
     let first = nodes.iter().position(is_sampled).unwrap_or(nodes.len());
     let message = |node: &Value| {
@@ -130,9 +127,9 @@ fn tokens(nodes: &[Value], add: &mut impl FnMut(&str, Value)) {
         json!({"role": message["role"], "content": message["content"]})
     };
     let (prompt, rest) = nodes.split_at(first);
-    add("prompt", prompt.iter().map(message).collect());
+    line["prompt"] = prompt.iter().map(message).collect();
     let replies = rest.iter().filter(|node| is_sampled(node));
-    add("completion", replies.map(message).collect());
+    line["completion"] = replies.map(message).collect();
     let of = |node: &'_ Value, name: &str| node[name].as_array().cloned().unwrap_or_default();
     let mask: Vec<Value> = rest.iter().flat_map(|node| of(node, "mask")).collect();
     if mask.is_empty() {
@@ -149,10 +146,10 @@ fn tokens(nodes: &[Value], add: &mut impl FnMut(&str, Value)) {
             _ => Some(0.into()),
         });
         if let Some(spread) = spread.collect::<Option<Vec<Value>>>() {
-            add(ours, spread.into());
+            line[ours] = spread.into();
         }
     }
-    add("mask", mask.into());
+    line["mask"] = mask.into();
 }
 
 #[cfg(test)]

@@ -56,10 +56,7 @@ impl Verified {
         let (text, reference) = (text(completion), text(solution));
         let tokenizer = tokenizer.filter(|_| json::value_of(fields, LENGTH).is_none());
         let counted = match completion.filter(|_| tokenizer.is_some()) {
-            Some(raw) if json::type_of(raw) == JsonType::String => {
-                words::count(&text, tokenizer).map(Some)
-            }
-            Some(raw) => words::count_chat(raw, tokenizer),
+            Some(raw) => words::count_value(raw, &text, tokenizer),
             None => Ok(None),
         };
         let wrong = |what: String| Diagnostic::error("").found(what).in_field(&names[0]);

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use serde_json::{Map, Value as Json};
 
+use super::json::{self, JsonType};
+
 /// A tokenizer.
 pub trait Tokenize: fmt::Debug + Send + Sync {
     /// Its name in messages.
@@ -48,7 +50,7 @@ pub fn spans(
 }
 
 /// How many tokens a text has, or words without a tokenizer.
-pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usize, String> {
+fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usize, String> {
     if let Some(tokenizer) = tokenizer {
         return tokenizer.count(text);
     }
@@ -92,11 +94,16 @@ fn starts(text: &[u8], after_space: bool) -> usize {
     starts.sum::<usize>() + usize::from(is_first)
 }
 
-/// The number of words, or of tokens, in all messages of a chat in TRL's conversational format; `None` for another format.
-pub(super) fn count_chat(
+/// The number of words, or of tokens, in a JSON string, whose text is given, or in all messages of a chat in TRL's conversational
+/// format; `None` for another format.
+pub(super) fn count_value(
     raw: &str,
+    text: &str,
     tokenizer: Option<&dyn Tokenize>,
 ) -> Result<Option<usize>, String> {
+    if json::type_of(raw) == JsonType::String {
+        return count(text, tokenizer).map(Some);
+    }
     let Ok(messages) = serde_json::from_str::<Vec<Map<String, Json>>>(raw) else {
         return Ok(None);
     };
@@ -218,7 +225,7 @@ mod tests {
             (r#"["a b"]"#, None),
             ("{}", None),
         ] {
-            assert_eq!(count_chat(chat, None).unwrap(), words, "{chat}");
+            assert_eq!(count_value(chat, "", None).unwrap(), words, "{chat}");
         }
     }
 }
