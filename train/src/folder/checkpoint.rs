@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use crc32c::Crc32cReader;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -136,13 +137,8 @@ fn crc_of(value: &Value) -> u32 {
 }
 
 /// CRC-32C of a file, a piece at a time.
-fn crc_of_file(mut file: File) -> io::Result<u32> {
-    let mut piece = vec![0; 1 << 20];
-    let mut crc = 0;
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(crc),
-            count => crc = crc32c::crc32c_append(crc, &piece[..count]),
-        }
-    }
+fn crc_of_file(file: File) -> io::Result<u32> {
+    let mut file = BufReader::with_capacity(1 << 20, Crc32cReader::new(file));
+    io::copy(&mut file, &mut io::sink())?;
+    Ok(file.get_ref().crc32c())
 }

@@ -77,7 +77,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Value>> {
 /// The lines, each with the byte at which it ends.
 fn lines(path: &Path) -> Result<Vec<(u64, Value)>> {
     let mut end = 0;
-    let bytes = bytes(path)?;
+    let bytes = if_there(path, advlab::regular_file::read(path))?.unwrap_or_default();
     let parsed = whole_lines(&bytes).enumerate().map(|(index, line)| {
         end += line.len() as u64;
         let value = serde_json::from_slice(line).map_err(|_| {
@@ -90,10 +90,6 @@ fn lines(path: &Path) -> Result<Vec<(u64, Value)>> {
     parsed.collect()
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>> {
-    Ok(if_there(path, advlab::regular_file::read(path))?.unwrap_or_default())
-}
-
 fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     lines.filter(|line| line.ends_with(b"\n"))
@@ -102,7 +98,7 @@ fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Moves the lines that are not JSON to the end of a file beside the journal, `metrics.damaged`. Returns that file and the
 /// number of these lines, if there are any.
 pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<(PathBuf, usize)>> {
-    let bytes = bytes(path)?;
+    let bytes = if_there(path, advlab::regular_file::read(path))?.unwrap_or_default();
     let is_json = |line: &&[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
     let (good, bad): (Vec<&[u8]>, Vec<&[u8]>) = whole_lines(&bytes).partition(is_json);
     if bad.is_empty() {

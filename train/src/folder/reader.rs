@@ -145,7 +145,11 @@ impl RunFolder {
         let (config, log) = (self.config()?, self.log()?);
         log.start(&self.path)?;
         config.set_loss(match log.loss() {
-            Some(kept) => kept.load(&self.path, host)?,
+            Some((script, version)) => KeptVersion {
+                script: script.to_string(),
+                version: version.to_string(),
+            }
+            .load(&self.path, host)?,
             None => host.load(&config.loss_recipe)?,
         })
     }
