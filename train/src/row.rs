@@ -125,12 +125,13 @@ impl PassAt {
         };
         let powers = std::iter::successors(Some(1), |k| Some(k * 2));
         let ks = powers.take_while(|k| *k < group_size).chain([group_size]);
-        PassAt(ks.map(|k| (name(k), estimate(k).into())).collect())
+        let named = ks.map(|k| (format!("pass@{k}"), estimate(k).into()));
+        PassAt(named.collect())
     }
 
     /// The estimate for `k`, if there is one.
     pub fn at(&self, k: usize) -> Option<f64> {
-        self.0.get(&name(k))?.as_f64()
+        self.0.get(&format!("pass@{k}"))?.as_f64()
     }
 
     /// The largest k and its estimate.
@@ -139,10 +140,6 @@ impl PassAt {
         let k = name.strip_prefix("pass@")?.parse().ok()?;
         Some((k, estimate.as_f64()?))
     }
-}
-
-fn name(k: usize) -> String {
-    format!("pass@{k}")
 }
 
 fn all_numbers<S: Serializer>(

@@ -27,7 +27,6 @@ use advlab::check::flipped_loss;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::live::{LiveOptions, LiveRecipe, Loaded};
 use advlab::native::Mode;
-use advlab::number_text::counted;
 use advlab::script::{Recipe, State, Version};
 use learner::Learner;
 use rollout::Sampled;
@@ -250,11 +249,7 @@ impl Run {
     pub fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
         let (_held, _) = LockedFolder::open(path)?;
         RunFolder::read(path).log()?;
-        let moved = set_damaged_aside(&path.join(METRICS))?;
-        Ok(moved.map(|(aside, lines)| {
-            let (lines, aside) = (counted(lines, "damaged line"), aside.display());
-            format!("{lines} of {METRICS} moved to {aside}")
-        }))
+        set_damaged_aside(&path.join(METRICS))
     }
 
     pub fn folder(&self) -> &Path {
@@ -316,7 +311,8 @@ impl Run {
                 }
                 return Ok(Ending::Stopped(self.step));
             }
-            is_evaluated = self.config.is_evaluated(self.step);
+            let (done, every) = (self.step + 1, self.config.eval_every);
+            is_evaluated = done == self.config.steps || every > 0 && done.is_multiple_of(every);
             if self.recorded.is_empty() {
                 self.train(is_evaluated, observer)?;
             } else {

@@ -22,8 +22,8 @@ pub(super) struct Response {
     /// The index in the group.
     trajectory: usize,
     turn: u8,
-    prompt: Arc<Prompt>,
-    tokens: Vec<u32>,
+    pub(super) prompt: Arc<Prompt>,
+    pub(super) tokens: Vec<u32>,
     /// Log-probs under the policy that sampled the response.
     logp: Vec<f32>,
     entropy: Vec<f32>,
@@ -105,12 +105,6 @@ pub(super) fn evaluation(responses: &[Response], size: usize) -> Evaluation {
         length: entropy.len() as f64 / responses.len().max(1) as f64,
         entropy: mean(entropy.into_iter()),
     }
-}
-
-/// The first response for a person.
-pub(super) fn example(responses: &[Response], task: &dyn Task) -> Result<String> {
-    let first = responses.first();
-    first.map_or(Ok(String::new()), |one| task.show(&one.prompt, &one.tokens))
 }
 
 /// The data of a step, and its report so far.

@@ -271,10 +271,12 @@ impl Run {
         let (task, policy) = (&*self.task, &mut *self.learner.policy);
         let responses = rollout::sample(task, policy, drawn, samples, key)?;
         let evaluation = rollout::evaluation(&responses, samples);
+        let first = responses.first();
+        let example = first.map(|one| task.show(&one.prompt, &one.tokens));
         let event = Event::Evaluated {
             done: self.step,
             evaluation: &evaluation,
-            example: &rollout::example(&responses, task)?,
+            example: &example.transpose()?.unwrap_or_default(),
         };
         self.tell(event, observer)?;
         Ok(evaluation)

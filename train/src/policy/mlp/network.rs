@@ -46,7 +46,11 @@ impl Network {
     fn layers(&self) -> [(usize, usize); 3] {
         let (task, hidden) = (&self.task, self.hidden);
         let inputs = task.prompt_features + task.max_response_tokens * (task.vocabulary + 1);
-        [(inputs, hidden), (hidden, hidden), (hidden, task.vocabulary)]
+        [
+            (inputs, hidden),
+            (hidden, hidden),
+            (hidden, task.vocabulary),
+        ]
     }
 
     /// The weights and the bias `[1, outputs]` of each layer, in the parameters or in other values in their order.
