@@ -14,10 +14,6 @@ use advlab::files::Replacement;
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
 use advlab::script::{Builtin, Host, Recipe};
 
-/// The hook of [`LogEvent::Failed`]: a step, or the `migrate` before it.
-const STEP: &str = "step";
-const MIGRATE: &str = "migrate";
-
 /// A line of `reloads.jsonl`; one that is written now also has the text to show to the user.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LogLine {
@@ -74,7 +70,8 @@ pub enum LogEvent {
         #[serde(default)]
         ready_after_ms: f64,
     },
-    /// A version failed at this step, or its `migrate` did (`hook`); `back_to` was tried instead, if there was one.
+    /// A version failed at this step (`hook` is "step"), or its `migrate` before it; `back_to` was tried instead, if there was
+    /// one.
     Failed {
         #[serde(default)]
         hook: String,
@@ -190,7 +187,7 @@ impl LogLine {
         let text = back_to.map(|back_to| format!("  back to {back_to}"));
         let text = format!("{} failed{}", recipe.version(), text.unwrap_or_default());
         let event = LogEvent::Failed {
-            hook: if batch.is_some() { STEP } else { MIGRATE }.to_string(),
+            hook: batch.map_or("migrate", |_| "step").to_string(),
             recipe: KeptVersion::of(recipe),
             error: one_line(&failed.error),
             back_to: back_to.map(|version| version.as_str().to_string()),
@@ -279,7 +276,7 @@ impl RunLog {
     pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, &KeptVersion)> {
         self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Use { recipe, .. } => Some((line.step, recipe)),
-            LogEvent::Failed { hook, recipe, .. } if hook == MIGRATE => Some((line.step, recipe)),
+            LogEvent::Failed { hook, recipe, .. } if hook == "migrate" => Some((line.step, recipe)),
             _ => None,
         })
     }
