@@ -17,7 +17,7 @@ use advlab::tensor::k3;
 pub(super) struct Response {
     /// The place of its group in the batch.
     pub(super) group: usize,
-    /// The group's name.
+    /// The group's name: the index of its prompt in the pool, or its place.
     pub(super) id: usize,
     /// The index in the group.
     trajectory: usize,
@@ -33,20 +33,18 @@ pub(super) struct Response {
     pub(super) reward: f64,
 }
 
-/// The places of groups, their names, and a prompt for each.
-pub(super) type Drawn = (Vec<usize>, Vec<usize>, Vec<Prompt>);
-
-/// Samples `size` trajectories for each group and verifies them: group by group, trajectory by trajectory, turn by turn.
+/// Samples `size` trajectories for each prompt, which is a group, and verifies them: group by group, trajectory by trajectory,
+/// turn by turn.
 pub(super) fn sample(
     task: &dyn Task,
     policy: &mut dyn Policy,
-    (places, names, mut prompts): Drawn,
+    mut prompts: Vec<Prompt>,
     size: usize,
     key: StreamKey,
 ) -> Result<Vec<Response>> {
     // The trajectories that go on.
-    let groups = places.into_iter().zip(names);
-    let live = groups.flat_map(|(group, id)| (0..size).map(move |index| (group, id, index)));
+    let groups = 0..prompts.len();
+    let live = groups.flat_map(|group| (0..size).map(move |index| (group, index)));
     let mut live: Vec<_> = live.collect();
     let mut all: Vec<Response> = Vec::new();
     for turn in 0..task.turns() {
@@ -56,10 +54,10 @@ pub(super) fn sample(
         let shared: Vec<Arc<Prompt>> = prompts.into_iter().map(Arc::new).collect();
         let verified = live.into_par_iter().enumerate().map(|(row, place)| {
             let (prompt, range) = (&shared[own.owners()[row]], own.range(row));
-            let (group, id, trajectory) = place;
+            let (group, trajectory) = place;
             Response {
                 group,
-                id,
+                id: group,
                 trajectory,
                 turn,
                 is_right: task.verify(prompt, own.response(row)),
@@ -74,7 +72,7 @@ pub(super) fn sample(
         let goes_on = verified.iter().filter(|_| turn + 1 < task.turns());
         let next = |one: &Response| {
             let prompt = task.next(&one.prompt, &one.tokens)?;
-            Some(((one.group, one.id, one.trajectory), prompt))
+            Some(((one.group, one.trajectory), prompt))
         };
         (live, prompts) = goes_on.filter_map(next).unzip();
         all.extend(verified);

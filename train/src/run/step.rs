@@ -101,8 +101,8 @@ impl Run {
     /// The groups of the next step, sampled by the present policy.
     fn sample(&mut self) -> Result<Sampled> {
         let started = Instant::now();
-        let groups = (0..self.config.rollout_batch_size).collect();
-        let mut all = self.draw(groups, &[], 0)?;
+        let groups: Vec<usize> = (0..self.config.rollout_batch_size).collect();
+        let mut all = self.draw(&groups, &[], 0)?;
         let resampled = match self.config.resample {
             true => Some(self.resample(&mut all)?),
             false => None,
@@ -134,17 +134,20 @@ impl Run {
 
     /// The responses of these groups at the step's first attempt or a later one. A group is named by its place, or by its prompt's
     /// index in the pool; the prompt is not among those in `taken`.
-    fn draw(&mut self, places: Vec<usize>, taken: &[usize], attempt: u8) -> Result<Vec<Response>> {
+    fn draw(&mut self, places: &[usize], taken: &[usize], attempt: u8) -> Result<Vec<Response>> {
         let (seed, count, task) = (self.config.seed, places.len(), &*self.task);
         let key = |purpose| StreamKey::new(seed, purpose, self.step).again(0, attempt);
         let prompts = key(Purpose::TrainingPrompts);
         let (names, prompts) = match self.config.prompts {
-            0 => (places.clone(), drawn_prompts(task, prompts, 0..count)?),
+            0 => (places.to_vec(), drawn_prompts(task, prompts, 0..count)?),
             pool => pooled_prompts(task, prompts, pool, taken, count)?,
         };
         let (key, size) = (key(Purpose::Responses), self.config.group_size);
-        let drawn = (places, names, prompts);
-        rollout::sample(task, &mut *self.learner.policy, drawn, size, key)
+        let mut drawn = rollout::sample(task, &mut *self.learner.policy, prompts, size, key)?;
+        for one in &mut drawn {
+            (one.id, one.group) = (names[one.group], places[one.group]);
+        }
+        Ok(drawn)
     }
 
     /// The policy's inputs and the batch of responses, and the KL of the policy to the reference if there is one.
@@ -183,7 +186,7 @@ impl Run {
             }
             resampled += empty.len();
             let taken: Vec<usize> = all.iter().map(|one| one.id).collect();
-            let others = self.draw(empty.clone(), &taken, attempt)?;
+            let others = self.draw(&empty, &taken, attempt)?;
             all.retain(|one| !empty.contains(&one.group));
             all.extend(others);
             all.sort_by_key(|one| one.group);
@@ -265,11 +268,9 @@ impl Run {
         // The last completed step; before the first one, there is none.
         let last = self.step.wrapping_sub(1);
         let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
-        let places: Vec<usize> = (0..self.evaluation.len()).collect();
-        let drawn = (places.clone(), places, self.evaluation.clone());
-        let samples = self.config.eval_samples;
+        let (prompts, samples) = (self.evaluation.clone(), self.config.eval_samples);
         let (task, policy) = (&*self.task, &mut *self.learner.policy);
-        let responses = rollout::sample(task, policy, drawn, samples, key)?;
+        let responses = rollout::sample(task, policy, prompts, samples, key)?;
         let evaluation = rollout::evaluation(&responses, samples);
         let first = responses.first();
         let example = first.map(|one| task.show(&one.prompt, &one.tokens));
