@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{CHECKPOINTS, KeptVersion, first_free, write_folder};
 use crate::error::{Result, damaged, io};
 use crate::policy::Policy;
+use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
 
 const FORMAT: &str = "advlab checkpoint 4";
@@ -100,7 +101,7 @@ impl Checkpoint {
     }
 
     /// The newest checkpoint that can be read and is not after `step`, and why newer ones cannot be used.
-    pub(crate) fn newest(run: &Path, step: u64) -> Result<(Option<Checkpoint>, Vec<String>)> {
+    pub(crate) fn newest(run: &Path, step: u64) -> Result<(Checkpoint, Vec<String>)> {
         let mut wrong = Vec::new();
         for (own, path) in CHECKPOINTS.all(run)?.into_iter().rev() {
             if own > step {
@@ -109,11 +110,14 @@ impl Checkpoint {
                 continue;
             }
             match Checkpoint::read(&path) {
-                Ok(checkpoint) => return Ok((Some(checkpoint), wrong)),
+                Ok(checkpoint) => return Ok((checkpoint, wrong)),
                 Err(error) => wrong.push(error.to_string()),
             }
         }
-        Ok((None, wrong))
+        let message = format!("{} has no checkpoint that can be used", run.display());
+        let mut problem = Diagnostic::error(message);
+        problem.notes = wrong;
+        Err(problem.into())
     }
 
     /// Renames the later checkpoints, which cannot be used, to `unused-...`: otherwise they would count as the newest and be kept

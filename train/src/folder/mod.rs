@@ -231,7 +231,7 @@ pub(super) const BATCHES: StepFiles = StepFiles("batches/step-", ".safetensors")
 const FAILED: StepFiles = StepFiles("batches/failed-", ".safetensors");
 /// The recipe's states at the start of the steps of a trainer's run.
 pub(super) const STATES: StepFiles = StepFiles("batches/step-", ".json");
-const CHECKPOINTS: StepFiles = StepFiles("checkpoints/", "");
+pub(super) const CHECKPOINTS: StepFiles = StepFiles("checkpoints/", "");
 
 impl StepFiles {
     pub(super) fn path(&self, run: &Path, step: u64) -> PathBuf {
@@ -244,7 +244,7 @@ impl StepFiles {
     }
 
     /// All with their steps, in order.
-    fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    pub(super) fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>> {
         let (folder, prefix) = self.0.split_once('/').unwrap_or_default();
         let folder = run.join(folder);
         let entries = if_there(&folder, fs::read_dir(&folder))?;
