@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{CHECKPOINTS, KeptVersion, first_free, write_folder};
-use crate::error::{Result, damaged, io};
+use crate::error::{Result, damaged, io, read_json};
 use crate::policy::Policy;
 use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
@@ -73,9 +73,8 @@ impl Checkpoint {
 
     fn read(folder: &Path) -> Result<Checkpoint> {
         let path = folder.join(RUN);
-        let text = advlab::regular_file::read(&path).map_err(io("read", &path))?;
+        let sealed: Value = read_json(&path)?;
         let not_one = |error: serde_json::Error| damaged(&path, error.to_string());
-        let sealed: Value = serde_json::from_slice(&text).map_err(not_one)?;
         // Other formats may have other fields.
         if sealed["format"] != FORMAT {
             let what = format!("its format is {}, not \"{FORMAT}\"", sealed["format"]);
