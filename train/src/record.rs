@@ -229,13 +229,16 @@ pub struct Difference {
     pub repeated: Option<Value>,
 }
 
+/// Repeats steps, up to the first number that differs.
+type Repeat = dyn FnOnce(&mut Observer<'_>) -> Result<Option<Difference>>;
+
 /// A run that can be repeated. Its folder is not changed.
 pub struct Replay {
     /// Why numbers may differ, if that is known beforehand: it is not the machine that the run was recorded on.
     pub note: Option<String>,
     /// The number of steps to repeat: all steps of the run, or, for a trainer's run, the steps with a saved batch.
     pub steps: u64,
-    repeat: Box<dyn FnOnce(&mut Observer<'_>) -> Result<Option<Difference>>>,
+    repeat: Box<Repeat>,
 }
 
 impl Replay {
