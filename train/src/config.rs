@@ -407,12 +407,6 @@ impl Config {
         self.task == TRAINER
     }
 
-    /// Whether the policy is evaluated after a step.
-    pub(super) fn is_evaluated(&self, step: u64) -> bool {
-        let done = step + 1;
-        done == self.steps || self.eval_every > 0 && done.is_multiple_of(self.eval_every)
-    }
-
     pub fn host(&self) -> Host {
         Host::new()
             .with_seed(self.seed)

@@ -3,7 +3,6 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-#[cfg(feature = "torch")]
 use serde::de::DeserializeOwned;
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
@@ -55,10 +54,9 @@ pub(super) fn no_run(folder: &Path, missing: &str) -> Diagnostics {
 }
 
 /// A JSON file.
-#[cfg(feature = "torch")]
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
-    serde_json::from_str(&text).map_err(|error| damaged(path, error.to_string()))
+    let text = advlab::regular_file::read(path).map_err(io("read", path))?;
+    serde_json::from_slice(&text).map_err(|error| damaged(path, error.to_string()))
 }
 
 /// The error for a configuration that needs a feature which this build lacks.

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 use zerocopy::IntoBytes;
@@ -17,7 +16,7 @@ use super::folder::{
 };
 use super::policy::Platform;
 use super::row::{flatten, rounded};
-use super::run::{Event, Run};
+use super::run::{Observer, Run};
 use super::task::TRAINER;
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::Diagnostic;
@@ -230,16 +229,21 @@ pub struct Difference {
     pub repeated: Option<Value>,
 }
 
-/// A run that is being repeated. Its folder is not changed.
-pub enum Replay {
-    /// All that a run did.
-    OfRun(Box<Run>),
-    /// The recipe's part of the steps of another trainer: its rows, computed again on the saved batches.
-    OfTrainer(RunFolder, Box<Host>, Vec<Value>),
+/// Repeats steps, up to the first number that differs.
+type Repeat = dyn FnOnce(&mut Observer<'_>) -> Result<Option<Difference>>;
+
+/// A run that can be repeated. Its folder is not changed.
+pub struct Replay {
+    /// Why numbers may differ, if that is known beforehand: it is not the machine that the run was recorded on.
+    pub note: Option<String>,
+    /// The number of steps to repeat: all steps of the run, or, for a trainer's run, the steps with a saved batch.
+    pub steps: u64,
+    repeat: Box<Repeat>,
 }
 
 impl Replay {
-    /// Opens a run to repeat it, with kernels or without: the run's numbers are the same.
+    /// Opens a run to repeat it, with kernels or without: the run's numbers are the same. Of a trainer's run, only the recipe's
+    /// part is repeated, on the saved batches.
     pub fn open(folder: &Path, native: Mode) -> Result<Replay> {
         let run = RunFolder::read(folder);
         let mut config = run.config()?;
@@ -247,50 +251,31 @@ impl Replay {
         run.log()?.start(folder)?;
         let mut rows = run.rows()?;
         if !config.is_recorded() {
-            let run = Run::restored(&run, config, None, rows)?;
-            return Ok(Replay::OfRun(Box::new(run)));
+            let mut run = Run::restored(&run, config, None, rows)?;
+            return Ok(Replay {
+                note: run.notes().first().cloned(),
+                steps: run.recorded.len() as u64,
+                repeat: Box::new(move |observer| run.repeat_all(observer)),
+            });
         }
-        let run = RunFolder::open(folder)?;
+        let (run, host) = (RunFolder::open(folder)?, config.host());
         // A process that was killed may have left a batch without its state, or a row without either.
         let is_kept = |step| run.at(step).is_ok() && STATES.path(folder, step).is_file();
         rows.retain(|row| step_of(row).is_some_and(is_kept));
-        Ok(Replay::OfTrainer(run, Box::new(config.host()), rows))
-    }
-
-    /// Why numbers may differ, if that is known beforehand: it is not the machine that the run was recorded on.
-    pub fn note(&self) -> Option<&str> {
-        match self {
-            Replay::OfRun(run) => run.notes().first().map(String::as_str),
-            Replay::OfTrainer(..) => None,
-        }
-    }
-
-    /// The number of steps to repeat: all steps of the run, or, for a trainer's run, the steps with a saved batch.
-    pub fn steps(&self) -> u64 {
-        let steps = match self {
-            Replay::OfRun(run) => run.recorded.len(),
-            Replay::OfTrainer(.., rows) => rows.len(),
-        };
-        steps as u64
+        Ok(Replay {
+            note: None,
+            steps: rows.len() as u64,
+            repeat: Box::new(move |_| {
+                let mut rows = rows.iter();
+                let difference = rows.find_map(|row| recompute(&run, &host, row).transpose());
+                difference.transpose()
+            }),
+        })
     }
 
     /// Repeats all steps, up to the first number that differs; `None` if all of them are the same, bit for bit.
-    pub fn go(self, observer: &mut dyn FnMut(&Event<'_>)) -> Result<Option<Difference>> {
-        let mut run = match self {
-            Replay::OfRun(run) => run,
-            Replay::OfTrainer(run, host, rows) => {
-                let mut rows = rows.iter();
-                let difference = rows.find_map(|row| recompute(&run, &host, row).transpose());
-                return difference.transpose();
-            }
-        };
-        run.fine_tune(&AtomicBool::new(false), observer)?;
-        while !run.recorded.is_empty() {
-            if let Some(difference) = run.repeat(observer)? {
-                return Ok(Some(difference));
-            }
-        }
-        Ok(None)
+    pub fn go(self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
+        (self.repeat)(observer)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use advlab::number_text::in_json;
 use advlab::tensor::binomial_ratio;
@@ -125,12 +125,13 @@ impl PassAt {
         };
         let powers = std::iter::successors(Some(1), |k| Some(k * 2));
         let ks = powers.take_while(|k| *k < group_size).chain([group_size]);
-        PassAt(ks.map(|k| (name(k), estimate(k).into())).collect())
+        let named = ks.map(|k| (format!("pass@{k}"), estimate(k).into()));
+        PassAt(named.collect())
     }
 
     /// The estimate for `k`, if there is one.
     pub fn at(&self, k: usize) -> Option<f64> {
-        self.0.get(&name(k))?.as_f64()
+        self.0.get(&format!("pass@{k}"))?.as_f64()
     }
 
     /// The largest k and its estimate.
@@ -139,10 +140,6 @@ impl PassAt {
         let k = name.strip_prefix("pass@")?.parse().ok()?;
         Some((k, estimate.as_f64()?))
     }
-}
-
-fn name(k: usize) -> String {
-    format!("pass@{k}")
 }
 
 fn all_numbers<S: Serializer>(
@@ -156,10 +153,7 @@ fn all_numbers<S: Serializer>(
 impl Row {
     /// The row as JSON, in the form of `metrics.jsonl`.
     pub fn to_json(&self) -> Value {
-        match serde_json::to_value(self) {
-            Ok(value) => value,
-            Err(error) => unreachable!("a row is made of numbers and strings: {error}"),
-        }
+        json!(self)
     }
 }
 

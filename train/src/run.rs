@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use super::config::{COSINE, Config};
 use super::folder::{
-    Checkpoint, KeptVersion, LockedFolder, LogLine, METRICS, RELOADS, RunFolder, RunWriter,
-    VersionState, make_empty, set_damaged_aside, step_after, step_of,
+    CHECKPOINTS, Checkpoint, KeptVersion, LockedFolder, LogLine, METRICS, RELOADS, RunFolder,
+    RunWriter, VersionState, make_empty, set_damaged_aside, step_after, step_of,
 };
 use super::policy;
 use super::row::{Evaluation, Row};
@@ -24,10 +24,9 @@ use super::warnings::Warnings;
 use crate::error::Result;
 use advlab::batch::Batch;
 use advlab::check::flipped_loss;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::live::{LiveOptions, LiveRecipe, Loaded};
 use advlab::native::Mode;
-use advlab::number_text::counted;
 use advlab::script::{Recipe, State, Version};
 use learner::Learner;
 use rollout::Sampled;
@@ -165,16 +164,13 @@ impl Run {
             error
         })?;
         let done = step_after(0, &rows);
+        if done == 0 && CHECKPOINTS.all(path)?.is_empty() {
+            // The run stopped before its first step, and begins anew with the present content of the recipe's file. There may be
+            // no log.
+            let _ = fs::remove_file(path.join(RELOADS));
+            return Run::first(config)?.written_to(locked, 0);
+        }
         let (checkpoint, notes) = Checkpoint::newest(path, done)?;
-        let Some(checkpoint) = checkpoint else {
-            // The run stopped before its first step, and begins anew with the present content of the recipe's file.
-            if done == 0 && notes.is_empty() {
-                // The file may not be there.
-                let _ = fs::remove_file(path.join(RELOADS));
-                return Run::first(config)?.written_to(locked, 0);
-            }
-            return Err(no_checkpoint(path, notes));
-        };
         let step = checkpoint.step;
         if step >= config.steps || done > config.steps {
             let (path, more) = (path.display(), done * 2);
@@ -182,8 +178,7 @@ impl Run {
             let help = format!("`advlab train --resume {path} --steps {more}` goes on");
             return Err(problem.with_help(help).into());
         }
-        let is_before = |row: &Value| step_of(row).unwrap_or(0) < step;
-        rows.drain(..rows.partition_point(is_before));
+        rows.retain(|row| step_of(row).is_some_and(|own| own >= step));
         let mut run = Run::restored(&folder, config, Some(&checkpoint), rows)?;
         if run.recorded.is_empty() {
             run.live.follow(&run.config.recipe)?;
@@ -213,17 +208,18 @@ impl Run {
         };
         let versions = checkpoint.into_iter();
         let versions = versions.flat_map(|one| one.fallbacks.iter().chain([&one.recipe]));
+        let left: Vec<(Recipe, State)> = versions.map(left).collect::<Result<_>>()?;
+        let recipe = match left.last() {
+            Some((recipe, _)) => recipe.clone(),
+            None => log.start(path)?.load(path, &host)?,
+        };
         let rejected = log.rejected_before(steps.end);
         let again = checkpoint.and_then(|one| rejected_note(&config, one, &rejected));
         let options = LiveOptions {
-            left: versions.map(left).collect::<Result<_>>()?,
+            left,
             rejected,
             ..config.live_options()
         };
-        let used = checkpoint.map(|checkpoint| &checkpoint.recipe.version);
-        let recipe = used
-            .map_or_else(|| log.start(path), Ok)?
-            .load(path, &host)?;
         let live = LiveRecipe::without_file(&host, recipe, options)?;
         let switches = log.switches().filter(|(step, _)| steps.contains(step));
         let switches = switches.map(|(step, kept)| Ok((step, kept.load(path, &host)?)));
@@ -250,11 +246,7 @@ impl Run {
     pub fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
         let (_held, _) = LockedFolder::open(path)?;
         RunFolder::read(path).log()?;
-        let moved = set_damaged_aside(&path.join(METRICS))?;
-        Ok(moved.map(|(aside, lines)| {
-            let (lines, aside) = (counted(lines, "damaged line"), aside.display());
-            format!("{lines} of {METRICS} moved to {aside}")
-        }))
+        set_damaged_aside(&path.join(METRICS))
     }
 
     pub fn folder(&self) -> &Path {
@@ -316,7 +308,8 @@ impl Run {
                 }
                 return Ok(Ending::Stopped(self.step));
             }
-            is_evaluated = self.config.is_evaluated(self.step);
+            let (done, every) = (self.step + 1, self.config.eval_every);
+            is_evaluated = done == self.config.steps || every > 0 && done.is_multiple_of(every);
             if self.recorded.is_empty() {
                 self.train(is_evaluated, observer)?;
             } else {
@@ -405,13 +398,6 @@ fn change_steps(config: &mut Config, steps: Option<u64>) -> Result<bool> {
     Ok(is_changed)
 }
 
-fn no_checkpoint(run: &Path, notes: Vec<String>) -> Diagnostics {
-    let message = format!("{} has no checkpoint that can be used", run.display());
-    let mut problem = Diagnostic::error(message);
-    problem.notes = notes;
-    problem.into()
-}
-
 /// The note that the recipe's file still holds a version which was rejected: it is not tried again.
 fn rejected_note(config: &Config, checkpoint: &Checkpoint, rejected: &[String]) -> Option<String> {
     let file = &config.recipe;
@@ -430,9 +416,6 @@ pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>)> {
     // Nothing is computed here, wherever the run was.
     config.transformer.device = "cpu".to_string();
     let (checkpoint, notes) = Checkpoint::newest(run, u64::MAX)?;
-    let Some(checkpoint) = checkpoint else {
-        return Err(no_checkpoint(run, notes));
-    };
     let mut policy = policy::of_config(&config, &*task::of_config(&config)?)?;
     policy.load(&checkpoint.folder)?;
     let was_there = folder.exists();

@@ -18,9 +18,6 @@ const MESSAGES: [&str; 5] = [
     "responses are {} times as long as at first: `advlab mass` shows whether long ones get more",
 ];
 
-/// How a number is shown in its message.
-type Shown<'a> = &'a dyn Fn(f64) -> String;
-
 /// The numbers of the last steps, and the warnings given so far.
 #[derive(Default)]
 pub(super) struct Warnings {
@@ -44,35 +41,30 @@ impl Warnings {
         if self.recent.len() < STEPS {
             return Vec::new();
         }
-        let mean = |index: usize| -> Option<f64> {
+        let means: [Option<f64>; 5] = std::array::from_fn(|index| {
             let numbers = self.recent.iter().map(|numbers| numbers[index]);
             Some(numbers.sum::<Option<f64>>()? / STEPS as f64)
-        };
-        let means: [Option<f64>; 5] = std::array::from_fn(mean);
+        });
         self.recent.pop_front();
         let first = *self.length.get_or_insert(means[4].unwrap_or_default());
-        let percent = |found: f64| format!("{:.0} %", 100.0 * found);
-        // The bound, whether it is an upper one, and the number as it is shown.
-        let bounds: [(f64, bool, Shown<'_>); 5] = [
-            (bounds.groups_without_signal, true, &percent),
-            (bounds.entropy, false, &value),
-            (bounds.clip_share, true, &percent),
-            (bounds.effective_responses, false, &percent),
-            (bounds.length_growth * first, true, &|found| {
-                value(found / first)
-            }),
-        ];
         let mut new = Vec::new();
-        for (index, (bound, is_upper, shown)) in bounds.into_iter().enumerate() {
-            let beyond = means[index].filter(|found| match is_upper {
-                true => bound > 0.0 && *found > bound,
-                false => *found < bound,
-            });
-            if let Some(found) = beyond.filter(|_| !self.given[index]) {
-                self.given[index] = true;
-                new.push(MESSAGES[index].replace("{}", &shown(found)));
-            }
-        }
+        let mut warn =
+            |index: usize, is_beyond: &dyn Fn(&f64) -> bool, shown: &dyn Fn(f64) -> String| {
+                if let Some(found) = means[index].filter(is_beyond)
+                    && !std::mem::replace(&mut self.given[index], true)
+                {
+                    new.push(MESSAGES[index].replace("{}", &shown(found)));
+                }
+            };
+        let above = |bound: f64| move |found: &f64| bound > 0.0 && *found > bound;
+        let below = |bound: f64| move |found: &f64| *found < bound;
+        let percent = |found: f64| format!("{:.0} %", 100.0 * found);
+        let growth = |found: f64| value(found / first);
+        warn(0, &above(bounds.groups_without_signal), &percent);
+        warn(1, &below(bounds.entropy), &value);
+        warn(2, &above(bounds.clip_share), &percent);
+        warn(3, &below(bounds.effective_responses), &percent);
+        warn(4, &above(bounds.length_growth * first), &growth);
         new
     }
 }

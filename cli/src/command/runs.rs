@@ -30,10 +30,10 @@ impl ReplayArguments {
     pub fn run(self) -> Result<ExitCode> {
         let replay = Replay::open(&self.run, self.natively.native)?;
         let run = self.run.display();
-        if let Some(note) = replay.note() {
+        if let Some(note) = &replay.note {
             out!("note: {note}");
         }
-        let steps = replay.steps();
+        let steps = replay.steps;
         let bar = streams::steps_bar("replaying", steps, 0);
         let difference = replay.go(&mut |event: &Event<'_>| {
             if let Event::Step { row, .. } = event {

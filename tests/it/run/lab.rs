@@ -154,7 +154,7 @@ pub fn rows(run: &Path) -> Vec<Value> {
 /// Repeats a run: the steps that it has, and the first number that differs.
 pub fn replayed(run: &Path) -> (u64, Option<Difference>) {
     let replay = Replay::open(run, Mode::Off).unwrap();
-    let steps = replay.steps();
+    let steps = replay.steps;
     (steps, replay.go(&mut |_: &Event<'_>| {}).unwrap())
 }
 

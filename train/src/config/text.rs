@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::de::{DeTable, Deserializer};
 
-use super::{Bound, Config, ConfigKey, keys};
+use super::{Bound, Config, keys};
 use crate::error::{Result, io};
 use advlab::diagnostic::Diagnostic;
 use advlab::script::Host;
@@ -59,11 +59,10 @@ impl Config {
 
     /// The key that a short name means, such as `transformer.temperature` for `temperature`.
     fn key(name: &str) -> Option<String> {
-        let table = name.split_once('.').map(|(table, _)| table);
-        if (Config::KEYS.iter().filter(is_open)).any(|key| table == Some(key.name)) {
-            return Some(name.to_string());
+        match name.split_once('.') {
+            Some((table, _)) if is_open(table) => Some(name.to_string()),
+            _ => settable().find(|own| own == name || last_part(own) == name),
         }
-        settable().find(|own| own == name || last_part(own) == name)
     }
 
     /// Sets a parameter of the recipe or a key of the configuration, as `--set` does: `k=8`, `lr=0.01`,
@@ -131,10 +130,7 @@ impl Config {
 
     /// The keys with their values, and the tables.
     pub fn to_table(&self) -> toml::Table {
-        match toml::Table::try_from(self) {
-            Ok(table) => table,
-            Err(error) => unreachable!("every key has a TOML type: {error}"),
-        }
+        toml::Table::try_from(self).expect("every key has a TOML type")
     }
 
     /// The configuration of a trainer's run: only the keys that describe it. [`Config::parse`] reads it back.
@@ -167,8 +163,8 @@ impl Config {
 }
 
 /// Whether this is a table of a recipe's parameters.
-fn is_open(key: &&ConfigKey) -> bool {
-    matches!(key.bound, Bound::Scalars)
+fn is_open(table: &str) -> bool {
+    keys().any(|(name, key)| name == table && matches!(key.bound, Bound::Scalars))
 }
 
 /// The keys that take a single value.
@@ -186,8 +182,7 @@ fn places(table: &DeTable<'_>) -> Vec<(String, usize)> {
     let mut places = Vec::new();
     for (key, value) in table {
         let name = key.get_ref().to_string();
-        let is_open = (Config::KEYS.iter().filter(is_open)).any(|key| key.name == name);
-        let inner = value.get_ref().as_table().filter(|_| !is_open);
+        let inner = value.get_ref().as_table().filter(|_| !is_open(&name));
         for (inner, _) in inner.into_iter().flatten() {
             places.push((format!("{name}.{}", inner.get_ref()), inner.span().start));
         }

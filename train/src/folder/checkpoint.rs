@@ -3,15 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use crc32c::Crc32cReader;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{CHECKPOINTS, KeptVersion, first_free, write_folder};
-use crate::error::{Result, damaged, io};
+use crate::error::{Result, damaged, io, read_json};
 use crate::policy::Policy;
+use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
 
 const FORMAT: &str = "advlab checkpoint 4";
@@ -71,9 +73,8 @@ impl Checkpoint {
 
     fn read(folder: &Path) -> Result<Checkpoint> {
         let path = folder.join(RUN);
-        let text = advlab::regular_file::read(&path).map_err(io("read", &path))?;
+        let sealed: Value = read_json(&path)?;
         let not_one = |error: serde_json::Error| damaged(&path, error.to_string());
-        let sealed: Value = serde_json::from_slice(&text).map_err(not_one)?;
         // Other formats may have other fields.
         if sealed["format"] != FORMAT {
             let what = format!("its format is {}, not \"{FORMAT}\"", sealed["format"]);
@@ -99,7 +100,7 @@ impl Checkpoint {
     }
 
     /// The newest checkpoint that can be read and is not after `step`, and why newer ones cannot be used.
-    pub(crate) fn newest(run: &Path, step: u64) -> Result<(Option<Checkpoint>, Vec<String>)> {
+    pub(crate) fn newest(run: &Path, step: u64) -> Result<(Checkpoint, Vec<String>)> {
         let mut wrong = Vec::new();
         for (own, path) in CHECKPOINTS.all(run)?.into_iter().rev() {
             if own > step {
@@ -108,11 +109,14 @@ impl Checkpoint {
                 continue;
             }
             match Checkpoint::read(&path) {
-                Ok(checkpoint) => return Ok((Some(checkpoint), wrong)),
+                Ok(checkpoint) => return Ok((checkpoint, wrong)),
                 Err(error) => wrong.push(error.to_string()),
             }
         }
-        Ok((None, wrong))
+        let message = format!("{} has no checkpoint that can be used", run.display());
+        let mut problem = Diagnostic::error(message);
+        problem.notes = wrong;
+        Err(problem.into())
     }
 
     /// Renames the later checkpoints, which cannot be used, to `unused-...`: otherwise they would count as the newest and be kept
@@ -136,13 +140,8 @@ fn crc_of(value: &Value) -> u32 {
 }
 
 /// CRC-32C of a file, a piece at a time.
-fn crc_of_file(mut file: File) -> io::Result<u32> {
-    let mut piece = vec![0; 1 << 20];
-    let mut crc = 0;
-    loop {
-        match file.read(&mut piece)? {
-            0 => return Ok(crc),
-            count => crc = crc32c::crc32c_append(crc, &piece[..count]),
-        }
-    }
+fn crc_of_file(file: File) -> io::Result<u32> {
+    let mut file = BufReader::with_capacity(1 << 20, Crc32cReader::new(file));
+    io::copy(&mut file, &mut io::sink())?;
+    Ok(file.get_ref().crc32c())
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::error::{Result, if_there, io};
 use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
+use advlab::number_text::counted;
 
 /// A journal that is open for writing.
 #[derive(Debug)]
@@ -77,7 +78,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Value>> {
 /// The lines, each with the byte at which it ends.
 fn lines(path: &Path) -> Result<Vec<(u64, Value)>> {
     let mut end = 0;
-    let bytes = bytes(path)?;
+    let bytes = if_there(path, advlab::regular_file::read(path))?.unwrap_or_default();
     let parsed = whole_lines(&bytes).enumerate().map(|(index, line)| {
         end += line.len() as u64;
         let value = serde_json::from_slice(line).map_err(|_| {
@@ -90,19 +91,15 @@ fn lines(path: &Path) -> Result<Vec<(u64, Value)>> {
     parsed.collect()
 }
 
-fn bytes(path: &Path) -> Result<Vec<u8>> {
-    Ok(if_there(path, advlab::regular_file::read(path))?.unwrap_or_default())
-}
-
 fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
     lines.filter(|line| line.ends_with(b"\n"))
 }
 
-/// Moves the lines that are not JSON to the end of a file beside the journal, `metrics.damaged`. Returns that file and the
-/// number of these lines, if there are any.
-pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<(PathBuf, usize)>> {
-    let bytes = bytes(path)?;
+/// Moves the lines that are not JSON to the end of a file beside the journal, `metrics.damaged`. Returns a note for the user if
+/// there are any.
+pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
+    let bytes = if_there(path, advlab::regular_file::read(path))?.unwrap_or_default();
     let is_json = |line: &&[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
     let (good, bad): (Vec<&[u8]>, Vec<&[u8]>) = whole_lines(&bytes).partition(is_json);
     if bad.is_empty() {
@@ -116,7 +113,9 @@ pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<(PathBuf, usize)>>
     });
     written.map_err(io("write", &aside))?;
     Replacement::write(path, &good.concat())?;
-    Ok(Some((aside, bad.len())))
+    let name = path.file_name().unwrap_or_default().display();
+    let (lines, aside) = (counted(bad.len(), "damaged line"), aside.display());
+    Ok(Some(format!("{lines} of {name} moved to {aside}")))
 }
 
 #[cfg(test)]
@@ -168,7 +167,8 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         let aside = folder.path().join("metrics.damaged");
-        assert_eq!(set_damaged_aside(&path).unwrap(), Some((aside.clone(), 1)));
+        let note = set_damaged_aside(&path).unwrap().unwrap();
+        assert!(note.starts_with("1 damaged line of metrics.jsonl moved to "));
         assert_eq!(fs::read_to_string(&aside).unwrap(), "{\"st\u{0}p\":1}\n");
         let steps = read(&path).unwrap();
         assert_eq!(steps, [json!({ "step": 0 }), json!({ "step": 2 })]);

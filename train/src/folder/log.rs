@@ -14,10 +14,6 @@ use advlab::files::Replacement;
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
 use advlab::script::{Builtin, Host, Recipe};
 
-/// The hook of [`LogEvent::Failed`]: a step, or the `migrate` before it.
-const STEP: &str = "step";
-const MIGRATE: &str = "migrate";
-
 /// A line of `reloads.jsonl`; one that is written now also has the text to show to the user.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LogLine {
@@ -74,7 +70,8 @@ pub enum LogEvent {
         #[serde(default)]
         ready_after_ms: f64,
     },
-    /// A version failed at this step, or its `migrate` did (`hook`); `back_to` was tried instead, if there was one.
+    /// A version failed at this step (`hook` is "step"), or its `migrate` before it; `back_to` was tried instead, if there was
+    /// one.
     Failed {
         #[serde(default)]
         hook: String,
@@ -143,8 +140,7 @@ impl LogLine {
     /// Something happened to the recipe's file; `None` if it is an event of its step.
     pub(crate) fn live(step: u64, event: &LiveEvent) -> Option<LogLine> {
         let message = event.to_string();
-        let (mut text, mut problems) = (message.clone(), Vec::new());
-        let mut kind = LogEvent::Warning { message };
+        let mut line = LogLine::new(step, LogEvent::Warning { message }, event);
         match event {
             LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => return None,
             LiveEvent::Rejected {
@@ -153,22 +149,20 @@ impl LogLine {
                 still_using,
                 ..
             } => {
-                (text, problems) = (format!("still using {still_using}"), error.to_vec());
-                kind = LogEvent::Rejected {
+                line.event = LogEvent::Rejected {
                     version: version.as_str().to_string(),
                     error: one_line(error),
                     still_using: still_using.as_str().to_string(),
                 };
+                (line.text, line.problems) = (format!("still using {still_using}"), error.to_vec());
             }
             LiveEvent::Warned { version, warnings } => {
-                (text, problems) = (format!("{version} is used all the same"), warnings.clone());
+                line.text = format!("{version} is used all the same");
+                line.problems = warnings.clone();
             }
             _ => {}
         }
-        Some(LogLine {
-            problems,
-            ..LogLine::new(step, kind, text)
-        })
+        Some(line)
     }
 
     /// From this step on, another version is used than `before`.
@@ -193,18 +187,16 @@ impl LogLine {
         let text = back_to.map(|back_to| format!("  back to {back_to}"));
         let text = format!("{} failed{}", recipe.version(), text.unwrap_or_default());
         let event = LogEvent::Failed {
-            hook: if batch.is_some() { STEP } else { MIGRATE }.to_string(),
+            hook: batch.map_or("migrate", |_| "step").to_string(),
             recipe: KeptVersion::of(recipe),
             error: one_line(&failed.error),
             back_to: back_to.map(|version| version.as_str().to_string()),
             batch: batch.map(|_| FAILED.name(step, &format!("-{}", recipe.version()))),
         };
-        let problems = back_to.map(|_| failed.error.to_vec());
-        LogLine {
-            problems: problems.unwrap_or_default(),
-            batch: batch.cloned(),
-            ..LogLine::new(step, event, text).keeping([recipe])
-        }
+        let mut line = LogLine::new(step, event, text).keeping([recipe]);
+        line.problems = back_to.map_or(Vec::new(), |_| failed.error.to_vec());
+        line.batch = batch.cloned();
+        line
     }
 
     /// Somebody should look at the run's numbers or its folder.
@@ -257,25 +249,14 @@ impl RunLog {
         }
     }
 
-    /// The loss that the run began with; a trainer's run has none here.
-    pub(crate) fn loss(&self) -> Option<KeptVersion> {
+    /// The script and the version of the loss that the run began with; a trainer's run has none here.
+    pub fn loss(&self) -> Option<(&str, &str)> {
         match &self.0.first()?.event {
             LogEvent::Start {
-                loss_script: Some(script),
-                loss_version: Some(version),
+                loss_script,
+                loss_version,
                 ..
-            } => Some(KeptVersion {
-                script: script.clone(),
-                version: version.clone(),
-            }),
-            _ => None,
-        }
-    }
-
-    /// The version of the loss recipe.
-    pub fn loss_version(&self) -> Option<&str> {
-        match &self.0.first()?.event {
-            LogEvent::Start { loss_version, .. } => loss_version.as_deref(),
+            } => loss_script.as_deref().zip(loss_version.as_deref()),
             _ => None,
         }
     }
@@ -295,7 +276,7 @@ impl RunLog {
     pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, &KeptVersion)> {
         self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Use { recipe, .. } => Some((line.step, recipe)),
-            LogEvent::Failed { hook, recipe, .. } if hook == MIGRATE => Some((line.step, recipe)),
+            LogEvent::Failed { hook, recipe, .. } if hook == "migrate" => Some((line.step, recipe)),
             _ => None,
         })
     }

@@ -39,6 +39,8 @@ pub(super) const METRICS: &str = "metrics.jsonl";
 pub(super) const RELOADS: &str = "reloads.jsonl";
 const SCRIPTS: &str = "scripts";
 const LOCK: &str = "lock";
+/// The beginning and the end of the names of files and folders while they are being written, also by [`Replacement`].
+const PART: (&str, &str) = (".advlab-", ".part");
 /// The time to wait for a lock: the system takes a moment to release the lock of a killed process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -113,23 +115,19 @@ fn sync_folder(path: &Path) -> Result<()> {
 /// Writes a folder of a run under a temporary name and renames it: after a kill at any moment, or a crash of the machine, it has
 /// all of its files or does not exist. An existing folder is replaced.
 fn write_folder(place: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
     let above = place.parent().unwrap_or(place);
-    let part = above.join(part(&name));
-    let written = make_folder(&part)
-        .and_then(|()| write(&part))
-        .and_then(|()| {
-            sync_folder(&part)?;
-            if place.exists() {
-                fs::remove_dir_all(place).map_err(io("remove", place))?;
-            }
-            fs::rename(&part, place).map_err(io("write", place))?;
-            sync_folder(above)
-        });
-    written.inspect_err(|_| {
-        // A resumed run ignores files that cannot be removed.
-        let _ = fs::remove_dir_all(&part);
-    })
+    make_folder(above)?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PART.0).suffix(PART.1);
+    // Removed at the end if it was not renamed.
+    let part = builder.tempdir_in(above).map_err(io("write in", above))?;
+    write(part.path())?;
+    sync_folder(part.path())?;
+    if place.exists() {
+        fs::remove_dir_all(place).map_err(io("remove", place))?;
+    }
+    fs::rename(part.path(), place).map_err(io("write", place))?;
+    sync_folder(above)
 }
 
 fn make_folder(path: &Path) -> Result<()> {
@@ -211,13 +209,9 @@ pub fn is_stopped(run: &Path, done: u64) -> bool {
     CHECKPOINTS.path(run, done).is_dir() && File::open(run.join(LOCK)).is_ok_and(is_free)
 }
 
-/// The name of a file or folder while it is being written.
-fn part(name: &str) -> String {
-    format!(".advlab-{name}.part")
-}
-
+/// Whether a file or folder of this name has not been written to its end.
 fn is_part(name: &str) -> bool {
-    name.starts_with(".advlab-") && name.ends_with(".part")
+    name.starts_with(PART.0) && name.ends_with(PART.1)
 }
 
 /// Removes a file, or a folder with all in it.
@@ -237,7 +231,7 @@ pub(super) const BATCHES: StepFiles = StepFiles("batches/step-", ".safetensors")
 const FAILED: StepFiles = StepFiles("batches/failed-", ".safetensors");
 /// The recipe's states at the start of the steps of a trainer's run.
 pub(super) const STATES: StepFiles = StepFiles("batches/step-", ".json");
-const CHECKPOINTS: StepFiles = StepFiles("checkpoints/", "");
+pub(super) const CHECKPOINTS: StepFiles = StepFiles("checkpoints/", "");
 
 impl StepFiles {
     pub(super) fn path(&self, run: &Path, step: u64) -> PathBuf {
@@ -250,7 +244,7 @@ impl StepFiles {
     }
 
     /// All with their steps, in order.
-    fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    pub(super) fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>> {
         let (folder, prefix) = self.0.split_once('/').unwrap_or_default();
         let folder = run.join(folder);
         let entries = if_there(&folder, fs::read_dir(&folder))?;

@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde_json::{Map, Value};
+
 use super::first_free;
 use crate::error::{Result, io};
 
@@ -29,13 +31,11 @@ impl EventFile {
         Ok(events)
     }
 
-    pub(super) fn scalars<'a>(
-        &mut self,
-        step: u64,
-        scalars: impl Iterator<Item = (&'a str, f64)>,
-    ) -> Result<()> {
+    /// Writes those of the values that are numbers.
+    pub(super) fn scalars(&mut self, step: u64, values: &Map<String, Value>) -> Result<()> {
         let mut summary = Vec::new();
-        for (tag, value) in scalars {
+        let numbers = values.iter();
+        for (tag, value) in numbers.filter_map(|(tag, value)| Some((tag, value.as_f64()?))) {
             let mut scalar = Vec::new();
             bytes(&mut scalar, 1, tag.as_bytes());
             varint(&mut scalar, 2 << 3 | 5);
@@ -118,8 +118,8 @@ mod tests {
     fn a_file_has_whole_records() {
         let folder = tempfile::tempdir().unwrap();
         let mut events = EventFile::create(folder.path(), 4).unwrap();
-        let scalars = [("pass@1", 0.5), ("length", 7.0)];
-        events.scalars(4, scalars.into_iter()).unwrap();
+        let row = serde_json::json!({ "pass@1": 0.5, "length": 7.0, "version": "a" });
+        events.scalars(4, row.as_object().unwrap()).unwrap();
         EventFile::create(folder.path(), 5).unwrap();
         let bytes = std::fs::read(&events.path).unwrap();
         let mut rest = &bytes[..];

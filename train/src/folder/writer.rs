@@ -107,15 +107,13 @@ impl RunWriter {
             batch.write_safetensors(BATCHES.path(run, step))?;
             BATCHES.remove_old(run, self.keep_batches)?;
         }
-        let mut row = row.clone();
-        row["time"] = ((seconds() * 1e3).round() / 1e3).into();
-        self.metrics.append(&row)?;
+        let mut line = row.clone();
+        line["time"] = ((seconds() * 1e3).round() / 1e3).into();
+        self.metrics.append(&line)?;
         if let Some(events) = &mut self.events {
-            let fields = flatten(&row);
-            let is_number = |name: &str| !["step", "time"].contains(&name);
-            let fields = fields.iter().filter(|(name, _)| is_number(name));
-            let numbers = fields.filter_map(|(name, value)| Some((name.as_str(), value.as_f64()?)));
-            events.scalars(step, numbers)?;
+            let mut values = flatten(row);
+            values.retain(|name, _| name != "step");
+            events.scalars(step, &values)?;
         }
         Ok(())
     }

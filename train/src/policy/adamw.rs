@@ -1,7 +1,5 @@
 //! AdamW (arXiv 1711.05101), with the order of operations of `torch.optim.AdamW`.
 
-use ndarray::Array2;
-
 /// The settings of AdamW; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWConfig {
@@ -26,60 +24,45 @@ impl Default for AdamWConfig {
     }
 }
 
-/// The optimizer's state for some tensors.
+/// The optimizer's state.
 #[derive(Clone)]
-pub(super) struct AdamW<const N: usize> {
+pub(super) struct AdamW {
     pub config: AdamWConfig,
     pub updates: u64,
-    /// The moving averages of the gradient.
-    pub first: [Array2<f32>; N],
-    /// The moving averages of the squared gradient.
-    pub second: [Array2<f32>; N],
+    /// The moving average of each parameter's gradient.
+    pub first: Vec<f32>,
+    /// The moving average of each parameter's squared gradient.
+    pub second: Vec<f32>,
 }
 
-impl<const N: usize> AdamW<N> {
-    /// The state before the first update of these parameters.
-    pub fn new(config: AdamWConfig, parameters: &[Array2<f32>; N]) -> Self {
-        let zeros = || parameters.each_ref().map(|own| Array2::zeros(own.dim()));
+impl AdamW {
+    /// The state before the first update of so many parameters.
+    pub fn new(config: AdamWConfig, parameters: usize) -> Self {
         Self {
             config,
             updates: 0,
-            first: zeros(),
-            second: zeros(),
+            first: vec![0.0; parameters],
+            second: vec![0.0; parameters],
         }
     }
 
     /// Moves the parameters one step against the gradient. If a parameter would become infinite or NaN, it changes nothing and
     /// returns false.
     #[must_use]
-    pub fn update(
-        &mut self,
-        parameters: &mut [Array2<f32>; N],
-        gradient: &[Array2<f32>; N],
-    ) -> bool {
+    pub fn update(&mut self, parameters: &mut [f32], gradient: &[f32]) -> bool {
         let scalars = Scalars::new(&self.config, self.updates + 1);
-        // As slices: their loops are compiled to vectors.
-        let moments = self.first.iter_mut().zip(&mut self.second);
-        let tensors = parameters.iter_mut().zip(moments).zip(gradient);
-        let tensors = tensors.map(|((p, (m, v)), g)| {
-            let own = [p, m, v].map(|own| own.as_slice_mut().expect("tensors are contiguous"));
-            (own, g.as_slice().expect("tensors are contiguous"))
-        });
-        let tensors: Vec<([&mut [f32]; 3], &[f32])> = tensors.collect();
-        // A trial run costs less than a copy to restore.
-        let is_finite = tensors.iter().all(|([p, m, v], g)| {
-            let values = p.iter().zip(*g).zip(m.iter().zip(&**v));
-            values.fold(true, |all, ((p, g), (m, v))| {
-                all & scalars.step(*p, *g, *m, *v).0.is_finite()
-            })
+        let moments = self.first.iter().zip(&self.second);
+        let values = parameters.iter().zip(gradient).zip(moments);
+        // A trial run costs less than a copy to restore. It does not stop early: this loop is compiled to vectors.
+        let is_finite = values.fold(true, |all, ((p, g), (m, v))| {
+            all & scalars.step(*p, *g, *m, *v).0.is_finite()
         });
         if !is_finite {
             return false;
         }
-        for ([p, m, v], g) in tensors {
-            for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(m.iter_mut().zip(v)) {
-                (*p, *m, *v) = scalars.step(*p, *g, *m, *v);
-            }
+        let moments = self.first.iter_mut().zip(&mut self.second);
+        for ((p, g), (m, v)) in parameters.iter_mut().zip(gradient).zip(moments) {
+            (*p, *m, *v) = scalars.step(*p, *g, *m, *v);
         }
         self.updates += 1;
         true
@@ -134,7 +117,6 @@ impl Scalars {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ndarray::array;
 
     #[test]
     fn two_updates_by_hand() {
@@ -147,12 +129,12 @@ mod tests {
             eps: 0.0,
             weight_decay: 0.5,
         };
-        let mut p = [array![[2.0]]];
-        let mut adamw = AdamW::new(config, &p);
+        let mut p = [2.0];
+        let mut adamw = AdamW::new(config, 1);
         for (gradient, expected, moments) in [(4.0, 1.8, [2.0, 4.0]), (-2.0, 1.71, [0.0, 4.0])] {
-            assert!(adamw.update(&mut p, &[array![[gradient]]]));
-            assert!((p[0][[0, 0]] - expected).abs() < 1e-6, "{p:?}");
-            let found = [&adamw.first, &adamw.second].map(|all| all[0][[0, 0]]);
+            assert!(adamw.update(&mut p, &[gradient]));
+            assert!((p[0] - expected).abs() < 1e-6, "{p:?}");
+            let found = [adamw.first[0], adamw.second[0]];
             assert_eq!(found, moments);
         }
     }
@@ -160,8 +142,8 @@ mod tests {
     #[test]
     fn the_defaults_follow_the_formula_in_f64_over_many_updates() {
         let (mut p, mut m, mut v) = (0.3f64, 0.0f64, 0.0f64);
-        let mut parameter = [array![[0.3f32]]];
-        let mut adamw = AdamW::new(AdamWConfig::default(), &parameter);
+        let mut parameter = [0.3f32];
+        let mut adamw = AdamW::new(AdamWConfig::default(), 1);
         for t in 1..=200 {
             let g = (f64::from(t) * 0.7).sin() + 0.2;
             m = 0.9 * m + 0.1 * g;
@@ -169,9 +151,9 @@ mod tests {
             let mhat = m / (1.0 - 0.9f64.powi(t));
             let vhat = v / (1.0 - 0.999f64.powi(t));
             p = p * (1.0 - 1e-3 * 0.01) - 1e-3 * mhat / (vhat.sqrt() + 1e-8);
-            assert!(adamw.update(&mut parameter, &[array![[g as f32]]]));
+            assert!(adamw.update(&mut parameter, &[g as f32]));
         }
         // 200 roundings of a number near 0.3.
-        assert!((f64::from(parameter[0][[0, 0]]) - p).abs() < 200.0 * 3e-8);
+        assert!((f64::from(parameter[0]) - p).abs() < 200.0 * 3e-8);
     }
 }

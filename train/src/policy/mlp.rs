@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::task::{Prompt, TaskShape};
 use advlab::diagnostic::Diagnostic;
 use advlab::random::{Purpose, RandomStream, StreamKey};
-use network::{Forward, Network, Tensors, draw, zeros_like};
+use network::{Forward, Network, draw};
 
 /// Responses per pass, for any number of threads: the order of summing a batch's gradients depends on this.
 const PART: usize = 256;
@@ -32,10 +32,10 @@ const MEMORY: usize = 1 << 30;
 /// All methods give the same bits for any number of threads.
 pub struct Mlp {
     network: Network,
-    optimizer: AdamW<6>,
-    gradient: Tensors,
+    optimizer: AdamW,
+    gradient: Vec<f32>,
     reference: Network,
-    savepoint: Option<(Network, AdamW<6>)>,
+    savepoint: Option<(Network, AdamW)>,
     /// The last passes of the network, and those of the reference.
     passes: [Vec<Forward>; 2],
     /// The responses of the last forward passes, if all of these are in memory: their gradient needs no other pass.
@@ -50,8 +50,8 @@ impl Mlp {
         Self {
             reference: network.clone(),
             savepoint: None,
-            optimizer: AdamW::new(adamw, &network.tensors),
-            gradient: zeros_like(&network.tensors),
+            optimizer: AdamW::new(adamw, network.parameters.len()),
+            gradient: vec![0.0; network.parameters.len()],
             network,
             passes: Default::default(),
             last: None,
@@ -132,31 +132,28 @@ fn borrowed<'a>(values: &'a &[f32]) -> Result<Cow<'a, [f32]>> {
     Ok(Cow::Borrowed(values))
 }
 
-/// Tensors with their names and shapes in files.
+/// Values in the order of the network's parameters as tensors, with their names and shapes in files.
 fn named<'a>(
     group: &str,
-    tensors: &'a Tensors,
-) -> impl Iterator<Item = (String, Vec<usize>, &'a [f32])> {
-    tensors.iter().enumerate().map(move |(index, tensor)| {
+    network: &Network,
+    values: &'a [f32],
+) -> Vec<(String, Vec<usize>, &'a [f32])> {
+    let tensors = network.matrices(values).into_iter().flatten();
+    let named = tensors.enumerate().map(|(index, tensor)| {
         let (layer, is_bias) = (index / 2 + 1, index % 2);
         let kind = ["weight", "bias"][is_bias];
-        let values = tensor.as_slice().expect("tensors are contiguous");
+        let values = tensor.to_slice().expect("tensors are contiguous");
         let shape = tensor.shape()[is_bias..].to_vec();
         (format!("{group}.layer{layer}.{kind}"), shape, values)
-    })
+    });
+    named.collect()
 }
 
-/// Reads tensors in the place of these, which have their shapes.
-fn load(file: &TensorFile, group: &str, tensors: &mut Tensors) -> Result<()> {
-    let mut read = tensors.clone();
-    for ((name, shape, _), own) in named(group, tensors).zip(&mut read) {
-        let values = file.read(&name, &shape)?;
-        own.iter_mut()
-            .zip(values)
-            .for_each(|(own, value)| *own = value);
-    }
-    *tensors = read;
-    Ok(())
+/// Reads values in the order of the network's parameters.
+fn load(file: &TensorFile, group: &str, network: &Network) -> Result<Vec<f32>> {
+    let tensors = named(group, network, &network.parameters).into_iter();
+    let read = tensors.map(|(name, shape, _)| file.read(&name, &shape));
+    Ok(read.collect::<Result<Vec<_>>>()?.concat())
 }
 
 impl Policy for Mlp {
@@ -222,7 +219,7 @@ impl Policy for Mlp {
             pass.gradient(network, prompts, &has_signal, derivatives)
         };
         let [passes, _] = &mut self.passes;
-        let add = |_: &Forward, gradient: Tensors| {
+        let add = |_: &Forward, gradient: Vec<f32>| {
             let sums = self.gradient.iter_mut().zip(&gradient);
             sums.for_each(|(sum, own)| *sum += own);
         };
@@ -232,13 +229,12 @@ impl Policy for Mlp {
     }
 
     fn update(&mut self, max_grad_norm: Option<f64>) -> Result<Result<f64, NonFinite>> {
-        let zeros = zeros_like(&self.gradient);
+        let zeros = vec![0.0; self.gradient.len()];
         let mut gradient = std::mem::replace(&mut self.gradient, zeros);
-        let all = gradient.iter().flatten();
-        let squares = all.clone().map(|&g| f64::from(g).powi(2));
+        let squares = gradient.iter().map(|&g| f64::from(g).powi(2));
         let norm = squares.sum::<f64>().sqrt();
         // The optimizer squares in f32; an overflow there would stay in its moments for ever.
-        let is_squarable = all.into_iter().all(|g| (g * g).is_finite());
+        let is_squarable = gradient.iter().all(|g| (g * g).is_finite());
         if !norm.is_finite() || !is_squarable {
             return Ok(Err(NonFinite::Gradient(norm)));
         }
@@ -247,7 +243,7 @@ impl Policy for Mlp {
             gradient.iter_mut().for_each(|own| *own *= scale);
         }
         self.last = None;
-        let parameters = &mut self.network.tensors;
+        let parameters = &mut self.network.parameters;
         let is_done = self.optimizer.update(parameters, &gradient);
         Ok(is_done.then_some(norm).ok_or(NonFinite::Parameters))
     }
@@ -276,38 +272,37 @@ impl Policy for Mlp {
     fn rollback(&mut self) -> Result<()> {
         if let Some((network, optimizer)) = self.savepoint.take() {
             (self.network, self.optimizer) = (network, optimizer);
-            self.gradient = zeros_like(&self.gradient);
+            self.gradient.fill(0.0);
             self.last = None;
         }
         Ok(())
     }
 
     fn save(&mut self, folder: &Path) -> Result<()> {
-        let optimizer = &self.optimizer;
+        let (network, optimizer) = (&self.network, &self.optimizer);
         let digits = [optimizer.updates % BASE, optimizer.updates / BASE].map(|digit| digit as f32);
-        let parameters = named(PARAMETERS, &self.network.tensors);
-        let first = named(FIRST, &optimizer.first);
-        let mut tensors: Vec<_> = parameters.chain(first).collect();
-        tensors.extend(named(SECOND, &optimizer.second));
+        let mut tensors = named(PARAMETERS, network, &network.parameters);
+        tensors.extend(named(FIRST, network, &optimizer.first));
+        tensors.extend(named(SECOND, network, &optimizer.second));
         tensors.push((UPDATES.to_string(), vec![digits.len()], &digits));
         let write = |file, tensors: &[_]| {
             tensor_file::write(&folder.join(file), json!({}), tensors, borrowed)
         };
         write(POLICY, &tensors)?;
-        let reference = named(PARAMETERS, &self.reference.tensors);
-        write(REFERENCE, &reference.collect::<Vec<_>>())
+        let reference = &self.reference.parameters;
+        write(REFERENCE, &named(PARAMETERS, network, reference))
     }
 
     fn load(&mut self, folder: &Path) -> Result<()> {
         let file = TensorFile::open(&folder.join(POLICY))?;
         let reference = TensorFile::open(&folder.join(REFERENCE))?;
         let digits = file.read(UPDATES, &[2])?;
-        load(&reference, PARAMETERS, &mut self.reference.tensors)?;
-        load(&file, PARAMETERS, &mut self.network.tensors)?;
-        load(&file, FIRST, &mut self.optimizer.first)?;
-        load(&file, SECOND, &mut self.optimizer.second)?;
+        self.reference.parameters = load(&reference, PARAMETERS, &self.network)?;
+        self.network.parameters = load(&file, PARAMETERS, &self.network)?;
+        self.optimizer.first = load(&file, FIRST, &self.network)?;
+        self.optimizer.second = load(&file, SECOND, &self.network)?;
         self.optimizer.updates = digits[0] as u64 + digits[1] as u64 * BASE;
-        self.gradient = zeros_like(&self.gradient);
+        self.gradient.fill(0.0);
         self.last = None;
         Ok(())
     }

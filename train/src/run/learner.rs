@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::rollout::{Rollout, Sampled};
+use super::rollout::Sampled;
 use crate::config::Config;
 use crate::error::Result;
-use crate::policy::{NonFinite, Policy};
+use crate::policy::{NonFinite, Policy, Responses};
 use crate::row::{Row, milliseconds, rounded};
 use advlab::batch::{Batch, Computed};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
@@ -65,15 +65,22 @@ impl Learner {
         state: &mut State,
         sampled: &Sampled,
     ) -> Result<(Row, Vec<String>), StepFailure> {
-        let started = Instant::now();
-        let outcome = advantage(recipe, &sampled.batch, state)?;
+        let (started, has_advantage) = (Instant::now(), recipe.has(Hook::Advantage));
+        let outcome = match has_advantage {
+            true => recipe.advantage(&sampled.batch, state),
+            // Only for the report: the loss runs again on each minibatch, which gives its state, metrics and lines.
+            false => recipe.advantage(&sampled.batch, &mut state.clone()),
+        };
+        let mut outcome = outcome.map_err(StepFailure::Version)?;
         let mut row = report(sampled.row.clone(), &outcome);
         row.ms.recipe = milliseconds(started);
 
         let started = Instant::now();
         let mut batch = outcome.weighted(&sampled.batch);
-        if recipe.has(Hook::Advantage) {
+        if has_advantage {
             batch = batch.with("advantage", &outcome.advantage);
+        } else {
+            (outcome.metrics, outcome.prints) = Default::default();
         }
         // A version that fails at the first update leaves the policy unchanged: only later updates need a savepoint.
         let has_later = config.epochs * config.minibatches > 1;
@@ -81,7 +88,7 @@ impl Learner {
             self.policy.savepoint()?;
         }
         let loss_state = self.loss_state.clone();
-        let updates = match self.follow(config, recipe, state, &sampled.rollout, &batch) {
+        let updates = match self.follow(config, recipe, state, &sampled.responses, &batch) {
             Ok(updates) => updates,
             Err(failure) => {
                 if has_later {
@@ -116,19 +123,15 @@ impl Learner {
         config: &Config,
         recipe: &Recipe,
         state: &mut State,
-        rollout: &Rollout,
+        all: &Responses,
         batch: &Batch,
     ) -> Result<Vec<(Loss, f64)>, StepFailure> {
         let mut updates = Vec::new();
-        for members in minibatches(config, rollout, batch.step()) {
+        for members in minibatches(config, batch) {
             // All responses are in the order of the batch.
-            let is_whole = members.len() == rollout.responses.len();
-            let (responses, mut minibatch) = match is_whole {
-                true => (Cow::Borrowed(&rollout.responses), batch.clone()),
-                false => {
-                    let responses = rollout.responses.select(&members);
-                    (Cow::Owned(responses), batch.select(&members))
-                }
+            let (responses, mut minibatch) = match members.len() == all.len() {
+                true => (Cow::Borrowed(all), batch.clone()),
+                false => (Cow::Owned(all.select(&members)), batch.select(&members)),
             };
             // Before the first update, `logp` is the sampling policy's.
             if !updates.is_empty() {
@@ -166,18 +169,6 @@ impl Learner {
         let result = loss.loss(&batch, Some(&outcome.advantage), &mut state);
         result.map(drop).map_err(|error| refused(error, loss))
     }
-}
-
-/// The advantage of a step. If it follows from a loss, it is only reported: the loss runs again on each minibatch, which gives
-/// its state, metrics and lines.
-fn advantage(recipe: &Recipe, batch: &Batch, state: &mut State) -> Result<Outcome, StepFailure> {
-    if recipe.has(Hook::Advantage) {
-        return recipe.advantage(batch, state).map_err(StepFailure::Version);
-    }
-    let outcome = recipe.advantage(batch, &mut state.clone());
-    let mut outcome = outcome.map_err(StepFailure::Version)?;
-    (outcome.metrics, outcome.prints) = Default::default();
-    Ok(outcome)
 }
 
 /// The metrics of both hooks, each a mean; a name that both report has its hook before it, as in `loss/name`.
@@ -238,10 +229,10 @@ fn report(sampled: Row, outcome: &Outcome) -> Row {
 }
 
 /// The responses of each minibatch of a step, epoch after epoch: whole groups, in the order of the batch.
-fn minibatches(config: &Config, rollout: &Rollout, step: u64) -> impl Iterator<Item = Vec<usize>> {
-    let (groups, minibatches) = (config.rollout_batch_size, config.minibatches);
-    let rows = rollout.rows();
-    let key = StreamKey::new(config.seed, Purpose::Minibatches, step);
+fn minibatches(config: &Config, batch: &Batch) -> impl Iterator<Item = Vec<usize>> {
+    let (layout, minibatches) = (batch.layout().clone(), config.minibatches);
+    let groups = layout.groups();
+    let key = StreamKey::new(config.seed, Purpose::Minibatches, batch.step());
     (0..config.epochs as u64).flat_map(move |epoch| {
         let mut order: Vec<usize> = (0..groups).collect();
         if minibatches > 1 {
@@ -255,9 +246,8 @@ fn minibatches(config: &Config, rollout: &Rollout, step: u64) -> impl Iterator<I
             let own = part * groups / minibatches..(part + 1) * groups / minibatches;
             let mut own = order[own].to_vec();
             own.sort_unstable();
-            own.into_iter()
-                .flat_map(|group| rows[group].clone())
-                .collect()
+            let rows = own.into_iter().flat_map(|group| layout.members(group));
+            rows.map(|&row| row as usize).collect()
         });
         parts.collect::<Vec<_>>()
     })

@@ -1,7 +1,6 @@
 //! The data of a step: prompts, sampled and verified responses, and the batch made of them.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -18,36 +17,34 @@ use advlab::tensor::k3;
 pub(super) struct Response {
     /// The place of its group in the batch.
     pub(super) group: usize,
-    /// The group's name.
+    /// The group's name: the index of its prompt in the pool, or its place.
     pub(super) id: usize,
     /// The index in the group.
     trajectory: usize,
     turn: u8,
-    prompt: Arc<Prompt>,
-    tokens: Vec<u32>,
+    pub(super) prompt: Arc<Prompt>,
+    pub(super) tokens: Vec<u32>,
     /// Log-probs under the policy that sampled the response.
     logp: Vec<f32>,
     entropy: Vec<f32>,
     /// Whether the response solves its own prompt.
     is_right: bool,
     /// 1 if its trajectory is right in a turn, otherwise 0.
-    reward: f64,
+    pub(super) reward: f64,
 }
 
-/// The places of groups, their names, and a prompt for each.
-pub(super) type Drawn = (Vec<usize>, Vec<usize>, Vec<Prompt>);
-
-/// Samples `size` trajectories for each group and verifies them: group by group, trajectory by trajectory, turn by turn.
+/// Samples `size` trajectories for each prompt, which is a group, and verifies them: group by group, trajectory by trajectory,
+/// turn by turn.
 pub(super) fn sample(
     task: &dyn Task,
     policy: &mut dyn Policy,
-    (places, names, mut prompts): Drawn,
+    mut prompts: Vec<Prompt>,
     size: usize,
     key: StreamKey,
 ) -> Result<Vec<Response>> {
     // The trajectories that go on.
-    let groups = places.into_iter().zip(names);
-    let live = groups.flat_map(|(group, id)| (0..size).map(move |index| (group, id, index)));
+    let groups = 0..prompts.len();
+    let live = groups.flat_map(|group| (0..size).map(move |index| (group, index)));
     let mut live: Vec<_> = live.collect();
     let mut all: Vec<Response> = Vec::new();
     for turn in 0..task.turns() {
@@ -57,10 +54,10 @@ pub(super) fn sample(
         let shared: Vec<Arc<Prompt>> = prompts.into_iter().map(Arc::new).collect();
         let verified = live.into_par_iter().enumerate().map(|(row, place)| {
             let (prompt, range) = (&shared[own.owners()[row]], own.range(row));
-            let (group, id, trajectory) = place;
+            let (group, trajectory) = place;
             Response {
                 group,
-                id,
+                id: group,
                 trajectory,
                 turn,
                 is_right: task.verify(prompt, own.response(row)),
@@ -75,7 +72,7 @@ pub(super) fn sample(
         let goes_on = verified.iter().filter(|_| turn + 1 < task.turns());
         let next = |one: &Response| {
             let prompt = task.next(&one.prompt, &one.tokens)?;
-            Some(((one.group, one.id, one.trajectory), prompt))
+            Some(((one.group, one.trajectory), prompt))
         };
         (live, prompts) = goes_on.filter_map(next).unzip();
         all.extend(verified);
@@ -108,111 +105,81 @@ pub(super) fn evaluation(responses: &[Response], size: usize) -> Evaluation {
     }
 }
 
-/// The first response for a person.
-pub(super) fn example(responses: &[Response], task: &dyn Task) -> Result<String> {
-    let first = responses.first();
-    first.map_or(Ok(String::new()), |one| task.show(&one.prompt, &one.tokens))
-}
-
-/// The responses of a step, and the policy's inputs, in the same order.
-pub(super) struct Rollout {
-    pub(super) all: Vec<Response>,
-    pub(super) responses: Responses,
-}
-
 /// The data of a step, and its report so far.
 pub(super) struct Sampled {
-    pub(super) rollout: Rollout,
+    /// The policy's inputs, in the order of the batch.
+    pub(super) responses: Responses,
     pub(super) batch: Batch,
     pub(super) row: Row,
 }
 
-impl Rollout {
-    pub(super) fn new(all: Vec<Response>) -> Rollout {
-        // Neighbouring responses to one prompt share its text.
-        let to_one = || all.chunk_by(|one, next| Arc::ptr_eq(&one.prompt, &next.prompt));
-        let prompts: Vec<_> = to_one().map(|own| Prompt::clone(&own[0].prompt)).collect();
-        let mut responses = Responses::to(prompts);
-        for (prompt, own) in to_one().enumerate() {
-            own.iter()
-                .for_each(|one| responses.push(prompt, &one.tokens));
+/// The policy's inputs, in the order of the responses.
+pub(super) fn policy_inputs(all: &[Response]) -> Responses {
+    // Neighbouring responses to one prompt share its text.
+    let to_one = || all.chunk_by(|one, next| Arc::ptr_eq(&one.prompt, &next.prompt));
+    let prompts: Vec<_> = to_one().map(|own| Prompt::clone(&own[0].prompt)).collect();
+    let mut responses = Responses::to(prompts);
+    for (prompt, own) in to_one().enumerate() {
+        for one in own {
+            responses.push(prompt, &one.tokens);
         }
-        Rollout { all, responses }
     }
+    responses
+}
 
-    /// The rewards of all responses.
-    pub(super) fn rewards(&self) -> impl Iterator<Item = f64> + Clone {
-        self.all.iter().map(|one| one.reward)
+/// All columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference that gives `ref_logp`.
+/// `logp` comes from the sampling policy: before the first update the two are the same.
+pub(super) fn batch(
+    all: &[Response],
+    step: u64,
+    ref_logp: Option<Vec<f32>>,
+    task: &dyn Task,
+    size: usize,
+) -> Result<(Batch, Option<f64>)> {
+    // Indices are far below 2^63, and lengths below 2^53.
+    let numbers = |value: fn(&Response) -> f64| all.iter().map(value).collect::<Vec<_>>();
+    let tokens = |values: fn(&Response) -> &Vec<f32>| {
+        let values = all.iter().flat_map(values);
+        values.copied().collect::<Vec<f32>>()
+    };
+    let logp = tokens(|one| &one.logp);
+    let mut batch = Batch::builder()
+        .groups(all.iter().map(|one| one.id as i64))
+        .lengths(all.iter().map(|one| one.tokens.len()))
+        .step(step)
+        .response("reward", numbers(|one| one.reward))
+        .response("correct", numbers(|one| one.reward))
+        .response("length", numbers(|one| one.tokens.len() as f64))
+        .token("old_logp", FloatBuffer::from(logp.clone()))
+        .token("entropy", FloatBuffer::from(tokens(|one| &one.entropy)))
+        .token("logp", FloatBuffer::from(logp.clone()));
+    if task.turns() > 1 {
+        let trajectory = |one: &Response| (one.group * size + one.trajectory) as f64;
+        let state =
+            |one: &Response| -> String { one.prompt.tokens.iter().map(u32::to_string).collect() };
+        batch = batch
+            .response("trajectory", all.iter().map(trajectory).collect::<Vec<_>>())
+            .response("turn", numbers(|one| one.turn.into()))
+            .response("step_reward", numbers(|one| one.is_right.into()))
+            .text("state", all.iter().map(state));
     }
-
-    /// The rows of each group.
-    pub(super) fn rows(&self) -> Vec<Range<usize>> {
-        let mut end = 0;
-        let groups = self.all.chunk_by(|one, next| one.group == next.group);
-        let rows = groups.map(|group| {
-            let start = end;
-            end += group.len();
-            start..end
-        });
-        rows.collect()
+    let mut kl = None;
+    if let Some(ref_logp) = ref_logp {
+        let pairs = logp.iter().zip(&ref_logp);
+        let each = pairs.map(|(&logp, &other)| k3(f64::from(logp) - f64::from(other)));
+        kl = Some(mean(each));
+        batch = batch.token("ref_logp", FloatBuffer::from(ref_logp));
     }
-
-    /// All columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference that gives `ref_logp`.
-    /// `logp` comes from the sampling policy: before the first update the two are the same.
-    pub(super) fn batch(
-        &self,
-        step: u64,
-        ref_logp: Option<Vec<f32>>,
-        task: &dyn Task,
-        size: usize,
-    ) -> Result<(Batch, Option<f64>)> {
-        // Indices are far below 2^63, and lengths below 2^53.
-        let numbers = |value: fn(&Response) -> f64| self.all.iter().map(value).collect::<Vec<_>>();
-        let tokens = |values: fn(&Response) -> &Vec<f32>| {
-            let values = self.all.iter().flat_map(values);
-            values.copied().collect::<Vec<f32>>()
-        };
-        let logp = tokens(|one| &one.logp);
-        let mut batch = Batch::builder()
-            .groups(self.all.iter().map(|one| one.id as i64))
-            .lengths(self.all.iter().map(|one| one.tokens.len()))
-            .step(step)
-            .response("reward", numbers(|one| one.reward))
-            .response("correct", numbers(|one| one.reward))
-            .response("length", numbers(|one| one.tokens.len() as f64))
-            .token("old_logp", FloatBuffer::from(logp.clone()))
-            .token("entropy", FloatBuffer::from(tokens(|one| &one.entropy)))
-            .token("logp", FloatBuffer::from(logp.clone()));
-        if task.turns() > 1 {
-            let trajectory = |one: &Response| (one.group * size + one.trajectory) as f64;
-            let state = |one: &Response| -> String {
-                one.prompt.tokens.iter().map(u32::to_string).collect()
-            };
-            let trajectories: Vec<f64> = self.all.iter().map(trajectory).collect();
-            batch = batch
-                .response("trajectory", trajectories)
-                .response("turn", numbers(|one| one.turn.into()))
-                .response("step_reward", numbers(|one| one.is_right.into()))
-                .text("state", self.all.iter().map(state));
-        }
-        let mut kl = None;
-        if let Some(ref_logp) = ref_logp {
-            let pairs = logp.iter().zip(&ref_logp);
-            let each = pairs.map(|(&logp, &other)| k3(f64::from(logp) - f64::from(other)));
-            kl = Some(mean(each));
-            batch = batch.token("ref_logp", FloatBuffer::from(ref_logp));
-        }
-        let texts = self.all.par_iter();
-        let texts = texts.map(|one| task.texts(&one.prompt, &one.tokens));
-        let mut columns: BTreeMap<_, Vec<String>> = BTreeMap::new();
-        for (name, text) in (texts.collect::<Result<Vec<_>>>()?).into_iter().flatten() {
-            columns.entry(name).or_default().push(text);
-        }
-        for (name, texts) in columns {
-            batch = batch.text(name, texts);
-        }
-        Ok((batch.build()?, kl))
+    let texts = all.par_iter();
+    let texts = texts.map(|one| task.texts(&one.prompt, &one.tokens));
+    let mut columns: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for (name, text) in (texts.collect::<Result<Vec<_>>>()?).into_iter().flatten() {
+        columns.entry(name).or_default().push(text);
     }
+    for (name, texts) in columns {
+        batch = batch.text(name, texts);
+    }
+    Ok((batch.build()?, kl))
 }
 
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {

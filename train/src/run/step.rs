@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::learner::StepFailure;
-use super::rollout::{self, Response, Rollout, Sampled};
+use super::rollout::{self, Response, Sampled};
 use super::{Event, Observer, Run};
 use crate::folder::LogLine;
 use crate::policy::Responses;
@@ -28,7 +28,7 @@ impl Run {
     pub(super) fn dry_run(&mut self) -> Result<()> {
         let sampled = self.sample()?;
         if self.config.sft_steps > 0 {
-            self.solution(&sampled.rollout.responses.prompts()[0])?;
+            self.solution(&sampled.responses.prompts()[0])?;
         }
         let (recipe, state) = (self.live.in_use().recipe(), self.live.state());
         self.learner.dry_run(&sampled.batch, recipe, state)?;
@@ -36,8 +36,19 @@ impl Run {
         Ok(())
     }
 
+    /// Repeats all recorded steps of a run before its first step; returns the first number that differs.
+    pub(crate) fn repeat_all(&mut self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
+        self.fine_tune(&AtomicBool::new(false), observer)?;
+        while !self.recorded.is_empty() {
+            if let Some(difference) = self.repeat(observer)? {
+                return Ok(Some(difference));
+            }
+        }
+        Ok(None)
+    }
+
     /// Repeats the next step; returns the first number that differs.
-    pub(crate) fn repeat(&mut self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
+    pub(super) fn repeat(&mut self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
         let step = self.step;
         // The row may have been damaged and removed: then its step is repeated without a comparison.
         let is_next = |row: &&Value| row["step"] == step;
@@ -90,20 +101,21 @@ impl Run {
     /// The groups of the next step, sampled by the present policy.
     fn sample(&mut self) -> Result<Sampled> {
         let started = Instant::now();
-        let groups = (0..self.config.rollout_batch_size).collect();
-        let (mut rollout, mut resampled) = (Rollout::new(self.draw(groups, &[], 0)?), None);
-        if self.config.resample {
-            (rollout, resampled) = self.resample(rollout)?;
-        }
+        let groups: Vec<usize> = (0..self.config.rollout_batch_size).collect();
+        let mut all = self.draw(&groups, &[], 0)?;
+        let resampled = match self.config.resample {
+            true => Some(self.resample(&mut all)?),
+            false => None,
+        };
         let sample = milliseconds(started);
         let started = Instant::now();
-        let (batch, kl) = self.batch(&rollout)?;
-        let reward = Statistics::of(rollout.rewards());
+        let (responses, batch, kl) = self.batch(&all)?;
+        let reward = Statistics::of(all.iter().map(|one| one.reward));
         let row = Row {
             step: self.step,
             reward_mean: reward.mean,
             reward_std: reward.std,
-            sampled: rollout::evaluation(&rollout.all, self.config.group_size),
+            sampled: rollout::evaluation(&all, self.config.group_size),
             resampled,
             kl,
             ms: Milliseconds {
@@ -114,7 +126,7 @@ impl Run {
             ..Row::default()
         };
         Ok(Sampled {
-            rollout,
+            responses,
             batch,
             row,
         })
@@ -122,61 +134,64 @@ impl Run {
 
     /// The responses of these groups at the step's first attempt or a later one. A group is named by its place, or by its prompt's
     /// index in the pool; the prompt is not among those in `taken`.
-    fn draw(&mut self, places: Vec<usize>, taken: &[usize], attempt: u8) -> Result<Vec<Response>> {
+    fn draw(&mut self, places: &[usize], taken: &[usize], attempt: u8) -> Result<Vec<Response>> {
         let (seed, count, task) = (self.config.seed, places.len(), &*self.task);
         let key = |purpose| StreamKey::new(seed, purpose, self.step).again(0, attempt);
         let prompts = key(Purpose::TrainingPrompts);
         let (names, prompts) = match self.config.prompts {
-            0 => (places.clone(), drawn_prompts(task, prompts, count)?),
+            0 => (places.to_vec(), drawn_prompts(task, prompts, 0..count)?),
             pool => pooled_prompts(task, prompts, pool, taken, count)?,
         };
         let (key, size) = (key(Purpose::Responses), self.config.group_size);
-        let drawn = (places, names, prompts);
-        rollout::sample(task, &mut *self.learner.policy, drawn, size, key)
+        let mut drawn = rollout::sample(task, &mut *self.learner.policy, prompts, size, key)?;
+        for one in &mut drawn {
+            (one.id, one.group) = (names[one.group], places[one.group]);
+        }
+        Ok(drawn)
     }
 
-    /// The batch of responses, and the KL of the policy to the reference if there is one.
-    fn batch(&mut self, rollout: &Rollout) -> Result<(Batch, Option<f64>)> {
-        let policy = &mut self.learner.policy;
+    /// The policy's inputs and the batch of responses, and the KL of the policy to the reference if there is one.
+    fn batch(&mut self, all: &[Response]) -> Result<(Responses, Batch, Option<f64>)> {
+        let responses = rollout::policy_inputs(all);
         let ref_logp = match self.config.reference {
-            true => Some(policy.reference_logp(&rollout.responses)?),
+            true => Some(self.learner.policy.reference_logp(&responses)?),
             false => None,
         };
-        rollout.batch(self.step, ref_logp, &*self.task, self.config.group_size)
+        let (task, size) = (&*self.task, self.config.group_size);
+        let (batch, kl) = rollout::batch(all, self.step, ref_logp, task, size)?;
+        Ok((responses, batch, kl))
     }
 
     /// Replaces groups in which no response has weight by new ones, a bounded number of times; returns how many it replaced.
-    fn resample(&mut self, mut rollout: Rollout) -> Result<(Rollout, Option<usize>)> {
+    fn resample(&mut self, all: &mut Vec<Response>) -> Result<usize> {
         let mut resampled = 0;
         for attempt in 1..=ATTEMPTS {
-            let (batch, _) = self.batch(&rollout)?;
+            let (_, batch, _) = self.batch(all)?;
             let recipe = self.live.in_use().recipe();
             // The step itself reports a version that fails.
             let Ok(Some(weight)) = recipe.weights(&batch, self.live.state()) else {
                 break;
             };
-            let has_weight = |row: usize| weight.buffer().get(row) != 0.0;
-            let rows = rollout.rows();
-            let mut empty: Vec<usize> = (0..rows.len())
-                .filter(|group| !rows[*group].clone().any(has_weight))
+            let has_weight = |row: &u32| weight.buffer().get(*row as usize) != 0.0;
+            let layout = batch.layout();
+            let mut empty: Vec<usize> = (0..layout.groups())
+                .filter(|group| !layout.members(*group).iter().any(has_weight))
                 .collect();
             if self.config.prompts > 0 {
                 // No two groups of a batch have the same prompt.
-                empty.truncate(self.config.prompts.saturating_sub(rows.len()));
+                empty.truncate(self.config.prompts.saturating_sub(layout.groups()));
             }
             if empty.is_empty() {
                 break;
             }
             resampled += empty.len();
-            let taken: Vec<usize> = rollout.all.iter().map(|one| one.id).collect();
-            let others = self.draw(empty.clone(), &taken, attempt)?;
-            let mut all = rollout.all;
+            let taken: Vec<usize> = all.iter().map(|one| one.id).collect();
+            let others = self.draw(&empty, &taken, attempt)?;
             all.retain(|one| !empty.contains(&one.group));
             all.extend(others);
             all.sort_by_key(|one| one.group);
-            rollout = Rollout::new(all);
         }
-        Ok((rollout, Some(resampled)))
+        Ok(resampled)
     }
 
     fn log(&mut self, line: LogLine, observer: &mut Observer<'_>) -> Result<()> {
@@ -253,16 +268,16 @@ impl Run {
         // The last completed step; before the first one, there is none.
         let last = self.step.wrapping_sub(1);
         let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
-        let places: Vec<usize> = (0..self.evaluation.len()).collect();
-        let drawn = (places.clone(), places, self.evaluation.clone());
-        let samples = self.config.eval_samples;
+        let (prompts, samples) = (self.evaluation.clone(), self.config.eval_samples);
         let (task, policy) = (&*self.task, &mut *self.learner.policy);
-        let responses = rollout::sample(task, policy, drawn, samples, key)?;
+        let responses = rollout::sample(task, policy, prompts, samples, key)?;
         let evaluation = rollout::evaluation(&responses, samples);
+        let first = responses.first();
+        let example = first.map(|one| task.show(&one.prompt, &one.tokens));
         let event = Event::Evaluated {
             done: self.step,
             evaluation: &evaluation,
-            example: &rollout::example(&responses, task)?,
+            example: &example.transpose()?.unwrap_or_default(),
         };
         self.tell(event, observer)?;
         Ok(evaluation)
@@ -270,7 +285,7 @@ impl Run {
 
     /// `sft_steps` updates along the cross-entropy of the task's own solutions, averaged over their tokens; the resulting policy
     /// is the reference. Returns whether all were done: if stopped half-way, they have to begin again.
-    pub(crate) fn fine_tune(
+    pub(super) fn fine_tune(
         &mut self,
         stop: &AtomicBool,
         observer: &mut Observer<'_>,
@@ -283,7 +298,7 @@ impl Run {
             let config = &self.config;
             let key = StreamKey::new(config.seed, Purpose::FineTuning, update);
             let count = config.rollout_batch_size * config.group_size;
-            let prompts = drawn_prompts(&*self.task, key, count)?;
+            let prompts = drawn_prompts(&*self.task, key, 0..count)?;
             let mut solutions = Responses::to(prompts.as_slice());
             for (index, prompt) in prompts.iter().enumerate() {
                 solutions.push(index, &self.solution(prompt)?);

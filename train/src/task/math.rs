@@ -179,10 +179,10 @@ fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>> {
         if line.trim().is_empty() {
             continue;
         }
-        let (question, answer) =
-            pair(line, &mut fields).map_err(|problem| problem.in_file(path).on_line(index + 1))?;
-        if seen.insert(question.clone()) {
-            pairs.push((question, answer));
+        let pair = pair(line, &mut fields);
+        let pair = pair.map_err(|problem| problem.in_file(path).on_line(index + 1))?;
+        if seen.insert(pair.0.clone()) {
+            pairs.push(pair);
         }
     }
     if pairs.is_empty() {
@@ -196,42 +196,44 @@ fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>> {
 fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagnostic> {
     let row: Map<String, Value> =
         serde_json::from_str(line).map_err(|error| Diagnostic::error(error.to_string()))?;
-    let kinds = [("question", &QUESTIONS[..]), ("answer", &ANSWERS[..])];
-    let mut texts = [String::new(), String::new()];
-    for (index, (kind, names)) in kinds.into_iter().enumerate() {
-        let field = &mut fields[index];
-        if field.is_empty() {
-            let name = names.iter().find(|name| row.contains_key(**name));
-            let name = name.ok_or_else(|| {
-                let known = list(names.iter().copied());
-                let problem = Diagnostic::error(format!("no field has a name of {kind}s: {known}"));
-                problem.with_help(format!("`{kind}_field = \"NAME\"` names it"))
-            })?;
-            *field = (*name).to_string();
-        }
-        texts[index] = match row.get(field) {
-            Some(Value::String(text)) => text.clone(),
-            Some(Value::Number(number)) => number.to_string(),
-            Some(other) => {
-                let problem = Diagnostic::error(format!("this is no {kind}"));
-                let problem = problem.in_field(field.clone()).found(other.to_string());
-                return Err(problem.expected("a string or a number"));
-            }
-            None => {
-                let near = did_you_mean(field, row.keys().map(String::as_str));
-                let problem = Diagnostic::error(format!("there is no `{field}`"));
-                return Err(problem.with_help(near));
-            }
-        };
-    }
-    let [question, answer] = texts;
+    let question = text_of(&row, "question", &QUESTIONS, &mut fields[0])?;
+    let answer = text_of(&row, "answer", &ANSWERS, &mut fields[1])?;
     if advlab_answers::reference(&answer).is_none() {
-        let problem = Diagnostic::error("there is no answer in this");
-        return Err(problem
-            .in_field(fields[1].clone())
-            .found(format!("{answer:?}")));
+        let problem = Diagnostic::error("there is no answer in this").in_field(&fields[1]);
+        return Err(problem.found(format!("{answer:?}")));
     }
     Ok((question, answer))
+}
+
+/// The text or the number in a field of a line. Without a name, it is the first of these that the line has.
+fn text_of(
+    row: &Map<String, Value>,
+    kind: &str,
+    names: &[&str],
+    field: &mut String,
+) -> Result<String, Diagnostic> {
+    if field.is_empty() {
+        let name = names.iter().find(|name| row.contains_key(**name));
+        let name = name.ok_or_else(|| {
+            let known = list(names.iter().copied());
+            let problem = Diagnostic::error(format!("no field has a name of {kind}s: {known}"));
+            problem.with_help(format!("`{kind}_field = \"NAME\"` names it"))
+        })?;
+        *field = (*name).to_string();
+    }
+    match row.get(field) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Number(number)) => Ok(number.to_string()),
+        Some(other) => {
+            let problem = Diagnostic::error(format!("this is no {kind}")).in_field(&*field);
+            let problem = problem.found(other.to_string());
+            Err(problem.expected("a string or a number"))
+        }
+        None => {
+            let near = did_you_mean(field, row.keys().map(String::as_str));
+            Err(Diagnostic::error(format!("there is no `{field}`")).with_help(near))
+        }
+    }
 }
 
 #[cfg(test)]

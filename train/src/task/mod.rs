@@ -163,26 +163,25 @@ pub fn training_prompts(
     count: usize,
 ) -> Result<Vec<Prompt>> {
     let key = StreamKey::new(seed, Purpose::TrainingPrompts, step);
-    drawn_prompts(task, key, count)
+    drawn_prompts(task, key, 0..count)
 }
 
-/// A prompt from each of the key's first `count` streams, drawn again if it is held out.
-pub(super) fn drawn_prompts(task: &dyn Task, key: StreamKey, count: usize) -> Result<Vec<Prompt>> {
-    let indices = (0..count as u64).into_par_iter();
-    let drawn = indices.map(|index| drawn_prompt(task, key, index));
-    drawn.collect()
-}
-
-fn drawn_prompt(task: &dyn Task, key: StreamKey, index: u64) -> Result<Prompt> {
-    let mut stream = key.stream(index);
-    (0..DRAWS)
-        .map(|_| task.draw(&mut stream))
-        .find(|prompt| !is_held_out(task, prompt))
-        .ok_or_else(|| {
-            let message = format!("no prompt for training among {DRAWS} draws");
-            let help = "all of them are held out for evaluation: a larger task has others";
-            Diagnostic::error(message).with_help(help).into()
-        })
+/// A prompt from each of these streams of the key, drawn again if it is held out.
+pub(super) fn drawn_prompts(
+    task: &dyn Task,
+    key: StreamKey,
+    streams: impl IntoParallelIterator<Item = usize>,
+) -> Result<Vec<Prompt>> {
+    let drawn = streams.into_par_iter().map(|index| {
+        let mut stream = key.stream(index as u64);
+        let mut draws = (0..DRAWS).map(|_| task.draw(&mut stream));
+        draws.find(|prompt| !is_held_out(task, prompt))
+    });
+    drawn.collect::<Option<_>>().ok_or_else(|| {
+        let message = format!("no prompt for training among {DRAWS} draws");
+        let help = "all of them are held out for evaluation: a larger task has others";
+        Diagnostic::error(message).with_help(help).into()
+    })
 }
 
 /// Different prompts of a pool of `pool` prompts, with their indices in it. The pool is that of step 0, so that they recur. None
@@ -204,9 +203,7 @@ pub(super) fn pooled_prompts(
     }
     order.truncate(count);
     let key = StreamKey::new(key.seed, key.purpose, 0);
-    let drawn = order.par_iter();
-    let drawn = drawn.map(|index| drawn_prompt(task, key, *index as u64));
-    let prompts = drawn.collect::<Result<_, _>>()?;
+    let prompts = drawn_prompts(task, key, order.clone())?;
     Ok((order, prompts))
 }
 

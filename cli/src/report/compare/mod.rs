@@ -105,7 +105,8 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
             if let Some(config) = &config {
                 let first = log.versions().first().map(|(_, version)| *version);
                 words = words_of(config);
-                key = format!("{first:?} {:?} {words:?}", log.loss_version());
+                let loss = log.loss().map(|(_, version)| version);
+                key = format!("{first:?} {loss:?} {words:?}");
             }
             let run = Finished::of(&run, config.as_ref())?;
             match all.iter_mut().find(|design| design.key == key) {
@@ -143,8 +144,8 @@ impl Compared {
             text += &format!("seed {seed}\n");
             let used = run.log.versions().into_iter();
             let used = used.map(|(step, version)| (format!("from step {step}"), version));
-            let loss = run.log.loss_version();
-            let loss = loss.map(|version| ("the loss".to_string(), version));
+            let loss = run.log.loss();
+            let loss = loss.map(|(_, version)| ("the loss".to_string(), version));
             for (place, version) in used.chain(loss) {
                 text += &format!("    {version} {place}\n");
                 versions.insert(version, &*run.folder);

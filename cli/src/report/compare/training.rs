@@ -94,7 +94,7 @@ impl Planned {
 fn check_versions(run: &RunFolder, config: &Config) -> Result<()> {
     let log = run.log()?;
     let last = log.versions().last().map(|(_, version)| *version);
-    let loss = log.loss_version();
+    let loss = log.loss().map(|(_, version)| version);
     for (path, used) in [(&config.recipe, last), (&config.loss_recipe, loss)] {
         let now = config.host().load(path)?;
         if let Some(used) = used.filter(|used| now.version().as_str() != *used) {

@@ -1,4 +1,4 @@
-//! The network: its tensors, the forward pass over responses and the gradient of a loss with respect to its parameters.
+//! The network: its parameters, the forward pass over responses and the gradient of a loss with respect to its parameters.
 //!
 //! The responses of a group share their prompt and, the more certain the policy is, their first tokens. Equal prefixes give
 //! equal inputs, so the responses are walked in lockstep and the network runs once per distinct prefix of a position. In
@@ -7,49 +7,80 @@
 use std::collections::HashMap;
 
 use ndarray::linalg::general_mat_mul;
-use ndarray::{Array2, ArrayView2, ArrayViewMut2};
+use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2};
 
 use crate::policy::Scores;
 use crate::task::{Prompt, TaskShape};
 use advlab::random::RandomStream;
 
-/// Weights `[inputs, outputs]`, so that a one-hot input adds one contiguous row, each followed by its bias `[1, outputs]`.
-pub(super) type Tensors = [Array2<f32>; 6];
-
-/// The parameters of two hidden layers with ReLU and an output layer.
+/// Two hidden layers with ReLU and an output layer.
 ///
 /// The inputs are the prompt's features, then for each position of the response the token there, one-hot, then the
 /// position of the next token, one-hot.
 #[derive(Clone)]
 pub(super) struct Network {
     pub task: TaskShape,
-    pub tensors: Tensors,
+    hidden: usize,
+    /// Layer by layer: weights `[inputs, outputs]`, so that a one-hot input adds one contiguous row, and the bias.
+    pub parameters: Vec<f32>,
 }
 
 impl Network {
     /// PyTorch's default for linear layers: weights and biases uniform in +-1/sqrt(inputs of the layer).
     pub fn new(task: TaskShape, hidden: usize, stream: &mut RandomStream) -> Network {
-        let inputs = task.prompt_features + task.max_response_tokens * (task.vocabulary + 1);
-        let mut layer = |inputs: usize, outputs: usize| {
-            let bound = 1.0 / (inputs as f64).sqrt();
-            let mut value = || (bound * (2.0 * stream.uniform() - 1.0)) as f32;
-            [inputs, 1].map(|rows| Array2::from_shape_simple_fn((rows, outputs), &mut value))
+        let mut network = Network {
+            task,
+            hidden,
+            parameters: Vec::new(),
         };
-        let [w1, b1] = layer(inputs, hidden);
-        let [w2, b2] = layer(hidden, hidden);
-        let [w3, b3] = layer(hidden, task.vocabulary);
-        let tensors = [w1, b1, w2, b2, w3, b3];
-        Network { task, tensors }
+        for (inputs, outputs) in network.layers() {
+            let bound = 1.0 / (inputs as f64).sqrt();
+            let value = |_| (bound * (2.0 * stream.uniform() - 1.0)) as f32;
+            let values = (0..(inputs + 1) * outputs).map(value);
+            network.parameters.extend(values);
+        }
+        network
     }
 
-    fn hidden(&self) -> usize {
-        self.tensors[2].nrows()
+    /// The inputs and the outputs of each layer.
+    fn layers(&self) -> [(usize, usize); 3] {
+        let (task, hidden) = (&self.task, self.hidden);
+        let inputs = task.prompt_features + task.max_response_tokens * (task.vocabulary + 1);
+        [
+            (inputs, hidden),
+            (hidden, hidden),
+            (hidden, task.vocabulary),
+        ]
+    }
+
+    /// The weights and the bias `[1, outputs]` of each layer, in the parameters or in other values in their order.
+    pub fn matrices<'a>(&self, mut values: &'a [f32]) -> [[ArrayView2<'a, f32>; 2]; 3] {
+        self.layers().map(|(inputs, outputs)| {
+            [inputs, 1].map(|rows| {
+                let own = values.split_off(..rows * outputs);
+                matrix(own.expect("each parameter has a value"), outputs)
+            })
+        })
+    }
+
+    fn matrices_mut<'a>(&self, mut values: &'a mut [f32]) -> [[ArrayViewMut2<'a, f32>; 2]; 3] {
+        self.layers().map(|(inputs, outputs)| {
+            [inputs, 1].map(|rows| {
+                let own = values.split_off_mut(..rows * outputs);
+                matrix_mut(own.expect("each parameter has a value"), outputs)
+            })
+        })
+    }
+
+    /// The weights of an input of the first layer.
+    fn input_weights(&self, input: usize) -> &[f32] {
+        &self.parameters[input * self.hidden..][..self.hidden]
     }
 
     /// The most memory that a pass over so many responses takes: the hidden layers, a copy of them and their gradients,
     /// probabilities and log-probs.
     pub fn most_bytes(&self, responses: usize) -> usize {
-        let floats = 6 * size_of::<f32>() * self.hidden();
+        let floats = 6 * size_of::<f32>() * self.hidden;
         let prefix = floats + 2 * size_of::<f64>() * self.task.vocabulary;
         prefix * responses * self.task.max_response_tokens
     }
@@ -63,10 +94,6 @@ impl Network {
     fn position_row(&self, position: usize) -> usize {
         self.token_row(self.task.max_response_tokens, 0) + position
     }
-}
-
-pub(super) fn zeros_like(tensors: &Tensors) -> Tensors {
-    tensors.each_ref().map(|tensor| Array2::zeros(tensor.dim()))
 }
 
 fn matrix(values: &[f32], columns: usize) -> ArrayView2<'_, f32> {
@@ -100,7 +127,7 @@ pub(super) struct Forward {
     /// The newest prefixes' sums in the first layer, without the input of the position: `[prefixes, hidden]`.
     sums: Vec<f32>,
     /// The next position's.
-    next: Vec<f32>,
+    next_sums: Vec<f32>,
     /// The hidden layers after their ReLU, `[prefixes, hidden]`.
     h1: Vec<f32>,
     h2: Vec<f32>,
@@ -141,18 +168,14 @@ impl Forward {
         let mut live: Vec<(usize, usize)> = owners.map(&mut prefix).enumerate().collect();
         self.choices.clear();
         self.choices.resize_with(live.len(), Vec::new);
-        self.enter(network, 0);
+        let mut position = 0;
         while !live.is_empty() {
+            self.enter(network, position);
             if is_sampling {
                 self.evaluate(network);
             }
-            let probabilities = std::mem::take(&mut self.probabilities);
-            let vocabulary = network.task.vocabulary * usize::from(is_sampling);
-            self.extend(network, &mut live, |index, position, prefix| {
-                let own = &probabilities[prefix * vocabulary..][..vocabulary];
-                next(index, position, own)
-            });
-            self.probabilities = probabilities;
+            self.extend(network, position, &mut live, &mut next);
+            position += 1;
         }
         if !is_sampling {
             // One product for all positions: each packs the weights anew.
@@ -162,7 +185,7 @@ impl Forward {
 
     /// Adds the empty prefix of a prompt, and returns its index.
     fn add_prompt(&mut self, network: &Network, prompts: &[Prompt], prompt: usize) -> usize {
-        let [w1, b1, ..] = &network.tensors;
+        let [[w1, b1], ..] = network.matrices(&network.parameters);
         let mut sum = b1.row(0).to_owned();
         for (&x, weights) in prompts[prompt].features.iter().zip(w1.rows()) {
             if x != 0.0 {
@@ -178,34 +201,34 @@ impl Forward {
         self.prefixes.len() - 1
     }
 
-    /// Chooses the next token of each live response, given its index, the position and its prefix, and adds the prefixes of
-    /// the next position.
+    /// Adds the `next` token of each live response, at this position, and the prefixes of the position after it.
     fn extend(
         &mut self,
         network: &Network,
+        position: usize,
         live: &mut Vec<(usize, usize)>,
-        mut choose: impl FnMut(usize, usize, usize) -> (u32, bool),
+        next: &mut impl FnMut(usize, usize, &[f64]) -> (u32, bool),
     ) {
-        let (task, hidden) = (&network.task, network.hidden());
-        let weights = network.tensors[0]
-            .as_slice()
-            .expect("tensors are contiguous");
-        let Self { sums, next, .. } = self;
-        let first = self.prefixes.len() - sums.len() / hidden;
-        let position = self.prefixes[first].position;
-        let mut children = vec![None; sums.len() / hidden * task.vocabulary];
-        next.clear();
+        let (vocabulary, hidden) = (network.task.vocabulary, network.hidden);
+        let count = self.sums.len() / hidden;
+        let first = self.prefixes.len() - count;
+        let mut children = vec![None; count * vocabulary];
+        self.next_sums.clear();
         live.retain_mut(|(index, prefix)| {
-            let (token, is_last) = choose(*index, position, *prefix);
+            // There are none unless the responses are being sampled.
+            let own = *prefix * vocabulary..(*prefix + 1) * vocabulary;
+            let probabilities = self.probabilities.get(own).unwrap_or_default();
+            let (token, is_last) = next(*index, position, probabilities);
             self.choices[*index].push((token, *prefix));
             if !is_last {
                 let own = *prefix - first;
-                let child = &mut children[own * task.vocabulary + token as usize];
+                let child = &mut children[own * vocabulary + token as usize];
                 *prefix = *child.get_or_insert_with(|| {
                     let row = network.token_row(position, token);
-                    let weights = &weights[row * hidden..][..hidden];
-                    let sums = sums[own * hidden..][..hidden].iter().zip(weights);
-                    next.extend(sums.map(|(sum, weight)| sum + weight));
+                    let sums = self.sums[own * hidden..][..hidden].iter();
+                    let sums = sums.zip(network.input_weights(row));
+                    self.next_sums
+                        .extend(sums.map(|(sum, weight)| sum + weight));
                     self.prefixes.push(Prefix {
                         prompt: self.prefixes[*prefix].prompt,
                         position: position + 1,
@@ -216,36 +239,33 @@ impl Forward {
             }
             !is_last
         });
-        std::mem::swap(sums, next);
-        if !live.is_empty() {
-            self.enter(network, position + 1);
-        }
+        std::mem::swap(&mut self.sums, &mut self.next_sums);
     }
 
     /// Computes the first hidden layer of the newest prefixes.
     fn enter(&mut self, network: &Network, position: usize) {
         let start = self.h1.len();
         self.h1.extend_from_slice(&self.sums);
-        let position = network.position_row(position);
-        let mut h1 = matrix_mut(&mut self.h1[start..], network.hidden());
-        h1 += &network.tensors[0].row(position);
+        let weights = network.input_weights(network.position_row(position));
+        let mut h1 = matrix_mut(&mut self.h1[start..], network.hidden);
+        h1 += &ArrayView1::from(weights);
         h1.mapv_inplace(relu);
     }
 
     /// Runs the network for the prefixes for which it has not run: the probabilities of their next tokens and the entropies.
     fn evaluate(&mut self, network: &Network) {
-        let [_, _, w2, b2, w3, b3] = &network.tensors;
+        let [_, [w2, b2], [w3, b3]] = network.matrices(&network.parameters);
         let (hidden, vocabulary) = w3.dim();
         let start = self.entropies.len() * hidden;
         self.h2.resize(self.h1.len(), 0.0);
         let h1 = matrix(&self.h1[start..], hidden);
         let mut h2 = matrix_mut(&mut self.h2[start..], hidden);
-        h2.assign(b2);
-        general_mat_mul(1.0, &h1, w2, 1.0, &mut h2);
+        h2.assign(&b2);
+        general_mat_mul(1.0, &h1, &w2, 1.0, &mut h2);
         h2.mapv_inplace(relu);
         let mut logits = Array2::zeros((h1.nrows(), vocabulary));
-        logits += b3;
-        general_mat_mul(1.0, &h2, w3, 1.0, &mut logits);
+        logits += &b3;
+        general_mat_mul(1.0, &h2, &w3, 1.0, &mut logits);
         for logits in logits.rows() {
             let first = self.probabilities.len();
             let largest = f64::from(logits.fold(f32::MIN, |most, &z| most.max(z)));
@@ -291,8 +311,8 @@ impl Forward {
         prompts: &[Prompt],
         has_signal: &[bool],
         dloss_dlogp: impl Iterator<Item = &'d [f64]>,
-    ) -> Tensors {
-        let (task, hidden) = (&network.task, network.hidden());
+    ) -> Vec<f32> {
+        let (task, hidden) = (&network.task, network.hidden);
         let mut rows = vec![usize::MAX; self.prefixes.len()];
         let mut chosen = Vec::new();
         let [h1, h2, dh1, dh2] = &mut self.backward;
@@ -322,12 +342,12 @@ impl Forward {
             }
         }
         let dlogits: Vec<f32> = dlogits.into_iter().map(|d| d as f32).collect();
-        let mut gradient = zeros_like(&network.tensors);
-        let [_, _, w2, _, w3, _] = &network.tensors;
-        let [dw1, db1, dw2, db2, dw3, db3] = &mut gradient;
+        let mut gradient = vec![0.0; network.parameters.len()];
+        let [_, [w2, _], [w3, _]] = network.matrices(&network.parameters);
+        let [[mut dw1, mut db1], layer2, layer3] = network.matrices_mut(&mut gradient);
         let dlogits = matrix(&dlogits, task.vocabulary);
-        let dh2 = backward(h2, w3, dlogits, dw3, db3, dh2);
-        let mut dh1 = backward(h1, w2, dh2.view(), dw2, db2, dh1);
+        let dh2 = backward(h2, w3, dlogits, layer3, dh2);
+        let mut dh1 = backward(h1, w2, dh2.view(), layer2, dh1);
         for (prefix, dh1) in chosen.iter().zip(dh1.rows()) {
             let mut row = dw1.row_mut(network.position_row(prefix.position));
             row += &dh1;
@@ -352,20 +372,19 @@ impl Forward {
     }
 }
 
-/// The backward pass of a linear layer after a ReLU, with outputs `x`: adds the gradients of its weights and bias, and returns
+/// The backward pass of a linear layer after a ReLU with outputs `x`: adds the gradients of its weights and bias, and returns
 /// the gradient of the ReLU's input, in the memory `dx`. `dy` is the gradient of the layer's outputs.
 fn backward<'a>(
     x: &[f32],
-    weights: &Array2<f32>,
+    weights: ArrayView2<'_, f32>,
     dy: ArrayView2<'_, f32>,
-    dweights: &mut Array2<f32>,
-    dbias: &mut Array2<f32>,
+    [mut dweights, mut dbias]: [ArrayViewMut2<'_, f32>; 2],
     dx: &'a mut Vec<f32>,
 ) -> ArrayViewMut2<'a, f32> {
     dx.resize(x.len(), 0.0);
     let mut dx = matrix_mut(dx, weights.nrows());
     let x = matrix(x, weights.nrows());
-    general_mat_mul(1.0, &x.t(), &dy, 1.0, dweights);
+    general_mat_mul(1.0, &x.t(), &dy, 1.0, &mut dweights);
     for row in dy.rows() {
         dbias.row_mut(0).scaled_add(1.0, &row);
     }

@@ -26,8 +26,8 @@ fn cases_of(prompts: usize) -> [Case; 2] {
     tasks.map(|task| {
         let mut policy = Mlp::new(&task.shape(), HIDDEN, AdamWConfig::default(), 4);
         // Twice the initial parameters, so that no distribution is close to uniform.
-        let tensors = &mut policy.network.tensors;
-        tensors.iter_mut().for_each(|tensor| *tensor *= 2.0);
+        let parameters = &mut policy.network.parameters;
+        parameters.iter_mut().for_each(|value| *value *= 2.0);
         let prompts = training_prompts(&*task, 4, 0, prompts).unwrap();
         let key = StreamKey::new(4, Purpose::Responses, 1);
         let responses = policy.sample(&prompts, GROUP, key).unwrap().responses;
@@ -90,15 +90,15 @@ impl Case {
     }
 
     fn values(&self) -> Vec<f64> {
-        let values = self.policy.network.tensors.iter().flatten();
+        let values = self.policy.network.parameters.iter();
         values.map(|&value| value.into()).collect()
     }
 
     fn gradient(&mut self) -> Vec<f32> {
-        self.policy.gradient = zeros_like(&self.policy.gradient);
+        self.policy.gradient.fill(0.0);
         let added = self.policy.accumulate(&self.responses, &self.weights);
         added.unwrap();
-        self.policy.gradient.iter().flatten().copied().collect()
+        self.policy.gradient.clone()
     }
 }
 

@@ -115,15 +115,6 @@ impl ModelConfig {
 
     /// Whether the sizes fit each other.
     pub(super) fn check(&self) -> Result<(), Diagnostic> {
-        let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("hidden_size", self.hidden_size),
-            ("intermediate_size", self.intermediate_size),
-            ("num_hidden_layers", self.num_hidden_layers),
-            ("num_attention_heads", self.num_attention_heads),
-            ("num_key_value_heads", self.num_key_value_heads),
-            ("head_dim", self.head_dim),
-        ];
         let (heads, kv_heads) = (self.num_attention_heads, self.num_key_value_heads);
         let rope = &self.rope_parameters;
         let has_wavelengths = match rope.scaling {
@@ -135,8 +126,12 @@ impl ModelConfig {
                 ..
             } => rope.rope_theta > 0.0 && factor > 0.0 && high > low,
         };
-        if let Some((name, size)) = sizes.iter().find(|(_, size)| !(1..1 << 31).contains(size)) {
-            return Err(Diagnostic::error(format!("`{name}` is {size}")));
+        let is_size = |size| (1..1 << 31).contains(&size);
+        // All whole numbers of the file are sizes.
+        for (name, size) in &self.to_json() {
+            if size.as_i64().is_some_and(|size| !is_size(size)) {
+                return Err(Diagnostic::error(format!("`{name}` is {size}")));
+            }
         }
         if heads % kv_heads != 0 {
             let wrong = format!("{heads} query heads cannot share {kv_heads} key and value heads");
