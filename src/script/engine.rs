@@ -20,7 +20,7 @@ use rhai::{
 use super::batch_type::{self, ScriptBatch};
 use super::bind;
 use super::call::Call;
-use super::error::{CallError, Raised};
+use super::error::{CallError, Raised, raise};
 use super::key;
 use super::numbers;
 use super::sandbox::{
@@ -74,66 +74,76 @@ pub(crate) struct Functions {
 
 impl Default for Functions {
     fn default() -> Self {
-        let mut own = Registry::default();
+        let mut own = Module::new();
         bind::ops(&mut own);
         bind::tensor_type(&mut own);
         numbers::numbers(&mut own);
         batch_type::batch_type(&mut own);
         key::key_type(&mut own);
         // The value of `catch (error)`.
-        own.0.set_custom_type::<CallError>("error");
-        for name in ["to_string", "to_debug"] {
-            own.add(name, |problem: &mut CallError| {
-                problem.diagnostic.message.clone()
-            });
-        }
+        let message: Method<CallError> = |problem| Ok(problem.diagnostic.message.clone().into());
+        add_type(&mut own, "error", message, &[]);
         // A function of a later module comes before one of an earlier module.
-        let modules = packages().into_iter().chain([own.0.into()]);
+        let modules = packages().into_iter().chain([own.into()]);
         Functions {
             modules: modules.collect(),
         }
     }
 }
 
-/// A module of functions of the global namespace.
-#[derive(Default)]
-pub(super) struct Registry(pub(super) Module);
+/// Adds a function to a module.
+pub(super) fn add<A: 'static, const N: usize, const X: bool, R, const F: bool>(
+    module: &mut Module,
+    name: &str,
+    function: impl RhaiNativeFunc<A, N, X, R, F> + Send + Sync + 'static,
+) where
+    R: Variant + Clone,
+{
+    FuncRegistration::new(name).set_into_module(module, function);
+}
 
-impl Registry {
-    pub(super) fn add<A: 'static, const N: usize, const X: bool, R, const F: bool>(
-        &mut self,
-        name: &str,
-        function: impl RhaiNativeFunc<A, N, X, R, F> + Send + Sync + 'static,
-    ) -> &mut Self
-    where
-        R: Variant + Clone,
-    {
-        let registration = FuncRegistration::new(name).in_global_namespace();
-        registration.set_into_module(&mut self.0, function);
-        self
-    }
+/// Adds a function of these types; `Dynamic` is any type.
+pub(super) fn add_raw(
+    module: &mut Module,
+    name: &str,
+    types: &[TypeId],
+    function: impl Fn(&NativeCallContext, &mut [&mut Dynamic]) -> Raised<Dynamic>
+    + Send
+    + Sync
+    + 'static,
+) {
+    let with_context = move |context: Option<NativeCallContext>, args: &mut [&mut Dynamic]| {
+        function(&context.expect("it is registered with its context"), args)
+    };
+    let function = RhaiFunc::Method {
+        func: Shared::new(with_context),
+        has_context: true,
+        is_pure: true,
+        is_volatile: true,
+    };
+    FuncRegistration::new(name).set_into_module_raw(module, types, function);
+}
 
-    /// Adds a function of these types; `Dynamic` is any type.
-    pub(super) fn add_raw(
-        &mut self,
-        name: &str,
-        types: &[TypeId],
-        function: impl Fn(&NativeCallContext, &mut [&mut Dynamic]) -> Raised<Dynamic>
-        + Send
-        + Sync
-        + 'static,
-    ) {
-        let with_context = move |context: Option<NativeCallContext>, args: &mut [&mut Dynamic]| {
-            function(&context.expect("it is registered with its context"), args)
-        };
-        let function = RhaiFunc::Method {
-            func: Shared::new(with_context),
-            has_context: true,
-            is_pure: true,
-            is_volatile: true,
-        };
-        let registration = FuncRegistration::new(name).in_global_namespace();
-        registration.set_into_module_raw(&mut self.0, types, function);
+/// A method without arguments.
+pub(super) type Method<T> = fn(&T) -> Result<Dynamic, CallError>;
+
+/// Adds a type with the method that makes a string of a value, and with other methods.
+pub(super) fn add_type<T: Variant + Clone>(
+    module: &mut Module,
+    name: &str,
+    to_string: Method<T>,
+    others: &[(&str, Method<T>)],
+) {
+    module.set_custom_type::<T>(name);
+    let shown = [("to_string", to_string), ("to_debug", to_string)];
+    for &(name, method) in shown.iter().chain(others) {
+        add(
+            module,
+            name,
+            move |context: NativeCallContext, value: &mut T| {
+                method(value).map_err(|problem| raise(&context, problem))
+            },
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rhai::{
     AST, ASTNode, Engine, EvalAltResult, Expr, Module, ModuleResolver, OptimizationLevel, Position,
@@ -13,6 +13,7 @@ use super::engine::bare;
 use super::error::{CallError, Raised};
 use super::source_files::{self, FileBytes};
 use crate::diagnostic::Diagnostic;
+use crate::parallel::lock;
 use crate::suggest;
 
 /// A script that comes with advlab.
@@ -232,7 +233,7 @@ impl Library {
     }
 
     pub(crate) fn found(&self) -> MutexGuard<'_, FoundImports> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.found)
     }
 
     /// The name and text of an imported script.

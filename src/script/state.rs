@@ -101,8 +101,11 @@ impl State {
     pub fn to_json(&self) -> Value {
         let mut json = to_json(&self.this);
         if !self.tables.is_empty() {
-            let entry = |(key, value): (&Arc<str>, f64)| json!([&**key, format!("{value:?}")]);
-            let entries = |table: &Arc<MemoryTable>| table.in_order().map(entry).collect::<Value>();
+            let entries = |table: &Arc<MemoryTable>| -> Value {
+                let entries = table.in_order();
+                let entries = entries.map(|(key, (value, _))| json!([&**key, format!("{value:?}")]));
+                entries.collect()
+            };
             let tables = self.tables.iter();
             let tables = tables.map(|(name, table)| (name.to_string(), entries(table)));
             json[TABLES] = Value::Object(tables.collect());

@@ -107,10 +107,8 @@ fn same_bits(script: &Outcome, kernel: &Outcome) -> bool {
     let of = |a: Option<&Computed>, b: Option<&Computed>| match (a, b) {
         (Some(a), Some(b)) => {
             let (level, a, b) = (a.level() == b.level(), a.buffer(), b.buffer());
-            let mut pairs = a.iter().zip(b.iter());
-            level
-                && (a.is_f64(), a.len()) == (b.is_f64(), b.len())
-                && pairs.all(|(a, b)| a.to_bits() == b.to_bits())
+            let bits = a.iter().map(f64::to_bits);
+            level && a.is_f64() == b.is_f64() && bits.eq(b.iter().map(f64::to_bits))
         }
         (a, b) => a.is_none() && b.is_none(),
     };
