@@ -131,13 +131,9 @@ fn copy(
     }
     for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
         // A length that counts tokens is updated to those that are left; any other length stays.
-        let is_count = |i: usize| name == "length" && values[i] == tokens(i) as f64;
-        let value = |i: usize| {
-            if is_count(i) {
-                kept(i) as f64
-            } else {
-                values[i]
-            }
+        let value = |i: usize| match name == "length" && values[i] == tokens(i) as f64 {
+            true => kept(i) as f64,
+            false => values[i],
         };
         builder = builder.response(name, responses.clone().map(value).collect::<Vec<f64>>());
     }

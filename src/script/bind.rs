@@ -139,12 +139,8 @@ fn call(
 
 fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, CallError> {
     let wrong = |expected: &str| {
-        CallError::from(TensorError::argument(
-            op.name,
-            param.name,
-            expected,
-            &describe(value),
-        ))
+        let found = describe(value);
+        CallError::from(TensorError::argument(op.name, param.name, expected, &found))
     };
     match param.kind {
         // As elsewhere `std(dim, ddof)`: a plain number would select everything or nothing.

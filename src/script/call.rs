@@ -83,10 +83,9 @@ impl Call {
     /// Takes everything but the remembered values; random numbers continue.
     pub(crate) fn take_reports(&self) -> Effects {
         let mut now = self.effects();
-        let (draws, tables) = (now.draws, take(&mut now.tables));
         let rest = Effects {
-            draws,
-            tables,
+            draws: now.draws,
+            tables: take(&mut now.tables),
             ..Effects::default()
         };
         replace(&mut *now, rest)

@@ -67,10 +67,9 @@ pub(crate) fn own_token(token: Token) -> Token {
     }
 }
 
+/// The functions that scripts may call. A function of a later module comes before one of an earlier module.
 #[derive(Clone, Debug)]
-pub(crate) struct Functions {
-    modules: Arc<[Shared<Module>]>,
-}
+pub(crate) struct Functions(Arc<[Shared<Module>]>);
 
 impl Default for Functions {
     fn default() -> Self {
@@ -83,11 +82,7 @@ impl Default for Functions {
         // The value of `catch (error)`.
         let message: Method<CallError> = |problem| Ok(problem.diagnostic.message.clone().into());
         add_type(&mut own, "error", message, &[]);
-        // A function of a later module comes before one of an earlier module.
-        let modules = packages().into_iter().chain([own.into()]);
-        Functions {
-            modules: modules.collect(),
-        }
+        Functions(packages().into_iter().chain([own.into()]).collect())
     }
 }
 
@@ -151,7 +146,7 @@ impl Functions {
     /// An engine for one call; functions see the constants.
     pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Scope<'static>>) -> Engine {
         let mut engine = bare();
-        for module in self.modules.iter() {
+        for module in self.0.iter() {
             engine.register_global_module(module.clone());
         }
         // Otherwise the engine does not look up overrides of its own operators.

@@ -79,10 +79,7 @@ impl State {
 
     /// The same state, with the top-level entries of another state that this one lacks.
     pub(super) fn with_missing_of(&self, other: &State) -> State {
-        let map = |state: &State| match state.this.read_lock::<Map>() {
-            Some(map) => map.clone(),
-            None => Map::new(),
-        };
+        let map = |state: &State| state.to_dynamic().try_cast::<Map>().unwrap_or_default();
         let mut whole = map(other);
         whole.extend(map(self));
         State {

@@ -135,8 +135,11 @@ pub fn lex(text: &str) -> Vec<Token<'_>> {
         };
         is_in_string = false;
         match token.text {
-            _ if kind == TokenKind::String && is_interpolated(&token) => inserted.push(braces),
-            _ if kind == TokenKind::String => {}
+            // The part of a string before a `${`.
+            text if kind == TokenKind::String => {
+                let is_interpolated = text.ends_with('$') && ending == TokenEnd::Closed;
+                inserted.extend(is_interpolated.then_some(braces));
+            }
             "{" | "#{" => braces += 1,
             "}" => {
                 braces = braces.saturating_sub(1);
@@ -157,11 +160,6 @@ fn advance(line: &mut usize, column: &mut usize, text: &str) {
             _ => (*line, *column + 1),
         };
     }
-}
-
-/// Whether the token is the part of a string before a `${`.
-fn is_interpolated(token: &Token<'_>) -> bool {
-    token.text.ends_with('$') && token.ending == TokenEnd::Closed
 }
 
 /// The rest of a text, as the engine's tokenizer reads it.

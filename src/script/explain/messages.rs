@@ -99,11 +99,10 @@ fn foreign(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<D
     let found = site.text(0);
     row("found", &format!("{wanted}{found}"))
         .or_else(|| row("found", &format!("{}{found}", word(0))))
-        .or_else(|| Some(say(not_here(found), habit("keywords", found)?)))
-}
-
-fn not_here(word: &str) -> String {
-    format!("`{word}` in this place is not part of this language")
+        .or_else(|| {
+            let message = format!("`{found}` in this place is not part of this language");
+            Some(say(message, habit("keywords", found)?))
+        })
 }
 
 fn lexical(error: &LexError) -> Diagnostic {
@@ -215,10 +214,7 @@ pub(super) fn failed(
 /// The diagnostic of an error that no script can catch: time, memory, depth; `None` for any other error.
 fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
     let diagnostic = match error {
-        EvalAltResult::ErrorTerminated(why, _) => match call_error(why) {
-            Some(error) => error.diagnostic,
-            None => Diagnostic::error("stopped"),
-        },
+        EvalAltResult::ErrorTerminated(why, _) => thrown(why),
         EvalAltResult::ErrorTooManyOperations(_) => {
             let millions = OPERATIONS / 1_000_000;
             let message =
