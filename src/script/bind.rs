@@ -7,7 +7,7 @@ use rhai::{Dynamic, FLOAT, INT, Module, NativeCallContext};
 use super::engine::{Method, add_raw, add_type};
 use super::error::{CallError, Raised, origin, raise};
 use super::members;
-use super::value::{as_tensor, describe, number, text};
+use super::value::{as_tensor, describe, level_of, number, text};
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
@@ -173,11 +173,8 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Cal
             None => Err(wrong("a plain number").help("a batch tensor's number is `x.value()`")),
         },
         ParamKind::Level => {
-            let name = text(value).ok_or_else(|| wrong("the name of a level, such as \"group\""));
-            let level = name?.parse::<Level>();
-            Ok(Argument::Level(
-                level.map_err(|unknown| TensorError::level(op.name, unknown))?,
-            ))
+            let name = text(value).ok_or_else(|| wrong("the name of a level, such as \"group\""))?;
+            Ok(Argument::Level(level_of(op.name, &name)?))
         }
         ParamKind::Choice(choices) => {
             let name = text(value).ok_or_else(|| wrong("one of its choices, as a string"))?;

@@ -232,15 +232,10 @@ fn metric(name: &str, value: &Dynamic) -> Result<Tensor, CallError> {
         let message = format!("a metric's name has 1 to 64 characters, this one has {length}");
         return Err(Diagnostic::error(message).into());
     }
-    let tensor = as_tensor(value);
-    if let Some(frame) = tensor.as_ref().and_then(Tensor::frame) {
-        frame.look_at();
-    }
-    tensor
-        .filter(|tensor| tensor.level() == Level::Batch)
-        .ok_or_else(|| {
-            let found = describe(value);
-            let message = format!("metric \"{name}\" is {found}: a metric is one number");
-            CallError::new(message, "reduce it first, as in `x.mean(\"batch\")`")
-        })
+    let number = as_tensor(value).filter(|tensor| tensor.level_looked_at() == Level::Batch);
+    number.ok_or_else(|| {
+        let found = describe(value);
+        let message = format!("metric \"{name}\" is {found}: a metric is one number");
+        CallError::new(message, "reduce it first, as in `x.mean(\"batch\")`")
+    })
 }

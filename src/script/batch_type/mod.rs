@@ -17,7 +17,7 @@ use super::call::Call;
 use super::engine::{add, add_raw, add_type};
 use super::error::{CallError, Raised, raise};
 use super::key::{Key, of_responses};
-use super::value::{as_tensor, describe, text};
+use super::value::{as_tensor, describe, level_of, text};
 use crate::batch::Batch;
 use crate::parallel::lock;
 use crate::suggest;
@@ -339,11 +339,6 @@ fn text_of(columns: &[Vec<Arc<str>>], row: usize) -> Arc<str> {
             texts.collect::<Vec<_>>().join("/ ").into()
         }
     }
-}
-
-fn level_of(function: &'static str, level: &str) -> Result<Level, CallError> {
-    let parsed = level.parse::<Level>();
-    Ok(parsed.map_err(|unknown| TensorError::level(function, unknown))?)
 }
 
 fn summary(batch: &ScriptBatch) -> Result<Dynamic, CallError> {

@@ -202,7 +202,6 @@ impl Request<'_> {
                 notes: reports.notes,
                 map_groups: reports.map_groups,
                 time: started.elapsed(),
-                peak_bytes: self.guard.peak(),
                 ..Outcome::of(advantage)
             };
             Ok((outcome, run.finished_state()?))

@@ -35,8 +35,6 @@ pub struct Outcome {
     pub map_groups: Vec<MapGroups>,
     /// The time of the hooks.
     pub time: Duration,
-    /// The most bytes that tensors held at once.
-    pub peak_bytes: usize,
     /// The time of the kernel, if one computed it in place of a built-in's script.
     pub native: Option<Duration>,
 }
@@ -77,7 +75,6 @@ impl Outcome {
             notes: Vec::new(),
             map_groups: Vec::new(),
             time: Duration::ZERO,
-            peak_bytes: 0,
             native: None,
         }
     }
