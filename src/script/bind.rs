@@ -5,7 +5,7 @@ use std::any::TypeId;
 use rhai::{Dynamic, FLOAT, INT, Module, NativeCallContext};
 
 use super::engine::{Method, add_raw, add_type};
-use super::error::{CallError, Raised, origin, raise};
+use super::error::{CallError, Raised, located, origin};
 use super::members;
 use super::value::{as_tensor, describe, level_of, number, text};
 use crate::suggest;
@@ -33,7 +33,7 @@ pub(super) fn ops(module: &mut Module) {
             };
             for types in signatures {
                 add_raw(module, op.name, &types, move |context, args| {
-                    call(op, twin, context, args).map_err(|problem| raise(context, problem))
+                    located(context, call(op, twin, context, args))
                 });
             }
         }
@@ -57,7 +57,7 @@ pub(super) fn tensor_type(module: &mut Module) {
     });
     module.set_indexer_get_fn(
         |context: NativeCallContext, tensor: &mut Tensor, index: INT| {
-            at(tensor, index).map_err(|problem| raise(&context, problem))
+            located(&context, at(tensor, index))
         },
     );
 }

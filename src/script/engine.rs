@@ -20,7 +20,7 @@ use rhai::{
 use super::batch_type::{self, ScriptBatch};
 use super::bind;
 use super::call::Call;
-use super::error::{CallError, Raised, raise};
+use super::error::{CallError, Raised, located};
 use super::key;
 use super::numbers;
 use super::sandbox::{
@@ -132,13 +132,10 @@ pub(super) fn add_type<T: Variant + Clone>(
     module.set_custom_type::<T>(name);
     let shown = [("to_string", to_string), ("to_debug", to_string)];
     for &(name, method) in shown.iter().chain(others) {
-        add(
-            module,
-            name,
-            move |context: NativeCallContext, value: &mut T| {
-                method(value).map_err(|problem| raise(&context, problem))
-            },
-        );
+        let method = move |context: NativeCallContext, value: &mut T| {
+            located(&context, method(value))
+        };
+        add(module, name, method);
     }
 }
 

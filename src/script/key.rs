@@ -8,7 +8,7 @@ use rhai::{Dynamic, INT, ImmutableString, Module, NativeCallContext as Context};
 
 use super::call::Call;
 use super::engine::{Method, add, add_raw, add_type};
-use super::error::{CallError, raise};
+use super::error::{CallError, located};
 use super::memory::{MAX_KEYS, MemoryTable};
 use super::value::{as_tensor, describe, number, text};
 use crate::tensor::op::{self, Argument};
@@ -100,30 +100,19 @@ pub(super) fn key_type(module: &mut Module) {
         }),
     ];
     add_type(module, "key", summary, &methods);
-    add(
-        module,
-        "recall",
-        |context: Context, table: &str, key: Key, start: Dynamic| {
-            recall(table, &key, &start).map_err(|problem| raise(&context, problem))
-        },
-    );
+    let recall = |context: Context, table: &str, key: Key, start: Dynamic| {
+        located(&context, recall(table, &key, &start))
+    };
+    add(module, "recall", recall);
     for sign in ["==", "!="] {
-        let compare = move |context: &Context, key: &Key, other: &Dynamic| {
-            let compared = key.compare(sign, other);
-            compared.map_err(|problem| raise(context, problem))
+        let with_any = move |context: Context, key: &mut Key, other: Dynamic| {
+            located(&context, key.compare(sign, &other))
         };
-        add(
-            module,
-            sign,
-            move |context: Context, key: &mut Key, other: Dynamic| compare(&context, key, &other),
-        );
-        add(
-            module,
-            sign,
-            move |context: Context, other: ImmutableString, key: Key| {
-                compare(&context, &key, &other.into())
-            },
-        );
+        let with_name = move |context: Context, name: ImmutableString, key: Key| {
+            located(&context, key.compare(sign, &name.into()))
+        };
+        add(module, sign, with_any);
+        add(module, sign, with_name);
     }
     // `remember(table, key, value)` and `running(table, key, a, b, c)`, each also with a number of keys as the last argument.
     let (text, key) = (TypeId::of::<ImmutableString>(), TypeId::of::<Key>());
@@ -135,7 +124,7 @@ pub(super) fn key_type(module: &mut Module) {
         ("running", 3, &[text, key, any, any, any, most]),
     ] {
         add_raw(module, name, types, move |context, args| {
-            let before = write(args, count).map_err(|problem| raise(context, problem))?;
+            let before = located(context, write(args, count))?;
             Ok(match count {
                 1 => Dynamic::UNIT,
                 _ => Dynamic::from(before),

@@ -15,7 +15,7 @@ use rhai::{
 
 use super::call::Call;
 use super::engine::{add, add_raw, add_type};
-use super::error::{CallError, Raised, raise};
+use super::error::{CallError, Raised, located};
 use super::key::{Key, of_responses};
 use super::value::{as_tensor, describe, level_of, text};
 use crate::batch::Batch;
@@ -269,50 +269,33 @@ pub(super) fn batch_type(module: &mut Module) {
     add(module, "has", |batch: &mut Batch, name: &str| {
         matches!(batch.find(name), Ok(Some(_)))
     });
-    add(
-        module,
-        "columns",
-        |batch: &mut Batch, start: &str| -> Array {
-            let mut names = batch.column_names().0;
-            names.retain(|name| name.starts_with(start));
-            names.sort();
-            names.into_iter().map(Dynamic::from).collect()
-        },
-    );
+    add(module, "columns", |batch: &mut Batch, start: &str| {
+        let mut names = batch.column_names().0;
+        names.retain(|name| name.starts_with(start));
+        names.sort();
+        names.into_iter().map(Dynamic::from).collect::<Array>()
+    });
     add(module, "column", |batch: &mut Batch, name: &str| {
         Raised::Ok(batch.column(name)?)
     });
     add(module, "with", Batch::with_columns);
-    add(
-        module,
-        "random",
-        |context: Context, batch: &mut Batch, level: &str| {
-            let drawn = level_of("random", level).and_then(|level| batch.random(level));
-            drawn.map_err(|problem| raise(&context, problem))
-        },
-    );
-    add(
-        module,
-        "subset",
-        |context: Context, batch: &mut Batch, level: &str, k: Dynamic| {
-            let subset = batch.subset(level, &k);
-            subset.map_err(|problem| raise(&context, problem))
-        },
-    );
-    add(
-        module,
-        "map_groups",
-        |context: Context, batch: &mut Batch, f: FnPtr| batch.map_groups(&context, &f),
-    );
+    let random = |context: Context, batch: &mut Batch, level: &str| {
+        let level = level_of("random", level);
+        located(&context, level.and_then(|level| batch.random(level)))
+    };
+    add(module, "random", random);
+    let subset = |context: Context, batch: &mut Batch, level: &str, k: Dynamic| {
+        located(&context, batch.subset(level, &k))
+    };
+    add(module, "subset", subset);
+    let map_groups =
+        |context: Context, batch: &mut Batch, f: FnPtr| batch.map_groups(&context, &f);
+    add(module, "map_groups", map_groups);
     for (name, across) in [("regroup", false), ("group_by", true)] {
-        add(
-            module,
-            name,
-            move |context: Context, batch: &mut Batch, by: Dynamic| {
-                let groups = batch.regroup(&by, across);
-                groups.map_err(|problem| raise(&context, problem))
-            },
-        );
+        let regroup = move |context: Context, batch: &mut Batch, by: Dynamic| {
+            located(&context, batch.regroup(&by, across))
+        };
+        add(module, name, regroup);
     }
     // `batch.key(NAME)`, with one to three names or an array of them.
     for count in 1..=3 {
@@ -324,8 +307,7 @@ pub(super) fn batch_type(module: &mut Module) {
                 Some(names) => batch.key_of(names.iter()),
                 None => batch.key_of(args[1..].iter().map(|name| &**name)),
             };
-            key.map(Dynamic::from)
-                .map_err(|problem| raise(context, problem))
+            located(context, key.map(Dynamic::from))
         });
     }
 }
