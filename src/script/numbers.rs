@@ -16,8 +16,13 @@ use crate::tensor::op::{self, Argument, Class, Op};
 
 /// Registers exact comparisons, the division of integers, and the functions of arrays.
 pub(super) fn numbers(module: &mut Module) {
-    quotients(module);
     arrays(module);
+    add(module, "/", |a: INT, b: INT| widened(a) / widened(b));
+    add_raw(module, "/=", &[TypeId::of::<INT>(); 2], |_, args| {
+        let quotient = widened(args[0].as_int()?) / widened(args[1].as_int()?);
+        *args[0] = Dynamic::from_float(quotient);
+        Ok(Dynamic::UNIT)
+    });
     macro_rules! comparisons {
         ($($sign:literal $compare:tt),+) => {$(
             add(module, $sign, |a: FLOAT, b: FLOAT| a $compare b);
@@ -26,15 +31,6 @@ pub(super) fn numbers(module: &mut Module) {
         )+};
     }
     comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
-}
-
-fn quotients(module: &mut Module) {
-    add(module, "/", |a: INT, b: INT| widened(a) / widened(b));
-    add_raw(module, "/=", &[TypeId::of::<INT>(); 2], |_, args| {
-        let quotient = widened(args[0].as_int()?) / widened(args[1].as_int()?);
-        *args[0] = Dynamic::from_float(quotient);
-        Ok(Dynamic::UNIT)
-    });
 }
 
 /// Exact up to 2^53, as in all operations of integers with other numbers.
@@ -70,9 +66,7 @@ fn arrays(module: &mut Module) {
                     Some(name) => FnPtr::new(name)?,
                     None => args[1].clone_cast(),
                 };
-                let array = args[0]
-                    .read_lock::<Array>()
-                    .map_or(Array::new(), |a| a.clone());
+                let array = args[0].clone_cast::<Array>();
                 let sorted = Dynamic::from_array(sorted(context, &array, &comparer)?);
                 if !is_in_place {
                     return Ok(sorted);
