@@ -111,7 +111,11 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     let passed_on = sites(code).any(|site| {
         let is_argument =
             ["(", ",", "="].contains(&site.text(-1)) && [")", ",", ";"].contains(&site.text(1));
-        site.text(0) == "p" && is_argument && !is_declaration(code, site.index)
+        let declares = || {
+            let open = code[..site.index].iter().rposition(|token| token.text == "(");
+            open.is_some_and(|open| open >= 2 && code[open - 2].text == "fn")
+        };
+        site.text(0) == "p" && is_argument && !declares()
     });
     let parameters = script.parameters.iter().filter(|_| !passed_on);
     let unread = parameters.filter(|name| !read.contains(name.as_str()));
@@ -133,12 +137,6 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
         });
     let hooks = misspelt_hooks(script, &functions_of(ast));
     unread.chain(set).chain(hooks).collect()
-}
-
-/// Whether a token stands in the parameter list of a function.
-fn is_declaration(code: &[Token<'_>], index: usize) -> bool {
-    let open = code[..index].iter().rposition(|token| token.text == "(");
-    open.is_some_and(|open| open >= 2 && code[open - 2].text == "fn")
 }
 
 /// Functions that nobody calls, and whose names are near that of a hook that the script lacks.

@@ -216,20 +216,13 @@ fn to_json(value: &Dynamic) -> Value {
         return text.as_str().into();
     }
     match (value.as_float(), value.as_char(), value.as_int()) {
-        (Ok(float), ..) => json!({ FLOAT: float_text(float) }),
+        // The shortest string that reads back as the same number; for a NaN, of which there are many, its bits.
+        (Ok(nan), ..) if nan.is_nan() => json!({ FLOAT: format!("NaN:{:016x}", nan.to_bits()) }),
+        (Ok(float), ..) => json!({ FLOAT: format!("{float:?}") }),
         (_, Ok(letter), _) => json!({ CHARACTER: letter.to_string() }),
         (.., Ok(whole)) => whole.into(),
         // The only other types of a state are booleans and `()`.
         _ => value.as_bool().map_or(Value::Null, Value::from),
-    }
-}
-
-/// The shortest string that reads back as the same number; for a NaN, of which there are many, its bits.
-fn float_text(float: f64) -> String {
-    if float.is_nan() {
-        format!("NaN:{:016x}", float.to_bits())
-    } else {
-        format!("{float:?}")
     }
 }
 

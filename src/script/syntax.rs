@@ -308,8 +308,10 @@ pub fn unfinished(text: &str) -> Unfinished<'_> {
             _ if token.kind == TokenKind::String => open.is_wrong |= token.ending == TokenEnd::Cut,
             1 => open.brackets.push(open.code.len()),
             -1 => {
-                let opening = open.brackets.pop().map(|at| open.code[at].text);
-                open.is_wrong |= opening.map(closing) != Some(token.text);
+                let opening = open.brackets.pop().map_or("", |at| open.code[at].text);
+                let pair = (opening, token.text);
+                let fits = matches!(pair, ("(", ")") | ("[" | "?[", "]") | ("{" | "#{", "}"));
+                open.is_wrong |= !fits;
             }
             _ => {}
         }
@@ -341,14 +343,6 @@ impl<'a> Unfinished<'a> {
         let &at = self.brackets.last()?;
         let is_call = self.code[at].text == "(" && at > 0;
         is_call.then(|| (&self.code[..at], self.code[at].end()))
-    }
-}
-
-fn closing(opening: &str) -> &'static str {
-    match opening {
-        "(" => ")",
-        "[" | "?[" => "]",
-        _ => "}",
     }
 }
 

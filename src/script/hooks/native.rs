@@ -1,6 +1,6 @@
 //! Computes a request by the script, by the kernel of a built-in, or by both to compare them.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Outcome, Request, correct};
 use crate::batch::Computed;
@@ -39,7 +39,10 @@ impl Request<'_> {
             HookState::Timed(last) => native.timed(&call, last, started),
             HookState::Due => {
                 let script = started.elapsed();
-                let kernel = self.compare(kernel, &answer);
+                // The script has run before, so its code and memory are warm: the kernel's are at its second run.
+                self.by_kernel(kernel);
+                let kernel = self.by_kernel(kernel);
+                let kernel = kernel.map(|kernel| (kernel.time, same_bits(&answer, &kernel)));
                 native.compared(&call, script, kernel, self.batch);
             }
             _ => {}
@@ -63,14 +66,6 @@ impl Request<'_> {
                 self.batch.is_f64()
             ),
         }
-    }
-
-    /// The time of the kernel, and whether its results equal the script's bit for bit; `None` if it declines or has no memory.
-    fn compare(&self, kernel: NativeHook, script: &Outcome) -> Option<(Duration, bool)> {
-        // The script has run before, so its code and memory are warm: the kernel's are at its second run.
-        self.by_kernel(kernel)?;
-        let answer = self.by_kernel(kernel)?;
-        Some((answer.time, same_bits(script, &answer)))
     }
 
     /// The kernel's answer on the batch as the script would see it; `None` if it declines, fails, or has no memory.
