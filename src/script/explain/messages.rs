@@ -30,12 +30,21 @@ pub(super) fn not_parsed(
     if let Some(habit) = here.and_then(|place| foreign(script, place, kind)) {
         return habit.at(place);
     }
+    // The token at which the parser stopped.
     let found = here.map_or("", |place| script.site(place).text(0));
+    let end_before = here.map(|place| script.end_before(place));
     let diagnostic = match kind {
         ParseErrorType::VariableUndefined(name) => no_variable(script, name, here),
         ParseErrorType::ModuleUndefined(name) => no_module(name),
+        ParseErrorType::MissingToken(token, _) if token != ";" || !found.is_empty() => {
+            let message = format!("a `{token}` is missing after this");
+            let other = || say(message, "is something missing before this?");
+            let missing = row("missing", token).unwrap_or_else(other);
+            return missing.at(end_before);
+        }
         ParseErrorType::MissingToken(..) | ParseErrorType::UnexpectedEOF => {
-            return missing(kind, found).at(here.map(|place| script.end_before(place)));
+            let ends = say("the script ends too early", "is a `}` or a `)` missing?");
+            return ends.at(end_before);
         }
         ParseErrorType::BadInput(error) => lexical(error),
         ParseErrorType::Reserved(name) | ParseErrorType::UnknownOperator(name) => reserved(name),
@@ -64,19 +73,6 @@ pub(super) fn not_parsed(
         }
     };
     diagnostic.at(place)
-}
-
-/// `found` is the token at which the parser stopped.
-fn missing(kind: &ParseErrorType, found: &str) -> Diagnostic {
-    match kind {
-        ParseErrorType::MissingToken(token, _) if token != ";" || !found.is_empty() => {
-            row("missing", token).unwrap_or_else(|| {
-                let message = format!("a `{token}` is missing after this");
-                say(message, "is something missing before this?")
-            })
-        }
-        _ => say("the script ends too early", "is a `}` or a `)` missing?"),
-    }
 }
 
 /// A habit of another language that stops the parser with an unhelpful message.
