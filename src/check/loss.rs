@@ -90,7 +90,8 @@ impl Checks<'_> {
         } else if worst <= SLOPE {
             (Holds, "its slope".to_string())
         } else if detaches {
-            (Note, "not its slope, as something on the way is detached".to_string())
+            let line = "not its slope, as something on the way is detached";
+            (Note, line.to_string())
         } else {
             let off = 100.0 * worst;
             let why =
@@ -126,7 +127,8 @@ impl Checks<'_> {
         let pull = Computed::new(loss.gradient.layout().clone(), Level::Token, pull);
         let along = correlation(&pull, &advantage);
         Ok(if largest(advantage.buffer().iter()) == 0.0 {
-            (Note, "every advantage is 0 here: nothing to follow".to_string())
+            let line = "every advantage is 0 here: nothing to follow";
+            (Note, line.to_string())
         } else if !reads_advantage && self.recipe.has(Hook::Advantage) {
             (Note, "the loss does not use `batch.advantage`".to_string())
         } else if along < -WEAK {

@@ -173,7 +173,8 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Cal
             None => Err(wrong("a plain number").help("a batch tensor's number is `x.value()`")),
         },
         ParamKind::Level => {
-            let name = text(value).ok_or_else(|| wrong("the name of a level, such as \"group\""))?;
+            let name =
+                text(value).ok_or_else(|| wrong("the name of a level, such as \"group\""))?;
             Ok(Argument::Level(level_of(op.name, &name)?))
         }
         ParamKind::Choice(choices) => {

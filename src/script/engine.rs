@@ -132,9 +132,8 @@ pub(super) fn add_type<T: Variant + Clone>(
     module.set_custom_type::<T>(name);
     let shown = [("to_string", to_string), ("to_debug", to_string)];
     for &(name, method) in shown.iter().chain(others) {
-        let method = move |context: NativeCallContext, value: &mut T| {
-            located(&context, method(value))
-        };
+        let method =
+            move |context: NativeCallContext, value: &mut T| located(&context, method(value));
         add(module, name, method);
     }
 }

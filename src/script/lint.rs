@@ -112,7 +112,8 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
         let is_argument =
             ["(", ",", "="].contains(&site.text(-1)) && [")", ",", ";"].contains(&site.text(1));
         let declares = || {
-            let open = code[..site.index].iter().rposition(|token| token.text == "(");
+            let before = &code[..site.index];
+            let open = before.iter().rposition(|token| token.text == "(");
             open.is_some_and(|open| open >= 2 && code[open - 2].text == "fn")
         };
         site.text(0) == "p" && is_argument && !declares()

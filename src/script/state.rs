@@ -99,8 +99,9 @@ impl State {
         let mut json = to_json(&self.this);
         if !self.tables.is_empty() {
             let entries = |table: &Arc<MemoryTable>| -> Value {
+                let text = |value: &f64| format!("{value:?}");
                 let entries = table.in_order();
-                let entries = entries.map(|(key, (value, _))| json!([&**key, format!("{value:?}")]));
+                let entries = entries.map(|(key, (value, _))| json!([&**key, text(value)]));
                 entries.collect()
             };
             let tables = self.tables.iter();

@@ -1,7 +1,7 @@
 //! The profile of a computation: its time by operation, and by the script line that requested it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Origin;
 use crate::parallel::lock;

@@ -293,13 +293,17 @@ fn a_kernel_without_memory_leaves_the_hook_to_the_script() {
         let recipe = host.with_native(&Native::new(mode)).load(name).unwrap();
         recipe.advantage(&batch, &mut recipe.init().unwrap())
     };
-    let run = |name: &str, mode: Mode, memory: usize| {
-        run_within(&Guard::new(None, memory), name, mode)
-    };
+    let run =
+        |name: &str, mode: Mode, memory: usize| run_within(&Guard::new(None, memory), name, mode);
     assert!(run("grpo", Mode::On, 1 << 30).unwrap().native.is_some());
     let guard = Guard::new(None, 1 << 30);
     run_within(&guard, "grpo", Mode::Off).unwrap();
-    assert!(run("grpo", Mode::On, guard.peak()).unwrap().native.is_none());
+    assert!(
+        run("grpo", Mode::On, guard.peak())
+            .unwrap()
+            .native
+            .is_none()
+    );
     let errors = [Mode::Off, Mode::On].map(|mode| {
         let outcome = run("ppo_clip", mode, 1 << 10);
         outcome.expect_err("there is no room").render(false)

@@ -9,9 +9,7 @@ use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use rhai::{
-    Array, Dynamic, FnPtr, INT, ImmutableString, Module, NativeCallContext as Context,
-};
+use rhai::{Array, Dynamic, FnPtr, INT, ImmutableString, Module, NativeCallContext as Context};
 
 use super::call::Call;
 use super::engine::{add, add_raw, add_type};
@@ -288,8 +286,7 @@ pub(super) fn batch_type(module: &mut Module) {
         located(&context, batch.subset(level, &k))
     };
     add(module, "subset", subset);
-    let map_groups =
-        |context: Context, batch: &mut Batch, f: FnPtr| batch.map_groups(&context, &f);
+    let map_groups = |context: Context, batch: &mut Batch, f: FnPtr| batch.map_groups(&context, &f);
     add(module, "map_groups", map_groups);
     for (name, across) in [("regroup", false), ("group_by", true)] {
         let regroup = move |context: Context, batch: &mut Batch, by: Dynamic| {
