@@ -131,13 +131,9 @@ fn copy(
     }
     for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
         // A length that counts tokens is updated to those that are left; any other length stays.
-        let is_count = |i: usize| name == "length" && values[i] == tokens(i) as f64;
-        let value = |i: usize| {
-            if is_count(i) {
-                kept(i) as f64
-            } else {
-                values[i]
-            }
+        let value = |i: usize| match name == "length" && values[i] == tokens(i) as f64 {
+            true => kept(i) as f64,
+            false => values[i],
         };
         builder = builder.response(name, responses.clone().map(value).collect::<Vec<f64>>());
     }
@@ -162,13 +158,10 @@ pub(super) fn with_what_losses_need(batch: &Batch) -> Batch {
         Some((0..layout.responses()).map(row).collect())
     };
     let (old, logp) = (rows("old_logp"), rows("logp"));
-    let mut given = ["reward", "correct"].into_iter();
-    let given = given.find_map(|name| Some(batch.response_column(name)?.to_vec()));
-    let sums = || {
-        let rows = rows("token_reward")?.into_iter();
-        Some(rows.map(|row| row.iter().sum()).collect::<Vec<f64>>())
-    };
-    let rewards = given.or_else(sums);
+    let column = |name: &str| Some(batch.response_column(name)?.to_vec());
+    let sum = |row: &Vec<f64>| row.iter().sum::<f64>();
+    let sums = || Some(rows("token_reward")?.iter().map(sum).collect());
+    let rewards = column("reward").or_else(|| column("correct")).or_else(sums);
     if let Some(rewards) = rewards.filter(|_| !batch.has("advantage")) {
         let mean = rewards.iter().sum::<f64>() / rewards.len().max(1) as f64;
         batch = with_responses(&batch, "advantage", |i| rewards[i] - mean);

@@ -6,7 +6,7 @@ use super::{Checks, largest};
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::Diagnostics;
 use crate::script::syntax::code;
-use crate::script::{Hook, Loss, Recipe};
+use crate::script::{Hook, Loss};
 use crate::session::Answer;
 
 /// Half the step of a finite difference: log-probs are of the order of 1, and a loss is exact to 1e-16.
@@ -80,7 +80,9 @@ impl Checks<'_> {
                 worst = worst.max((slope - expected).abs() / scale);
             }
         }
-        let detaches = worst > SLOPE && calls_detach(self.recipe);
+        let calls_detach = |text| code(text).iter().any(|token| token.is_name("detach"));
+        let mut sources = self.recipe.sources();
+        let detaches = worst > SLOPE && sources.any(|(_, text)| calls_detach(text));
         let (result, line) = if (worst <= SLOPE || detaches) && self.is_flat(batch, &loss) {
             let line =
                 "0 everywhere, at logp = old_logp and beside it: following it teaches nothing";
@@ -140,12 +142,6 @@ impl Checks<'_> {
             (Holds, format!("follows {what}"))
         })
     }
-}
-
-/// Whether the script, or one that it imports, calls `detach`.
-fn calls_detach(recipe: &Recipe) -> bool {
-    let mut sources = recipe.sources();
-    sources.any(|(_, text)| code(text).iter().any(|token| token.is_name("detach")))
 }
 
 /// The correlation over tokens, uncentred: the signs matter.

@@ -129,16 +129,22 @@ impl VersionChange {
         settings: &[(String, String)],
         (checked_in, ready_after): (Duration, Duration),
     ) -> VersionChange {
-        let (lines_added, lines_removed) = changed_lines(from, to);
-        VersionChange {
+        let mut change = VersionChange {
             from: from.version().clone(),
             to: to.version().clone(),
             checked_in,
             ready_after,
             parameters: parameters(from, to, settings),
-            lines_added,
-            lines_removed,
+            lines_added: 0,
+            lines_removed: 0,
+        };
+        let after = texts(to);
+        for (name, old) in texts(from) {
+            let (added, removed) = after.get(&name).map_or((0, 0), |new| count(old, new));
+            change.lines_added += added;
+            change.lines_removed += removed;
         }
+        change
     }
 }
 
@@ -154,16 +160,6 @@ impl fmt::Display for VersionChange {
         let mut parameters = self.parameters.iter();
         parameters.try_for_each(|parameter| write!(f, "  {parameter}"))
     }
-}
-
-fn changed_lines(from: &Recipe, to: &Recipe) -> (usize, usize) {
-    let after = texts(to);
-    let both = texts(from).into_iter();
-    let both = both.filter_map(|(name, old)| Some((old, *after.get(&name)?)));
-    both.fold((0, 0), |sum, (old, new)| {
-        let (added, removed) = count(old, new);
-        (sum.0 + added, sum.1 + removed)
-    })
 }
 
 /// The texts of a script, with the key `None`, and of its imports, with their names: a resumed run has its first version in

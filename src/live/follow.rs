@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use super::check::dry_runs;
 use super::event::{LiveEvent, VersionChange};
-use super::watch::{SETTLE_AT_MOST, Watch, lock};
+use super::watch::{SETTLE_AT_MOST, Watch};
 use super::{Failed, InUse, LiveOptions, Loaded};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::native::Native;
+use crate::parallel::lock;
 use crate::script::{Host, Recipe, SourceFiles, Version, guarded};
 use crate::tensor::Guard;
 

@@ -206,25 +206,21 @@ impl LiveRecipe {
             // A parameter that the run sets may be missing from a version that it left, as from any that an edit made.
             let recipe = options.fit(recipe, is_resumed)?.on(host);
             let state = if is_resumed { state } else { recipe.init()? };
-            let (serial, times) = (0, Default::default());
             let loaded = Arc::new(Loaded {
                 recipe,
-                serial,
-                times,
+                serial: 0,
+                times: Default::default(),
             });
             Ok(InUse { loaded, state })
         };
         let versions = left.into_iter().map(version);
         let versions = versions.collect::<Result<Vec<InUse>, Diagnostics>>()?;
-        let (next_step, first) = (
-            options.next_step,
-            versions[versions.len() - 1].loaded.clone(),
-        );
+        let first = versions[versions.len() - 1].loaded.clone();
         Ok(LiveRecipe {
+            next_step: options.next_step,
             shared: Arc::new(Shared::new(host, options, first)),
             before: versions.clone(),
             versions,
-            next_step,
             bell: None,
         })
     }
@@ -273,11 +269,10 @@ impl LiveRecipe {
                 Ok(())
             }
             Err(error) => {
-                let back_to = Some(in_use.loaded.clone());
                 let failed = Failed {
                     loaded,
                     error,
-                    back_to,
+                    back_to: Some(in_use.loaded.clone()),
                 };
                 self.shared.withdraw(&failed, false);
                 Err(failed)
@@ -408,10 +403,8 @@ impl LiveRecipe {
     /// [`Diagnostics`] if it lacks a required hook, or does not accept the settings.
     pub fn publish(&self, recipe: Recipe) -> Result<(), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?.on(&self.shared.host);
-        while !self
-            .shared
-            .publish(&self.newest(), recipe.clone(), Default::default())
-        {}
+        let (shared, times) = (&self.shared, Default::default());
+        while !shared.publish(&self.newest(), recipe.clone(), times) {}
         Ok(())
     }
 }

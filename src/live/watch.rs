@@ -4,11 +4,14 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use notify::event::{AccessKind, AccessMode, Event, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+
+use crate::parallel::lock;
+use crate::script::folder_of;
 
 /// How long the files must be quiet. An editor's save is several operations, some milliseconds apart: truncate, write
 /// in pieces, close; or write beside, rename. A person does not notice a tenth of a second.
@@ -71,14 +74,10 @@ impl Watch {
         let mut folders = BTreeSet::new();
         let mut names = BTreeSet::new();
         for file in files {
-            let folder = match file.parent() {
-                Some(folder) if !folder.as_os_str().is_empty() => folder,
-                _ => Path::new("."),
-            };
             names.extend(file.file_name().map(OsString::from));
             // Links in the path are resolved, so that no folder is watched twice. A folder that is gone has no watch; only the
             // poll, each second, notices its return.
-            folders.extend(folder.canonicalize());
+            folders.extend(folder_of(file).canonicalize());
             if let Ok(target) = file.canonicalize() {
                 names.extend(target.file_name().map(OsString::from));
                 folders.extend(target.parent().map(Path::to_path_buf));
@@ -113,11 +112,6 @@ impl Watch {
     pub(super) fn is_quiet(&self) -> bool {
         self.rings.recv_timeout(SETTLE).is_err()
     }
-}
-
-/// No panic can leave data half changed while a lock of this room is held.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Wakes the thread that waits. One ring is enough: whoever hears it reads the files themselves. So a bell that rings

@@ -11,13 +11,14 @@ mod ppo_clip;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub(crate) use inputs::HookInputs;
 
 use crate::batch::Batch;
 use crate::number_text::time;
+use crate::parallel::lock;
 use crate::script::{Hook, Outcome, Version};
 
 /// Computes a hook of a built-in; `None` if it declines.
@@ -123,7 +124,7 @@ impl Native {
     }
 
     fn known(&self) -> MutexGuard<'_, KnownHooks> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 
     pub(crate) fn state(&self, call: &CallKey<'_>) -> HookState {

@@ -2,38 +2,47 @@
 
 use std::any::TypeId;
 
-use rhai::{Dynamic, FLOAT, FuncRegistration, INT, NativeCallContext};
+use rhai::{Dynamic, FLOAT, INT, Module, NativeCallContext};
 
-use super::engine::Registry;
-use super::error::{CallError, origin, raise};
-use super::value::{as_tensor, describe, number, text};
+use super::engine::{Method, add_raw, add_type};
+use super::error::{CallError, Raised, located, origin};
+use super::members;
+use super::value::{as_tensor, describe, level_of, number, text};
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
 
-/// Registers the functions of the op table.
-pub(super) fn ops(module: &mut Registry) {
+/// Registers the rows of the op table under their names, once for each number of arguments that a row takes.
+///
+/// A named function accepts any type, so that a wrong argument gets our message; Rhai prefers its own functions of numbers
+/// (`exp(1.0)`) if the types match exactly. An operator needs a tensor: for numbers, strings and the like, the operators
+/// are Rhai's. Every pair with a tensor is registered, because Rhai silently treats an unregistered pair as unequal.
+pub(super) fn ops(module: &mut Module) {
+    let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());
     for op in op::table() {
-        bind(module, op);
+        // `min` and `max` have a row in two classes: a level as the second argument means the reduction.
+        let is_twin = |other: &&Op| other.class != op.class && other.params.len() > 1;
+        let twin = members::ops(op.name).find(is_twin);
+        let is_operator = !op.name.starts_with(char::is_alphabetic);
+        let needed = op.params.iter().filter(|param| !param.optional).count();
+        for count in needed..=op.params.len() {
+            let signatures = match (is_operator, count) {
+                (true, 1) => vec![vec![tensor]],
+                (true, _) => vec![vec![tensor, any], vec![any, tensor]],
+                (false, _) => vec![vec![any; count]],
+            };
+            for types in signatures {
+                add_raw(module, op.name, &types, move |context, args| {
+                    located(context, call(op, twin, context, args))
+                });
+            }
+        }
     }
 }
 
-type Method = fn(&Tensor) -> Result<Dynamic, CallError>;
-
 /// Registers the type with its methods that are not in the op table: value, length, level, string.
-pub(super) fn tensor_type(module: &mut Registry) {
-    type Context<'a> = NativeCallContext<'a>;
-    module.0.set_custom_type::<Tensor>("tensor");
-    FuncRegistration::new_getter("level").set_into_module(&mut module.0, |tensor: &mut Tensor| {
-        tensor.level_looked_at().name()
-    });
-    FuncRegistration::new_index_getter().set_into_module(
-        &mut module.0,
-        |context: Context, tensor: &mut Tensor, index: INT| {
-            at(tensor, index).map_err(|problem| raise(&context, problem))
-        },
-    );
-    let methods: [(&str, Method); 5] = [
+pub(super) fn tensor_type(module: &mut Module) {
+    let methods: [(&str, Method<Tensor>); 3] = [
         ("value", number_of),
         ("values", |tensor| {
             let value = tensor.evaluate()?;
@@ -41,14 +50,16 @@ pub(super) fn tensor_type(module: &mut Registry) {
         }),
         // A length is below 2^63 as long as memory is.
         ("len", |tensor| Ok((tensor.evaluate()?.len() as INT).into())),
-        ("to_string", shown),
-        ("to_debug", shown),
     ];
-    for (name, method) in methods {
-        module.add(name, move |context: Context, tensor: &mut Tensor| {
-            method(tensor).map_err(|problem| raise(&context, problem))
-        });
-    }
+    add_type(module, "tensor", shown, &methods);
+    module.set_getter_fn("level", |tensor: &mut Tensor| {
+        Raised::Ok(tensor.level_looked_at().name())
+    });
+    module.set_indexer_get_fn(
+        |context: NativeCallContext, tensor: &mut Tensor, index: INT| {
+            located(&context, at(tensor, index))
+        },
+    );
 }
 
 fn at(tensor: &Tensor, index: INT) -> Result<FLOAT, CallError> {
@@ -86,36 +97,6 @@ fn shown(tensor: &Tensor) -> Result<Dynamic, CallError> {
         shown.push(format!("... {} more", value.len() - SHOWN));
     }
     Ok(format!("{} [{}]", tensor.level(), shown.join(", ")).into())
-}
-
-/// Registers a row under its name, once for each number of arguments that it takes.
-fn bind(module: &mut Registry, op: &'static Op) {
-    // `min` and `max` have a row in two classes: a level as the second argument means the reduction.
-    let twin = op::table()
-        .find(|other| other.name == op.name && other.class != op.class && other.params.len() > 1);
-    let needed = op.params.iter().filter(|param| !param.optional).count();
-    for count in needed..=op.params.len() {
-        for types in signatures(op, count) {
-            module.add_raw(op.name, &types, move |context, args| {
-                call(op, twin, context, args).map_err(|problem| raise(context, problem))
-            });
-        }
-    }
-}
-
-/// The argument types under which a row is registered.
-///
-/// A named function accepts any type, so that a wrong argument gets our message; Rhai prefers its own functions of numbers
-/// (`exp(1.0)`) if the types match exactly. An operator needs a tensor: for numbers, strings and the like, the operators
-/// are Rhai's. Every pair with a tensor is registered, because Rhai silently treats an unregistered pair as unequal.
-fn signatures(op: &Op, count: usize) -> Vec<Vec<TypeId>> {
-    let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());
-    let is_operator = !op.name.starts_with(char::is_alphabetic);
-    match (is_operator, count) {
-        (true, 1) => vec![vec![tensor]],
-        (true, _) => vec![vec![tensor, any], vec![any, tensor]],
-        (false, _) => vec![vec![any; count]],
-    }
 }
 
 fn call(
@@ -158,12 +139,8 @@ fn call(
 
 fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, CallError> {
     let wrong = |expected: &str| {
-        CallError::from(TensorError::argument(
-            op.name,
-            param.name,
-            expected,
-            &describe(value),
-        ))
+        let found = describe(value);
+        CallError::from(TensorError::argument(op.name, param.name, expected, &found))
     };
     match param.kind {
         // As elsewhere `std(dim, ddof)`: a plain number would select everything or nothing.
@@ -196,11 +173,9 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Cal
             None => Err(wrong("a plain number").help("a batch tensor's number is `x.value()`")),
         },
         ParamKind::Level => {
-            let name = text(value).ok_or_else(|| wrong("the name of a level, such as \"group\""));
-            let level = name?.parse::<Level>();
-            Ok(Argument::Level(
-                level.map_err(|unknown| TensorError::level(op.name, unknown))?,
-            ))
+            let name =
+                text(value).ok_or_else(|| wrong("the name of a level, such as \"group\""))?;
+            Ok(Argument::Level(level_of(op.name, &name)?))
         }
         ParamKind::Choice(choices) => {
             let name = text(value).ok_or_else(|| wrong("one of its choices, as a string"))?;

@@ -1,7 +1,7 @@
 //! The context of a call: bounds, random numbers and reports that the hooks of one step share.
 
 use std::mem::{replace, take};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use hmac_sha256::Hash as Sha256;
 
@@ -9,6 +9,7 @@ use super::error::CallError;
 use super::host::Host;
 use super::memory::Tables;
 use super::recipe::Hook;
+use crate::parallel::lock;
 use crate::tensor::{Context, Depth, Guard, Moments, Origin, Tensor, TensorError};
 
 /// The most metrics of a step.
@@ -76,16 +77,15 @@ impl Call {
     }
 
     pub(crate) fn effects(&self) -> MutexGuard<'_, Effects> {
-        self.effects.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.effects)
     }
 
     /// Takes everything but the remembered values; random numbers continue.
     pub(crate) fn take_reports(&self) -> Effects {
         let mut now = self.effects();
-        let (draws, tables) = (now.draws, take(&mut now.tables));
         let rest = Effects {
-            draws,
-            tables,
+            draws: now.draws,
+            tables: take(&mut now.tables),
             ..Effects::default()
         };
         replace(&mut *now, rest)

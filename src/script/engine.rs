@@ -20,7 +20,7 @@ use rhai::{
 use super::batch_type::{self, ScriptBatch};
 use super::bind;
 use super::call::Call;
-use super::error::{CallError, Raised};
+use super::error::{CallError, Raised, located};
 use super::key;
 use super::numbers;
 use super::sandbox::{
@@ -67,73 +67,74 @@ pub(crate) fn own_token(token: Token) -> Token {
     }
 }
 
+/// The functions that scripts may call. A function of a later module comes before one of an earlier module.
 #[derive(Clone, Debug)]
-pub(crate) struct Functions {
-    modules: Arc<[Shared<Module>]>,
-}
+pub(crate) struct Functions(Arc<[Shared<Module>]>);
 
 impl Default for Functions {
     fn default() -> Self {
-        let mut own = Registry::default();
+        let mut own = Module::new();
         bind::ops(&mut own);
         bind::tensor_type(&mut own);
         numbers::numbers(&mut own);
         batch_type::batch_type(&mut own);
         key::key_type(&mut own);
         // The value of `catch (error)`.
-        own.0.set_custom_type::<CallError>("error");
-        for name in ["to_string", "to_debug"] {
-            own.add(name, |problem: &mut CallError| {
-                problem.diagnostic.message.clone()
-            });
-        }
-        // A function of a later module comes before one of an earlier module.
-        let modules = packages().into_iter().chain([own.0.into()]);
-        Functions {
-            modules: modules.collect(),
-        }
+        let message: Method<CallError> = |problem| Ok(problem.diagnostic.message.clone().into());
+        add_type(&mut own, "error", message, &[]);
+        Functions(packages().into_iter().chain([own.into()]).collect())
     }
 }
 
-/// A module of functions of the global namespace.
-#[derive(Default)]
-pub(super) struct Registry(pub(super) Module);
+/// Adds a function to a module.
+pub(super) fn add<A: 'static, const N: usize, const X: bool, R, const F: bool>(
+    module: &mut Module,
+    name: &str,
+    function: impl RhaiNativeFunc<A, N, X, R, F> + Send + Sync + 'static,
+) where
+    R: Variant + Clone,
+{
+    FuncRegistration::new(name).set_into_module(module, function);
+}
 
-impl Registry {
-    pub(super) fn add<A: 'static, const N: usize, const X: bool, R, const F: bool>(
-        &mut self,
-        name: &str,
-        function: impl RhaiNativeFunc<A, N, X, R, F> + Send + Sync + 'static,
-    ) -> &mut Self
-    where
-        R: Variant + Clone,
-    {
-        let registration = FuncRegistration::new(name).in_global_namespace();
-        registration.set_into_module(&mut self.0, function);
-        self
-    }
+/// Adds a function of these types; `Dynamic` is any type.
+pub(super) fn add_raw(
+    module: &mut Module,
+    name: &str,
+    types: &[TypeId],
+    function: impl Fn(&NativeCallContext, &mut [&mut Dynamic]) -> Raised<Dynamic>
+    + Send
+    + Sync
+    + 'static,
+) {
+    let with_context = move |context: Option<NativeCallContext>, args: &mut [&mut Dynamic]| {
+        function(&context.expect("it is registered with its context"), args)
+    };
+    let function = RhaiFunc::Method {
+        func: Shared::new(with_context),
+        has_context: true,
+        is_pure: true,
+        is_volatile: true,
+    };
+    FuncRegistration::new(name).set_into_module_raw(module, types, function);
+}
 
-    /// Adds a function of these types; `Dynamic` is any type.
-    pub(super) fn add_raw(
-        &mut self,
-        name: &str,
-        types: &[TypeId],
-        function: impl Fn(&NativeCallContext, &mut [&mut Dynamic]) -> Raised<Dynamic>
-        + Send
-        + Sync
-        + 'static,
-    ) {
-        let with_context = move |context: Option<NativeCallContext>, args: &mut [&mut Dynamic]| {
-            function(&context.expect("it is registered with its context"), args)
-        };
-        let function = RhaiFunc::Method {
-            func: Shared::new(with_context),
-            has_context: true,
-            is_pure: true,
-            is_volatile: true,
-        };
-        let registration = FuncRegistration::new(name).in_global_namespace();
-        registration.set_into_module_raw(&mut self.0, types, function);
+/// A method without arguments.
+pub(super) type Method<T> = fn(&T) -> Result<Dynamic, CallError>;
+
+/// Adds a type with the method that makes a string of a value, and with other methods.
+pub(super) fn add_type<T: Variant + Clone>(
+    module: &mut Module,
+    name: &str,
+    to_string: Method<T>,
+    others: &[(&str, Method<T>)],
+) {
+    module.set_custom_type::<T>(name);
+    let shown = [("to_string", to_string), ("to_debug", to_string)];
+    for &(name, method) in shown.iter().chain(others) {
+        let method =
+            move |context: NativeCallContext, value: &mut T| located(&context, method(value));
+        add(module, name, method);
     }
 }
 
@@ -141,7 +142,7 @@ impl Functions {
     /// An engine for one call; functions see the constants.
     pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Scope<'static>>) -> Engine {
         let mut engine = bare();
-        for module in self.modules.iter() {
+        for module in self.0.iter() {
             engine.register_global_module(module.clone());
         }
         // Otherwise the engine does not look up overrides of its own operators.
@@ -227,15 +228,10 @@ fn metric(name: &str, value: &Dynamic) -> Result<Tensor, CallError> {
         let message = format!("a metric's name has 1 to 64 characters, this one has {length}");
         return Err(Diagnostic::error(message).into());
     }
-    let tensor = as_tensor(value);
-    if let Some(frame) = tensor.as_ref().and_then(Tensor::frame) {
-        frame.look_at();
-    }
-    tensor
-        .filter(|tensor| tensor.level() == Level::Batch)
-        .ok_or_else(|| {
-            let found = describe(value);
-            let message = format!("metric \"{name}\" is {found}: a metric is one number");
-            CallError::new(message, "reduce it first, as in `x.mean(\"batch\")`")
-        })
+    let number = as_tensor(value).filter(|tensor| tensor.level_looked_at() == Level::Batch);
+    number.ok_or_else(|| {
+        let found = describe(value);
+        let message = format!("metric \"{name}\" is {found}: a metric is one number");
+        CallError::new(message, "reduce it first, as in `x.mean(\"batch\")`")
+    })
 }

@@ -102,17 +102,15 @@ pub(super) fn call_error(value: &Dynamic) -> Option<CallError> {
     value.read_lock::<CallError>().map(|error| error.clone())
 }
 
-/// An error of a native function that computes: one that ends the script keeps the location of the call, which the engine
-/// loses on the way out.
-pub(super) fn raise(
-    context: &NativeCallContext,
-    problem: impl Into<CallError>,
-) -> Box<EvalAltResult> {
-    let mut problem: CallError = problem.into();
-    if problem.ends_script {
-        problem.origin.get_or_insert_with(|| origin(context));
-    }
-    problem.into()
+/// The result of a native function that computes: an error that ends the script keeps the location of the call, which the
+/// engine loses on the way out.
+pub(super) fn located<T>(context: &NativeCallContext, result: Result<T, CallError>) -> Raised<T> {
+    Ok(result.map_err(|mut problem| {
+        if problem.ends_script {
+            problem.origin.get_or_insert_with(|| origin(context));
+        }
+        problem
+    })?)
 }
 
 /// The location in the script that a native call comes from.

@@ -216,7 +216,7 @@ impl Host {
         let folder = folder_of(Path::new(name));
         let (mut script, mut library) = ("", Library::new(Some(folder)));
         for (source, text) in sources {
-            let builtin = Builtin::find(source);
+            let builtin = Builtin::importable().find(|builtin| builtin.name == source);
             if source == name {
                 script = text;
             } else if builtin.is_some() {

@@ -4,11 +4,11 @@ use std::any::TypeId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rhai::{Dynamic, INT, ImmutableString, NativeCallContext as Context};
+use rhai::{Dynamic, INT, ImmutableString, Module, NativeCallContext as Context};
 
 use super::call::Call;
-use super::engine::Registry;
-use super::error::{CallError, raise};
+use super::engine::{Method, add, add_raw, add_type};
+use super::error::{CallError, located};
 use super::memory::{MAX_KEYS, MemoryTable};
 use super::value::{as_tensor, describe, number, text};
 use crate::tensor::op::{self, Argument};
@@ -65,76 +65,54 @@ impl Key {
     fn compare(&self, sign: &str, other: &Dynamic) -> Result<Tensor, CallError> {
         let row = op::table().find(|op| op.name == sign);
         let row = row.expect("the op table has `==` and `!=`");
-        let compared = |other| row.apply(&[Argument::Tensor(self.codes.clone()), other]);
-        if let Some(other) = other.read_lock::<Key>() {
-            // As codes of this key; a name that it does not have has no code.
-            let own = self.names.iter().enumerate();
-            let own: HashMap<&Arc<str>, usize> = own.map(|(code, name)| (name, code)).collect();
-            let code = |name: &Arc<str>| own.get(name).map_or(-1.0, |code| *code as f64);
-            let codes: Vec<f64> = other.names.iter().map(code).collect();
-            let of_other = other.codes.evaluate()?;
-            let in_own = of_other.iter().map(|at| codes[at as usize]);
-            let theirs = Tensor::of_responses(other.frame(), in_own.collect());
-            return Ok(compared(Argument::Tensor(theirs))?);
-        }
-        let name = text(other).map(|text| text.to_string());
-        let Some(text) = name.or_else(|| Some(number(other)?.to_string())) else {
-            let found = describe(other);
-            let message =
-                format!("a key is compared with a text, a number or a key, not with {found}");
-            let help = "as in `batch.key(\"agent\") == \"solver\"`";
-            return Err(CallError::new(message, help));
+        let own = self.names.iter().enumerate();
+        let own: HashMap<&str, usize> = own.map(|(code, name)| (&**name, code)).collect();
+        // A name that this key does not have has no code.
+        let code = |name: &str| own.get(name).map_or(-1.0, |code| *code as f64);
+        let other = match (other.read_lock::<Key>(), text(other), number(other)) {
+            (Some(other), ..) => {
+                let codes: Vec<f64> = other.names.iter().map(|name| code(name)).collect();
+                let theirs = other.codes.evaluate()?;
+                let theirs = theirs.iter().map(|theirs| codes[theirs as usize]);
+                Argument::Tensor(Tensor::of_responses(other.frame(), theirs.collect()))
+            }
+            (_, Some(name), _) => Argument::Number(code(&name)),
+            (.., Some(number)) => Argument::Number(code(&number.to_string())),
+            _ => {
+                let found = describe(other);
+                let message =
+                    format!("a key is compared with a text, a number or a key, not with {found}");
+                let help = "as in `batch.key(\"agent\") == \"solver\"`";
+                return Err(CallError::new(message, help));
+            }
         };
-        let code = self.names.iter().position(|name| **name == *text);
-        let code = code.map_or(-1.0, |code| code as f64);
-        Ok(compared(Argument::Number(code))?)
+        Ok(row.apply(&[Argument::Tensor(self.codes.clone()), other])?)
     }
 }
 
-/// A method without arguments.
-type Method = fn(&Key) -> Result<Dynamic, CallError>;
-
 /// Registers the type of keys, and the functions for values remembered by key.
-pub(super) fn key_type(module: &mut Registry) {
-    module.0.set_custom_type::<Key>("key");
-    module.add(
-        "recall",
-        |context: Context, table: &str, key: Key, start: Dynamic| {
-            recall(table, &key, &start).map_err(|problem| raise(&context, problem))
-        },
-    );
-    let methods: [(&str, Method); 4] = [
+pub(super) fn key_type(module: &mut Module) {
+    let methods: [(&str, Method<Key>); 2] = [
         ("len", |key| Ok((key.texts()?.len() as INT).into())),
         ("values", |key| {
             let texts = key.texts()?.into_iter();
             Ok(texts.map(|text| Dynamic::from(text.to_string())).collect())
         }),
-        ("to_string", summary),
-        ("to_debug", summary),
     ];
-    for (name, method) in methods {
-        module.add(name, move |context: Context, key: &mut Key| {
-            method(key).map_err(|problem| raise(&context, problem))
-        });
-    }
+    add_type(module, "key", summary, &methods);
+    let recall = |context: Context, table: &str, key: Key, start: Dynamic| {
+        located(&context, recall(table, &key, &start))
+    };
+    add(module, "recall", recall);
     for sign in ["==", "!="] {
-        let compare = move |context: &Context, key: &Key, other: &Dynamic| {
-            let compared = key.compare(sign, other);
-            compared.map_err(|problem| raise(context, problem))
+        let with_any = move |context: Context, key: &mut Key, other: Dynamic| {
+            located(&context, key.compare(sign, &other))
         };
-        module
-            .add(
-                sign,
-                move |context: Context, key: &mut Key, other: Dynamic| {
-                    compare(&context, key, &other)
-                },
-            )
-            .add(
-                sign,
-                move |context: Context, other: ImmutableString, key: Key| {
-                    compare(&context, &key, &other.into())
-                },
-            );
+        let with_name = move |context: Context, name: ImmutableString, key: Key| {
+            located(&context, key.compare(sign, &name.into()))
+        };
+        add(module, sign, with_any);
+        add(module, sign, with_name);
     }
     // `remember(table, key, value)` and `running(table, key, a, b, c)`, each also with a number of keys as the last argument.
     let (text, key) = (TypeId::of::<ImmutableString>(), TypeId::of::<Key>());
@@ -145,8 +123,8 @@ pub(super) fn key_type(module: &mut Registry) {
         ("running", 3, &[text, key, any, any, any]),
         ("running", 3, &[text, key, any, any, any, most]),
     ] {
-        module.add_raw(name, types, move |context, args| {
-            let before = write(args, count).map_err(|problem| raise(context, problem))?;
+        add_raw(module, name, types, move |context, args| {
+            let before = located(context, write(args, count))?;
             Ok(match count {
                 1 => Dynamic::UNIT,
                 _ => Dynamic::from(before),

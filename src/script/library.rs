@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rhai::{
     AST, ASTNode, Engine, EvalAltResult, Expr, Module, ModuleResolver, OptimizationLevel, Position,
@@ -13,6 +13,7 @@ use super::engine::bare;
 use super::error::{CallError, Raised};
 use super::source_files::{self, FileBytes};
 use crate::diagnostic::Diagnostic;
+use crate::parallel::lock;
 use crate::suggest;
 
 /// A script that comes with advlab.
@@ -110,16 +111,15 @@ impl Builtin {
 
     /// The built-in with exactly the text of a script and of all its imports, found by version under any name.
     pub(super) fn of(name: &str, text: &str, sources: &Sources) -> Option<&'static Builtin> {
-        let mut imports = sources.iter().filter(|(import, _)| &***import != name);
         let builtin = BUILTINS.iter().find(|builtin| builtin.text == text)?;
-        let is_shipped = imports.all(|(import, text)| Builtin::imported(import, text).is_some());
-        is_shipped.then_some(builtin)
-    }
-
-    /// The built-in that an import refers to, if it does not refer to another script of that name.
-    pub(super) fn imported(import: &str, text: &str) -> Option<&'static Builtin> {
-        let name = Path::new(import).file_stem()?.to_str()?;
-        Builtin::importable().find(|builtin| builtin.name == name && builtin.text == text)
+        let mut imports = sources.iter().filter(|(import, _)| &***import != name);
+        // A file with the name and the text of a built-in is as good as that.
+        let are_shipped = imports.all(|(import, text)| {
+            let name = Path::new(&**import).file_stem();
+            let is_it = |one: &Builtin| name.is_some_and(|name| name == one.name);
+            Builtin::importable().any(|one| is_it(one) && *one.text == **text)
+        });
+        are_shipped.then_some(builtin)
     }
 }
 
@@ -232,7 +232,7 @@ impl Library {
     }
 
     pub(crate) fn found(&self) -> MutexGuard<'_, FoundImports> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.found)
     }
 
     /// The name and text of an imported script.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use rhai::{AST, ASTNode, Expr, FnCallExpr, Position, Stmt};
+use rhai::{AST, ASTNode, Expr, Stmt};
 
 use super::engine::bare;
 use super::explain::{CLOSURE, Script, unknown_function};
@@ -40,14 +40,23 @@ pub(super) fn errors(
     });
     let modules: HashMap<&str, Arities> = modules.collect();
     let mut found = misread_operators(script.name, &script.text(), &|_| false);
-    let mut check = |call: &FnCallExpr, position: Position, count: usize| {
+    ast.walk(&mut |path| {
+        let (call, position, receivers) = match path.last() {
+            Some(ASTNode::Expr(Expr::FnCall(call, at)) | ASTNode::Stmt(Stmt::FnCall(call, at))) => {
+                (call, *at, 0)
+            }
+            // The receiver of a method counts as an argument.
+            Some(ASTNode::Expr(Expr::MethodCall(call, at))) => (call, *at, 1),
+            _ => return true,
+        };
         let (name, path) = (call.name.as_str(), call.namespace.to_string());
+        let count = receivers + call.args.len();
         let by_the_engine =
             name.starts_with(CLOSURE) || BY_THE_ENGINE.split(' ').any(|known| known == name);
         let module = modules.get(path.as_str());
         let is_unknown_module = module.is_none() && !path.is_empty();
         if by_the_engine || call.op_token.is_some() || is_unknown_module || found.len() >= LISTED {
-            return;
+            return true;
         }
         let known = match module {
             Some(functions) => [functions.get(name), None],
@@ -57,18 +66,6 @@ pub(super) fn errors(
         if !counts.contains(&count) {
             let diagnostic = wrong_call(script, (&path, name), count, &counts, module);
             found.push(diagnostic.at(script.place(script.name, position)));
-        }
-    };
-    ast.walk(&mut |path| {
-        match path.last() {
-            Some(ASTNode::Expr(Expr::FnCall(call, at)) | ASTNode::Stmt(Stmt::FnCall(call, at))) => {
-                check(call, *at, call.args.len())
-            }
-            // The receiver of a method counts as an argument.
-            Some(ASTNode::Expr(Expr::MethodCall(call, at))) => {
-                check(call, *at, call.args.len() + 1)
-            }
-            _ => {}
         }
         true
     });
@@ -114,7 +111,12 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     let passed_on = sites(code).any(|site| {
         let is_argument =
             ["(", ",", "="].contains(&site.text(-1)) && [")", ",", ";"].contains(&site.text(1));
-        site.text(0) == "p" && is_argument && !is_declaration(code, site.index)
+        let declares = || {
+            let before = &code[..site.index];
+            let open = before.iter().rposition(|token| token.text == "(");
+            open.is_some_and(|open| open >= 2 && code[open - 2].text == "fn")
+        };
+        site.text(0) == "p" && is_argument && !declares()
     });
     let parameters = script.parameters.iter().filter(|_| !passed_on);
     let unread = parameters.filter(|name| !read.contains(name.as_str()));
@@ -136,12 +138,6 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
         });
     let hooks = misspelt_hooks(script, &functions_of(ast));
     unread.chain(set).chain(hooks).collect()
-}
-
-/// Whether a token stands in the parameter list of a function.
-fn is_declaration(code: &[Token<'_>], index: usize) -> bool {
-    let open = code[..index].iter().rposition(|token| token.text == "(");
-    open.is_some_and(|open| open >= 2 && code[open - 2].text == "fn")
 }
 
 /// Functions that nobody calls, and whose names are near that of a hook that the script lacks.

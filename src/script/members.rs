@@ -67,21 +67,14 @@ pub(crate) fn ops(name: &str) -> impl Iterator<Item = &'static Op> {
 pub(super) fn signature(name: &str) -> Option<String> {
     let forms: Vec<String> = ops(name).map(Op::signature).collect();
     if forms.is_empty() {
-        let member = function(name)?;
-        return Some(format!(
-            "it is `{}`, as in `{}`",
-            member.call, member.example
-        ));
+        let mut members = MEMBERS.iter();
+        let is_called = |member: &&Member| member.name == name && member.call.contains(name);
+        let Member { call, example, .. } = members.find(is_called)?;
+        return Some(format!("it is `{call}`, as in `{example}`"));
     }
     let level = match forms.iter().any(|form| form.contains("(level")) {
         true => ", where `level` is the one that it goes to: \"group\", \"response\", \"batch\"",
         false => "",
     };
     Some(format!("it is `{}`{level}", forms.join("` or `")))
-}
-
-/// The member of this name that is called as a function or a method.
-fn function(name: &str) -> Option<&'static Member> {
-    let mut members = MEMBERS.iter();
-    members.find(|member| member.name == name && member.call.contains(name))
 }

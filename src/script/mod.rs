@@ -38,6 +38,7 @@ pub use params::{Parameter, Parameters, Setting};
 pub use recipe::{Hook, Recipe, Version};
 pub(crate) use sandbox::guarded;
 pub use source_files::SourceFiles;
+pub(crate) use source_files::folder_of;
 pub use state::State;
 pub use syntax::{Token, TokenKind, Unfinished, lex, unfinished};
 pub use test_batch::TEST_BATCH;

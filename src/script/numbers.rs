@@ -5,9 +5,9 @@
 
 use std::any::TypeId;
 
-use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, ImmutableString, NativeCallContext};
+use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, ImmutableString, Module, NativeCallContext};
 
-use super::engine::Registry;
+use super::engine::{add, add_raw};
 use super::error::{CallError, Raised, origin};
 use super::value::{as_tensor, describe, number, text};
 use crate::diagnostic::Diagnostic;
@@ -15,26 +15,22 @@ use crate::tensor::Tensor;
 use crate::tensor::op::{self, Argument, Class, Op};
 
 /// Registers exact comparisons, the division of integers, and the functions of arrays.
-pub(super) fn numbers(module: &mut Registry) {
-    quotients(module);
+pub(super) fn numbers(module: &mut Module) {
     arrays(module);
-    macro_rules! comparisons {
-        ($($sign:literal $compare:tt),+) => {$(
-            module.add($sign, |a: FLOAT, b: FLOAT| a $compare b);
-            module.add($sign, |a: INT, b: FLOAT| widened(a) $compare b);
-            module.add($sign, |a: FLOAT, b: INT| a $compare widened(b));
-        )+};
-    }
-    comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
-}
-
-fn quotients(module: &mut Registry) {
-    module.add("/", |a: INT, b: INT| widened(a) / widened(b));
-    module.add_raw("/=", &[TypeId::of::<INT>(); 2], |_, args| {
+    add(module, "/", |a: INT, b: INT| widened(a) / widened(b));
+    add_raw(module, "/=", &[TypeId::of::<INT>(); 2], |_, args| {
         let quotient = widened(args[0].as_int()?) / widened(args[1].as_int()?);
         *args[0] = Dynamic::from_float(quotient);
         Ok(Dynamic::UNIT)
     });
+    macro_rules! comparisons {
+        ($($sign:literal $compare:tt),+) => {$(
+            add(module, $sign, |a: FLOAT, b: FLOAT| a $compare b);
+            add(module, $sign, |a: INT, b: FLOAT| widened(a) $compare b);
+            add(module, $sign, |a: FLOAT, b: INT| a $compare widened(b));
+        )+};
+    }
+    comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
 }
 
 /// Exact up to 2^53, as in all operations of integers with other numbers.
@@ -43,7 +39,7 @@ fn widened(whole: INT) -> FLOAT {
 }
 
 /// Registers `sum`, `mean`, `min` and `max` of arrays, which are numbers if all elements are.
-fn arrays(module: &mut Registry) {
+fn arrays(module: &mut Module) {
     for (name, row) in [("sum", "+"), ("mean", "+"), ("min", "min"), ("max", "max")] {
         let row = op::table().find(|op| op.name == row && op.class == Class::Elementwise);
         let row = row.expect("an array's functions are made of rows of the op table");
@@ -55,7 +51,7 @@ fn arrays(module: &mut Registry) {
                 None => Dynamic::from(tensor),
             })
         };
-        module.add(name, reduced);
+        add(module, name, reduced);
     }
     let (array, name) = (TypeId::of::<Array>(), TypeId::of::<ImmutableString>());
     for comparer in [TypeId::of::<FnPtr>(), name] {
@@ -65,14 +61,12 @@ fn arrays(module: &mut Registry) {
             ("order", false),
             ("order_by", false),
         ] {
-            module.add_raw(name, &[array, comparer], move |context, args| {
+            add_raw(module, name, &[array, comparer], move |context, args| {
                 let comparer = match text(args[1]) {
                     Some(name) => FnPtr::new(name)?,
                     None => args[1].clone_cast(),
                 };
-                let array = args[0]
-                    .read_lock::<Array>()
-                    .map_or(Array::new(), |a| a.clone());
+                let array = args[0].clone_cast::<Array>();
                 let sorted = Dynamic::from_array(sorted(context, &array, &comparer)?);
                 if !is_in_place {
                     return Ok(sorted);

@@ -136,17 +136,13 @@ impl Parameter {
 
     /// The value, of the parameter's type and within its bounds.
     fn check(&self, found: Setting) -> Result<Setting, Diagnostic> {
-        let shown = match &found {
-            Setting::Text(text) => format!("\"{text}\""),
-            other => other.to_string(),
-        };
-        let choices = self.choices.iter().map(String::as_str);
-        let near = match &found {
-            Setting::Text(text) => suggest::nearest(text, choices),
-            _ => None,
-        };
-        self.fit(Some(&self.default), found).ok_or_else(|| {
+        self.fit(Some(&self.default), found.clone()).ok_or_else(|| {
             let (name, takes) = (&self.name, self.takes());
+            let choices = self.choices.iter().map(String::as_str);
+            let (shown, near) = match &found {
+                Setting::Text(text) => (format!("\"{text}\""), suggest::nearest(text, choices)),
+                other => (other.to_string(), None),
+            };
             let takes = match near {
                 Some(near) => format!("did you mean `{near}`? It takes {takes}"),
                 None => format!("it takes {takes}"),

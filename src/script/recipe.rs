@@ -259,12 +259,6 @@ impl Recipe {
 
 impl fmt::Debug for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.script.fmt(f)
-    }
-}
-
-impl fmt::Debug for Compiled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Recipe({} {})", self.name, self.version)
+        write!(f, "Recipe({} {})", self.name(), self.version())
     }
 }

@@ -2,7 +2,7 @@
 //! variables: their depth and their bytes.
 //!
 //! A script's `try` catches none of these errors. Most come from the engine as `ErrorTerminated`, `ErrorDataTooLarge`
-//! and the like, which cannot be caught; errors that tensors' native functions report are converted to these (`raise`).
+//! and the like, which cannot be caught; errors that tensors' native functions report are converted to these.
 //!
 //! The engine checks the size of a value that an operator or a function makes. It checks neither values set into a map by key
 //! nor values captured by closures, nor depth. So variables are measured when one of them is read: at intervals that grow

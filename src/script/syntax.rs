@@ -135,8 +135,11 @@ pub fn lex(text: &str) -> Vec<Token<'_>> {
         };
         is_in_string = false;
         match token.text {
-            _ if kind == TokenKind::String && is_interpolated(&token) => inserted.push(braces),
-            _ if kind == TokenKind::String => {}
+            // The part of a string before a `${`.
+            text if kind == TokenKind::String => {
+                let is_interpolated = text.ends_with('$') && ending == TokenEnd::Closed;
+                inserted.extend(is_interpolated.then_some(braces));
+            }
             "{" | "#{" => braces += 1,
             "}" => {
                 braces = braces.saturating_sub(1);
@@ -157,11 +160,6 @@ fn advance(line: &mut usize, column: &mut usize, text: &str) {
             _ => (*line, *column + 1),
         };
     }
-}
-
-/// Whether the token is the part of a string before a `${`.
-fn is_interpolated(token: &Token<'_>) -> bool {
-    token.text.ends_with('$') && token.ending == TokenEnd::Closed
 }
 
 /// The rest of a text, as the engine's tokenizer reads it.
@@ -310,8 +308,10 @@ pub fn unfinished(text: &str) -> Unfinished<'_> {
             _ if token.kind == TokenKind::String => open.is_wrong |= token.ending == TokenEnd::Cut,
             1 => open.brackets.push(open.code.len()),
             -1 => {
-                let opening = open.brackets.pop().map(|at| open.code[at].text);
-                open.is_wrong |= opening.map(closing) != Some(token.text);
+                let opening = open.brackets.pop().map_or("", |at| open.code[at].text);
+                let pair = (opening, token.text);
+                let fits = matches!(pair, ("(", ")") | ("[" | "?[", "]") | ("{" | "#{", "}"));
+                open.is_wrong |= !fits;
             }
             _ => {}
         }
@@ -343,14 +343,6 @@ impl<'a> Unfinished<'a> {
         let &at = self.brackets.last()?;
         let is_call = self.code[at].text == "(" && at > 0;
         is_call.then(|| (&self.code[..at], self.code[at].end()))
-    }
-}
-
-fn closing(opening: &str) -> &'static str {
-    match opening {
-        "(" => ")",
-        "[" | "?[" => "]",
-        _ => "}",
     }
 }
 

@@ -2,7 +2,8 @@
 
 use rhai::{Array, Dynamic, ImmutableString, Map};
 
-use crate::tensor::Tensor;
+use super::error::CallError;
+use crate::tensor::{Level, Tensor, TensorError};
 
 /// A plain number; true and false are 1 and 0, like the results of comparisons.
 pub(crate) fn number(value: &Dynamic) -> Option<f64> {
@@ -26,6 +27,12 @@ pub(crate) fn as_tensor(value: &Dynamic) -> Option<Tensor> {
 /// The text of a string.
 pub(crate) fn text(value: &Dynamic) -> Option<ImmutableString> {
     Some(value.read_lock::<ImmutableString>()?.clone())
+}
+
+/// The level of this name, for a function that takes one.
+pub(crate) fn level_of(function: &'static str, name: &str) -> Result<Level, CallError> {
+    let level = name.parse::<Level>();
+    Ok(level.map_err(|unknown| TensorError::level(function, unknown))?)
 }
 
 /// A value in words, for messages: "a string (\"gruop\")", "a group tensor".

@@ -290,11 +290,8 @@ impl Session {
 
     /// Refuses an input that assigns to `batch`, or that hides `p` or adds an entry to it.
     fn own_unchanged(&self, text: &str) -> Result<(), Diagnostics> {
-        let entries = self
-            .recipe
-            .iter()
-            .flat_map(|one| one.params().iter())
-            .count();
+        let params = |recipe: &Recipe| recipe.params().iter().len();
+        let entries = self.recipe.as_ref().map_or(0, params);
         let is_p = |p: &Dynamic| p.read_lock::<Map>().is_some_and(|p| p.len() == entries);
         let is_batch = |batch: &Dynamic| batch.is::<ScriptBatch>();
         let (name, held, help) = if !self.scope.get("p").is_some_and(is_p) {

@@ -6,7 +6,7 @@ use super::Session;
 use crate::script::engine::packages;
 use crate::script::syntax::{Token, TokenKind};
 use crate::script::value::type_named;
-use crate::script::{Hook, MEMBERS, Owner};
+use crate::script::{Hook, MEMBERS, Member, Owner};
 use crate::tensor::op;
 
 /// Something that can be typed.
@@ -123,17 +123,14 @@ fn of_language(types: &[&str]) -> Vec<Name> {
 
 /// The members of an owner, without those in brackets, such as `x[i]`, which do not follow a dot.
 fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
-    let is_typed = |name| !["column", "index"].contains(&name);
-    let members = MEMBERS
-        .iter()
-        .filter(move |one| one.of == owner && is_typed(one.name));
+    let is_typed = move |one: &&Member| one.of == owner && !["column", "index"].contains(&one.name);
+    let members = MEMBERS.iter().filter(is_typed);
     members.map(|member| match member.call.split_once('(') {
         None => Name::value(member.name),
-        Some((_, rest)) => Name::function(
-            member.name,
-            member.call.to_string(),
-            usize::from(rest != ")"),
-        ),
+        Some((_, rest)) => {
+            let arguments = usize::from(rest != ")");
+            Name::function(member.name, member.call.to_string(), arguments)
+        }
     })
 }
 

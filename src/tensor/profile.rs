@@ -1,9 +1,10 @@
 //! The profile of a computation: its time by operation, and by the script line that requested it.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use super::Origin;
+use crate::parallel::lock;
 
 /// The times of a computation's operations, while it is on.
 #[derive(Debug, Default)]
@@ -32,13 +33,12 @@ impl Profile {
     }
 
     pub(super) fn note(&self, origin: Option<&Origin>, seconds: f64) {
-        let mut timings = self.timings.lock().unwrap_or_else(PoisonError::into_inner);
         let origin = origin.cloned();
-        timings.push(Timing { origin, seconds });
+        lock(&self.timings).push(Timing { origin, seconds });
     }
 
     /// The timings since this was last called.
     pub fn take(&self) -> Vec<Timing> {
-        std::mem::take(&mut self.timings.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.timings))
     }
 }

@@ -1,8 +1,11 @@
 //! Kernels of the built-ins give the bits of their scripts, whatever the batch, the parameters and the number of threads.
 
+use std::sync::Arc;
+
 use advlab::batch::{Batch, BatchBuilder, Computed, FloatBuffer};
 use advlab::native::{Mode, Native};
-use advlab::script::{Host, Limits, Loss, Outcome, Recipe};
+use advlab::script::{Host, Loss, Outcome, Recipe};
+use advlab::tensor::Guard;
 use half::{bf16, f16};
 use ndarray::{Array2, ShapeBuilder};
 use rand::rngs::ChaCha8Rng;
@@ -285,18 +288,22 @@ fn a_kernel_without_memory_leaves_the_hook_to_the_script() {
         .response("advantage", rewards)
         .token("old_logp", FloatBuffer::from(vec![0.0f32; 2 * RESPONSES]));
     let batch = batch.build().unwrap();
-    let run = |name: &str, mode: Mode, memory: usize| {
-        let limits = Limits {
-            memory,
-            ..Limits::default()
-        };
-        let host = Host::new().with_limits(limits);
+    let run_within = |guard: &Arc<Guard>, name: &str, mode: Mode| {
+        let host = Host::new().with_guard(guard.clone());
         let recipe = host.with_native(&Native::new(mode)).load(name).unwrap();
         recipe.advantage(&batch, &mut recipe.init().unwrap())
     };
+    let run =
+        |name: &str, mode: Mode, memory: usize| run_within(&Guard::new(None, memory), name, mode);
     assert!(run("grpo", Mode::On, 1 << 30).unwrap().native.is_some());
-    let peak = run("grpo", Mode::Off, 1 << 30).unwrap().peak_bytes;
-    assert!(run("grpo", Mode::On, peak).unwrap().native.is_none());
+    let guard = Guard::new(None, 1 << 30);
+    run_within(&guard, "grpo", Mode::Off).unwrap();
+    assert!(
+        run("grpo", Mode::On, guard.peak())
+            .unwrap()
+            .native
+            .is_none()
+    );
     let errors = [Mode::Off, Mode::On].map(|mode| {
         let outcome = run("ppo_clip", mode, 1 << 10);
         outcome.expect_err("there is no room").render(false)

@@ -88,10 +88,7 @@ impl ScriptBatch {
         effects.metrics = before;
         effects.metrics_of_groups(metrics)?;
         drop(effects);
-        Ok(self.assembled(&parts?)?)
-    }
-
-    fn assembled(&self, parts: &[(Tensor, Arc<Frame>)]) -> Result<Tensor, TensorError> {
+        let parts = parts?;
         let levels = parts.iter().map(|(part, _)| part.level());
         let level = levels.fold(Level::Group, Level::join);
         let expanded = parts.iter().enumerate().map(|(group, (part, frame))| {
@@ -102,8 +99,8 @@ impl ScriptBatch {
             }
             Ok((group, part.expanded(level, frame)?))
         });
-        let expanded = expanded.collect::<Result<Vec<_>, _>>()?;
-        Tensor::assemble(self.frame(), level, expanded)
+        let expanded = expanded.collect::<Result<Vec<_>, TensorError>>()?;
+        Ok(Tensor::assemble(self.frame(), level, expanded)?)
     }
 }
 

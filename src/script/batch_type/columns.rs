@@ -1,13 +1,14 @@
 //! Columns as scripts see them: the columns of the batch, and columns derived from others.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rhai::Map;
 
 use super::{DERIVED, ScriptBatch, Source};
 use crate::batch::{Batch, Buffer, FloatBuffer, column_names};
 use crate::diagnostic::{Diagnostic, ProblemKind};
+use crate::parallel::lock;
 use crate::script::error::{CallError, Raised};
 use crate::script::explain::habit;
 use crate::script::value::{as_tensor, describe};
@@ -21,12 +22,7 @@ pub(crate) const OLD_FOR_LOGP: &str =
 impl ScriptBatch {
     /// The columns that have been used so far.
     pub(in crate::script) fn known_columns(&self) -> Vec<(String, Tensor)> {
-        self.made().clone().into_iter().collect()
-    }
-
-    fn made(&self) -> MutexGuard<'_, BTreeMap<String, Tensor>> {
-        let columns = self.0.columns.lock();
-        columns.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.columns).clone().into_iter().collect()
     }
 
     /// The names of the batch's own columns, and of the columns that can be derived from them.
@@ -77,7 +73,7 @@ impl ScriptBatch {
 
     /// A column by its name, if the batch has it or it can be derived.
     pub(in crate::script) fn find(&self, name: &str) -> Result<Option<Tensor>, CallError> {
-        let known = self.made().get(name).cloned();
+        let known = lock(&self.0.columns).get(name).cloned();
         if known.is_some() {
             return Ok(known);
         }
@@ -89,7 +85,7 @@ impl ScriptBatch {
                 theirs.map(|column| self.own(column)).transpose()?
             }
         };
-        let mut made = self.made();
+        let mut made = lock(&self.0.columns);
         Ok(found.map(|tensor| made.entry(name.to_string()).or_insert(tensor).clone()))
     }
 

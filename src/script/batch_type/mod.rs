@@ -7,18 +7,17 @@ pub(crate) use columns::OLD_FOR_LOGP;
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use rhai::{
-    Array, Dynamic, FnPtr, FuncRegistration, INT, ImmutableString, NativeCallContext as Context,
-};
+use rhai::{Array, Dynamic, FnPtr, INT, ImmutableString, Module, NativeCallContext as Context};
 
 use super::call::Call;
-use super::engine::Registry;
-use super::error::{CallError, Raised, raise};
+use super::engine::{add, add_raw, add_type};
+use super::error::{CallError, Raised, located};
 use super::key::{Key, of_responses};
-use super::value::{as_tensor, describe, text};
+use super::value::{as_tensor, describe, level_of, text};
 use crate::batch::Batch;
+use crate::parallel::lock;
 use crate::suggest;
 use crate::tensor::{Frame, Level, Tensor, TensorError, op};
 
@@ -150,8 +149,7 @@ impl ScriptBatch {
     /// The key made of the columns of these names, texts or numbers; `group` is the key of the groups.
     fn key(&self, names: &[&str]) -> Result<Key, CallError> {
         let cached = names.join("\u{1f}");
-        let known = || self.0.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(key) = known().get(&cached) {
+        if let Some(key) = lock(&self.0.keys).get(&cached) {
             return Ok(key.clone());
         }
         let are_given = names.iter().any(|&name| self.0.given.contains_key(name));
@@ -169,7 +167,7 @@ impl ScriptBatch {
                 Key::of(self.frame(), self.call(), texts)
             }
         };
-        known().insert(cached, key.clone());
+        lock(&self.0.keys).insert(cached, key.clone());
         Ok(key)
     }
 
@@ -254,82 +252,59 @@ impl ScriptBatch {
     }
 }
 
-pub(super) fn batch_type(module: &mut Registry) {
+pub(super) fn batch_type(module: &mut Module) {
     type Batch = ScriptBatch;
-    type Name = ImmutableString;
-    FuncRegistration::new_index_getter().set_into_module(
-        &mut module.0,
-        |batch: &mut Batch, name: Name| {
-            Raised::Ok(match name.as_str() {
-                // Steps are far below 2^63.
-                "step" => Dynamic::from_int(batch.call().step as INT),
-                "key" if !batch.has(&name) => Dynamic::from(batch.own_key()?),
-                "groups" => Dynamic::from_array(batch.groups().map(Dynamic::from).collect()),
-                name => Dynamic::from(batch.column(name)?),
-            })
-        },
-    );
-    module.0.set_custom_type::<Batch>("batch");
-    module
-        .add("has", |batch: &mut Batch, name: &str| {
-            matches!(batch.find(name), Ok(Some(_)))
+    add_type(module, "batch", summary, &[]);
+    module.set_indexer_get_fn(|batch: &mut Batch, name: ImmutableString| {
+        Raised::Ok(match name.as_str() {
+            // Steps are far below 2^63.
+            "step" => Dynamic::from_int(batch.call().step as INT),
+            "key" if !batch.has(&name) => Dynamic::from(batch.own_key()?),
+            "groups" => Dynamic::from_array(batch.groups().map(Dynamic::from).collect()),
+            name => Dynamic::from(batch.column(name)?),
         })
-        .add("columns", |batch: &mut Batch, start: &str| -> Array {
-            let mut names = batch.column_names().0;
-            names.retain(|name| name.starts_with(start));
-            names.sort();
-            names.into_iter().map(Dynamic::from).collect()
-        })
-        .add("column", |batch: &mut Batch, name: &str| {
-            Raised::Ok(batch.column(name)?)
-        })
-        .add("with", Batch::with_columns)
-        .add(
-            "random",
-            |context: Context, batch: &mut Batch, level: &str| {
-                let drawn = level_of("random", level).and_then(|level| batch.random(level));
-                drawn.map_err(|problem| raise(&context, problem))
-            },
-        )
-        .add(
-            "subset",
-            |context: Context, batch: &mut Batch, level: &str, k: Dynamic| {
-                let subset = batch.subset(level, &k);
-                subset.map_err(|problem| raise(&context, problem))
-            },
-        )
-        .add(
-            "map_groups",
-            |context: Context, batch: &mut Batch, f: FnPtr| batch.map_groups(&context, &f),
-        );
+    });
+    add(module, "has", |batch: &mut Batch, name: &str| {
+        matches!(batch.find(name), Ok(Some(_)))
+    });
+    add(module, "columns", |batch: &mut Batch, start: &str| {
+        let mut names = batch.column_names().0;
+        names.retain(|name| name.starts_with(start));
+        names.sort();
+        names.into_iter().map(Dynamic::from).collect::<Array>()
+    });
+    add(module, "column", |batch: &mut Batch, name: &str| {
+        Raised::Ok(batch.column(name)?)
+    });
+    add(module, "with", Batch::with_columns);
+    let random = |context: Context, batch: &mut Batch, level: &str| {
+        let level = level_of("random", level);
+        located(&context, level.and_then(|level| batch.random(level)))
+    };
+    add(module, "random", random);
+    let subset = |context: Context, batch: &mut Batch, level: &str, k: Dynamic| {
+        located(&context, batch.subset(level, &k))
+    };
+    add(module, "subset", subset);
+    let map_groups = |context: Context, batch: &mut Batch, f: FnPtr| batch.map_groups(&context, &f);
+    add(module, "map_groups", map_groups);
     for (name, across) in [("regroup", false), ("group_by", true)] {
-        module.add(
-            name,
-            move |context: Context, batch: &mut Batch, by: Dynamic| {
-                let groups = batch.regroup(&by, across);
-                groups.map_err(|problem| raise(&context, problem))
-            },
-        );
+        let regroup = move |context: Context, batch: &mut Batch, by: Dynamic| {
+            located(&context, batch.regroup(&by, across))
+        };
+        add(module, name, regroup);
     }
-    for name in ["to_string", "to_debug"] {
-        module.add(name, |batch: &mut Batch| summary(batch));
-    }
-    key_functions(module);
-}
-
-/// `batch.key(NAME)`, with one to three names or an array of them.
-fn key_functions(module: &mut Registry) {
+    // `batch.key(NAME)`, with one to three names or an array of them.
     for count in 1..=3 {
-        let mut types = vec![TypeId::of::<ScriptBatch>()];
+        let mut types = vec![TypeId::of::<Batch>()];
         types.resize(1 + count, TypeId::of::<Dynamic>());
-        module.add_raw("key", &types, |context, args| {
-            let batch = args[0].clone_cast::<ScriptBatch>();
+        add_raw(module, "key", &types, |context, args| {
+            let batch = args[0].clone_cast::<Batch>();
             let key = match args[1].read_lock::<Array>().filter(|_| args.len() == 2) {
                 Some(names) => batch.key_of(names.iter()),
                 None => batch.key_of(args[1..].iter().map(|name| &**name)),
             };
-            key.map(Dynamic::from)
-                .map_err(|problem| raise(context, problem))
+            located(context, key.map(Dynamic::from))
         });
     }
 }
@@ -345,14 +320,9 @@ fn text_of(columns: &[Vec<Arc<str>>], row: usize) -> Arc<str> {
     }
 }
 
-fn level_of(function: &'static str, level: &str) -> Result<Level, CallError> {
-    let parsed = level.parse::<Level>();
-    Ok(parsed.map_err(|unknown| TensorError::level(function, unknown))?)
-}
-
-fn summary(batch: &ScriptBatch) -> String {
+fn summary(batch: &ScriptBatch) -> Result<Dynamic, CallError> {
     batch.frame().look_at();
     let layout = batch.frame().layout();
     let (groups, responses, tokens) = (layout.groups(), layout.responses(), layout.tokens());
-    format!("batch of {groups} groups, {responses} responses, {tokens} tokens")
+    Ok(format!("batch of {groups} groups, {responses} responses, {tokens} tokens").into())
 }

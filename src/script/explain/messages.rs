@@ -30,12 +30,21 @@ pub(super) fn not_parsed(
     if let Some(habit) = here.and_then(|place| foreign(script, place, kind)) {
         return habit.at(place);
     }
+    // The token at which the parser stopped.
     let found = here.map_or("", |place| script.site(place).text(0));
+    let end_before = here.map(|place| script.end_before(place));
     let diagnostic = match kind {
         ParseErrorType::VariableUndefined(name) => no_variable(script, name, here),
         ParseErrorType::ModuleUndefined(name) => no_module(name),
+        ParseErrorType::MissingToken(token, _) if token != ";" || !found.is_empty() => {
+            let message = format!("a `{token}` is missing after this");
+            let other = || say(message, "is something missing before this?");
+            let missing = row("missing", token).unwrap_or_else(other);
+            return missing.at(end_before);
+        }
         ParseErrorType::MissingToken(..) | ParseErrorType::UnexpectedEOF => {
-            return missing(kind, found).at(here.map(|place| script.end_before(place)));
+            let ends = say("the script ends too early", "is a `}` or a `)` missing?");
+            return ends.at(end_before);
         }
         ParseErrorType::BadInput(error) => lexical(error),
         ParseErrorType::Reserved(name) | ParseErrorType::UnknownOperator(name) => reserved(name),
@@ -66,19 +75,6 @@ pub(super) fn not_parsed(
     diagnostic.at(place)
 }
 
-/// `found` is the token at which the parser stopped.
-fn missing(kind: &ParseErrorType, found: &str) -> Diagnostic {
-    match kind {
-        ParseErrorType::MissingToken(token, _) if token != ";" || !found.is_empty() => {
-            row("missing", token).unwrap_or_else(|| {
-                let message = format!("a `{token}` is missing after this");
-                say(message, "is something missing before this?")
-            })
-        }
-        _ => say("the script ends too early", "is a `}` or a `)` missing?"),
-    }
-}
-
 /// A habit of another language that stops the parser with an unhelpful message.
 fn foreign(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<Diagnostic> {
     let (site, line) = (script.site(place), script.line(place));
@@ -99,11 +95,10 @@ fn foreign(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<D
     let found = site.text(0);
     row("found", &format!("{wanted}{found}"))
         .or_else(|| row("found", &format!("{}{found}", word(0))))
-        .or_else(|| Some(say(not_here(found), habit("keywords", found)?)))
-}
-
-fn not_here(word: &str) -> String {
-    format!("`{word}` in this place is not part of this language")
+        .or_else(|| {
+            let message = format!("`{found}` in this place is not part of this language");
+            Some(say(message, habit("keywords", found)?))
+        })
 }
 
 fn lexical(error: &LexError) -> Diagnostic {
@@ -215,10 +210,7 @@ pub(super) fn failed(
 /// The diagnostic of an error that no script can catch: time, memory, depth; `None` for any other error.
 fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
     let diagnostic = match error {
-        EvalAltResult::ErrorTerminated(why, _) => match call_error(why) {
-            Some(error) => error.diagnostic,
-            None => Diagnostic::error("stopped"),
-        },
+        EvalAltResult::ErrorTerminated(why, _) => thrown(why),
         EvalAltResult::ErrorTooManyOperations(_) => {
             let millions = OPERATIONS / 1_000_000;
             let message =

@@ -112,24 +112,20 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     let Some(place) = place else {
         return say(message, unknown);
     };
-    let next = script.site(place).text(1);
-    let next = if next.starts_with('"') { "\"" } else { next };
     let line: Vec<&str> = script.line(place).iter().map(|token| token.text).collect();
-    let is_comprehension = line.windows(3).any(|three| three == ["for", name, "in"]);
-    let next = if line.contains(&"[") && is_comprehension {
-        "for"
-    } else {
-        next
+    let is_loop = line.windows(3).any(|three| three == ["for", name, "in"]);
+    let next = match script.site(place).text(1) {
+        _ if is_loop && line.contains(&"[") => "for",
+        string if string.starts_with('"') => "\"",
+        next => next,
     };
     if let Some(habit) = row("after", next) {
         return habit;
     } else if let Some(help) = habit("keywords", name) {
         return say(format!("`{name}` is not part of this language"), help);
     }
-    match variable_help(script, name, place) {
-        Some(help) => say(message, help),
-        None => say(message, unknown),
-    }
+    let help = variable_help(script, name, place);
+    say(message, help.as_deref().unwrap_or(unknown))
 }
 
 /// The most likely meaning of a name that is not a variable.

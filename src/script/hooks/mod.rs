@@ -181,16 +181,12 @@ impl Request<'_> {
         let call = Call::new(&self.recipe.host, &self.guard, step, update);
         let input = ScriptBatch::new(call.clone(), self.batch);
         let computed = self.recipe.run(self.hook, input, state, |run| {
-            let (reward, weight) = match is_loss {
-                true => (None, None),
-                false => (run.reward()?, run.weight()?),
-            };
-            let (tensor, loss) = match is_loss {
+            let (reward, weight, (tensor, loss)) = match is_loss {
                 true => {
                     run.give(self.batch, self.advantage)?;
-                    run.loss()?
+                    (None, None, run.loss()?)
                 }
-                false => run.advantage()?,
+                false => (run.reward()?, run.weight()?, run.advantage()?),
             };
             let advantage = run.compute(&tensor, loss.as_ref())?;
             let loss = loss.map(|loss| loss.evaluate()).transpose()?;
@@ -206,7 +202,6 @@ impl Request<'_> {
                 notes: reports.notes,
                 map_groups: reports.map_groups,
                 time: started.elapsed(),
-                peak_bytes: self.guard.peak(),
                 ..Outcome::of(advantage)
             };
             Ok((outcome, run.finished_state()?))

@@ -1,6 +1,6 @@
 //! Computes a request by the script, by the kernel of a built-in, or by both to compare them.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Outcome, Request, correct};
 use crate::batch::Computed;
@@ -39,7 +39,10 @@ impl Request<'_> {
             HookState::Timed(last) => native.timed(&call, last, started),
             HookState::Due => {
                 let script = started.elapsed();
-                let kernel = self.compare(kernel, &answer);
+                // The script has run before, so its code and memory are warm: the kernel's are at its second run.
+                self.by_kernel(kernel);
+                let kernel = self.by_kernel(kernel);
+                let kernel = kernel.map(|kernel| (kernel.time, same_bits(&answer, &kernel)));
                 native.compared(&call, script, kernel, self.batch);
             }
             _ => {}
@@ -65,14 +68,6 @@ impl Request<'_> {
         }
     }
 
-    /// The time of the kernel, and whether its results equal the script's bit for bit; `None` if it declines or has no memory.
-    fn compare(&self, kernel: NativeHook, script: &Outcome) -> Option<(Duration, bool)> {
-        // The script has run before, so its code and memory are warm: the kernel's are at its second run.
-        self.by_kernel(kernel)?;
-        let answer = self.by_kernel(kernel)?;
-        Some((answer.time, same_bits(script, &answer)))
-    }
-
     /// The kernel's answer on the batch as the script would see it; `None` if it declines, fails, or has no memory.
     fn by_kernel(&self, kernel: NativeHook) -> Option<Outcome> {
         let started = Instant::now();
@@ -95,7 +90,6 @@ impl Request<'_> {
         Some(Outcome {
             correct,
             time,
-            peak_bytes: self.guard.peak(),
             native: Some(time),
             ..answer
         })
@@ -107,10 +101,8 @@ fn same_bits(script: &Outcome, kernel: &Outcome) -> bool {
     let of = |a: Option<&Computed>, b: Option<&Computed>| match (a, b) {
         (Some(a), Some(b)) => {
             let (level, a, b) = (a.level() == b.level(), a.buffer(), b.buffer());
-            let mut pairs = a.iter().zip(b.iter());
-            level
-                && (a.is_f64(), a.len()) == (b.is_f64(), b.len())
-                && pairs.all(|(a, b)| a.to_bits() == b.to_bits())
+            let bits = a.iter().map(f64::to_bits);
+            level && a.is_f64() == b.is_f64() && bits.eq(b.iter().map(f64::to_bits))
         }
         (a, b) => a.is_none() && b.is_none(),
     };

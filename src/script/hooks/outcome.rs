@@ -35,8 +35,6 @@ pub struct Outcome {
     pub map_groups: Vec<MapGroups>,
     /// The time of the hooks.
     pub time: Duration,
-    /// The most bytes that tensors held at once.
-    pub peak_bytes: usize,
     /// The time of the kernel, if one computed it in place of a built-in's script.
     pub native: Option<Duration>,
 }
@@ -77,7 +75,6 @@ impl Outcome {
             notes: Vec::new(),
             map_groups: Vec::new(),
             time: Duration::ZERO,
-            peak_bytes: 0,
             native: None,
         }
     }
@@ -276,7 +273,9 @@ impl Summary {
             rows.push(("groups", text));
         }
         let spread = |Statistics { min, max, .. }| format!("min {min:.4}   max {max:.4}");
-        let (mean, std) = (rounded(self.advantage.mean), self.advantage.std);
+        // A mean that is 0 but for rounding is shown as 0, not as -0.0000.
+        let mean = format!("{:.4}", self.advantage.mean).replace("-0.0000", "0.0000");
+        let std = self.advantage.std;
         let (range, level) = (spread(self.advantage), self.level);
         let text = format!("mean {mean}   std {std:.4}   {range}   per {level}");
         rows.push(("advantage", text));
@@ -306,11 +305,6 @@ impl Summary {
         }
         rows
     }
-}
-
-/// A mean that is 0 but for rounding is shown as 0, not as -0.0000.
-fn rounded(mean: f64) -> String {
-    format!("{mean:.4}").replace("-0.0000", "0.0000")
 }
 
 #[cfg(test)]

@@ -249,18 +249,10 @@ impl HookRun<'_> {
     /// The values of a hook's tensor, or of the gradient of a loss. The tensor, the loss and the reported metrics are computed
     /// together, so that common parts are computed once.
     pub(super) fn compute(&self, tensor: &Tensor, loss: Option<&Tensor>) -> Raised<Computed> {
-        let mut all = vec![tensor.clone()];
-        all.extend(loss.cloned());
-        {
-            let effects = self.input.call().effects();
-            all.extend(
-                effects
-                    .metrics
-                    .iter()
-                    .flat_map(|(_, values)| values.clone()),
-            );
-        }
-        Tensor::evaluate_together(&all)?;
+        let metrics = self.input.call().effects().metrics.clone();
+        let metrics = metrics.into_iter().flat_map(|(_, values)| values);
+        let results = [tensor].into_iter().chain(loss).cloned();
+        Tensor::evaluate_together(&results.chain(metrics).collect::<Vec<_>>())?;
         let what = match loss {
             Some(loss) => {
                 self.finite(loss, "the loss")?;

@@ -47,6 +47,19 @@ fn a_function_given_to_an_import_keeps_its_constants() {
     assert_eq!(values(&outcome.advantage), [2., 0., 0., 1., -2.]);
 }
 
+/// A restored recipe reads no file of its folder, even one that has the name of code that built-ins share.
+#[test]
+fn a_restored_recipe_reads_no_files() {
+    let of = "aggregate::of(batch, -batch.logp, #{ aggregate: \"token\" })";
+    let main = format!("import \"aggregate\" as aggregate;\nfn loss(batch, p) {{ {of} }}\n");
+    let folder = folder(&main, "");
+    let recipe = load(&folder.path().join("main.rhai")).unwrap();
+    let other = folder.path().join("aggregate.rhai");
+    fs::write(other, "fn of(batch, x, p) { x }").unwrap();
+    let restored = Host::new().restore(recipe.name(), recipe.sources());
+    assert_eq!(restored.unwrap().version(), recipe.version());
+}
+
 #[test]
 fn the_version_names_the_content_of_all_files_and_nothing_else() {
     let version = |main: &str, scale: &str| {
