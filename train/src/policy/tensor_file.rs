@@ -40,6 +40,8 @@ pub(super) fn write<T>(
 pub(super) struct TensorFile {
     pub path: PathBuf,
     tensors: Vec<FileTensor>,
+    /// Only of models, which are read with libtorch.
+    #[cfg_attr(not(feature = "torch"), expect(dead_code))]
     strings: Strings,
 }
 
