@@ -81,7 +81,7 @@ fn parts<'a>(
         .collect())
 }
 
-/// What some programs write at the beginning of a file.
+/// What some programs write at the beginning of a file; where files were joined to one, it is before a later line too.
 pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The fields of a line in their order: each key in its quotes and each value, as they are written.
@@ -89,7 +89,10 @@ pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
     fn read(line: &str) -> serde_json::Result<Vec<(&str, &str)>> {
         serde_json::from_str(line).map(|ObjectFields(fields)| fields)
     }
-    let line = line.trim_start_matches(BYTE_ORDER_MARK).trim_ascii_end();
+    let line = line
+        .strip_prefix(BYTE_ORDER_MARK)
+        .unwrap_or(line)
+        .trim_ascii_end();
     parts(line, read).map_err(|error| wrong(line, &error))
 }
 

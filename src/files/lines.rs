@@ -359,12 +359,13 @@ fn text(line: &[u8]) -> Result<Option<&str>> {
     let text = std::str::from_utf8(line).map_err(|error| {
         let (before, after) = line.split_at(error.valid_up_to());
         let byte = after.first().copied().unwrap_or_default();
+        let before = String::from_utf8_lossy(before);
         Diagnostic::error("")
             .found(format!("the byte 0x{byte:02x}, which is not UTF-8 there"))
             .expected("text in UTF-8")
-            .at_column(String::from_utf8_lossy(before).chars().count() + 1)
+            .at_column(before.trim_start_matches(BYTE_ORDER_MARK).chars().count() + 1)
     })?;
-    let after_mark = text.trim_start_matches(BYTE_ORDER_MARK);
+    let after_mark = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let is_blank = after_mark.bytes().all(|byte| b" \t\r\n".contains(&byte));
     Ok((!is_blank).then_some(text))
 }

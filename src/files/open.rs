@@ -14,6 +14,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use super::format::{files_of_lines, has_ending};
+use super::json::BYTE_ORDER_MARK;
 use super::replace::{Replacement, cannot_be_written};
 use super::trainers::{Rows, unfold_of};
 use super::{Progress, Result, parquet};
@@ -139,7 +140,7 @@ fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
         let mut line = String::new();
         match (&mut lines).take(LONGEST_LINE).read_line(&mut line) {
             Ok(0) => return None,
-            Ok(_) => match unfold(&line) {
+            Ok(_) => match unfold(line.trim_start_matches(BYTE_ORDER_MARK)) {
                 Some(unfolded) => rows = unfolded,
                 // The reader of the line reports the error.
                 None => return Some(Ok(line)),
@@ -222,7 +223,7 @@ impl<R: BufRead> Read for FromZstd<R> {
         let FromZstd { source, decoder } = self;
         while !into.is_empty() {
             match decoder.read(into)? {
-                // The frame has ended, or needs its next block.
+                // There is no frame yet, it has ended, or it needs its next block.
                 0 => {}
                 read => return Ok(read),
             }

@@ -102,7 +102,8 @@ pub fn open_safetensors(path: &Path, mut file: File) -> Result<(Vec<FileTensor>,
     Ok((tensors.collect(), header.strings.unwrap_or_default()))
 }
 
-/// The first bytes of a safetensors file: the header for tensors of these names, types and shapes, which follow without a gap.
+/// The first bytes of a safetensors file: the header for tensors of these names, types and shapes. The
+/// tensors' bytes follow it without a gap.
 pub fn safetensors_header<'a>(
     metadata: Option<Value>,
     tensors: impl Iterator<Item = (&'a str, Dtype, &'a [usize])>,

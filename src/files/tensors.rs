@@ -110,7 +110,10 @@ impl FileTensor {
     /// # Errors
     /// They cannot be read.
     pub fn f32s(&self) -> Result<Buffer<f32>> {
-        self.numbers()
+        match self.is_number() {
+            true => self.numbers(),
+            false => Err(self.wrong("numbers")),
+        }
     }
 
     pub(super) fn is_number(&self) -> bool {

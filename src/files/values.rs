@@ -11,6 +11,7 @@ use super::{Dtype, Progress, Result, Rollouts, changed, read_table};
 use crate::batch::{Buffer, BufferOwner, FloatBuffer, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::counted;
+use crate::panics::caught;
 use crate::parallel::each;
 use crate::tensor::Precision;
 
@@ -59,7 +60,8 @@ impl Meaning<'_> {
     ) -> Buffer<T> {
         let outcome = self.watch(reading);
         let load = move || {
-            let read = read();
+            let failed = || Err(Diagnostic::error("its values could not be read"));
+            let read = caught(read).unwrap_or_else(failed);
             outcome.get_or_init(|| read.clone().map(drop));
             read.unwrap_or_else(|_| vec![missing; length].into())
         };
@@ -189,7 +191,8 @@ impl WatchedColumn {
 }
 
 impl Rollouts {
-    /// Notes on columns that were read after the file was opened with [`ReadOptions::defer`](super::ReadOptions::defer).
+    /// Notes on the columns read so far: with [`ReadOptions::defer`](super::ReadOptions::defer), some are read after the file was
+    /// opened.
     ///
     /// # Errors
     /// The problem with one of them: its values are NaN, and so are all results computed from it.

@@ -86,7 +86,7 @@ pub fn verify_lines(
     tokenizer: Option<&dyn Tokenize>,
     progress: &(dyn Fn(u64, u64) + Sync),
     output: Option<&Path>,
-    mut told: impl FnMut(usize, Verified) + Send,
+    told: &mut (dyn FnMut(usize, Verified) + Send),
 ) -> Result<(), Diagnostics> {
     if Format::named(path).is_some_and(|format| format != Format::Lines) {
         let error = Diagnostic::error("it holds tensors, and answers are compared in lines");

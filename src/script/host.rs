@@ -230,7 +230,12 @@ impl Host {
             }
             if builtin.is_some_and(|here| here.text != text) {
                 let message = format!("`{source}` is not the built-in of this version of advlab");
-                let help = format!("import a copy of it: `advlab new mine.rhai --from {source}`");
+                let help = match Builtin::find(source) {
+                    Some(_) => {
+                        format!("import a copy of it: `advlab new mine.rhai --from {source}`")
+                    }
+                    None => "use the version of advlab that wrote it".to_string(),
+                };
                 return Err(Diagnostic::error(message).with_help(help).into());
             }
         }

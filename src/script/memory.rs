@@ -62,13 +62,13 @@ impl Tables {
 }
 
 /// A value, and the number of writes to the table when it was last written.
-type Written = (f64, u64);
+type Entry = (f64, u64);
 
 /// Numbers by key. Clones share unchanged parts: a step costs as much as it writes, however large the table is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryTable {
     /// Entries by the hashes of their keys: no part, or a power of two of them.
-    parts: Vec<Arc<BTreeMap<Arc<str>, Written>>>,
+    parts: Vec<Arc<BTreeMap<Arc<str>, Entry>>>,
     keys: usize,
     /// The bytes of the keys' texts.
     texts: usize,
@@ -93,7 +93,7 @@ impl MemoryTable {
         self.insert(key, (value, self.writes));
     }
 
-    fn insert(&mut self, key: &Arc<str>, entry: Written) {
+    fn insert(&mut self, key: &Arc<str>, entry: Entry) {
         if self.keys == PART * self.parts.len() {
             let parts = (2 * self.parts.len()).max(1);
             let old = std::mem::replace(&mut self.parts, vec![Arc::default(); parts]);
@@ -133,7 +133,7 @@ impl MemoryTable {
     }
 
     /// All keys with their entries, in the order in which they were last written.
-    pub(super) fn in_order(&self) -> impl Iterator<Item = (&Arc<str>, &Written)> {
+    pub(super) fn in_order(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
         let mut entries: Vec<_> = self.parts.iter().flat_map(|part| part.iter()).collect();
         entries.sort_unstable_by_key(|(_, (_, written))| *written);
         entries.into_iter()

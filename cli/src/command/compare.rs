@@ -10,6 +10,7 @@ use crate::report::draw::FigureWidth;
 use crate::report::file_stem;
 use crate::report::study::recipes_of;
 use advlab::number_text::counted;
+use advlab::script::Builtin;
 use advlab_train::Config;
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -65,11 +66,16 @@ impl Compare {
                 (self.out.clone(), paths, Vec::new())
             }
             _ => {
-                let other = paths.iter().find(|path| !path.is_dir());
-                bail!(
-                    "{} is not a folder: recipes are run and folders of runs are read: give the one or the other",
-                    other.unwrap_or(&paths[0]).display()
-                )
+                let is_recipe = |path: &PathBuf| {
+                    let word = path.to_string_lossy();
+                    word.contains('=') || Builtin::find(&word).is_some()
+                };
+                match paths.iter().find(|path| !path.exists() && !is_recipe(path)) {
+                    Some(path) => bail!("{} does not exist", path.display()),
+                    None => bail!(
+                        "recipes are run and folders of runs are read: give the one or the other"
+                    ),
+                }
             }
         };
         let mut comparison = Comparison::of(compare::read(&runs)?, &failed);

@@ -24,7 +24,7 @@ use advlab::files::discard_unfinished;
 use advlab::native::Mode;
 use advlab::panics::silence_caught;
 use advlab::{Diagnostic, Diagnostics, Host, Recipe};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -132,41 +132,45 @@ fn run(arguments: Cli) -> Result<ExitCode> {
     }
 }
 
-/// Calls a function at each Ctrl-C and SIGTERM, with the exit status of a process that the signal ends. A hangup is left to
-/// `nohup`.
-fn at_signals(handle: impl Fn(i32) + Clone + Send + 'static) -> Result<()> {
+/// Ends the process at Ctrl-C or SIGTERM, after unfinished files are removed and `told` is called.
+fn end_cleanly(told: fn()) -> Result<()> {
+    let end = move |status| {
+        discard_unfinished();
+        told();
+        std::process::exit(status);
+    };
     #[cfg(unix)]
     {
         use signal_hook::consts::SIGTERM;
         let mut signals = signal_hook::iterator::Signals::new([SIGTERM])?;
-        let handle = handle.clone();
         // 128 plus the signal's number, as in shells.
-        std::thread::spawn(move || signals.forever().for_each(|signal| handle(128 + signal)));
+        std::thread::spawn(move || signals.forever().for_each(|signal| end(128 + signal)));
     }
-    Ok(ctrlc::set_handler(move || handle(130))?)
+    Ok(ctrlc::set_handler(move || end(130))?)
 }
 
-/// Ends the process at Ctrl-C or SIGTERM, after unfinished files are removed and `told` is called.
-fn end_cleanly(told: fn()) -> Result<()> {
-    at_signals(move |status| {
-        discard_unfinished();
-        told();
-        std::process::exit(status);
-    })
-}
-
-/// Set by the first Ctrl-C, or by the SIGTERM that a cluster sends before it takes the machine away; the second one ends the
-/// process at once.
+/// Set by the first Ctrl-C or SIGTERM; the second one ends the process at once.
 fn stop_at_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let is_set = stop.clone();
-    at_signals(move |status| {
+    let handler = move || {
         if is_set.swap(true, Ordering::Relaxed) {
-            std::process::exit(status);
+            // The status of a process that Ctrl-C ended.
+            std::process::exit(130);
         }
         // The step is finished even if nobody reads this.
         streams::err!("\nfinishing the step; Ctrl-C again ends at once");
-    })?;
+    };
+    ctrlc::set_handler(handler).context("cannot catch Ctrl-C")?;
+    // A cluster sends SIGTERM before it takes the machine away. A hangup is left to `nohup`.
+    #[cfg(unix)]
+    {
+        use signal_hook::{consts::SIGTERM, flag};
+        // The second one ends the process at once, as Ctrl-C does.
+        flag::register_conditional_shutdown(SIGTERM, 128 + SIGTERM, stop.clone())
+            .and_then(|_| flag::register(SIGTERM, stop.clone()))
+            .context("cannot catch SIGTERM")?;
+    }
     Ok(stop)
 }
 

@@ -52,7 +52,7 @@ impl Verify {
         let tokenizer = self.tokenizing.load()?;
         // With each verdict: responses, those whose tokens were counted, and these tokens.
         let mut counts = [[0; 3]; Verdict::ALL.len()];
-        let told = |line: usize, verified: Verified| {
+        let mut told = |line: usize, verified: Verified| {
             let [responses, counted, tokens] = &mut counts[verified.verdict as usize];
             *responses += 1;
             *counted += usize::from(verified.length.is_some());
@@ -66,8 +66,11 @@ impl Verify {
         let asked = [self.completion.as_deref(), self.solution.as_deref()];
         let bar = streams::bytes_bar("reading");
         let (input, tokenizer) = (&self.input, tokenizer.as_deref());
-        let verify =
-            |output: Option<&Path>| Ok(verify_lines(input, asked, tokenizer, &bar, output, told)?);
+        let mut verify = |output: Option<&Path>| {
+            Ok(verify_lines(
+                input, asked, tokenizer, &bar, output, &mut told,
+            )?)
+        };
         match &self.output {
             Some(output) => files::written(output, input, |output| verify(Some(output)))?,
             None => verify(None)?,

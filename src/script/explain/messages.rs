@@ -32,7 +32,7 @@ pub(super) fn not_parsed(
     }
     // The token at which the parser stopped.
     let found = here.map_or("", |place| script.site(place).text(0));
-    let end_before = here.map(|place| script.end_before(place));
+    let end_before = || here.map(|place| script.end_before(place));
     let diagnostic = match kind {
         ParseErrorType::VariableUndefined(name) => no_variable(script, name, here),
         ParseErrorType::ModuleUndefined(name) => no_module(name),
@@ -40,11 +40,11 @@ pub(super) fn not_parsed(
             let message = format!("a `{token}` is missing after this");
             let other = || say(message, "is something missing before this?");
             let missing = row("missing", token).unwrap_or_else(other);
-            return missing.at(end_before);
+            return missing.at(end_before());
         }
         ParseErrorType::MissingToken(..) | ParseErrorType::UnexpectedEOF => {
             let ends = say("the script ends too early", "is a `}` or a `)` missing?");
-            return ends.at(end_before);
+            return ends.at(end_before());
         }
         ParseErrorType::BadInput(error) => lexical(error),
         ParseErrorType::Reserved(name) | ParseErrorType::UnknownOperator(name) => reserved(name),

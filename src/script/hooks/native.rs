@@ -40,10 +40,10 @@ impl Request<'_> {
             HookState::Due => {
                 let script = started.elapsed();
                 // The script has run before, so its code and memory are warm: the kernel's are at its second run.
-                self.by_kernel(kernel);
-                let kernel = self.by_kernel(kernel);
-                let kernel = kernel.map(|kernel| (kernel.time, same_bits(&answer, &kernel)));
-                native.compared(&call, script, kernel, self.batch);
+                let warm = self.by_kernel(kernel);
+                let native_answer = warm.and_then(|_| self.by_kernel(kernel));
+                let compared = native_answer.map(|own| (own.time, same_bits(&answer, &own)));
+                native.compared(&call, script, compared, self.batch);
             }
             _ => {}
         }

@@ -168,7 +168,11 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         let aside = folder.path().join("metrics.damaged");
         let note = set_damaged_aside(&path).unwrap().unwrap();
-        assert!(note.starts_with("1 damaged line of metrics.jsonl moved to "));
+        let expected = format!(
+            "1 damaged line of metrics.jsonl moved to {}",
+            aside.display()
+        );
+        assert_eq!(note, expected);
         assert_eq!(fs::read_to_string(&aside).unwrap(), "{\"st\u{0}p\":1}\n");
         let steps = read(&path).unwrap();
         assert_eq!(steps, [json!({ "step": 0 }), json!({ "step": 2 })]);

@@ -70,8 +70,8 @@ pub enum LogEvent {
         #[serde(default)]
         ready_after_ms: f64,
     },
-    /// A version failed at this step (`hook` is "step"), or its `migrate` before it; `back_to` was tried instead, if there was
-    /// one.
+    /// A version failed at this step (`hook` is "step"), or its `migrate` before the step (`hook` is "migrate"); `back_to` was
+    /// tried instead, if there was one.
     Failed {
         #[serde(default)]
         hook: String,
@@ -249,7 +249,7 @@ impl RunLog {
         }
     }
 
-    /// The script and the version of the loss that the run began with; a trainer's run has none here.
+    /// The script and the version of the loss that the run began with, if its log has both; a trainer's run has none here.
     pub fn loss(&self) -> Option<(&str, &str)> {
         match &self.0.first()?.event {
             LogEvent::Start {

@@ -120,7 +120,7 @@ fn write_folder(place: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result
     let mut builder = tempfile::Builder::new();
     builder.prefix(PART.0).suffix(PART.1);
     // Removed at the end if it was not renamed.
-    let part = builder.tempdir_in(above).map_err(io("write in", above))?;
+    let part = builder.tempdir_in(above).map_err(io("write", place))?;
     write(part.path())?;
     sync_folder(part.path())?;
     if place.exists() {

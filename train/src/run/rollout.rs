@@ -34,7 +34,7 @@ pub(super) struct Response {
 }
 
 /// Samples `size` trajectories for each prompt, which is a group, and verifies them: group by group, trajectory by trajectory,
-/// turn by turn.
+/// turn by turn. A response's group and prompt are indices in `prompts`.
 pub(super) fn sample(
     task: &dyn Task,
     policy: &mut dyn Policy,

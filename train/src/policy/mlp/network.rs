@@ -215,7 +215,7 @@ impl Forward {
         let mut children = vec![None; count * vocabulary];
         self.next_sums.clear();
         live.retain_mut(|(index, prefix)| {
-            // There are none unless the responses are being sampled.
+            // They are computed only for responses that are being sampled.
             let own = *prefix * vocabulary..(*prefix + 1) * vocabulary;
             let probabilities = self.probabilities.get(own).unwrap_or_default();
             let (token, is_last) = next(*index, position, probabilities);

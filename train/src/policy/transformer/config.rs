@@ -127,7 +127,7 @@ impl ModelConfig {
             } => rope.rope_theta > 0.0 && factor > 0.0 && high > low,
         };
         let is_size = |size| (1..1 << 31).contains(&size);
-        // All whole numbers of the file are sizes.
+        // All whole numbers at the top level are sizes.
         for (name, size) in &self.to_json() {
             if size.as_i64().is_some_and(|size| !is_size(size)) {
                 return Err(Diagnostic::error(format!("`{name}` is {size}")));
