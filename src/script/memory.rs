@@ -61,53 +61,77 @@ impl Tables {
     }
 }
 
-/// A value, and the number of writes to the table when it was last written.
-type Entry = (f64, u64);
+#[derive(Clone, Debug)]
+struct TableEntry {
+    hash: u64,
+    key: Arc<str>,
+    value: f64,
+    /// The number of writes to the table when it was last written.
+    written: u64,
+}
 
 /// Numbers by key. Clones share unchanged parts: a step costs as much as it writes, however large the table is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryTable {
-    /// Entries by the hashes of their keys: no part, or a power of two of them.
-    parts: Vec<Arc<BTreeMap<Arc<str>, Entry>>>,
+    /// Entries by the low bits of their hashes: no part, or a power of two of them.
+    parts: Vec<Arc<Vec<TableEntry>>>,
     keys: usize,
     /// The bytes of the keys' texts.
     texts: usize,
     writes: u64,
 }
 
+fn hash_of(key: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
 impl MemoryTable {
-    /// The index of the part of a key.
-    fn part_of(&self, key: &str) -> usize {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        hasher.finish() as usize % self.parts.len().max(1)
+    /// The part of a key and its place there.
+    fn find(&self, hash: u64, key: &str) -> Option<(usize, usize)> {
+        let part = hash as usize % self.parts.len().max(1);
+        let mut entries = self.parts.get(part)?.iter();
+        let place = entries.position(|entry| entry.hash == hash && *entry.key == *key)?;
+        Some((part, place))
     }
 
     pub(super) fn get(&self, key: &str) -> Option<f64> {
-        let (value, _) = self.parts.get(self.part_of(key))?.get(key)?;
-        Some(*value)
+        let (part, place) = self.find(hash_of(key), key)?;
+        Some(self.parts[part][place].value)
     }
 
     pub(super) fn set(&mut self, key: &Arc<str>, value: f64) {
         self.writes += 1;
-        self.insert(key, (value, self.writes));
+        let entry = TableEntry {
+            hash: hash_of(key),
+            key: key.clone(),
+            value,
+            written: self.writes,
+        };
+        match self.find(entry.hash, key) {
+            Some((part, place)) => Arc::make_mut(&mut self.parts[part])[place] = entry,
+            None => self.add(entry),
+        }
     }
 
-    fn insert(&mut self, key: &Arc<str>, entry: Entry) {
+    /// Adds an entry whose key is not there.
+    fn add(&mut self, entry: TableEntry) {
         if self.keys == PART * self.parts.len() {
             let parts = (2 * self.parts.len()).max(1);
             let old = std::mem::replace(&mut self.parts, vec![Arc::default(); parts]);
-            for (key, entry) in old.iter().flat_map(|part| part.iter()) {
-                let part = self.part_of(key);
-                Arc::make_mut(&mut self.parts[part]).insert(key.clone(), *entry);
+            for entry in old.iter().flat_map(|part| part.iter()) {
+                self.part_of(entry.hash).push(entry.clone());
             }
         }
-        let part = self.part_of(key);
-        let before = Arc::make_mut(&mut self.parts[part]).insert(key.clone(), entry);
-        if before.is_none() {
-            self.keys += 1;
-            self.texts += key.len();
-        }
+        self.keys += 1;
+        self.texts += entry.key.len();
+        self.part_of(entry.hash).push(entry);
+    }
+
+    fn part_of(&mut self, hash: u64) -> &mut Vec<TableEntry> {
+        let part = hash as usize % self.parts.len();
+        Arc::make_mut(&mut self.parts[part])
     }
 
     fn bytes(&self) -> usize {
@@ -125,18 +149,24 @@ impl MemoryTable {
             writes: self.writes,
             ..MemoryTable::default()
         };
-        for (key, entry) in self.in_order().skip(dropped) {
-            kept.insert(key, *entry);
+        for entry in self.ordered().into_iter().skip(dropped) {
+            kept.add(entry.clone());
         }
         *self = kept;
         true
     }
 
-    /// All keys with their entries, in the order in which they were last written.
-    pub(super) fn in_order(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
-        let mut entries: Vec<_> = self.parts.iter().flat_map(|part| part.iter()).collect();
-        entries.sort_unstable_by_key(|(_, (_, written))| *written);
-        entries.into_iter()
+    fn ordered(&self) -> Vec<&TableEntry> {
+        let mut entries: Vec<&TableEntry> =
+            self.parts.iter().flat_map(|part| part.iter()).collect();
+        entries.sort_unstable_by_key(|entry| entry.written);
+        entries
+    }
+
+    /// All keys with their values, in the order in which they were last written.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = (&Arc<str>, f64)> {
+        let entries = self.ordered().into_iter();
+        entries.map(|entry| (&entry.key, entry.value))
     }
 }
 
@@ -155,7 +185,7 @@ mod tests {
         table.set(&"16".into(), 16.0);
         let before = table.clone();
         assert!(table.bound(16));
-        let kept: Vec<f64> = table.in_order().map(|(_, (value, _))| *value).collect();
+        let kept: Vec<f64> = table.in_order().map(|(_, value)| value).collect();
         let expected: Vec<f64> = (4..16).map(f64::from).chain([0.5, 16.0]).collect();
         assert_eq!(kept, expected);
         assert_eq!(before.get("1"), Some(1.0), "an older state keeps its own");

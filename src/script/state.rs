@@ -98,12 +98,8 @@ impl State {
     pub fn to_json(&self) -> Value {
         let mut json = to_json(&self.this);
         if !self.tables.is_empty() {
-            let entries = |table: &Arc<MemoryTable>| -> Value {
-                let text = |value: &f64| format!("{value:?}");
-                let entries = table.in_order();
-                let entries = entries.map(|(key, (value, _))| json!([&**key, text(value)]));
-                entries.collect()
-            };
+            let entry = |(key, value): (&Arc<str>, f64)| json!([&**key, format!("{value:?}")]);
+            let entries = |table: &Arc<MemoryTable>| table.in_order().map(entry).collect::<Value>();
             let tables = self.tables.iter();
             let tables = tables.map(|(name, table)| (name.to_string(), entries(table)));
             json[TABLES] = Value::Object(tables.collect());
