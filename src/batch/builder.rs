@@ -166,7 +166,7 @@ impl BatchBuilder {
                 is_f64 = is_f64.max(Some(given.is_f64()));
                 values = Column::Token(given.in_layout(&layout));
             }
-            if columns.insert(name.clone(), values).is_some() {
+            if self.texts.contains_key(&name) || columns.insert(name.clone(), values).is_some() {
                 let message = format!("there are two columns named `{name}`");
                 return Err(problem(None, message));
             }
@@ -326,6 +326,17 @@ mod tests {
         ] {
             let error = built.build().unwrap_err().to_string();
             assert!(error.starts_with(found), "{error}");
+        }
+    }
+    #[test]
+    fn names_are_of_one_column() {
+        let twice = || Batch::builder().groups([0]).response("score", vec![1.0]);
+        for built in [
+            twice().response("score", vec![1.0]),
+            twice().text("score", ["good"]),
+        ] {
+            let error = built.build().unwrap_err().to_string();
+            assert_eq!(error, "there are two columns named `score`");
         }
     }
 }
