@@ -250,7 +250,7 @@ impl Batch {
         let layout = self.layout();
         let columns = self.token_columns().filter(|(name, values)| {
             let mut responses = 0..layout.responses();
-            role(name) == Role::Token
+            role(column_names::ours(name).unwrap_or(name)) == Role::Token
                 && responses.any(|at| values.of_response(layout, at).any(|x| !x.is_finite()))
         });
         columns.map(|(name, _)| name).collect()

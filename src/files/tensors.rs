@@ -11,7 +11,6 @@ use std::sync::Arc;
 use ::safetensors::Dtype as Number;
 use half::{bf16, f16};
 use ndarray::ArrayView2;
-use rayon::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::json::is_exact;
@@ -178,9 +177,10 @@ impl FileTensor {
             let bytes = bytes.iter_mut();
             bytes.for_each(|byte| *byte = u8::from(*byte != 0));
         } else if self.big_endian {
-            bytes
-                .par_chunks_exact_mut(size_of::<T>())
-                .for_each(<[u8]>::reverse);
+            by_parts(bytes, PART * size_of::<T>(), &|_, part| {
+                let elements = part.chunks_exact_mut(size_of::<T>());
+                elements.for_each(<[u8]>::reverse);
+            });
         }
         if let ([rows, width], true) = (&self.shape[..], self.fortran) {
             let by_row = (0..values.len()).map(|at| values[at % width * rows + at / width]);
@@ -192,7 +192,6 @@ impl FileTensor {
     /// The numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53. Those that are of the type in
     /// the file are not copied.
     pub(super) fn numbers<N: Precision + FromBytes + IntoBytes>(&self) -> Result<Buffer<N>> {
-        const PART: usize = 1 << 14;
         let own = [Number::F32, Number::F64][usize::from(size_of::<N>() == 8)];
         if self.kind == ElementType::Number(own) {
             return self.load();
@@ -280,6 +279,9 @@ pub(super) fn checksum(tensors: &[FileTensor]) -> u32 {
     crc32c::crc32c(facts.collect::<String>().as_bytes())
 }
 
+/// How many numbers a thread converts at a time.
+const PART: usize = 1 << 14;
+
 type WriteBytes<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
 
 /// A tensor to write: a name, a type and a shape, and a function that writes its elements.
@@ -321,6 +323,10 @@ impl<'a> NewTensor<'a> {
             texts.iter().try_for_each(|text| {
                 let letters = text.as_ref().chars();
                 let mut letters: Vec<u32> = letters.map(u32::from).collect();
+                if letters.last() == Some(&0) {
+                    let what = format!("a text of `{name}` ends with a NUL, which numpy drops");
+                    return Err(io::Error::other(what));
+                }
                 letters.resize(width, 0);
                 out.write_all(letters.as_bytes())
             })
