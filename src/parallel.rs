@@ -1,13 +1,25 @@
-//! Parallel loops that are compiled once per result type. Rayon's iterators are compiled again for each closure, which makes
-//! builds slow where there is a closure for each type of number. Also the lock of data that threads share.
+//! Parallel loops that are compiled once: rayon's are compiled again for each closure and type, which was a twelfth of the
+//! library's code. Also the lock of data that threads share.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
 
+/// How many parts of a loop there are for each thread, so that threads whose parts are short take more of them.
+const PARTS_PER_THREAD: usize = 16;
+
 /// Locks a mutex, also after a panic: no panic can leave the data of our locks half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls a function with each index.
+fn run(count: usize, of: &(dyn Fn(usize) + Sync)) {
+    match count {
+        // Without waking another thread.
+        1 => of(0),
+        _ => (0..count).into_par_iter().for_each(of),
+    }
 }
 
 /// The results for each index, at least `grain` of them by one thread.
@@ -16,16 +28,39 @@ pub(crate) fn each<R: Send>(
     grain: usize,
     of: &(dyn Fn(usize) -> R + Sync),
 ) -> Vec<R> {
-    let indices = (0..count).into_par_iter().with_min_len(grain);
-    indices.map(of).collect()
+    each_with(count, grain, &|| (), &|(), index| of(index))
 }
 
-/// Calls a function with each part of some values, and with the index of the part's first value.
-pub(crate) fn by_parts<T: Send>(
+/// The results for each index; neighbours that one thread computes, at least `grain`, share what `scratch` makes.
+pub(crate) fn each_with<S, R: Send>(
+    count: usize,
+    grain: usize,
+    scratch: &(dyn Fn() -> S + Sync),
+    of: &(dyn Fn(&mut S, usize) -> R + Sync),
+) -> Vec<R> {
+    let parts = PARTS_PER_THREAD * rayon::current_num_threads();
+    let size = count.div_ceil(parts).max(grain).max(1);
+    let part = |index: usize| -> Vec<R> {
+        let indices = index * size..count.min((index + 1) * size);
+        let mut scratch = scratch();
+        indices.map(|index| of(&mut scratch, index)).collect()
+    };
+    let mut done: Vec<Mutex<Vec<R>>> = Vec::new();
+    done.resize_with(count.div_ceil(size), Mutex::default);
+    run(done.len(), &|index| *lock(&done[index]) = part(index));
+    let done = done.into_iter().map(|part| part.into_inner());
+    done.flat_map(|part| part.unwrap_or_else(PoisonError::into_inner))
+        .collect()
+}
+
+/// The results for each part of some values; the function also gets the index of the part's first value.
+pub(crate) fn by_parts<T: Send, R: Send>(
     values: &mut [T],
     size: usize,
-    of: &(dyn Fn(usize, &mut [T]) + Sync),
-) {
-    let parts = values.par_chunks_mut(size).enumerate();
-    parts.for_each(|(index, part)| of(index * size, part));
+    of: &(dyn Fn(usize, &mut [T]) -> R + Sync),
+) -> Vec<R> {
+    let parts: Vec<Mutex<&mut [T]>> = values.chunks_mut(size).map(Mutex::new).collect();
+    each(parts.len(), 1, &|index| {
+        of(index * size, &mut lock(&parts[index]))
+    })
 }

@@ -12,14 +12,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use rayon::prelude::*;
-
 pub use builder::BatchBuilder;
 pub use column::{Buffer, BufferOwner, FloatBuffer, TokenValues};
 pub use computed::Computed;
 pub use layout::{GroupId, Layout};
 pub use level::Level;
 pub use tokens::{Numeric, TokenRun};
+
+use crate::parallel::each;
 
 /// The names of a response's reference answer, in order of precedence.
 pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];
@@ -204,11 +204,11 @@ impl Batch {
             return Some(found.clone());
         }
         let completions = self.text("completion")?;
-        let right = completions.par_iter().enumerate().map(|(at, completion)| {
-            let is_right = is_answer(&self.solution(at)?, completion);
-            may_go_on().then_some(f64::from(u8::from(is_right)))
+        let right = each(completions.len(), 1, &|at| {
+            let solution = self.solution(at).filter(|_| may_go_on())?;
+            Some(f64::from(u8::from(is_answer(&solution, &completions[at]))))
         });
-        let right = right.collect::<Option<Vec<f64>>>()?;
+        let right = right.into_iter().collect::<Option<Vec<f64>>>()?;
         Some(self.verified.get_or_init(|| right.into()).clone())
     }
 

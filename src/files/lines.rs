@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crc32c::crc32c_append;
-use rayon::prelude::*;
 
 use super::format::is_parquet;
 use super::json::{self, BYTE_ORDER_MARK, JsonType};
@@ -19,6 +18,7 @@ use super::replace::{Replacement, cannot_be_written};
 use super::table::{FileColumn, Table};
 use super::{Progress, Result, cannot_be_read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::parallel::each;
 
 /// Bytes per thread that are read, parsed and processed together.
 const BLOCK: usize = 1 << 20;
@@ -113,10 +113,9 @@ impl<'a> Blocks<'a> {
         mut take: impl FnMut(&[u8], P) -> Result<()> + Send,
     ) -> Result<()> {
         let parse = |block: &[u8]| -> Vec<(Range<usize>, P)> {
-            let parts = parts(block).into_par_iter();
-            parts
-                .map(|part| (part.clone(), parse(&block[part])))
-                .collect()
+            let parts = parts(block);
+            let parsed = each(parts.len(), 1, &|at| parse(&block[parts[at].clone()]));
+            parts.into_iter().zip(parsed).collect()
         };
         let mut take = |(block, parsed): (Vec<u8>, Vec<(Range<usize>, P)>)| {
             let mut parsed = parsed.into_iter();

@@ -6,8 +6,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use super::names::{ADVANTAGES, FileKind, Reading, Role, role};
 use super::origin::FileOrigin;
 use super::table::{ColumnData, FileColumn, Table};
@@ -18,6 +16,7 @@ use crate::batch::layout::Tokens;
 use crate::batch::{Batch, BatchBuilder, GroupId, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::{counted, exact};
+use crate::parallel::each;
 
 /// The most unknown fields that a note lists: a file may have as many as it has lines.
 const SHOWN: usize = 5;
@@ -89,8 +88,8 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
     if options.defer.is_none() {
         let columns: Vec<_> = batch.token_columns().collect();
         // A column is read for its first number.
-        columns.par_iter().for_each(|(_, column)| {
-            column.numbers().iter().next();
+        each(columns.len(), 1, &|at| {
+            columns[at].1.numbers().iter().next()
         });
     }
     let mut rollouts = Rollouts {

@@ -1,6 +1,7 @@
 //! Reads a parquet file as a table, column by column; `parquet.rs` has the rest of the format: types, lines of JSON, writing. Lists
 //! of numbers are read by typed readers, which is many times faster; values of all other types by rows (`parquet::in_json`).
 
+use std::io::Error;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +13,6 @@ use ::parquet::file::metadata::RowGroupMetaData;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::reader::RowIter;
 use ::parquet::schema::types::{ColumnDescriptor, Type, TypePtr};
-use rayon::prelude::*;
 
 use super::cannot_be_read;
 use super::json;
@@ -22,6 +22,7 @@ use super::origin::FileOrigin;
 use super::parquet::{self, line, open, whole};
 use super::table::{ColumnData, FileColumn, Lists, Table, array_of};
 use crate::diagnostic::Diagnostic;
+use crate::parallel::each_with;
 use crate::regular_file;
 
 type File = SerializedFileReader<std::fs::File>;
@@ -41,25 +42,24 @@ pub(super) fn read(path: &Path, schema: Schema) -> Result<Table, Diagnostic> {
         return Err(error.expected("one row per response"));
     };
     let names = Arc::new(schema(&json::types(&line(&fields))?, FileKind::Lines)?);
-    let part = roots.len().div_ceil(rayon::current_num_threads()).max(1);
-    let parts = roots.par_chunks(part).map(|roots| {
-        let file = file()?;
-        let columns = roots.iter().map(|root| {
-            let mut column = FileColumn::new(root.name(), &names);
-            if names.only.as_ref().is_none_or(|only| only == root.name()) {
-                whole(|| read_column(&file, root, &mut column))?;
-            }
-            Ok(column)
-        });
-        columns.collect::<std::io::Result<Vec<FileColumn>>>()
+    let part = roots.len().div_ceil(rayon::current_num_threads());
+    let columns = each_with(roots.len(), part, &file, &|file, at| {
+        let (root, mut column) = (&roots[at], FileColumn::new(roots[at].name(), &names));
+        if names.only.as_ref().is_none_or(|only| only == root.name()) {
+            let file = file
+                .as_ref()
+                .map_err(|error| Error::new(error.kind(), error.to_string()))?;
+            whole(|| read_column(file, root, &mut column))?;
+        }
+        Ok(column)
     });
-    let columns = parts.collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
+    let columns: std::io::Result<Vec<FileColumn>> = columns.into_iter().collect();
     let origin = FileOrigin {
         path: path.to_path_buf(),
         blank: Some(Vec::new()),
         sum,
     };
-    let columns = columns.into_iter().flatten().collect();
+    let columns = columns.map_err(failed)?;
     Ok(Table::of_lines(names, columns, rows, origin))
 }
 

@@ -14,6 +14,8 @@ use super::replace::Replacement;
 use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor};
 use super::{Result, cannot_be_read};
 use crate::diagnostic::Diagnostic;
+#[cfg(unix)]
+use crate::parallel::by_parts;
 
 /// The most that the format allows for its header.
 const HEADER: u64 = 100_000_000;
@@ -34,12 +36,11 @@ struct Header {
 pub(super) fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> {
     #[cfg(unix)]
     {
-        use rayon::prelude::*;
         use std::os::unix::fs::FileExt;
         // The size of a huge page, so that two threads do not touch the same page first.
         const PART: usize = 2 << 20;
-        let parts = bytes.par_chunks_mut(PART).enumerate();
-        parts.try_for_each(|(part, bytes)| file.read_exact_at(bytes, start + (part * PART) as u64))
+        let read = |at: usize, bytes: &mut [u8]| file.read_exact_at(bytes, start + at as u64);
+        by_parts(bytes, PART, &read).into_iter().collect()
     }
     #[cfg(not(unix))]
     {

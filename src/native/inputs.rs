@@ -1,11 +1,11 @@
 //! The inputs of a kernel, as the script sees them; `None` if one is missing or is of a kind that no kernel supports.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use multiversion::multiversion;
-use rayon::prelude::*;
 
 use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
+use crate::parallel::{each_with, lock};
 use crate::script::{OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
 use crate::tensor::{Guard, Precision};
 
@@ -111,12 +111,11 @@ impl<'a> HookInputs<'a> {
             let tokens = layout.tokens_of(response).len();
             rest.split_off_mut(..tokens).unwrap_or_default()
         });
-        let outs: Vec<&mut [T]> = outs.collect();
-        let summaries = outs.into_par_iter().enumerate();
-        let summaries = summaries.map_init(&scratch, |scratch, (response, out)| {
-            compute(scratch, response, out)
+        let outs: Vec<Mutex<&mut [T]>> = outs.map(Mutex::new).collect();
+        let summaries = each_with(outs.len(), 1, &scratch, &|scratch, response| {
+            compute(scratch, response, &mut lock(&outs[response]))
         });
-        let summaries = summaries.collect::<Option<_>>()?;
+        let summaries = summaries.into_iter().collect::<Option<_>>()?;
         let gradient = Computed::new(self.layout().clone(), Level::Token, T::wrap(values));
         Some((gradient, summaries))
     }

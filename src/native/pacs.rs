@@ -3,11 +3,10 @@
 //!
 //! The gradient equals the gradient of the script's graph, with the same order of sums: see the derivatives in the op table.
 
-use rayon::prelude::*;
-
 use super::groups::{each_group, others_mean};
 use super::inputs::{HookInputs, row};
 use crate::batch::{Computed, TokenValues};
+use crate::parallel::each_with;
 use crate::script::Outcome;
 use crate::tensor::op::{Binary, Reduction, Unary};
 use crate::tensor::{Depth, Moments, Precision, finish};
@@ -32,15 +31,16 @@ pub fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
 fn loss_of<T: Precision>(inputs: &HookInputs<'_>, logp: &TokenValues) -> Option<(f64, Computed)> {
     let (layout, old) = (&**inputs.layout(), inputs.tokens("old_logp")?);
     let beta = inputs.number("beta")?;
-    let responses = (0..layout.responses()).into_par_iter();
-    let scores = responses.map_init(Vec::new, |differences: &mut Vec<T>, response| {
+    let score = |differences: &mut Vec<T>, response| {
         let logp = row::<T>(logp, layout, response)?;
         let pairs = logp.iter().zip(row::<T>(old, layout, response)?);
         differences.clear();
         differences.extend(pairs.map(|(logp, old)| T::narrow(logp.widen() - old.widen())));
         Some(beta * Moments::of(differences, Depth::Sum).sum)
-    });
-    let (loss, by_score) = of_scores(inputs, &scores.collect::<Option<Vec<f64>>>()?)?;
+    };
+    let scores = each_with(layout.responses(), 1, &Vec::new, &score);
+    let scores: Vec<f64> = scores.into_iter().collect::<Option<_>>()?;
+    let (loss, by_score) = of_scores(inputs, &scores)?;
     let fill = |_: &mut (), response: usize, out: &mut [T]| {
         out.fill(T::narrow(by_score[response] * beta));
         Some(())

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
-use rayon::prelude::*;
 
 use super::kernels::{Operand, binary, ternary, unary};
 use super::pass::Arg;
@@ -15,6 +14,7 @@ use super::run::Execution;
 use super::scan::{Running, along_rows};
 use super::{BLOCK, Failure, Precision, cells};
 use crate::batch::{FloatBuffer, Layout};
+use crate::parallel::by_parts;
 use crate::tensor::graph::{Node, Prim};
 use crate::tensor::op::{Kernel, Unary};
 use crate::tensor::{Guard, Level, Value};
@@ -166,7 +166,7 @@ fn map(
         .as_ref()
         .map_or(1, |frame| frame.size(node.level));
     let mut all = vec![0.0; size];
-    let block = |(start, out): (usize, &mut [f64])| -> Result<(), Failure> {
+    let block = |start: usize, out: &mut [f64]| -> Result<(), Failure> {
         guard.check()?;
         let source = |arg: usize| match &*args[arg] {
             [number] => Operand::Number(*number),
@@ -190,10 +190,8 @@ fn map(
         }
         Ok(())
     };
-    let blocks = all.par_chunks_mut(BLOCK).enumerate();
-    let blocks = blocks.map(|(index, out)| block((index * BLOCK, out)));
     // If several blocks fail, the first one's error counts, for any number of threads.
-    let done: Vec<Result<(), Failure>> = blocks.collect();
+    let done = by_parts(&mut all, BLOCK, &block);
     done.into_iter().collect::<Result<(), Failure>>()?;
     Ok(all)
 }

@@ -157,4 +157,4 @@ pub(crate) fn in_strides(len: usize, mut of: impl FnMut(Range<usize>, usize)) {
 
 /// About the number of values that one task computes: some 10 microseconds of work, after which the guard is checked. Unit tests
 /// divide small batches into many blocks.
-pub(crate) const BLOCK: usize = if cfg!(test) { 1 << 11 } else { 1 << 14 };
+pub(crate) const BLOCK: usize = if cfg!(test) { 1 << 10 } else { 1 << 14 };

@@ -1,11 +1,11 @@
 //! Reads token columns in their own memory, and divides rows among threads: for executors and for kernels.
 
 use std::ops::Range;
-
-use rayon::prelude::*;
+use std::sync::Mutex;
 
 use super::{BLOCK, Precision};
 use crate::batch::{Layout, TokenValues};
+use crate::parallel::{each_with, lock};
 use crate::tensor::{Guard, Level, Stopped};
 
 /// The location of the tokens of some neighbouring responses in padded columns.
@@ -95,16 +95,18 @@ pub(crate) fn by_blocks<W: Share, S, R: Send, E: Send + From<Stopped>>(
             end += 1;
         }
         let values = row_range(layout, level, end - 1).end - start;
-        blocks.push((first..end, memory.split(end - first, values)));
+        let block = (first..end, memory.split(end - first, values));
+        blocks.push(Mutex::new(Some(block)));
         first = end;
     }
-    let blocks = blocks.into_par_iter();
-    let done = blocks.map_init(scratch, |scratch, (rows, memory)| {
+    let done = each_with(blocks.len(), 1, &scratch, &|scratch, index| {
         guard.check()?;
-        of(scratch, rows, memory)
+        match lock(&blocks[index]).take() {
+            Some((rows, memory)) => of(scratch, rows, memory).map(Some),
+            None => Ok(None),
+        }
     });
-    let done: Vec<Result<R, E>> = done.collect();
-    done.into_iter().collect()
+    done.into_iter().filter_map(Result::transpose).collect()
 }
 
 /// The rows of a level: stretches of values that are separate for broadcasting. They are responses at the token level and

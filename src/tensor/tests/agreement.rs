@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::cases::{Case, pairwise_cases, some_cases};
+use super::corners::lengths;
 use super::world::{OnThreads, World, bits, leaf, narrow_leaf};
 use crate::tensor::graph::Tensor;
 use crate::tensor::op::{Argument, Op, Param};
@@ -154,7 +155,7 @@ fn executors_tell_the_same_error_of_the_same_line() {
 /// The values of a plan that fails are computed again in full to find the first error; memory for that is not there.
 #[test]
 fn an_error_of_values_is_told_where_the_naive_executor_has_no_memory() {
-    let frame = World::large().frame();
+    let frame = lengths(&[1000; 7]).frame();
     let size = frame.size(Level::Token);
     let mut tokens = leaf(&frame, Level::Token, vec![0.3; size]);
     for _ in 0..4 {

@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// Several blocks of work for an executor: some 7000 tokens, in responses of up to three tiles.
+    /// Several blocks of work for an executor: some 3700 tokens, in responses of up to three tiles.
     pub(super) fn large() -> World {
         let length = |response: usize| match response % 9 {
             4 => 2600 - response,
@@ -69,8 +69,8 @@ impl World {
         let counts =
             |response: usize, token: usize| token < length(response) && (token * 31) % 11 != 3;
         World {
-            groups: (0..18).map(|response| response * 13 % 7).collect(),
-            mask: (0..18)
+            groups: (0..9).map(|response| response * 13 % 4).collect(),
+            mask: (0..9)
                 .map(|response| (0..2600).map(|token| counts(response, token)).collect())
                 .collect(),
         }
@@ -92,7 +92,7 @@ impl World {
     /// The same tokens in two groups, each of several blocks of work.
     pub(super) fn of_two_groups() -> World {
         World {
-            groups: (0..18).map(|response| response * 13 % 2).collect(),
+            groups: (0..9).map(|response| response * 13 % 2).collect(),
             ..World::large()
         }
     }
