@@ -48,9 +48,11 @@ pub(crate) fn each_with<S, R: Send>(
     let mut done: Vec<Mutex<Vec<R>>> = Vec::new();
     done.resize_with(count.div_ceil(size), Mutex::default);
     run(done.len(), &|index| *lock(&done[index]) = part(index));
-    let done = done.into_iter().map(|part| part.into_inner());
-    done.flat_map(|part| part.unwrap_or_else(PoisonError::into_inner))
-        .collect()
+    let mut all = Vec::with_capacity(count);
+    for part in &done {
+        all.append(&mut lock(part));
+    }
+    all
 }
 
 /// The results for each part of some values; the function also gets the index of the part's first value.
