@@ -78,6 +78,13 @@ pub struct RandomStream {
 // The mappings from bits to numbers are implemented here: `rand`'s may change with a minor version, and a run must
 // replay to the same numbers after an update.
 impl RandomStream {
+    /// Puts items into a random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last as u64 + 1) as usize);
+        }
+    }
+
     /// A number in [0, 1), a multiple of 2^-53.
     pub fn uniform(&mut self) -> f64 {
         (self.generator.next_u64() >> 11) as f64 * f64::EPSILON / 2.0

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use super::meaning::{Bound, Meaning};
 use super::names::{FileKind, Names, Reading, Role};
 use super::table::{ColumnData, FileColumn, Lists};
-use super::{Dtype, Progress, Result, Rollouts, changed, read_table};
+use super::{Dtype, Progress, Result, Rollouts, read_table};
 use crate::batch::{Buffer, BufferOwner, FloatBuffer, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::counted;
@@ -171,7 +171,11 @@ impl Meaning<'_> {
             let found = columns.find(|found| found.name == name);
             let values = found.map(|found| values(Arc::unwrap_or_clone(found).data));
             let values = values.filter(|values| values.len() == count);
-            values.ok_or_else(|| changed(&origin.path, "its bytes are others"))
+            let damaged = || {
+                let what = format!("`{name}` is damaged: it has other values than the file says");
+                Diagnostic::error(what).in_file(&origin.path)
+            };
+            values.ok_or_else(damaged)
         }
     }
 }

@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::Failure;
 use super::moments::{Depth, Moments};
 use super::reduce::depth;
 use super::run::{Execution, Method};
 use super::tile::{Floats, Scratch, Tile};
-use super::tokens::{Location, Share, by_blocks};
+use super::tokens::Location;
+use super::{BLOCK, Failure};
 use crate::batch::{FloatBuffer, Layout, TokenValues};
+use crate::parallel::{each_with, lock};
 use crate::tensor::Level;
 use crate::tensor::graph::Prim;
 use crate::tensor::op::{Kernel, Scan, Unary};
@@ -291,8 +293,9 @@ impl<'a> Pass<'a> {
         most
     }
 
-    /// Computes all tiles.
-    pub(super) fn run(&self, layout: &Layout, written: Written<'_>) -> Result<(), Failure> {
+    /// Computes all tiles, blocks of neighbouring responses in parallel. If several fail, the first one's error counts, for any
+    /// number of threads.
+    pub(super) fn run(&self, layout: &Layout, mut written: Written<'_>) -> Result<(), Failure> {
         let guard = &self.execution.context.guard;
         let is_short = |response: usize| layout.tokens_of(response).len() <= SHORT;
         // Reductions with one value per response store no tokens: a tile may be as long as a block.
@@ -322,16 +325,30 @@ impl<'a> Pass<'a> {
                 guard.check()?;
                 first = end;
             }
-            Ok::<(), Failure>(())
+            Ok(())
         };
-        let done = by_blocks(
-            (layout, Level::Token),
-            guard,
-            written,
-            Scratch::default,
-            block,
-        );
-        done.map(drop)
+        let (mut blocks, mut first, responses) = (Vec::new(), 0, layout.responses());
+        while first < responses {
+            let start = layout.tokens_of(first).start;
+            // Responses without tokens count as well.
+            let size = |end: usize| layout.tokens_of(end).end - start + (end - first);
+            let mut end = first + 1;
+            while end < responses && size(end) < BLOCK {
+                end += 1;
+            }
+            let tokens = layout.tokens_of(end - 1).end - start;
+            let own = written.split(end - first, tokens);
+            blocks.push(Mutex::new(Some((first..end, own))));
+            first = end;
+        }
+        let done = each_with(blocks.len(), 1, &Scratch::default, &|scratch, index| {
+            guard.check()?;
+            match lock(&blocks[index]).take() {
+                Some((responses, own)) => block(scratch, responses, own),
+                None => Ok(()),
+            }
+        });
+        done.into_iter().collect()
     }
 }
 
@@ -342,15 +359,15 @@ pub(super) struct Written<'a> {
     pub(super) moments: Vec<&'a mut [Moments]>,
 }
 
-impl Share for Written<'_> {
+impl Written<'_> {
+    /// Splits off the share of the first responses.
     fn split(&mut self, responses: usize, tokens: usize) -> Self {
-        let memory = self.memory.iter_mut();
+        let memory = self.memory.iter_mut().map(|values| values.split(tokens));
         let moments = self.moments.iter_mut();
+        let moments = moments.map(|of| of.split_off_mut(..responses).unwrap_or_default());
         Written {
-            memory: memory
-                .map(|values| values.split(responses, tokens))
-                .collect(),
-            moments: moments.map(|of| of.split(tokens, responses)).collect(),
+            memory: memory.collect(),
+            moments: moments.collect(),
         }
     }
 }

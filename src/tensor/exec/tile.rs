@@ -10,7 +10,7 @@ use super::kernels::{Loop, Operand, binary, is_finite, ternary, unary};
 use super::moments::{Depth, Moments};
 use super::pass::{Arg, Code, Job, Pass, Written};
 use super::scan::Running;
-use super::tokens::{Location, Share, gather, in_place};
+use super::tokens::{Location, gather, in_place};
 use super::{Failure, Precision};
 use crate::batch::FloatBuffer;
 use crate::tensor::Level;
@@ -99,20 +99,18 @@ impl Floats<'_> {
     }
 }
 
-impl<'a, T: Send + Sync> Share for Slice<'a, T> {
-    fn split(&mut self, rows: usize, values: usize) -> Slice<'a, T> {
-        match self {
-            Slice::Out(all) => Slice::Out(all.split(rows, values)),
-            _ => unreachable!("what is written is shared out"),
+impl<'a> Floats<'a> {
+    /// Splits off the first numbers of memory that is kept.
+    pub(super) fn split(&mut self, count: usize) -> Floats<'a> {
+        fn split<'a, T>(values: &mut Slice<'a, T>, count: usize) -> Slice<'a, T> {
+            match values {
+                Slice::Out(all) => Slice::Out(all.split_off_mut(..count).unwrap_or_default()),
+                _ => unreachable!("only what is kept is divided"),
+            }
         }
-    }
-}
-
-impl Share for Floats<'_> {
-    fn split(&mut self, rows: usize, values: usize) -> Self {
         match self {
-            Floats::F32(all) => Floats::F32(all.split(rows, values)),
-            Floats::F64(all) => Floats::F64(all.split(rows, values)),
+            Floats::F32(all) => Floats::F32(split(all, count)),
+            Floats::F64(all) => Floats::F64(split(all, count)),
         }
     }
 }

@@ -236,10 +236,7 @@ fn minibatches(config: &Config, batch: &Batch) -> impl Iterator<Item = Vec<usize
     (0..config.epochs as u64).flat_map(move |epoch| {
         let mut order: Vec<usize> = (0..groups).collect();
         if minibatches > 1 {
-            let mut stream = key.stream(epoch);
-            for last in (1..groups).rev() {
-                order.swap(last, stream.below(last as u64 + 1) as usize);
-            }
+            key.stream(epoch).shuffle(&mut order);
         }
         // Sizes differ by at most one.
         let parts = (0..minibatches).map(|part| {

@@ -16,6 +16,7 @@ pub use chat::Message;
 use crate::error::{Result, read_json};
 use crate::tokenizer;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::panics::caught;
 use chat::ChatTemplate;
 
 /// Tokens before a stop string that are decoded with it: the first of them may be half a character, or lose its space.
@@ -121,7 +122,9 @@ impl Text {
     }
 
     fn tokens(&self, text: &str, with_special: bool) -> Result<Vec<u32>> {
-        let encoding = self.tokenizer.encode_fast(text, with_special);
+        // The crate panics at some damaged tokenizers only here.
+        let encoding = caught(|| self.tokenizer.encode_fast(text, with_special));
+        let encoding = encoding.unwrap_or_else(|| Err("it is damaged".into()));
         let encoding = encoding.map_err(|error| self.refused(&error))?;
         Ok(encoding.get_ids().to_vec())
     }

@@ -207,9 +207,8 @@ fn labels(size: usize, groups: &[usize], mut stream: Option<&mut RandomStream>) 
     for &right in groups {
         let start = labels.len();
         labels.extend((0..size).map(|response| f64::from(u8::from(response < right))));
-        let Some(stream) = &mut stream else { continue };
-        for last in (1..size).rev() {
-            labels.swap(start + last, start + stream.below(last as u64 + 1) as usize);
+        if let Some(stream) = &mut stream {
+            stream.shuffle(&mut labels[start..]);
         }
     }
     labels
