@@ -1,6 +1,7 @@
 //! Parallel loops that are compiled once: rayon's are compiled again for each closure and type, which was a twelfth of the
 //! library's code. Also the lock of data that threads share.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
@@ -15,11 +16,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Calls a function with each index.
 fn run(count: usize, of: &(dyn Fn(usize) + Sync)) {
-    match count {
-        // Without waking another thread.
-        1 => of(0),
-        _ => (0..count).into_par_iter().for_each(of),
-    }
+    (0..count).into_par_iter().for_each(of);
 }
 
 /// The results for each index, at least `grain` of them by one thread.
@@ -53,6 +50,22 @@ pub(crate) fn each_with<S, R: Send>(
         all.append(&mut lock(part));
     }
     all
+}
+
+/// The results of [`each_with`], or an error: what has not begun after one is left out, so which one it is may depend on chance.
+pub(crate) fn try_each_with<S, R: Send, E: Send>(
+    count: usize,
+    grain: usize,
+    scratch: &(dyn Fn() -> S + Sync),
+    of: &(dyn Fn(&mut S, usize) -> Result<R, E> + Sync),
+) -> Result<Vec<R>, E> {
+    let failed = AtomicBool::new(false);
+    let done = each_with(count, grain, scratch, &|scratch, index| {
+        let done = (!failed.load(Ordering::Relaxed)).then(|| of(scratch, index))?;
+        failed.fetch_or(done.is_err(), Ordering::Relaxed);
+        Some(done)
+    });
+    done.into_iter().flatten().collect()
 }
 
 /// The results for each part of some values; the function also gets the index of the part's first value.

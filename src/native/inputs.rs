@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use multiversion::multiversion;
 
 use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
-use crate::parallel::{each_with, lock};
+use crate::parallel::{lock, try_each_with};
 use crate::script::{OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
 use crate::tensor::{Guard, Precision};
 
@@ -112,10 +112,10 @@ impl<'a> HookInputs<'a> {
             rest.split_off_mut(..tokens).unwrap_or_default()
         });
         let outs: Vec<Mutex<&mut [T]>> = outs.map(Mutex::new).collect();
-        let summaries = each_with(outs.len(), 1, &scratch, &|scratch, response| {
-            compute(scratch, response, &mut lock(&outs[response]))
+        let summaries = try_each_with(outs.len(), 1, &scratch, &|scratch, response| {
+            compute(scratch, response, &mut lock(&outs[response])).ok_or(())
         });
-        let summaries = summaries.into_iter().collect::<Option<_>>()?;
+        let summaries = summaries.ok()?;
         let gradient = Computed::new(self.layout().clone(), Level::Token, T::wrap(values));
         Some((gradient, summaries))
     }

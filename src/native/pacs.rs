@@ -6,7 +6,7 @@
 use super::groups::{each_group, others_mean};
 use super::inputs::{HookInputs, row};
 use crate::batch::{Computed, TokenValues};
-use crate::parallel::each_with;
+use crate::parallel::try_each_with;
 use crate::script::Outcome;
 use crate::tensor::op::{Binary, Reduction, Unary};
 use crate::tensor::{Depth, Moments, Precision, finish};
@@ -38,8 +38,13 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>, logp: &TokenValues) -> Option<
         differences.extend(pairs.map(|(logp, old)| T::narrow(logp.widen() - old.widen())));
         Some(beta * Moments::of(differences, Depth::Sum).sum)
     };
-    let scores = each_with(layout.responses(), 1, &Vec::new, &score);
-    let scores: Vec<f64> = scores.into_iter().collect::<Option<_>>()?;
+    let scores = try_each_with(
+        layout.responses(),
+        1,
+        &Vec::new,
+        &|differences, response| score(differences, response).ok_or(()),
+    );
+    let scores: Vec<f64> = scores.ok()?;
     let (loss, by_score) = of_scores(inputs, &scores)?;
     let fill = |_: &mut (), response: usize, out: &mut [T]| {
         out.fill(T::narrow(by_score[response] * beta));

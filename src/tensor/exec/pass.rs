@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::moments::{Depth, Moments};
 use super::reduce::depth;
 use super::run::{Execution, Method};
-use super::tile::{Floats, Scratch, Tile};
+use super::tile::{Floats, Scratch, Tile, first};
 use super::tokens::Location;
 use super::{BLOCK, Failure};
 use crate::batch::{FloatBuffer, Layout, TokenValues};
@@ -345,7 +345,7 @@ impl<'a> Pass<'a> {
             guard.check()?;
             match lock(&blocks[index]).take() {
                 Some((responses, own)) => block(scratch, responses, own),
-                None => Ok(()),
+                None => unreachable!("a block is computed once"),
             }
         });
         done.into_iter().collect()
@@ -364,7 +364,7 @@ impl Written<'_> {
     fn split(&mut self, responses: usize, tokens: usize) -> Self {
         let memory = self.memory.iter_mut().map(|values| values.split(tokens));
         let moments = self.moments.iter_mut();
-        let moments = moments.map(|of| of.split_off_mut(..responses).unwrap_or_default());
+        let moments = moments.map(|of| first(of, responses));
         Written {
             memory: memory.collect(),
             moments: moments.collect(),

@@ -99,12 +99,19 @@ impl Floats<'_> {
     }
 }
 
+/// Splits off the first values.
+pub(super) fn first<'a, T>(all: &mut &'a mut [T], count: usize) -> &'a mut [T] {
+    let (first, rest) = std::mem::take(all).split_at_mut(count);
+    *all = rest;
+    first
+}
+
 impl<'a> Floats<'a> {
     /// Splits off the first numbers of memory that is kept.
     pub(super) fn split(&mut self, count: usize) -> Floats<'a> {
         fn split<'a, T>(values: &mut Slice<'a, T>, count: usize) -> Slice<'a, T> {
             match values {
-                Slice::Out(all) => Slice::Out(all.split_off_mut(..count).unwrap_or_default()),
+                Slice::Out(all) => Slice::Out(first(all, count)),
                 _ => unreachable!("only what is kept is divided"),
             }
         }
