@@ -1,5 +1,5 @@
-//! Parallel loops that are compiled once: rayon's are compiled again for each closure and type, which was a twelfth of the
-//! library's code. Also the lock of data that threads share.
+//! Parallel loops that are compiled once: rayon's are compiled again for each closure and type, which was a twelfth of
+//! the library's code before it was optimised. Also the lock of data that threads share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -46,8 +46,8 @@ pub(crate) fn each_with<S, R: Send>(
     done.resize_with(count.div_ceil(size), Mutex::default);
     run(done.len(), &|index| *lock(&done[index]) = part(index));
     let mut all = Vec::with_capacity(count);
-    for part in &done {
-        all.append(&mut lock(part));
+    for part in done {
+        all.append(&mut lock(&part));
     }
     all
 }

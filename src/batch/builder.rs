@@ -328,6 +328,7 @@ mod tests {
             assert!(error.starts_with(found), "{error}");
         }
     }
+
     #[test]
     fn names_are_of_one_column() {
         let twice = || Batch::builder().groups([0]).response("score", vec![1.0]);

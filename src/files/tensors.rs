@@ -320,12 +320,13 @@ impl<'a> NewTensor<'a> {
         let lengths = texts.iter().map(|text| text.as_ref().chars().count());
         let width = lengths.max().unwrap_or(0).max(1);
         let write = move |out: &mut dyn Write| {
-            texts.iter().try_for_each(|text| {
+            texts.iter().enumerate().try_for_each(|(response, text)| {
                 let letters = text.as_ref().chars();
                 let mut letters: Vec<u32> = letters.map(u32::from).collect();
                 if letters.last() == Some(&0) {
-                    let what = format!("a text of `{name}` ends with a NUL, which numpy drops");
-                    return Err(io::Error::other(what));
+                    return Err(io::Error::other(format!(
+                        "`{name}` of response {response} ends with the character U+0000, which numpy drops"
+                    )));
                 }
                 letters.resize(width, 0);
                 out.write_all(letters.as_bytes())

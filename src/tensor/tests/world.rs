@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// Several blocks of work for an executor: some 3700 tokens, in responses of up to three tiles.
+    /// Several blocks of work for an executor: some 4000 tokens, in responses of up to three tiles.
     pub(super) fn large() -> World {
         let length = |response: usize| match response % 9 {
             4 => 2600 - response,

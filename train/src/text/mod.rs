@@ -122,10 +122,7 @@ impl Text {
     }
 
     fn tokens(&self, text: &str, with_special: bool) -> Result<Vec<u32>> {
-        // The crate panics at some damaged tokenizers only here.
-        let encoding = caught(|| self.tokenizer.encode_fast(text, with_special));
-        let encoding = encoding.unwrap_or_else(|| Err("it is damaged".into()));
-        let encoding = encoding.map_err(|error| self.refused(&error))?;
+        let encoding = self.guarded(|| self.tokenizer.encode_fast(text, with_special))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -134,13 +131,16 @@ impl Text {
     /// # Errors
     /// [`Diagnostics`] if the tokenizer's decoder fails.
     pub fn decode(&self, tokens: &[u32]) -> Result<String> {
-        let text = self.tokenizer.decode(tokens, true);
-        text.map_err(|error| self.refused(&error))
+        self.guarded(|| self.tokenizer.decode(tokens, true))
     }
 
-    fn refused(&self, error: &tokenizers::Error) -> Diagnostics {
-        let problem = Diagnostic::error(format!("the tokenizer: {error}"));
-        problem.in_file(&self.path).into()
+    /// What the tokenizer gives, or its error. The crate panics at some damaged tokenizers.
+    fn guarded<T>(&self, call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
+        let done = caught(call).unwrap_or_else(|| Err("it is damaged".into()));
+        done.map_err(|error| {
+            let problem = Diagnostic::error(format!("the tokenizer: {error}"));
+            problem.in_file(&self.path).into()
+        })
     }
 
     /// The rows of the model's embedding.
