@@ -15,7 +15,7 @@ pub use chat::Message;
 
 use crate::error::{Result, read_json};
 use crate::tokenizer;
-use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::diagnostic::Diagnostic;
 use advlab::panics::caught;
 use chat::ChatTemplate;
 
@@ -53,7 +53,7 @@ impl Text {
     /// `tokenizer_config.json`, `chat_template.jinja` and `generation_config.json`.
     ///
     /// # Errors
-    /// [`Diagnostics`] if there is no tokenizer, a file is damaged, or a token has no row in the embedding.
+    /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if there is no tokenizer, a file is damaged, or a token has no row in the embedding.
     pub fn load(folder: &Path, vocabulary: u32) -> Result<Self> {
         let path = folder.join("tokenizer.json");
         let tokenizer = tokenizer::read(&path)?;
@@ -97,7 +97,7 @@ impl Text {
     /// The tokens of a text, with the tokens that the tokenizer adds around it, such as one for the beginning.
     ///
     /// # Errors
-    /// [`Diagnostics`] if the tokenizer has no token for a part of the text.
+    /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the tokenizer has no token for a part of the text.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         self.tokens(text, true)
     }
@@ -105,7 +105,7 @@ impl Text {
     /// The tokens of a chat, by the model's template, up to the point at which the model continues.
     ///
     /// # Errors
-    /// [`Diagnostics`] if the model has no template or it refuses the messages, and as [`Text::encode`].
+    /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the model has no template or it refuses the messages, and as [`Text::encode`].
     pub fn encode_chat(&self, messages: &[Message<'_>]) -> Result<Vec<u32>> {
         let Some(template) = &self.template else {
             let problem = Diagnostic::error("the model has no chat template").in_file(&self.path);
@@ -129,7 +129,7 @@ impl Text {
     /// The text of tokens, without special ones, such as those that end a response.
     ///
     /// # Errors
-    /// [`Diagnostics`] if the tokenizer's decoder fails.
+    /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the tokenizer's decoder fails.
     pub fn decode(&self, tokens: &[u32]) -> Result<String> {
         self.guarded(|| self.tokenizer.decode(tokens, true))
     }
