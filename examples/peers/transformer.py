@@ -6,8 +6,8 @@
     .peers/bin/python examples/peers/transformer.py
 
 Both have the same threads and take turns; times are the least of all turns. Sampling is timed as it is used in training: the
-responses, and the log-probs of their tokens after them. An update is forward, backward, clipping and AdamW; PyTorch's takes
-the log-probs of the logits of all tokens at once.
+responses, and the log-probs of their tokens after them. An update is forward, backward, clipping and AdamW. Both compute at most
+`--tokens-per-forward` tokens at a time, and PyTorch takes their log-probs of the logits at once.
 """
 import argparse
 import json
@@ -43,13 +43,22 @@ class Peer:
         count = self.responses.numel()
         self.slope = (torch.arange(count, device=device).double().sin() / count).float().view_as(self.responses)
 
-    def logp(self, responses):
-        """Of the responses' tokens, with the prompts once for each of them."""
+    def passes(self):
+        """Ranges of responses that are computed at a time."""
+        each = max(1, self.work["tokens_per_forward"] // (self.prompts.shape[1] + self.responses.shape[1]))
+        return [slice(first, first + each) for first in range(0, len(self.responses), each)]
+
+    def logp(self, responses, part):
+        """Of the tokens of a part of the responses, with the prompts once for each of them."""
         width = self.prompts.shape[1]
         prompts = self.prompts.repeat_interleave(len(responses) // len(self.prompts), 0)
-        rows = torch.cat([prompts, responses], 1)
+        rows = torch.cat([prompts, responses], 1)[part]
         logits = self.model(rows[:, :-1]).logits[:, width - 1:]
-        return logits.log_softmax(-1).gather(2, responses[:, :, None])[:, :, 0]
+        return logits.log_softmax(-1).gather(2, responses[part][:, :, None])[:, :, 0]
+
+    def scored(self, responses):
+        with torch.no_grad():
+            return torch.cat([self.logp(responses, part) for part in self.passes()])
 
     def generate(self):
         with torch.no_grad():
@@ -60,17 +69,15 @@ class Peer:
         return rows[:, self.prompts.shape[1]:]
 
     def sample(self):
-        responses = self.generate()
-        with torch.no_grad():
-            self.logp(responses)
+        self.scored(self.generate())
 
     def score(self):
-        with torch.no_grad():
-            return self.logp(self.responses)
+        return self.scored(self.responses)
 
     def update(self):
         self.optimizer.zero_grad()
-        (self.logp(self.responses) * self.slope).sum().backward()
+        for part in self.passes():
+            (self.logp(self.responses, part) * self.slope[part]).sum().backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rhai::{Array, Dynamic, Map};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::memory::{MemoryTable, Tables};
@@ -16,7 +17,8 @@ use crate::tensor::Tensor;
 /// The memory of a recipe from step to step: numbers, strings, arrays and maps that `init(p)` made and hooks changed.
 ///
 /// A clone shares the content: keeping the state of a step costs nothing.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "Value")]
 pub struct State {
     this: Arc<Dynamic>,
     /// The values stored by `remember`, by table and key.
@@ -121,6 +123,20 @@ impl State {
             Some(None) => Err("its tables are none".to_string()),
         });
         state.map_err(|why| Diagnostic::error(format!("not a state that was saved: {why}")))
+    }
+}
+
+impl TryFrom<Value> for State {
+    type Error = Diagnostic;
+
+    fn try_from(json: Value) -> Result<State, Diagnostic> {
+        State::from_json(&json)
+    }
+}
+
+impl From<State> for Value {
+    fn from(state: State) -> Value {
+        state.to_json()
     }
 }
 

@@ -1,5 +1,5 @@
-//! The folder of a run with one of its files damaged, for whoever reads it or goes on with it; and requests to the page that
-//! shows it.
+//! The folder of a run or of a language model with one of its files damaged, for whoever uses it; and requests to the page that
+//! shows a run.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use advlab::Host;
+use advlab::diagnostic::Diagnostics;
 use advlab::native::Mode;
 use advlab_cli::report::view::{Server, Site};
 use advlab_train::{Config, Replay, Run, RunFolder};
@@ -18,13 +19,12 @@ use crate::engine::{Rng, Target, files, json_or_bytes, mutated, pick};
 use crate::rollouts::folder;
 use crate::texts::holds;
 
-/// A run's folder for whoever reads it: all that it has, the page of it as a file, a replay. Or for whoever goes on with it: the
-/// run is refused, or has the row of each step once.
-pub struct Runs {
+/// A folder with one of its files damaged, and what is done with it.
+pub struct Folders {
     place: TempDir,
     /// The files, by their paths in the folder.
     files: Vec<(String, Vec<u8>)>,
-    goes_on: bool,
+    used: fn(&Folders, &str) -> Result<bool, String>,
 }
 
 const STEPS: u64 = 3;
@@ -32,36 +32,43 @@ const SETTINGS: &str = "recipe = 'RECIPE'\nout = 'RUN'\nsteps = 3\nmaze_size = 2
      tensorboard = false\nrollout_batch_size = 4\ngroup_size = 4\neval_prompts = 4\neval_samples = 4\nhidden_size = 4\n";
 const RECIPE: &str = "fn init(p) { #{ n: 0 } }\nfn advantage(batch, p) { this.n += 1; batch.reward - batch.reward.mean(\"group\") }\n";
 
-impl Runs {
-    /// A small run.
-    fn new(goes_on: bool) -> Runs {
+impl Folders {
+    /// The folder `folder` of `place`.
+    pub fn new(place: TempDir, used: fn(&Folders, &str) -> Result<bool, String>) -> Folders {
+        let folder = place.path().join("folder");
+        let name = |path: PathBuf| path.strip_prefix(&folder).unwrap().display().to_string();
+        let files = files(&folder).into_iter();
+        let files = files.map(|(path, bytes)| (name(path), bytes)).collect();
+        Folders { place, files, used }
+    }
+
+    /// A small run's folder.
+    fn of_run(used: fn(&Folders, &str) -> Result<bool, String>) -> Folders {
         let place = folder();
         let at = |name: &str| place.path().join(name).display().to_string();
         fs::write(at("mine.rhai"), RECIPE).unwrap();
         let config = SETTINGS
             .replace("RECIPE", &at("mine.rhai"))
-            .replace("RUN", &at("run"));
+            .replace("RUN", &at("folder"));
         let config = Config::parse("run.toml".as_ref(), &config).unwrap();
         let mut run = Run::create(config).unwrap();
         run.go(&AtomicBool::new(false), &mut |_| {}).unwrap();
         drop(run);
-        let run = place.path().join("run");
-        let name = |path: PathBuf| path.strip_prefix(&run).unwrap().display().to_string();
-        let files = files(&run).into_iter();
-        let files = files.map(|(path, bytes)| (name(path), bytes)).collect();
-        Runs {
-            place,
-            files,
-            goes_on,
-        }
+        Folders::new(place, used)
     }
 
-    pub fn start(goes_on: bool) -> Box<dyn Target> {
-        Box::new(Runs::new(goes_on))
+    /// A run's folder for whoever reads it: all that it has, the page of it as a file, a replay.
+    pub fn read() -> Box<dyn Target> {
+        Box::new(Folders::of_run(Folders::read_run))
     }
 
-    fn path(&self) -> PathBuf {
-        self.place.path().join("run")
+    /// A run's folder for whoever goes on with it: the run is refused, or has the row of each step once.
+    pub fn resumed() -> Box<dyn Target> {
+        Box::new(Folders::of_run(Folders::resume_run))
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.place.path().join("folder")
     }
 
     /// The folder with one file as an input says: the path, a line feed, the contents. Returns the path.
@@ -94,20 +101,26 @@ impl Runs {
         Some(name)
     }
 
-    fn read(&self, name: &str) -> Result<bool, String> {
+    /// What is in the folder and whoever reads it gets, or an error that names the folder or a file in it.
+    pub fn named<T>(&self, name: &str, got: Result<T, Diagnostics>) -> Result<Option<T>, String> {
+        let Err(error) = got else {
+            return Ok(got.ok());
+        };
+        let is_named = error.to_string().contains(&*self.path().to_string_lossy());
+        let unnamed = || format!("an error does not name the file: {name}: {error}");
+        holds(is_named, unnamed).map(|()| None)
+    }
+
+    fn read_run(&self, name: &str) -> Result<bool, String> {
         let (path, host) = (self.path(), Host::new());
         let run = RunFolder::read(&path);
-        let (config, rows, log) = (run.config(), run.rows(), run.log());
-        let errors = [config.err(), rows.as_ref().err().cloned(), log.err()];
-        for error in errors.into_iter().flatten() {
-            let is_named = error.to_string().contains(&*path.to_string_lossy());
-            let unnamed = || format!("an error does not name the file: {name}: {error}");
-            holds(is_named, unnamed)?;
-        }
-        let mut is_whole = run.loss(&host).is_ok() && rows.is_ok();
+        self.named(name, run.config())?;
+        self.named(name, run.log())?;
+        let mut is_whole = self.named(name, run.rows())?.is_some();
+        is_whole &= self.named(name, run.loss(&host))?.is_some();
         for step in 0..STEPS + 2 {
-            let (recipe, state) = (run.recipe_at(&host, step), run.state_at(step));
-            is_whole &= recipe.is_ok() && state.is_ok();
+            is_whole &= self.named(name, run.recipe_at(&host, step))?.is_some();
+            is_whole &= self.named(name, run.state_at(step))?.is_some();
         }
         if let Ok(site) = Site::of(std::slice::from_ref(&path)) {
             let _ = site.export(&self.place.path().join("page.html"));
@@ -119,14 +132,14 @@ impl Runs {
         Ok(is_whole)
     }
 
-    fn resume(&self, name: &str) -> Result<bool, String> {
+    fn resume_run(&self, name: &str) -> Result<bool, String> {
         let path = self.path();
         if name == "config.toml" {
             return Ok(false);
         }
         let resumed = Run::resume(&path, Some(STEPS + 1), Mode::Off);
         let went = resumed.and_then(|mut run| run.go(&AtomicBool::new(false), &mut |_| {}));
-        if went.is_err() {
+        if self.named(name, went)?.is_none() {
             return Ok(false);
         }
         let rows = RunFolder::read(&path).rows();
@@ -140,7 +153,7 @@ impl Runs {
     }
 }
 
-impl Target for Runs {
+impl Target for Folders {
     fn seeds(&self) -> Vec<Vec<u8>> {
         let seed =
             |(name, contents): &(String, Vec<u8>)| [name.as_bytes(), b"\n", contents].concat();
@@ -151,15 +164,20 @@ impl Target for Runs {
         let seed = pick(rng, corpus);
         let end = seed.iter().position(|byte| *byte == b'\n').unwrap_or(0);
         let (name, contents) = (&seed[..end], seed.get(end + 1..).unwrap_or_default());
-        let names = "step~event~version~script~state~map~tables~fallbacks~recipe~loss_state~error~back_to~hook~platform";
-        let changed = json_or_bytes(rng, &[contents.to_vec()], names, "null~{~\n~\"step\":9~0");
+        let names = "eos_token_id~stop_strings~eos_token~chat_template~hidden_size~rope_theta~head_dim~architectures~weight_map~\
+             step~event~version~script~state~map~tables~fallbacks~recipe~loss_state~error~back_to~hook~platform";
+        let changed = json_or_bytes(
+            rng,
+            &[contents.to_vec()],
+            names,
+            "null~{~\n~\"step\":9~0~{% for m in messages %}~{{~}}~ * ~range(~|~[",
+        );
         [name, b"\n", &changed].concat()
     }
 
     fn check(&self, input: &[u8]) -> Result<bool, String> {
         match self.install(input) {
-            Some(name) if self.goes_on => self.resume(name),
-            Some(name) => self.read(name),
+            Some(name) => (self.used)(self, name),
             None => Ok(false),
         }
     }
@@ -167,14 +185,14 @@ impl Target for Runs {
 
 /// Requests: an answer is a whole one, and only whoever has the token gets more than a refusal.
 pub struct Page {
-    _run: Runs,
+    _run: Folders,
     port: u16,
     token: String,
 }
 
 impl Page {
     pub fn start() -> Box<dyn Target> {
-        let run = Runs::new(false);
+        let run = Folders::of_run(Folders::read_run);
         fs::write(run.path().join("secret"), "unseen").unwrap();
         let server = Server::bind(Site::of(&[run.path()]).unwrap(), Some(0)).unwrap();
         let address = server.address().unwrap();

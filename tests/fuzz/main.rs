@@ -11,6 +11,8 @@
 
 mod engine;
 mod folders;
+#[cfg(feature = "torch")]
+mod models;
 mod rollouts;
 mod scripts;
 mod texts;
@@ -19,7 +21,7 @@ mod watch;
 use std::time::Duration;
 
 use engine::{Plan, Target, asked};
-use folders::{Page, Runs};
+use folders::{Folders, Page};
 use rollouts::Reader;
 
 /// A target: the inputs of a short run, the bytes that an input may allocate, and how it begins.
@@ -27,7 +29,7 @@ type Entry = (&'static str, u64, usize, fn() -> Box<dyn Target>);
 
 const MB: usize = 1 << 20;
 
-const TARGETS: [Entry; 14] = [
+const TARGETS: &[Entry] = &[
     ("jsonl", 200, 64 * MB, || Reader::of("jsonl")),
     ("gz", 150, 64 * MB, || Reader::of("jsonl.gz")),
     ("zst", 150, 64 * MB, || Reader::of("jsonl.zst")),
@@ -39,8 +41,10 @@ const TARGETS: [Entry; 14] = [
     ("tokenizer", 100, 64 * MB, texts::Tokenizers::start),
     ("answers", 800, 64 * MB, || Box::new(texts::Answers)),
     ("scripts", 100, 128 * MB, scripts::Scripts::start),
-    ("run", 12, 64 * MB, || Runs::start(false)),
-    ("resume", 12, 64 * MB, || Runs::start(true)),
+    ("run", 12, 64 * MB, Folders::read),
+    ("resume", 12, 64 * MB, Folders::resumed),
+    #[cfg(feature = "torch")]
+    ("model", 100, 64 * MB, models::start),
     ("page", 200, 64 * MB, Page::start),
 ];
 

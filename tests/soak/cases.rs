@@ -165,7 +165,9 @@ impl Expected {
         let is_told = traced.stderr.contains("os error");
         let is_right = match act {
             // A run whose threads take turns differently may have one change fewer.
-            Act::Kill | Act::KillHalfway if traced.changes <= at => code == Some(0),
+            Act::Kill | Act::KillHalfway if traced.changes <= at => {
+                code == Some(0) && traced.changes + 1 >= self.changes
+            }
             Act::Kill | Act::KillHalfway => traced.status.signal() == Some(libc::SIGKILL),
             // One that is not caught yet ends the program as a kill does.
             Act::Signal(signal) if code == Some(128 + signal) => {

@@ -204,7 +204,7 @@ impl Run {
         let steps = first..step_after(first, &rows);
         let left = |left: &VersionState| {
             let recipe = left.version.load(path, &host)?;
-            Ok((recipe, State::from_json(&left.state)?))
+            Ok((recipe, left.state.clone()))
         };
         let versions = checkpoint.into_iter();
         let versions = versions.flat_map(|one| one.fallbacks.iter().chain([&one.recipe]));
@@ -229,7 +229,7 @@ impl Run {
         run.notes.extend(again);
         if let Some(checkpoint) = checkpoint {
             run.learner.policy.load(&checkpoint.folder)?;
-            run.learner.loss_state = State::from_json(&checkpoint.loss_state)?;
+            run.learner.loss_state = checkpoint.loss_state.clone();
             (run.step, run.saved) = (first, Some(first));
             let done = (!steps.is_empty()).then(|| steps.end - 1);
             run.notes.extend(done.map(|last| {
@@ -368,12 +368,12 @@ impl Run {
         writer.sync()?;
         let left = |(loaded, state): (&Arc<Loaded>, &State)| VersionState {
             version: KeptVersion::of(loaded.recipe()),
-            state: state.to_json(),
+            state: state.clone(),
         };
         let checkpoint = Checkpoint {
             step,
             recipe: left((self.live.in_use(), self.live.state())),
-            loss_state: self.learner.loss_state.to_json(),
+            loss_state: self.learner.loss_state.clone(),
             fallbacks: self.live.fallbacks().map(left).collect(),
             folder: PathBuf::new(),
         };

@@ -57,12 +57,13 @@ def fail_on_all(trainer, batch):
 
 
 def main():
+    is_cpu = os.environ.get("DEVICE", "cpu") == "cpu"
     settings = {"edits": {}, "die": None, "resume": False, **json.loads(sys.argv[1])}
     folder, recipe = Path(settings["folder"]), settings["recipe"]
     args = trl.GRPOConfig(
         output_dir=str(folder), max_steps=settings["steps"], per_device_train_batch_size=settings["batch"], num_generations=settings["generations"],
         num_iterations=2, max_completion_length=6, learning_rate=1e-2, logging_steps=1, save_steps=2, save_only_model=False,
-        report_to=[], use_cpu=os.environ.get("DEVICE", "cpu") == "cpu", disable_tqdm=True, bf16=False, seed=7,
+        report_to=[], use_cpu=is_cpu, full_determinism=not is_cpu, disable_tqdm=True, bf16=False, seed=7,
     )  # fmt: skip
     steps = Steps(settings, folder / "rows.jsonl")
     ours = {

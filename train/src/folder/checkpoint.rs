@@ -15,6 +15,7 @@ use crate::error::{Result, damaged, io, read_json};
 use crate::policy::Policy;
 use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
+use advlab::script::State;
 
 const FORMAT: &str = "advlab checkpoint 4";
 const RUN: &str = "run.json";
@@ -33,7 +34,7 @@ pub(crate) struct Checkpoint {
     /// The step that comes next.
     pub(crate) step: u64,
     pub(crate) recipe: VersionState,
-    pub(crate) loss_state: Value,
+    pub(crate) loss_state: State,
     /// The versions to fall back to.
     pub(crate) fallbacks: Vec<VersionState>,
     /// The folder of the policy's files; set if the checkpoint was read from disk.
@@ -46,7 +47,7 @@ pub(crate) struct Checkpoint {
 pub(crate) struct VersionState {
     #[serde(flatten)]
     pub(crate) version: KeptVersion,
-    pub(crate) state: Value,
+    pub(crate) state: State,
 }
 
 impl Checkpoint {

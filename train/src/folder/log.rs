@@ -361,12 +361,14 @@ impl KeptVersion {
         }
         let text = advlab::regular_file::read_to_string(&path).map_err(io("read", &path))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let recipe = host.compile_beside(&name, &text, path.parent().unwrap_or(run))?;
-        if is_this(&recipe) {
-            return Ok(recipe);
+        match host.compile_beside(&name, &text, path.parent().unwrap_or(run)) {
+            Ok(recipe) if is_this(&recipe) => Ok(recipe),
+            Ok(_) => Err(damaged(
+                &path,
+                "it is not the version that the run used: has it been edited? It is a record of the run",
+            )),
+            Err(error) => Err(damaged(&path, error.to_string())),
         }
-        let what = "it is not the version that the run used: has it been edited? It is a record of the run";
-        Err(damaged(&path, what))
     }
 }
 

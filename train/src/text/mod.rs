@@ -53,7 +53,8 @@ impl Text {
     /// `tokenizer_config.json`, `chat_template.jinja` and `generation_config.json`.
     ///
     /// # Errors
-    /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if there is no tokenizer, a file is damaged, or a token has no row in the embedding.
+    /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if there is no tokenizer, a file is damaged, or a token has no row in the
+    /// embedding.
     pub fn load(folder: &Path, vocabulary: u32) -> Result<Self> {
         let path = folder.join("tokenizer.json");
         let tokenizer = tokenizer::read(&path)?;
@@ -105,7 +106,8 @@ impl Text {
     /// The tokens of a chat, by the model's template, up to the point at which the model continues.
     ///
     /// # Errors
-    /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the model has no template or it refuses the messages, and as [`Text::encode`].
+    /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the model has no template or it refuses the messages, and as
+    /// [`Text::encode`].
     pub fn encode_chat(&self, messages: &[Message<'_>]) -> Result<Vec<u32>> {
         let Some(template) = &self.template else {
             let problem = Diagnostic::error("the model has no chat template").in_file(&self.path);
