@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def make_model(layers, width):
-    """3.7 million weights with 4 layers of 256, and logits far enough from each other for draws that differ."""
+    """3.5 million weights with 4 layers of 256, and logits far enough from each other for draws that differ."""
     config = Qwen2Config(vocab_size=2048, hidden_size=width, intermediate_size=width * 11 // 4, num_hidden_layers=layers,
                          num_attention_heads=width // 32, num_key_value_heads=width // 64, max_position_embeddings=4096,
                          tie_word_embeddings=True, eos_token_id=None, bos_token_id=None, pad_token_id=0)
