@@ -126,10 +126,16 @@ impl ModelConfig {
                 ..
             } => rope.rope_theta > 0.0 && factor > 0.0 && high > low,
         };
-        let is_size = |size| (1..1 << 31).contains(&size);
-        // All whole numbers at the top level are sizes.
+        // All whole numbers at the top level are sizes. Those of the layers are listed before a file is asked for one.
         for (name, size) in &self.to_json() {
-            if size.as_i64().is_some_and(|size| !is_size(size)) {
+            let most = match &**name {
+                "num_hidden_layers" => 1 << 12,
+                _ => (1 << 31) - 1,
+            };
+            if size
+                .as_i64()
+                .is_some_and(|size| !(1..=most).contains(&size))
+            {
                 return Err(Diagnostic::error(format!("`{name}` is {size}")));
             }
         }
