@@ -138,8 +138,11 @@ impl Folders {
             return Ok(false);
         }
         let resumed = Run::resume(&path, Some(STEPS + 1), Mode::Off);
-        let went = resumed.and_then(|mut run| run.go(&AtomicBool::new(false), &mut |_| {}));
-        if self.named(name, went)?.is_none() {
+        let Some(mut run) = self.named(name, resumed)? else {
+            return Ok(false);
+        };
+        // The recipe may refuse a changed state at its next step.
+        if run.go(&AtomicBool::new(false), &mut |_| {}).is_err() {
             return Ok(false);
         }
         let rows = RunFolder::read(&path).rows();
