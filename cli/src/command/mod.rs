@@ -27,7 +27,7 @@ use advlab::{Diagnostic, Diagnostics, Host, Recipe};
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser};
 
 pub use self::files::read_rollouts;
 use self::files::{ReadArguments, Tokenizing, rollouts};
@@ -38,7 +38,7 @@ pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     silence_caught();
     let words: Vec<OsString> = arguments.into_iter().collect();
     let is_broken_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
-    match Cli::try_parse_from(&words).map(run) {
+    match Command::try_parse_from(&words).map(run) {
         Ok(Ok(code)) => code,
         // The reader of standard output has gone.
         Ok(Err(error)) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
@@ -66,7 +66,7 @@ fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
         return None;
     };
     let name = option.strip_prefix("--")?;
-    let arguments = Cli::command();
+    let arguments = Command::command();
     let mut options = arguments.find_subcommand(words.get(1)?)?.get_arguments();
     let takes_settings = options.any(|one| one.get_long() == Some("set"));
     // Any option is like one of a single letter.
@@ -77,19 +77,7 @@ fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
 
 /// The advantage lab: write, edit and run the advantage of RLVR training as short scripts.
 #[derive(Parser)]
-#[command(
-    name = "advlab",
-    version,
-    about,
-    max_term_width = 100,
-    arg_required_else_help = true
-)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
+#[command(name = "advlab", version, about, max_term_width = 100)]
 enum Command {
     Train(train::Train),
     Replay(runs::ReplayArguments),
@@ -110,8 +98,8 @@ enum Command {
     New(library::New),
 }
 
-fn run(arguments: Cli) -> Result<ExitCode> {
-    match arguments.command {
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
         Command::Train(command) => command.run(),
         Command::Replay(command) => command.run(),
         Command::Export(command) => command.run(),
@@ -126,7 +114,7 @@ fn run(arguments: Cli) -> Result<ExitCode> {
         Command::Mass(command) => command.run(),
         Command::Compare(command) => command.run(),
         Command::View(command) => command.run(),
-        Command::Recipes(recipes) => recipes.run(),
+        Command::Recipes(command) => command.run(),
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
     }
