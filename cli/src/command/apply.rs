@@ -5,10 +5,11 @@ mod files;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use advlab::diagnostic::Severity;
-use advlab::files::{AddedColumn, Dtype, Mapping, ReadOptions, Rollouts, step_of};
+use advlab::files::{AddedColumn, Dtype, Mapping, ReadOptions, Rollouts, Tokenize, step_of};
 use advlab::native::Native;
 use advlab::number_text::{counted, in_json, shape_in, time, value};
 use advlab::paint::laid_out;
@@ -22,9 +23,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Map, Value, json};
 
-use super::files::{is_stdout, report_stream, spare_the_input, written};
+use super::files::{is_stdout, read_rollouts, report_stream, spare_the_input, written};
 use super::streams::{self, out, tell};
-use super::{Natively, Tokenizing, end_cleanly, load, rollouts, whole};
+use super::{Natively, Tokenizing, end_cleanly, load, whole};
 use crate::report::show::statistics;
 use crate::report::study::run;
 use crate::report::{Report, title};
@@ -95,6 +96,8 @@ impl Apply {
         let outputs = self.outputs(&inputs)?;
         let _lock = self.lock()?;
         let (mut state, carried) = self.saved_state(&recipe)?;
+        let tokenizer = self.tokenizing.load()?;
+        let tokenizer = tokenizer.as_ref();
         let (mut next, mut metrics, mut columns) = (carried, None, Vec::new());
         let stream = report_stream(self.output.as_deref());
         if shows_lines {
@@ -104,7 +107,7 @@ impl Apply {
             let numbered = inputs.len() > 1 || self.state.is_some();
             let first = self.step.map(|first| first + index as u64);
             let step = first.or_else(|| step_of(input).filter(|_| numbered).or(next));
-            let mut applied = self.apply(&recipe, input, step, &mut state)?;
+            let mut applied = self.apply(&recipe, tokenizer, input, step, &mut state)?;
             let step = applied.rollouts.batch.step();
             self.check_step(input, step, carried)?;
             if let Some(output) = outputs.get(index) {
@@ -140,20 +143,23 @@ impl Apply {
     fn apply(
         &self,
         recipe: &Recipe,
+        tokenizer: Option<&Arc<dyn Tokenize>>,
         input: &Path,
         step: Option<u64>,
         state: &mut State,
     ) -> Result<Applied> {
         let started = Instant::now();
-        let tokenizer = self.tokenizing.load()?;
-        let options = ReadOptions {
-            map: &self.map,
-            dtype: self.dtype,
-            tokenizer: tokenizer.as_ref(),
-            defer: Some(recipe.reads()),
-            ..ReadOptions::default()
+        let (mut rollouts, mut notes) = {
+            // The bar is cleared at the end of this block.
+            let options = ReadOptions {
+                map: &self.map,
+                dtype: self.dtype,
+                tokenizer,
+                defer: Some(recipe.reads()),
+                progress: Some(&streams::bytes_bar("reading")),
+            };
+            read_rollouts(input, None, &options)?
         };
-        let (mut rollouts, mut notes) = rollouts(input, None, &options)?;
         if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
             rollouts.batch = rollouts.batch.at_step(step);
         }

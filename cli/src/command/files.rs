@@ -35,9 +35,10 @@ impl ReadArguments {
     pub(super) fn read(&self, input: &Path) -> Result<(Rollouts, Vec<String>)> {
         let options = ReadOptions {
             map: &self.map,
+            progress: Some(&streams::bytes_bar("reading")),
             ..ReadOptions::default()
         };
-        rollouts(input, self.step, &options)
+        Ok(read_rollouts(input, self.step, &options)?)
     }
 }
 
@@ -68,20 +69,6 @@ impl Tokenizing {
         let tokenizer = self.tokenizer.as_ref().map(load).transpose()?;
         Ok(tokenizer.map(|tokenizer| Arc::new(tokenizer) as Arc<dyn Tokenize>))
     }
-}
-
-/// As [`read_rollouts`], with a bar.
-pub(super) fn rollouts(
-    input: &Path,
-    step: Option<u64>,
-    options: &ReadOptions,
-) -> Result<(Rollouts, Vec<String>)> {
-    let progress = streams::bytes_bar("reading");
-    let options = ReadOptions {
-        progress: Some(&progress),
-        ..*options
-    };
-    Ok(read_rollouts(input, step, &options)?)
 }
 
 /// The rollouts of a file, or of a batch in a run's folder: that of a step, or the last one; and notes on how they were read.

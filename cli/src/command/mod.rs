@@ -30,7 +30,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser};
 
 pub use self::files::read_rollouts;
-use self::files::{ReadArguments, Tokenizing, rollouts};
+use self::files::{ReadArguments, Tokenizing};
 
 /// Runs the command line: the program's name and its arguments, as in `advlab apply grpo rollouts.jsonl`. Prints what the
 /// command prints, errors included. The status is 0 on success, 1 if the input is wrong, 2 on wrong usage.
