@@ -13,7 +13,7 @@ use advlab::files::{AddedColumn, Dtype, Mapping, ReadOptions, Rollouts, Tokenize
 use advlab::native::Native;
 use advlab::number_text::{counted, in_json, shape_in, time, value};
 use advlab::paint::laid_out;
-use advlab::script::{Computed, Hook, Outcome, Parameter, Setting, State, Statistics, Summary};
+use advlab::script::{Computed, Hook, Outcome, State, Statistics, Summary};
 use advlab::tensor::Level;
 use advlab::{Diagnostics, Host, Recipe};
 use advlab_train::RunFolder;
@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::files::{is_stdout, read_rollouts, report_stream, spare_the_input, written};
 use super::streams::{self, out, tell};
@@ -387,7 +387,7 @@ impl Applied {
             "summary": Summary::of(outcome),
             "loss": self.loss.map(|(loss, _)| loss),
             "gradient": self.loss.map(|(_, gradient)| gradient),
-            "metrics": metrics.collect::<Map<_, _>>(),
+            "metrics": metrics.collect::<Value>(),
             "notes": outcome.notes,
             "prints": outcome.prints,
             "native": outcome.native.is_some(),
@@ -403,6 +403,7 @@ impl Applied {
 
 /// The parameters of a recipe by name.
 fn params(recipe: &Recipe) -> Value {
-    let pair = |(parameter, value): (&Parameter, &Setting)| (parameter.name.clone(), json!(value));
-    Value::Object(recipe.params().iter().map(pair).collect())
+    let params = recipe.params().iter();
+    let pairs = params.map(|(parameter, value)| (parameter.name.clone(), json!(value)));
+    pairs.collect()
 }

@@ -67,8 +67,7 @@ impl ShowObjective {
         let batch = input.transpose()?.map(|(rollouts, _)| rollouts.batch);
         let (size, paint) = (self.n.map(usize::from), on_stdout());
         let mut report = objectives::report(&recipes, batch.as_ref(), size, self.noise, paint)?;
-        report.set_width(self.width);
-        let told = report.show(self.out.as_deref(), usize::MAX)?;
+        let told = report.show(self.out.as_deref(), self.width, usize::MAX)?;
         match self.json {
             true => out!("{}", report.about["designs"]),
             false => out!("{told}"),
@@ -118,8 +117,7 @@ impl ShowMass {
         };
         let (rollouts, notes) = self.reading.read(input)?;
         let mut report = mass::report(&recipes, &loss, &rollouts.batch, on_stdout())?;
-        report.set_width(self.width);
-        let told = report.show(self.out.as_deref(), usize::MAX)?;
+        let told = report.show(self.out.as_deref(), self.width, usize::MAX)?;
         if self.json {
             out!("{}", report.about);
             return Ok(ExitCode::SUCCESS);

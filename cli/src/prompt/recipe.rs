@@ -92,8 +92,7 @@ pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
 
 /// The report; if possible no higher than the window.
 fn shown(session: &PromptSession, mut report: Report, arguments: &Arguments<'_>) -> Answered {
-    report.set_width(arguments.width);
-    report.show(arguments.out, session.height)
+    report.show(arguments.out, arguments.width, session.height)
 }
 
 pub(super) fn curve(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {

@@ -101,13 +101,6 @@ impl Report {
         }
     }
 
-    /// Sets the width of its drawing.
-    pub fn set_width(&mut self, width: FigureWidth) {
-        if let Some(figure) = &mut self.figure {
-            figure.width = width;
-        }
-    }
-
     /// The figure that is shown with the text.
     pub fn shown_figure(&self) -> Option<&Figure> {
         self.figure.as_ref().filter(|_| self.panels > 0)
@@ -137,11 +130,15 @@ impl Report {
         text.trim_end().to_string()
     }
 
-    /// What a command shows: the figure, in at most `most` lines, and the text; or the text and the name of the file that it wrote.
-    pub fn show(&self, out: Option<&Path>, most: usize) -> Result<String> {
+    /// What a command shows: the figure, in at most `most` lines, and the text; or the text and the name of the file that it wrote,
+    /// with a drawing of this width.
+    pub fn show(&mut self, out: Option<&Path>, width: FigureWidth, most: usize) -> Result<String> {
         let Some(path) = out else {
             return Ok(self.whole(most));
         };
+        if let Some(figure) = &mut self.figure {
+            figure.width = width;
+        }
         let plain = self.whole(usize::MAX);
         self.write(path, &console::strip_ansi_codes(&plain))?;
         let told = format!("{}\n\nwritten to {}", self.text, path.display());
