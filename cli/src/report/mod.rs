@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use self::draw::{Figure, FigureWidth, quoted};
+use self::draw::{Figure, FigureWidth};
 use crate::{Result, wrong};
 use advlab::files::Replacement;
 use advlab::paint::{Paint, beside, table, width, wrapped};
@@ -222,6 +222,10 @@ pub(crate) fn file_stem(path: impl AsRef<Path>) -> String {
 
 /// Rows as CSV, with the names of the columns first.
 fn csv(rows: &[Value]) -> String {
+    let quoted = |text: &str| match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
+    };
     let cell = |value: &Value| match value {
         Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
             Some(number) => number.to_string(),

@@ -122,9 +122,8 @@ impl Panel {
 
 impl Figure {
     pub fn new(title: impl Into<String>, columns: usize, panels: Vec<Panel>) -> Figure {
-        let title = title.into();
         Figure {
-            title,
+            title: title.into(),
             columns,
             width: FigureWidth::default(),
             panels,
@@ -160,21 +159,13 @@ impl Figure {
 
     /// A row per point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.
     pub fn rows(&self) -> Vec<Value> {
-        let of_panel = |panel: &Panel| {
-            let row = |series: &Series, (x, y, z)| json!({ "panel": panel.y, "series": series.name, "x": x, "y": y, "z": z });
-            let of_series = |series: &Series| -> Vec<Value> {
-                series.all().map(|point| row(series, point)).collect()
-            };
-            panel.series.iter().flat_map(of_series).collect::<Vec<_>>()
-        };
-        self.panels.iter().flat_map(of_panel).collect()
-    }
-}
-
-/// A cell of a CSV file.
-pub(super) fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_string(),
+        let mut rows = Vec::new();
+        for panel in &self.panels {
+            for series in &panel.series {
+                let row = |(x, y, z)| json!({ "panel": panel.y, "series": series.name, "x": x, "y": y, "z": z });
+                rows.extend(series.all().map(row));
+            }
+        }
+        rows
     }
 }

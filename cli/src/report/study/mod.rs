@@ -74,10 +74,8 @@ impl Trial {
         if !batch.has("advantage") {
             let design = Design::of(recipe)?;
             let text = "a loss on `batch.advantage`, which the batch has not: it sees that of";
-            note = design
-                .advantage
-                .as_ref()
-                .map(|_| format!("{text} {NEUTRAL}"));
+            let has_none = design.advantage.is_some();
+            note = has_none.then(|| format!("{text} {NEUTRAL}"));
             batch = design.batch(&batch)?;
         }
         Ok(Trial {

@@ -212,11 +212,9 @@ impl Update {
 
     /// The signal-to-noise ratio: the mean by the standard deviation; 0 without a signal.
     pub fn ratio(self) -> f64 {
-        let is_none = self.mean.abs() < 1e-12;
-        if is_none {
-            0.0
-        } else {
-            self.mean / self.variance.max(0.0).sqrt()
+        match self.mean.abs() < 1e-12 {
+            true => 0.0,
+            false => self.mean / self.variance.max(0.0).sqrt(),
         }
     }
 }
