@@ -70,7 +70,7 @@ impl ShownRun {
     /// The number of steps that are done, from the last row of a file of so many bytes.
     fn done(&self, size: u64) -> u64 {
         let path = self.folder.join("metrics.jsonl");
-        let (text, ..) = lines(&path, size.saturating_sub(END)).unwrap_or_default();
+        let (text, ..) = lines(&path, size.saturating_sub(END), PIECE).unwrap_or_default();
         let row = text.lines().next_back().unwrap_or_default();
         let row: Value = serde_json::from_str(row).unwrap_or_default();
         row["step"].as_u64().map_or(0, |step| step + 1)
@@ -78,7 +78,7 @@ impl ShownRun {
 
     /// Whole lines of `metrics` or `reloads` from a byte on, and the bytes at which the last of them begins and ends.
     pub(super) fn lines(&self, file: &str, from: u64) -> Value {
-        match lines(&self.folder.join(format!("{file}.jsonl")), from) {
+        match lines(&self.folder.join(format!("{file}.jsonl")), from, PIECE) {
             Ok((text, last, end)) => json!({ "text": text, "last": last, "end": end }),
             Err(error) => json!({ "error": format!("cannot read {file}.jsonl: {error}") }),
         }
@@ -87,23 +87,17 @@ impl ShownRun {
     /// Rows of `metrics.jsonl` at places that are evenly spaced in the file, if possible with an evaluation, without reading all
     /// of it.
     pub(super) fn sample(&self) -> Value {
-        let rows = || -> io::Result<String> {
-            let mut file = regular_file::open(&self.folder.join("metrics.jsonl"))?;
-            let (size, mut rows) = (file.metadata()?.len(), String::new());
-            for place in (0..SAMPLED).map(|index| index * size / SAMPLED) {
-                file.seek(SeekFrom::Start(place))?;
-                let mut piece = Vec::new();
-                (&mut file).take(PLACE).read_to_end(&mut piece)?;
-                let piece = String::from_utf8_lossy(&piece);
-                // It begins and ends in the middle of a line.
-                let lines = piece.split_inclusive('\n').skip(1);
-                let whole: Vec<&str> = lines.filter(|line| line.ends_with('\n')).collect();
-                let evaluated = whole.iter().find(|line| is_evaluated(line));
-                rows.extend(evaluated.or(whole.first()).copied());
-            }
-            Ok(rows)
-        };
-        json!({ "text": rows().unwrap_or_default() })
+        let path = self.folder.join("metrics.jsonl");
+        let size = std::fs::metadata(&path).map_or(0, |found| found.len());
+        let mut rows = String::new();
+        for place in (0..SAMPLED).map(|index| index * size / SAMPLED) {
+            let (piece, ..) = lines(&path, place, PLACE).unwrap_or_default();
+            // It begins in the middle of a line.
+            let whole: Vec<&str> = piece.split_inclusive('\n').skip(1).collect();
+            let evaluated = whole.iter().find(|line| is_evaluated(line));
+            rows.extend(evaluated.or(whole.first()).copied());
+        }
+        json!({ "text": rows })
     }
 
     /// The lines of a file for an exported page; of very many rows, some and all evaluations.
@@ -135,16 +129,16 @@ fn is_evaluated(row: &str) -> bool {
     row.contains("\"evaluation\":")
 }
 
-/// Whole lines of a file from a byte on, at most [`PIECE`] bytes, and the bytes at which the last of them begins and ends. A file
-/// that does not exist has no lines.
-fn lines(path: &Path, from: u64) -> io::Result<(String, u64, u64)> {
+/// Whole lines of a file from a byte on, in at most `most` bytes, and the bytes at which the last of them begins and ends. A
+/// file that does not exist has no lines.
+fn lines(path: &Path, from: u64, most: u64) -> io::Result<(String, u64, u64)> {
     let mut file = match regular_file::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Default::default()),
         file => file?,
     };
     file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();
-    file.take(PIECE).read_to_end(&mut bytes)?;
+    file.take(most).read_to_end(&mut bytes)?;
     let after_line_break = |bytes: &[u8]| {
         let place = bytes.iter().rposition(|byte| *byte == b'\n');
         place.map_or(0, |place| place + 1)
