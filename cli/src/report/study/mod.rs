@@ -14,11 +14,11 @@ pub use self::mass::Mass;
 pub use self::objective::{KnownObjective, Objective, Update};
 pub use self::surface::surface;
 use super::file_stem;
-use crate::{Result, wrong};
-use advlab::Batch;
+use crate::{Result, pair, wrong};
 use advlab::batch::{Layout, Level};
 use advlab::check::needs;
 use advlab::script::{Computed, Hook, Loss, Outcome, Recipe, State};
+use advlab::{Batch, Diagnostic};
 
 /// The advantage for recipes that have only a loss: it optimises the reward itself, so that only the loss has an effect.
 pub const NEUTRAL: &str = "rloo";
@@ -165,6 +165,7 @@ pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>>
             let help = "a setting stands behind its recipe: `passk k=8`";
             return Err(wrong(format!("`{word}` stands before any recipe"), help));
         };
+        pair(word).map_err(Diagnostic::error)?;
         let start = format!("{name}=");
         if let Some(other) = settings.iter().find(|other| other.starts_with(&start)) {
             let message = format!("`{recipe}` has `{other}` and `{word}`");
