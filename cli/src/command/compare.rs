@@ -1,5 +1,6 @@
 //! `advlab compare A B C`, `advlab compare RUN...`: designs by seeds, run or read, with a report.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -49,7 +50,8 @@ pub struct Compare {
 }
 
 impl Compare {
-    pub fn run(self) -> Result<ExitCode> {
+    /// The report has the command, of which these are the words.
+    pub fn run(self, words: &[OsString]) -> Result<ExitCode> {
         let paths: Vec<PathBuf> = self.designs.iter().map(PathBuf::from).collect();
         let folders = paths.iter().filter(|path| path.is_dir()).count();
         let (folder, runs, failed) = match folders {
@@ -80,8 +82,9 @@ impl Compare {
         };
         let mut comparison = Comparison::of(compare::read(&runs)?, &failed);
         comparison.width = self.width;
-        let command: Vec<String> = std::env::args().skip(1).collect();
-        let report = comparison.report(on_stdout(), &format!("advlab {}", command.join(" ")));
+        let words = words.iter().skip(1).map(|word| word.to_string_lossy());
+        let command = format!("advlab {}", words.collect::<Vec<_>>().join(" "));
+        let report = comparison.report(on_stdout(), &command);
         out!("{}", report.whole(usize::MAX).trim_start());
         if let Some(folder) = folder {
             let names = report.write_folder(&folder)?;

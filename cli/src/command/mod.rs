@@ -38,7 +38,7 @@ pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     silence_caught();
     let words: Vec<OsString> = arguments.into_iter().collect();
     let is_broken_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
-    match Command::try_parse_from(&words).map(run) {
+    match Command::try_parse_from(&words).map(|command| run(command, &words)) {
         Ok(Ok(code)) => code,
         // The reader of standard output has gone.
         Ok(Err(error)) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
@@ -98,7 +98,7 @@ enum Command {
     New(library::New),
 }
 
-fn run(command: Command) -> Result<ExitCode> {
+fn run(command: Command, words: &[OsString]) -> Result<ExitCode> {
     match command {
         Command::Train(command) => command.run(),
         Command::Replay(command) => command.run(),
@@ -112,7 +112,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Profile(command) => command.run(),
         Command::Objective(command) => command.run(),
         Command::Mass(command) => command.run(),
-        Command::Compare(command) => command.run(),
+        Command::Compare(command) => command.run(words),
         Command::View(command) => command.run(),
         Command::Recipes(command) => command.run(),
         Command::Doc(command) => command.run(),
