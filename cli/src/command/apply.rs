@@ -4,7 +4,6 @@ mod files;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,7 +82,7 @@ pub struct Apply {
 
 impl Apply {
     /// Applies the recipe to one input after another; its state lasts over all of them.
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         let mut runs = self.inputs.iter().filter_map(|input| RunFolder::of(input));
         let seed = self.seed.or_else(|| runs.next()?.seed());
         let host = Host::new()
@@ -136,7 +135,7 @@ impl Apply {
             let columns = beside_advantage(&columns);
             out!("{files} written in {}{columns}", folder.display());
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 
     /// Reads an input, and computes its advantage, its loss, and the returns if they are written.

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use crate::pair;
@@ -51,7 +50,7 @@ pub struct Compare {
 
 impl Compare {
     /// The report has the command, of which these are the words.
-    pub fn run(self, words: &[OsString]) -> Result<ExitCode> {
+    pub fn run(self, words: &[OsString]) -> Result<bool> {
         let paths: Vec<PathBuf> = self.designs.iter().map(PathBuf::from).collect();
         let folders = paths.iter().filter(|path| path.is_dir()).count();
         let (folder, runs, failed) = match folders {
@@ -90,7 +89,7 @@ impl Compare {
             let names = report.write_folder(&folder)?;
             out!("\n{}/{}", folder.display(), names.join(", "));
         }
-        Ok(ExitCode::from(u8::from(!failed.is_empty())))
+        Ok(failed.is_empty())
     }
 
     /// The designs with their names and configurations.

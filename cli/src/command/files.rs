@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -109,7 +108,7 @@ pub struct Convert {
 }
 
 impl Convert {
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         end_cleanly(streams::interrupted)?;
         if holds(&self.input, &self.output) {
             let (input, output) = (self.input.display(), self.output.display());
@@ -122,7 +121,7 @@ impl Convert {
             ..ReadOptions::default()
         };
         streams::tell(&convert(&self.input, &self.output, &options)?);
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 }
 

@@ -1,7 +1,6 @@
 //! `advlab recipes`, `doc` and `new`: list the built-ins, explain them, and copy them for editing.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use crate::doc;
 use advlab::check::needs;
@@ -26,13 +25,13 @@ pub struct Recipes {
 }
 
 impl Recipes {
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         let paint = streams::whole(&Term::stdout());
         match self.words.is_empty() {
             true => list(self.needs.as_deref(), paint)?,
             false => out!("{}", doc::trainer(&self.words.join(" "), paint)?),
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 }
 
@@ -70,7 +69,7 @@ pub struct Doc {
 }
 
 impl Doc {
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         let paint = streams::on_stdout();
         match &*self.words.join(" ") {
             "" => out!(
@@ -79,7 +78,7 @@ impl Doc {
             ),
             asked => out!("{}", doc::explain(&Host::new(), asked, paint)?),
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 }
 
@@ -95,7 +94,7 @@ pub struct New {
 
 impl New {
     /// Writes the copy, never over a file.
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         let recipe = Host::new().load(&self.from)?;
         let (file, from) = (self.file.display(), &self.from);
         if self.file.extension().is_none_or(|ending| ending != "rhai") {
@@ -111,6 +110,6 @@ impl New {
         out!("  advlab check {file}");
         out!("  advlab apply {file} rollouts.jsonl");
         out!("  advlab compare {from} {file}");
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 }

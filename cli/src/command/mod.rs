@@ -39,7 +39,7 @@ pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let words: Vec<OsString> = arguments.into_iter().collect();
     let is_broken_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     match Command::try_parse_from(&words).map(|command| run(command, &words)) {
-        Ok(Ok(code)) => code,
+        Ok(Ok(is_right)) => ExitCode::from(u8::from(!is_right)),
         // The reader of standard output has gone.
         Ok(Err(error)) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
@@ -98,7 +98,8 @@ enum Command {
     New(library::New),
 }
 
-fn run(command: Command, words: &[OsString]) -> Result<ExitCode> {
+/// Runs a command. It is `false` if the command found something wrong, and has said so.
+fn run(command: Command, words: &[OsString]) -> Result<bool> {
     match command {
         Command::Train(command) => command.run(),
         Command::Replay(command) => command.run(),

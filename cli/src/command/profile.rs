@@ -1,7 +1,6 @@
 //! `advlab profile RECIPE [INPUT]`: the time of a recipe, by hook and by line.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use crate::report::profile::{self, example};
 use advlab::script::Host;
@@ -37,7 +36,7 @@ pub struct ProfileArguments {
 }
 
 impl ProfileArguments {
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         let host = Host::new();
         let run = Some(Path::new(&self.recipe)).filter(|path| path.is_dir());
         let run = run.map(RunFolder::open).transpose()?;
@@ -69,6 +68,6 @@ impl ProfileArguments {
             true => out!("{}", report.about),
             false => out!("{}", report.text),
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use advlab::files::Mapping;
 use advlab::script::Host;
@@ -44,7 +43,7 @@ pub struct Repl {
 }
 
 impl Repl {
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         let host = Host::new();
         let mut session = PromptSession::new(&host, streams::on_stdout());
         if let Some(seed) = self.seed {
@@ -64,10 +63,10 @@ impl Repl {
         }
         if self.stdin || !io::stdin().is_terminal() {
             let wrong = prompt::piped(&mut session, io::stdin().lock(), io::stdout().lock())?;
-            return Ok(ExitCode::from(u8::from(wrong > 0)));
+            return Ok(wrong == 0);
         }
         prompt::terminal(session)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 }
 
@@ -94,7 +93,7 @@ pub struct Look {
 }
 
 impl Look {
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         let host = Host::new();
         let mut session = PromptSession::new(&host, streams::on_stdout());
         session.tokenizer = self.tokenizing.load()?;
@@ -110,6 +109,6 @@ impl Look {
             session.use_recipe(load(&host, name, &self.set)?);
         }
         out!("{}", session.look(&self.what)?);
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 }

@@ -1,7 +1,6 @@
 //! Runs that were done: `advlab replay RUN`, `advlab export RUN DIR`, and `advlab view RUN...`.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use advlab_train::{Event, Replay};
 use anyhow::Result;
@@ -26,8 +25,8 @@ pub struct ReplayArguments {
 }
 
 impl ReplayArguments {
-    /// Repeats the run; the exit status is 1 if a number differs.
-    pub fn run(self) -> Result<ExitCode> {
+    /// Repeats the run; `false` if a number differs.
+    pub fn run(self) -> Result<bool> {
         let replay = Replay::open(&self.run, self.natively.native)?;
         let run = self.run.display();
         if let Some(note) = &replay.note {
@@ -46,7 +45,7 @@ impl ReplayArguments {
                 0 => out!("{run}: it has done no step yet"),
                 _ => out!("{run}: every number of {steps} steps agrees, bit for bit"),
             }
-            return Ok(ExitCode::SUCCESS);
+            return Ok(true);
         };
         let shown = |value: Option<Value>| value.map_or("nothing".to_string(), |v| v.to_string());
         let (field, blank) = (&found.field, " ".repeat(found.field.len()));
@@ -55,7 +54,7 @@ impl ReplayArguments {
         out!("  {blank}  repeated {}", shown(found.repeated));
         let question = "has a file been edited, or is this another build?";
         out!("The same build of advlab repeats its own runs: {question}");
-        Ok(ExitCode::from(1))
+        Ok(false)
     }
 }
 
@@ -73,14 +72,14 @@ pub struct Export {
 }
 
 impl Export {
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         let (step, notes) = advlab_train::export(&self.run, &self.folder)?;
         for note in notes {
             err!("note: {note}");
         }
         let (run, folder) = (self.run.display(), self.folder.display());
         out!("{folder} has the model of {run} after {step} steps");
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 }
 
@@ -101,18 +100,18 @@ pub struct ShowRuns {
 }
 
 impl ShowRuns {
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         let site = Site::of(&self.runs)?;
         if let Some(path) = &self.export {
             site.export(path)?;
             out!("written to {}", path.display());
-            return Ok(ExitCode::SUCCESS);
+            return Ok(true);
         }
         let server = Server::bind(site, self.port)?;
         // Ctrl-C is the usual way to end it.
         end_cleanly(|| ())?;
         out!("{}  Ctrl-C ends it", server.address()?);
         server.serve();
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 }

@@ -1,7 +1,6 @@
 //! `advlab objective RECIPE...`, what designs optimise, and `advlab mass RECIPE... INPUT|RUN`, where their signal goes.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use advlab::number_text::shape_in;
 use advlab::script::{Builtin, Host, Recipe};
@@ -58,7 +57,7 @@ fn recipes(host: &Host, words: &[String], all: &[(String, String)]) -> Result<Ve
 }
 
 impl ShowObjective {
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         if let Some(error) = self.recipes.iter().find_map(|word| number_for_recipe(word)) {
             return Err(error.into());
         }
@@ -72,7 +71,7 @@ impl ShowObjective {
             true => out!("{}", report.about["designs"]),
             false => out!("{told}"),
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 }
 
@@ -100,7 +99,7 @@ pub struct ShowMass {
 }
 
 impl ShowMass {
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         let host = Host::new();
         let last = self.words.split_last();
         let is_recipe = |word: &str| Builtin::find(word).is_some() || word.contains('=');
@@ -120,7 +119,7 @@ impl ShowMass {
         let told = report.show(self.out.as_deref(), self.width, usize::MAX)?;
         if self.json {
             out!("{}", report.about);
-            return Ok(ExitCode::SUCCESS);
+            return Ok(true);
         }
         for note in notes {
             out!("{note}");
@@ -128,6 +127,6 @@ impl ShowMass {
         let shape = shape_in(rollouts.batch.layout(), rollouts.unit);
         out!("{}: {shape}\n", rollouts.path().display());
         out!("{told}");
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 }

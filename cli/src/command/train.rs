@@ -1,7 +1,6 @@
 //! `advlab train [CONFIG]`: a training run whose recipe can be edited while it goes.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
@@ -57,7 +56,7 @@ pub struct Train {
 
 impl Train {
     /// Runs until all steps are done or Ctrl-C is pressed.
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         let mut notes = Vec::new();
         let mut run = match &self.resume {
             Some(folder) => {
@@ -70,7 +69,7 @@ impl Train {
                 let config = self.config()?;
                 if self.print_config {
                     out!("{}", config.to_commented().trim_end());
-                    return Ok(ExitCode::SUCCESS);
+                    return Ok(true);
                 }
                 Run::create(config)?
             }
@@ -85,13 +84,13 @@ impl Train {
         let mut view = TrainView::new(&run, &notes);
         streams::tell(&run.warnings());
         let ending = run.go(&stop, &mut |event| view.tell(event));
-        let code = view.ended(ending, run.saved(), run.step());
+        let is_right = view.ended(ending, run.saved(), run.step());
         if self.view.is_some() {
             // The page, which asks twice a second, reads how the run ended before its server ends.
             drop(run);
             thread::sleep(Duration::from_millis(700));
         }
-        code
+        is_right
     }
 
     /// The file's configuration, or the default one, changed by the flags.

@@ -1,7 +1,6 @@
 //! `advlab verify FILE.jsonl`: compares completions' answers with reference solutions.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use advlab::diagnostic::Diagnostic;
 use advlab::files::{Verified, verify_lines};
@@ -42,7 +41,7 @@ pub struct Verify {
 }
 
 impl Verify {
-    pub fn run(self) -> Result<ExitCode> {
+    pub fn run(self) -> Result<bool> {
         if let Some(output) = &self.output {
             files::spare_the_input(&self.input, output, self.force)?;
         }
@@ -83,7 +82,7 @@ impl Verify {
         if let Some(output) = self.output.filter(|output| !files::is_stdout(output)) {
             stream.write_line(&format!("  {:<15} {}", "written", output.display()))?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 
     /// Prints the number of responses with each verdict.
