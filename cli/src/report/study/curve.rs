@@ -354,11 +354,8 @@ fn list(points: &[Point], report: &mut Report) {
         let values = shown().map(|one| number(one).unwrap_or(f64::NAN));
         column(&values.collect::<Vec<f64>>())
     });
-    let mut rows = vec![
-        ["right", "A+", "A-", "total |A|"]
-            .map(String::from)
-            .to_vec(),
-    ];
+    let heads = ["right", "A+", "A-", "total |A|"];
+    let mut rows = vec![heads.map(String::from).to_vec()];
     rows.extend(shown().enumerate().map(|(index, point)| {
         let cells = columns.iter().map(|own| own[index].replace("NaN", "-"));
         [point.right.to_string()].into_iter().chain(cells).collect()
