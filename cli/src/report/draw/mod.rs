@@ -4,7 +4,6 @@
 mod layout;
 mod pdf;
 mod scale;
-mod svg;
 mod text;
 
 use clap::ValueEnum;
