@@ -59,16 +59,12 @@ impl Site {
         Ok(site)
     }
 
-    fn runs(&self) -> MutexGuard<'_, Vec<ShownRun>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The answer to a path with its query; `None` if the path is unknown.
     fn find(&self, path: &str, query: &str) -> Option<Value> {
         if path == "/news" {
             return Some(self.news());
         }
-        let run = self.runs().get(number(query, "run")?)?.clone();
+        let run = lock(&self.runs).get(number(query, "run")?)?.clone();
         let text = |name: &str| parameter(query, name);
         let step = number(query, "step");
         let batch = || Some(self.batch(&run.folder, step? as u64));
@@ -92,7 +88,7 @@ impl Site {
 
     /// The progress of all runs, including new ones, and the time, with which the page compares its own clock.
     fn news(&self) -> Value {
-        let mut runs = self.runs();
+        let mut runs = lock(&self.runs);
         for folder in &self.folders {
             for path in folders_of_runs(folder).unwrap_or_default() {
                 if !runs.iter().any(|run| run.folder == path) {
@@ -113,7 +109,7 @@ impl Site {
             let message = format!("the batch of step {step} is not kept any more");
             return Err(Diagnostic::error(message).into());
         };
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         match &*last {
             Some((own, time, batch)) if own == path && *time == written => Ok(batch.clone()),
             _ => {
@@ -146,7 +142,7 @@ impl Site {
                 answers.insert(format!("{path}?{query}"), found);
             }
         };
-        let runs = self.runs().clone();
+        let runs = lock(&self.runs).clone();
         for (id, run) in runs.iter().enumerate() {
             let heading = &mut news["runs"][id];
             for line in RunFolder::read(&run.folder).log().unwrap_or_default().0 {
@@ -184,6 +180,11 @@ impl Site {
         let text = self.page(&json!({ "answers": answers }));
         Replacement::write(path, text.as_bytes())
     }
+}
+
+/// Locks what another thread may have left when it panicked: that is still whole.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn parameter<'q>(query: &'q str, name: &str) -> Option<&'q str> {

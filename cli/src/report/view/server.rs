@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use httparse::{EMPTY_HEADER, Header, Status};
 
-use super::{Site, parameter, random};
+use super::{Site, lock, parameter, random};
 use crate::{Result, wrong};
 
 const PORT: u16 = 8765;
@@ -71,7 +71,7 @@ impl Server {
                 continue;
             };
             let stream = Arc::new(stream);
-            let mut strangers = server.strangers();
+            let mut strangers = lock(&server.strangers);
             strangers.push_back(stream.clone());
             if strangers.len() > STRANGERS
                 && let Some(oldest) = strangers.pop_front()
@@ -92,14 +92,9 @@ impl Server {
         }
     }
 
-    fn strangers(&self) -> MutexGuard<'_, VecDeque<Arc<TcpStream>>> {
-        let strangers = self.strangers.lock();
-        strangers.unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Forgets a connection that is closed, or has shown the token.
     fn forget(&self, stream: &Arc<TcpStream>) {
-        self.strangers().retain(|one| !Arc::ptr_eq(one, stream));
+        lock(&self.strangers).retain(|one| !Arc::ptr_eq(one, stream));
     }
 
     fn answer(&self, stream: &Arc<TcpStream>) -> io::Result<()> {
