@@ -74,8 +74,8 @@ impl Trial {
         if !batch.has("advantage") {
             let design = Design::of(recipe)?;
             let text = "a loss on `batch.advantage`, which the batch has not: it sees that of";
-            let has_none = design.advantage.is_some();
-            note = has_none.then(|| format!("{text} {NEUTRAL}"));
+            let is_loss = design.advantage.is_some();
+            note = is_loss.then(|| format!("{text} {NEUTRAL}"));
             batch = design.batch(&batch)?;
         }
         Ok(Trial {
