@@ -115,12 +115,16 @@ impl Convert {
             let message = format!("{output} would overwrite what is read, {input}");
             return Err(wrong(message, "choose another name").into());
         }
+        let bar = streams::bytes_bar("reading");
         let options = ReadOptions {
             map: &self.map,
-            progress: Some(&streams::bytes_bar("reading")),
+            progress: Some(&bar),
             ..ReadOptions::default()
         };
-        streams::tell(&convert(&self.input, &self.output, &options)?);
+        let notes = convert(&self.input, &self.output, &options)?;
+        // Nothing is printed beside a bar.
+        drop(bar);
+        streams::tell(&notes);
         Ok(true)
     }
 }

@@ -74,6 +74,8 @@ impl Verify {
             Some(output) => files::written(output, input, |output| verify(Some(output)))?,
             None => verify(None)?,
         }
+        // Nothing is printed beside a bar.
+        drop(bar);
         self.tell(&counts, &stream)?;
         if tokenizer.is_some() && counts.iter().all(|[_, counted, _]| *counted == 0) {
             let note = "the tokenizer counts nothing: the lines have a `length`, or no completion";
