@@ -21,82 +21,51 @@ use crate::suggest;
 pub struct Builtin {
     /// Its name, as in `advlab apply passk`.
     pub name: &'static str,
-    /// What it is about.
-    pub kind: BuiltinKind,
+    /// Its folder in `stdlib/`: one of [`RECIPE_KINDS`], or `shared`.
+    pub kind: &'static str,
     /// Its script, unchanged.
     pub text: &'static str,
 }
 
-/// The kinds of built-ins, a folder of `stdlib/` each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BuiltinKind {
-    /// An advantage per response, from the rewards of its group or batch.
-    Outcome,
-    /// An advantage that optimises the result of k draws from a group.
-    Passk,
-    /// An advantage for each token.
-    Token,
-    /// A reward that is shaped first.
-    Reward,
-    /// An advantage of agents' trajectories, turn by turn.
-    Agent,
-    /// Which responses count.
-    Filter,
-    /// A loss.
-    Loss,
-    /// Functions that recipes import; no recipe by itself.
-    Shared,
-}
-
-impl BuiltinKind {
-    /// The kinds of recipes, in the order in which they are listed.
-    pub const OF_RECIPES: [BuiltinKind; 7] = {
-        use BuiltinKind::{Agent, Filter, Loss, Outcome, Passk, Reward, Token};
-        [Outcome, Passk, Token, Reward, Agent, Filter, Loss]
-    };
-
-    /// A title for the results of this kind of recipe.
-    pub fn title(self) -> &'static str {
-        match self {
-            BuiltinKind::Outcome => "advantages of outcome rewards",
-            BuiltinKind::Passk => "Pass@k: advantages of k draws",
-            BuiltinKind::Token => "advantages by token",
-            BuiltinKind::Reward => "shaped rewards",
-            BuiltinKind::Agent => "agents: trajectories of turns",
-            BuiltinKind::Filter => "filters: which responses count",
-            BuiltinKind::Loss => "losses",
-            BuiltinKind::Shared => "shared code",
-        }
-    }
-}
+/// The kinds of recipes, a folder of `stdlib/` each, in the order in which they are listed; and a title for the results of each
+/// kind.
+pub const RECIPE_KINDS: [(&str, &str); 7] = [
+    ("outcome", "advantages of outcome rewards"),
+    ("passk", "Pass@k: advantages of k draws"),
+    ("token", "advantages by token"),
+    ("reward", "shaped rewards"),
+    ("agent", "agents: trajectories of turns"),
+    ("filter", "filters: which responses count"),
+    ("loss", "losses"),
+];
 
 /// Scripts of `stdlib/`, by the folder of their kind.
 macro_rules! scripts {
-    ($($kind:ident $folder:literal: $($name:literal)+;)+) => {
+    ($($kind:literal: $($name:literal)+;)+) => {
         &[$($(Builtin {
             name: $name,
-            kind: BuiltinKind::$kind,
-            text: include_str!(concat!("../../stdlib/", $folder, "/", $name, ".rhai")),
+            kind: $kind,
+            text: include_str!(concat!("../../stdlib/", $kind, "/", $name, ".rhai")),
         }),+),+]
     };
 }
 
 /// The recipes that come with advlab, by kind, ordered so that a newcomer meets the simple ones first.
 pub const BUILTINS: &[Builtin] = scripts! {
-    Outcome "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce" "gdpo" "rae" "spo";
-    Passk "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
+    "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce" "gdpo" "rae" "spo";
+    "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
         "passk_by_entropy" "pkpo" "grpo_passk";
-    Token "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "gae_decoupled" "otb" "prime" "entropy_advantage"
+    "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "gae_decoupled" "otb" "prime" "entropy_advantage"
         "kl_advantage" "opd" "sdpo";
-    Reward "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "linear_length_penalty" "stop_properly";
-    Agent "agent": "step_grpo" "gigpo" "hierarchical_grpo";
-    Filter "filter": "zero_variance_filter" "difficulty_filter" "truncation_filter";
-    Loss "loss": "ppo_clip" "policy_gradient" "pacs" "gspo" "gspo_token" "cispo" "sapo" "gmpo" "dppo_tv" "dppo_kl"
+    "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "linear_length_penalty" "stop_properly";
+    "agent": "step_grpo" "gigpo" "hierarchical_grpo";
+    "filter": "zero_variance_filter" "difficulty_filter" "truncation_filter";
+    "loss": "ppo_clip" "policy_gradient" "pacs" "gspo" "gspo_token" "cispo" "sapo" "gmpo" "dppo_tv" "dppo_kl"
         "clip_cov" "kl_cov" "high_entropy" "dro" "opmd_loss" "tis" "opsm" "vespo" "topr";
 };
 
 /// Scripts that built-ins import and that are not recipes.
-const SHARED: &[Builtin] = scripts! { Shared "shared": "aggregate"; };
+const SHARED: &[Builtin] = scripts! { "shared": "aggregate"; };
 
 impl Builtin {
     /// The built-in recipe of that name.

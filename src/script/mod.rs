@@ -32,7 +32,7 @@ pub use call::MapGroups;
 pub use explain::help_for_foreign;
 pub use hooks::{Loss, Outcome, Statistics, Summary};
 pub use host::{Host, Limits};
-pub use library::{BUILTINS, Builtin, BuiltinKind};
+pub use library::{BUILTINS, Builtin, RECIPE_KINDS};
 pub use members::{MEMBERS, Member, Owner};
 pub use params::{Parameter, Parameters, Setting};
 pub use recipe::{Hook, Recipe, Version};

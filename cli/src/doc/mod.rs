@@ -12,7 +12,7 @@ use std::path::Path;
 use crate::{Result, wrong};
 use advlab::check::needs;
 use advlab::paint::{Paint, beside, wrapped};
-use advlab::script::{BUILTINS, Builtin, BuiltinKind, Hook, Host};
+use advlab::script::{BUILTINS, Builtin, Hook, Host, RECIPE_KINDS};
 use advlab::suggest;
 
 use self::entry::{ENTRIES, TOPICS, Topic, sections};
@@ -113,10 +113,10 @@ const START_HERE: [&str; 5] = ["grpo", "dr_grpo", "passk", "reinforce_pp", "ppo_
 /// The built-in recipes in the order in which they are listed: those to start with, then the others by kind, each with its title.
 pub fn recipes() -> impl Iterator<Item = (&'static str, Vec<&'static Builtin>)> {
     let first = START_HERE.into_iter().filter_map(Builtin::find).collect();
-    let kinds = BuiltinKind::OF_RECIPES.into_iter().map(|kind| {
+    let kinds = RECIPE_KINDS.into_iter().map(|(kind, title)| {
         let own = BUILTINS.iter().filter(|builtin| builtin.kind == kind);
         let others = own.filter(|builtin| !START_HERE.contains(&builtin.name));
-        (kind.title(), others.collect())
+        (title, others.collect())
     });
     [("start here", first)].into_iter().chain(kinds)
 }

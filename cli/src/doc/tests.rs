@@ -10,7 +10,7 @@ use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
 use advlab::check::needed;
 use advlab::paint::{Paint, WIDTH};
-use advlab::script::{BUILTINS, BuiltinKind, MEMBERS};
+use advlab::script::{BUILTINS, MEMBERS, RECIPE_KINDS};
 use advlab::{Batch, Diagnostics, Host, Recipe};
 
 /// The group's size in the pictures.
@@ -42,8 +42,8 @@ fn recipes() -> Result<Vec<(String, String)>> {
         let names: Vec<String> = names.collect();
         page.push_str(&format!("\n- {}: {}", capital(title), names.join(", ")));
     }
-    for kind in BuiltinKind::OF_RECIPES {
-        let title = capital(kind.title());
+    for (kind, about) in RECIPE_KINDS {
+        let title = capital(about);
         let own = || BUILTINS.iter().filter(|builtin| builtin.kind == kind);
         let (mut texts, mut objectives) = (String::new(), Vec::new());
         for builtin in own() {
@@ -54,8 +54,8 @@ fn recipes() -> Result<Vec<(String, String)>> {
         }
         entries.push_str(&format!("\n## {title}\n"));
         if !objectives.is_empty() {
-            let file = format!("objectives/{kind:?}.svg").to_lowercase();
-            entries.push_str(&format!("\n![objectives: {}]({file})\n", kind.title()));
+            let file = format!("objectives/{kind}.svg");
+            entries.push_str(&format!("\n![objectives: {about}]({file})\n"));
             let figure = multiples(format!("{title}: F'(p)"), &objectives);
             pictures.push((file, figure.svg()));
         }
