@@ -84,15 +84,11 @@ impl Request<'_> {
             advantage: self.advantage,
             factor: is_advantage.then(|| -(layout.tokens() as f64)),
         };
-        let answer = guarded("in a kernel", || kernel(&inputs)).ok()??;
-        let correct = is_advantage.then(|| correct(&inputs.script)).flatten();
-        let time = started.elapsed();
-        Some(Outcome {
-            correct,
-            time,
-            native: Some(time),
-            ..answer
-        })
+        let mut answer = guarded("in a kernel", || kernel(&inputs)).ok()??;
+        answer.correct = is_advantage.then(|| correct(&inputs.script)).flatten();
+        answer.time = started.elapsed();
+        answer.native = Some(answer.time);
+        Some(answer)
     }
 }
 
