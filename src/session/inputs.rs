@@ -35,13 +35,15 @@ const LINES: usize = 50_000;
 pub struct Inputs {
     all: Vec<Input>,
     imports: Vec<String>,
-    /// The index of the first input whose lines are counted.
-    first_counted: usize,
+    /// The texts of the inputs whose lines are counted, each with an end of line.
+    counted: String,
     pub(super) signal: Option<Computed>,
 }
 
 struct Input {
     text: String,
+    /// The number of lines that are counted before it.
+    lines_before: usize,
     /// The names of its functions.
     functions: Vec<String>,
     /// Whether the input had a value, which the next `_` refers to.
@@ -70,8 +72,10 @@ impl Inputs {
         }
         if self.lines() > LINES {
             // An error in an earlier function then appears in the wrong input, which is better than ending the session.
-            self.first_counted = self.all.len();
+            self.counted.clear();
         }
+        let lines_before = self.lines();
+        self.counted.extend([text, "\n"]);
         let is_signal =
             |values: &Computed| matches!(values.level(), Level::Response | Level::Token);
         let signal = match answer {
@@ -80,6 +84,7 @@ impl Inputs {
         };
         self.all.push(Input {
             text: text.to_string(),
+            lines_before,
             functions: functions.to_vec(),
             has_value: !matches!(answer, Answer::Nothing),
             is_signal: signal.is_some(),
@@ -196,14 +201,9 @@ impl Inputs {
         (params != "#{}").then(|| format!("fn params() {{\n    {params}\n}}"))
     }
 
-    fn counted(&self) -> &[Input] {
-        &self.all[self.first_counted..]
-    }
-
     /// The number of lines before the next input, including that of the imports.
     fn lines(&self) -> usize {
-        let counted = self.counted().iter();
-        1 + counted.map(|input| line_count(&input.text)).sum::<usize>()
+        1 + self.counted.matches('\n').count()
     }
 
     /// An input as it is compiled: the imports, then empty lines, then the text.
@@ -214,9 +214,7 @@ impl Inputs {
 
     /// The text of all inputs and of the next one, each line at the line number of its positions.
     pub(super) fn whole(&self, text: &str) -> String {
-        let inputs = self.counted().iter();
-        let texts: String = inputs.map(|input| format!("{}\n", input.text)).collect();
-        format!("\n{texts}{text}")
+        format!("\n{}{text}", self.counted)
     }
 
     /// A diagnostic with the location in the input that it is about, instead of in all of them.
@@ -240,15 +238,14 @@ impl Inputs {
 
     /// The input of a line of the whole text: its name, the line within it, and its text.
     fn input_at<'a>(&'a self, text: &'a str, line: usize) -> (&'static str, usize, &'a str) {
-        let mut before = 1;
-        for input in self.counted() {
-            let lines = line_count(&input.text);
-            if line <= before + lines {
-                return ("an earlier input", line.saturating_sub(before), &input.text);
-            }
-            before += lines;
-        }
-        (SOURCE, line.saturating_sub(before), text)
+        // The line of the imports, the first one, counts to the first input.
+        let is_before = |input: &&Input| input.lines_before < line.max(2);
+        let earlier = self.all.iter().rfind(is_before);
+        let (name, before, text) = match earlier.filter(|_| line <= self.lines()) {
+            Some(input) => ("an earlier input", input.lines_before, input.text.as_str()),
+            None => (SOURCE, self.lines(), text),
+        };
+        (name, line.saturating_sub(before), text)
     }
 
     /// Makes `_` the name of the last value, except as the last arm of a `switch`.
@@ -267,11 +264,6 @@ impl Inputs {
             }
         });
     }
-}
-
-/// An empty text has a line too.
-fn line_count(text: &str) -> usize {
-    text.matches('\n').count() + 1
 }
 
 /// A part of an input, without its semicolon.
