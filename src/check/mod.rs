@@ -123,15 +123,6 @@ pub fn needs(recipe: &Recipe, column: &str) -> bool {
     is_there && without().is_err()
 }
 
-/// The columns that the recipe needs with its current settings.
-pub fn needed(recipe: &Recipe) -> Vec<String> {
-    let batch = usual();
-    let texts = batch.texts().map(|(name, _)| name);
-    let columns = batch.column_names().chain(texts);
-    let needed = columns.filter(|column| needs(recipe, column));
-    needed.map(str::to_string).collect()
-}
-
 /// The most responses of a batch that a check uses, in whole groups: it runs the recipe dozens of times.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;

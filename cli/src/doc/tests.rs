@@ -8,7 +8,7 @@ use super::search::{Alias, found, items, trainers};
 use crate::Result;
 use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
-use advlab::check::needed;
+use advlab::check::{needs, usual};
 use advlab::paint::{Paint, WIDTH};
 use advlab::script::{BUILTINS, MEMBERS, RECIPE_KINDS};
 use advlab::{Batch, Diagnostics, Host, Recipe};
@@ -129,10 +129,14 @@ fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) ->
         recipe.name(),
         recipe.doc()
     );
-    let needs = needed(recipe);
-    if !needs.is_empty() {
-        let needs = needs.iter().map(String::as_str).collect();
-        text += &format!("Needs {}. ", listed(needs));
+    let batch = usual();
+    let responses = batch.response_columns().map(|(name, _)| name);
+    let tokens = batch.token_columns().map(|(name, _)| name);
+    let texts = batch.texts().map(|(name, _)| name);
+    let columns = responses.chain(tokens).chain(texts);
+    let needed: Vec<&str> = columns.filter(|column| needs(recipe, column)).collect();
+    if !needed.is_empty() {
+        text += &format!("Needs {}. ", listed(needed));
     }
     text += &format!("{}\n", climbs(objective));
     if !names.is_empty() {
