@@ -35,9 +35,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`open`]; also if the text is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    open(path)?.read_to_string(&mut text)?;
-    Ok(text)
+    io::read_to_string(open(path)?)
 }
 
 fn check(found: &Metadata) -> io::Result<()> {

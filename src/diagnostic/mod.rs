@@ -49,14 +49,6 @@ pub struct Span {
     pub length: usize,
 }
 
-impl Span {
-    #[cfg(feature = "render")]
-    fn line(&self) -> &str {
-        let mut lines = self.text.lines();
-        lines.nth(self.line.saturating_sub(1)).unwrap_or_default()
-    }
-}
-
 /// A file of rollouts or settings, or a location in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -67,12 +67,9 @@ fn quoted(span: &Span, color: &str, paint: Paint) -> String {
         true => 0,
         false => column.saturating_sub(BEFORE.min(room / 3)),
     };
-    let line: String = span
-        .line()
-        .replace('\t', " ")
-        .chars()
-        .skip(skipped)
-        .collect();
+    let line = span.text.lines().nth(span.line.saturating_sub(1));
+    let line = line.unwrap_or_default().replace('\t', " ");
+    let line: String = line.chars().skip(skipped).collect();
     let before: String = line.chars().take(column - skipped).collect();
     let before = paint::width(&visible(&before));
     let line = match skipped {
