@@ -34,10 +34,6 @@ impl Tables {
         self.by_name.iter()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
-    }
-
     /// Sets the table of a name.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::value::{describe, number, text, written};
 use crate::diagnostic::Diagnostic;
+use crate::number_text::in_json;
 use crate::suggest;
 
 /// A parameter's value. In JSON it is a value of the corresponding type.
@@ -44,10 +45,7 @@ impl fmt::Display for Setting {
 
 /// A number that JSON cannot represent is a string, such as `"inf"`.
 fn number_or_text<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    match number.is_finite() {
-        true => serializer.serialize_f64(*number),
-        false => serializer.collect_str(&Setting::Number(*number)),
-    }
+    in_json(*number).serialize(serializer)
 }
 
 impl Setting {

@@ -23,8 +23,8 @@ pub struct State {
     this: Arc<Dynamic>,
     /// The values stored by `remember`, by table and key.
     pub(super) tables: Tables,
-    /// A step, and the number of losses computed in it. It is not saved, because states are saved between steps.
-    updates: (u64, u64),
+    /// A step, and the number of losses computed in it: each draws different random numbers. It is not saved, because states are saved between steps.
+    pub(super) updates: (u64, u64),
 }
 
 impl Default for State {
@@ -60,14 +60,10 @@ impl State {
         State { tables, ..self }
     }
 
-    /// The number of losses of a step that were computed with this state: each draws different random numbers.
+    /// The number of losses of a step that were computed with this state.
     pub(super) fn updates(&self, step: u64) -> u64 {
         let (of, updates) = self.updates;
         if of == step { updates } else { 0 }
-    }
-
-    pub(super) fn set_updates(&mut self, step: u64, updates: u64) {
-        self.updates = (step, updates);
     }
 
     /// The value remembered in a table under a key.
@@ -98,13 +94,14 @@ impl State {
     /// The remembered values by key are a separate entry: `"tables": {"baseline": [["a prompt", "0.5"], ...]}`, the key that was
     /// written longest ago first.
     pub fn to_json(&self) -> Value {
+        let entry = |(key, value): (&Arc<str>, f64)| json!([&**key, format!("{value:?}")]);
+        let entries = |table: &Arc<MemoryTable>| table.in_order().map(entry).collect::<Value>();
+        let tables = self.tables.iter();
+        let tables = tables.map(|(name, table)| (name.to_string(), entries(table)));
+        let tables: serde_json::Map<String, Value> = tables.collect();
         let mut json = to_json(&self.this);
-        if !self.tables.is_empty() {
-            let entry = |(key, value): (&Arc<str>, f64)| json!([&**key, format!("{value:?}")]);
-            let entries = |table: &Arc<MemoryTable>| table.in_order().map(entry).collect::<Value>();
-            let tables = self.tables.iter();
-            let tables = tables.map(|(name, table)| (name.to_string(), entries(table)));
-            json[TABLES] = Value::Object(tables.collect());
+        if !tables.is_empty() {
+            json[TABLES] = Value::Object(tables);
         }
         json
     }

@@ -209,7 +209,7 @@ impl Request<'_> {
         let (outcome, left) = computed?;
         *state = left;
         if let Some(update) = update {
-            state.set_updates(step, update + 1);
+            state.updates = (step, update + 1);
         }
         Ok(outcome)
     }
