@@ -6,8 +6,9 @@ use rhai::{Dynamic, FLOAT, INT, Module, NativeCallContext};
 
 use super::engine::{Method, add_raw, add_type};
 use super::error::{CallError, Raised, located, origin};
+use super::explain::NOTHING;
 use super::members;
-use super::value::{as_tensor, describe, level_of, number, text};
+use super::value::{as_tensor, describe, in_brackets, level_of, number, text};
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
@@ -83,20 +84,13 @@ fn number_of(tensor: &Tensor) -> Result<Dynamic, CallError> {
     Ok(tensor.evaluate()?.get(0).into())
 }
 
-/// How many values a tensor's string shows.
-const SHOWN: usize = 8;
-
 fn shown(tensor: &Tensor) -> Result<Dynamic, CallError> {
     let value = tensor.evaluate()?;
     if tensor.level() == Level::Batch {
         return Ok(value.get(0).to_string().into());
     }
-    let first = value.iter().take(SHOWN);
-    let mut shown: Vec<String> = first.map(|x| format!("{x:.6}")).collect();
-    if value.len() > SHOWN {
-        shown.push(format!("... {} more", value.len() - SHOWN));
-    }
-    Ok(format!("{} [{}]", tensor.level(), shown.join(", ")).into())
+    let values = value.iter().map(|x| format!("{x:.6}"));
+    Ok(in_brackets(tensor.level().name(), value.len(), values).into())
 }
 
 fn call(
@@ -154,9 +148,7 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Cal
             (None, None) => {
                 let wrong = wrong("a tensor or a number");
                 Err(match op.class {
-                    _ if value.is_unit() => wrong.help(
-                        "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`",
-                    ),
+                    _ if value.is_unit() => wrong.help(NOTHING),
                     Class::Reduction if value.is_string() => wrong.help(
                         "the tensor comes first and the level after it, as in `x.mean(\"group\")`",
                     ),

@@ -10,7 +10,7 @@ use super::call::Call;
 use super::engine::{Method, add, add_raw, add_type};
 use super::error::{CallError, located};
 use super::memory::{MAX_KEYS, MemoryTable};
-use super::value::{as_tensor, describe, number, text};
+use super::value::{as_tensor, describe, in_brackets, number, text};
 use crate::tensor::op::{self, Argument};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
@@ -133,17 +133,10 @@ pub(super) fn key_type(module: &mut Module) {
     }
 }
 
-/// How many names a key's string shows.
-const SHOWN: usize = 8;
-
 fn summary(key: &Key) -> Result<Dynamic, CallError> {
     let texts = key.texts()?;
-    let (shown, rest) = texts.split_at(texts.len().min(SHOWN));
-    let more = match rest.len() {
-        0 => String::new(),
-        more => format!(", ... {more} more"),
-    };
-    Ok(format!("key [{}{more}]", shown.join(", ")).into())
+    let names = texts.iter().map(|text| text.to_string());
+    Ok(in_brackets("key", texts.len(), names).into())
 }
 
 /// A tensor or a number, as one value per response of a batch; an error if it belongs to another batch.

@@ -52,6 +52,18 @@ pub(crate) fn describe(value: &Dynamic) -> String {
     }
 }
 
+/// How many values the string of a tensor or a key shows.
+const SHOWN: usize = 8;
+
+/// The string of a tensor or a key: its first values in brackets, and how many more of all there are.
+pub(super) fn in_brackets(name: &str, all: usize, values: impl Iterator<Item = String>) -> String {
+    let mut shown: Vec<String> = values.take(SHOWN).collect();
+    if all > SHOWN {
+        shown.push(format!("... {} more", all - SHOWN));
+    }
+    format!("{name} [{}]", shown.join(", "))
+}
+
 /// A type's name and its name in messages, from any name that the engine or its parser uses for it.
 pub(crate) fn type_named(name: &str) -> (&'static str, &'static str) {
     // A type that is not registered by a name has its path in Rust.

@@ -11,7 +11,7 @@ use crate::script::value::type_named;
 use crate::suggest;
 use crate::tensor::Level;
 
-pub(super) const NOTHING: &str =
+pub(in crate::script) const NOTHING: &str =
     "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";
 
 /// The help for the bare name of a built-in recipe; `None` for any other name.
