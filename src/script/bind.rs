@@ -6,7 +6,7 @@ use rhai::{Dynamic, FLOAT, INT, Module, NativeCallContext};
 
 use super::engine::{Method, add_raw, add_type};
 use super::error::{CallError, Raised, located, origin};
-use super::explain::NOTHING;
+use super::explain::NO_ELSE;
 use super::members;
 use super::value::{as_tensor, describe, in_brackets, level_of, number, text};
 use crate::suggest;
@@ -148,7 +148,7 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Cal
             (None, None) => {
                 let wrong = wrong("a tensor or a number");
                 Err(match op.class {
-                    _ if value.is_unit() => wrong.help(NOTHING),
+                    _ if value.is_unit() => wrong.help(NO_ELSE),
                     Class::Reduction if value.is_string() => wrong.help(
                         "the tensor comes first and the level after it, as in `x.mean(\"group\")`",
                     ),

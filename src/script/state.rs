@@ -23,7 +23,8 @@ pub struct State {
     this: Arc<Dynamic>,
     /// The values stored by `remember`, by table and key.
     pub(super) tables: Tables,
-    /// A step, and the number of losses computed in it: each draws different random numbers. It is not saved, because states are saved between steps.
+    /// A step, and the number of losses computed in it: each loss draws different random numbers. It is not saved, because states
+    /// are saved between steps.
     pub(super) updates: (u64, u64),
 }
 

@@ -101,12 +101,14 @@ impl Folders {
         Some(name)
     }
 
-    /// What is in the folder and whoever reads it gets, or an error that names the folder or a file in it.
+    /// The value that was read; `None` for an error, which must name the folder or a file in it.
     pub fn named<T>(&self, name: &str, got: Result<T, Diagnostics>) -> Result<Option<T>, String> {
         let Err(error) = got else {
             return Ok(got.ok());
         };
-        let is_named = error.to_string().contains(&*self.path().to_string_lossy());
+        let is_named = error
+            .render(false)
+            .contains(&*self.path().to_string_lossy());
         let unnamed = || format!("an error does not name the file: {name}: {error}");
         holds(is_named, unnamed).map(|()| None)
     }

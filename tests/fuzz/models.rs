@@ -1,4 +1,4 @@
-//! A language model's folder with one of its files damaged: an error names a file of it, or it answers a prompt.
+//! A language model's folder with one of its files damaged: an error names the folder or a file of it, or the model answers a prompt.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -74,6 +74,8 @@ fn answer(folder: &Path) -> Result<(), Diagnostics> {
         true => text.encode_chat(&[Message { role, content }])?,
         false => text.encode(content)?,
     };
+    let mut model = Transformer::load(folder, options(Some(text.clone())))?;
+    // A template may write nothing.
     if tokens.is_empty() {
         return Ok(());
     }
@@ -81,7 +83,6 @@ fn answer(folder: &Path) -> Result<(), Diagnostics> {
         tokens,
         features: vec![],
     };
-    let mut model = Transformer::load(folder, options(Some(text.clone())))?;
     let sampled = model.sample(&[prompt], 2, StreamKey::new(0, Purpose::Responses, 0))?;
     text.decode(sampled.responses.tokens()).map(drop)
 }

@@ -271,7 +271,7 @@ impl Writer {
 type Told = (String, Option<String>);
 
 /// Saves in bursts. Behind each burst there is a good save, into quiet: gives how long these waited for a step, how many were
-/// saved again as their check had no time, and the last one.
+/// saved again because their check ran out of time, and the last one.
 fn write(
     writer: &mut Writer,
     trials: &Trials,

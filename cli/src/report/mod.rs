@@ -130,8 +130,8 @@ impl Report {
         text.trim_end().to_string()
     }
 
-    /// What a command shows: the figure, in at most `most` lines, and the text; or the text and the name of the file that it wrote,
-    /// with a drawing of this width.
+    /// What a command shows: the figure, in at most `most` lines, and the text; or the text and the name of the file that it
+    /// wrote. A figure in that file has this width.
     pub fn show(&mut self, out: Option<&Path>, width: FigureWidth, most: usize) -> Result<String> {
         let Some(path) = out else {
             return Ok(self.whole(most));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rhai::{EvalAltResult, Position};
 
-pub(super) use self::names::{NOTHING, unknown_function};
+pub(super) use self::names::{NO_ELSE, unknown_function};
 use super::error::call_error;
 use super::library::Sources;
 use super::recipe::Hook;

@@ -11,7 +11,7 @@ use crate::script::value::type_named;
 use crate::suggest;
 use crate::tensor::Level;
 
-pub(in crate::script) const NOTHING: &str =
+pub(in crate::script) const NO_ELSE: &str =
     "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";
 
 /// The help for the bare name of a built-in recipe; `None` for any other name.
@@ -91,7 +91,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
 
 fn operator_help(arguments: &[&str]) -> &'static str {
     if arguments.contains(&type_named("()").1) {
-        NOTHING
+        NO_ELSE
     } else if arguments.contains(&"a string") {
         "strings are joined as in `\"k = \" + k`; `parse_float(string)` makes a number of a string"
     } else {

@@ -367,7 +367,11 @@ impl KeptVersion {
                 &path,
                 "it is not the version that the run used: has it been edited? It is a record of the run",
             )),
-            Err(error) => Err(damaged(&path, error.to_string())),
+            Err(mut error) => {
+                let note = format!("it is the script that the run kept, {}", path.display());
+                error.first_mut().notes.push(note);
+                Err(error)
+            }
         }
     }
 }

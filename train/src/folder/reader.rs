@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::journal;
 use super::{BATCHES, CONFIG, KeptVersion, LogLine, METRICS, RELOADS, RunLog, STATES};
 use crate::config::{Config, settings};
-use crate::error::{Result, no_run, read_json};
+use crate::error::{Result, damaged, if_there, no_run};
 use advlab::diagnostic::Diagnostic;
 use advlab::script::{Hook, Host, Recipe, State};
 
@@ -157,13 +157,11 @@ impl RunFolder {
     /// The state at the start of a step; `None` if the folder does not have it: only folders of trainers' runs do.
     pub fn state_at(&self, step: u64) -> Result<Option<State>> {
         let path = STATES.path(&self.path, step);
-        if !path.exists() {
+        let Some(text) = if_there(&path, advlab::regular_file::read(&path))? else {
             return Ok(None);
-        }
-        let state = State::from_json(&read_json(&path)?);
-        state
-            .map(Some)
-            .map_err(|problem| problem.in_file(&path).into())
+        };
+        let state = serde_json::from_slice(&text);
+        state.map_err(|error| damaged(&path, error.to_string()))
     }
 
     /// A note for a recipe that keeps a state and is tried on a single batch.

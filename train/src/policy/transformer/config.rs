@@ -126,7 +126,7 @@ impl ModelConfig {
                 ..
             } => rope.rope_theta > 0.0 && factor > 0.0 && high > low,
         };
-        // All whole numbers at the top level are sizes. Those of the layers are listed before a file is asked for one.
+        // All whole numbers at the top level are sizes. The tensors of all layers are listed before a file is read.
         for (name, size) in &self.to_json() {
             let most = match &**name {
                 "num_hidden_layers" => 1 << 12,
@@ -136,7 +136,8 @@ impl ModelConfig {
                 .as_i64()
                 .is_some_and(|size| !(1..=most).contains(&size))
             {
-                return Err(Diagnostic::error(format!("`{name}` is {size}")));
+                let wrong = Diagnostic::error(format!("`{name}` is {size}"));
+                return Err(wrong.expected(format!("1 to {most}")));
             }
         }
         if heads % kv_heads != 0 {
