@@ -4,6 +4,7 @@
 mod layout;
 mod pdf;
 mod scale;
+mod svg;
 mod text;
 
 use clap::ValueEnum;
