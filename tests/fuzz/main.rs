@@ -71,6 +71,13 @@ fn main() {
     }
     let is_chosen = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(*part));
     engine::collect_panics();
+    if !TARGETS.iter().any(|target| is_chosen(target.0)) {
+        let all: Vec<&str> = TARGETS.iter().map(|target| target.0).collect();
+        println!(
+            "no target has such a name: there are {}; `model` takes `--features torch`",
+            all.join(", ")
+        );
+    }
     for (name, few, most_bytes, start) in TARGETS.iter().filter(|target| is_chosen(target.0)) {
         if has("--list") {
             println!("{name}: test");
