@@ -1,14 +1,15 @@
 //! NumPy arrays [B, T] in and out: f32 and f64 whose rows are contiguous are read in place, others are copied.
 
-use std::sync::Mutex;
+use std::sync::LazyLock;
 
+use advlab::batch::large::{Large, SpareMemory};
 use advlab::batch::{
     BatchBuilder, Buffer, BufferOwner, Computed, FloatBuffer, Level, Numeric, TokenValues,
 };
 use half::{bf16, f16};
-use ndarray::{Array2, ArrayView2, ShapeBuilder};
+use ndarray::{ArrayView2, ShapeBuilder};
 use numpy::{PyArray1, PyArray2, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyMemoryError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use rayon::prelude::*;
@@ -187,7 +188,7 @@ pub fn to_numpy<'py>(
     let lengths: Vec<usize> = responses.map(|one| layout.row_length(one)).collect();
     let is_table = lengths.iter().all(|&length| length == layout.width());
     if is_table && !is_f64 {
-        return in_pool(py, || ArrayOwner::new(computed))?.into_python(py);
+        return in_pool(py, || ArrayOwner::new(computed))??.into_python(py);
     }
     let mut numbers = vec![0.0; lengths.iter().sum()];
     let mut rest = &mut numbers[..];
@@ -212,55 +213,34 @@ pub fn to_numpy<'py>(
     .into_any())
 }
 
-/// Memory of large arrays [B, T] that are no longer in use, kept for the next ones: the first write to each page of fresh
-/// memory costs more than everything else. A step has two such arrays, the advantage and the returns.
-static SPARE: Mutex<Vec<Vec<f32>>> = Mutex::new(Vec::new());
-const SPARES: usize = 2;
-/// The smallest size, in numbers, of memory that is kept.
-const LARGE: usize = 1 << 20;
+/// The memory of arrays that the caller has dropped, for the next ones.
+static SPARE: LazyLock<SpareMemory> = LazyLock::new(SpareMemory::default);
 
-/// An array [B, T] on its way to NumPy; later the owner of the NumPy array's memory.
+/// The memory of a NumPy array [B, T].
 #[pyclass(frozen)]
-struct ArrayOwner(Array2<f32>);
+struct ArrayOwner {
+    rows: Large<f32>,
+    shape: (usize, usize),
+}
 
 impl ArrayOwner {
-    fn new(computed: &Computed) -> ArrayOwner {
-        let shape = (computed.layout().responses(), computed.layout().width());
-        let length = shape.0 * shape.1;
-        let spare = SPARE.try_lock().ok().and_then(|mut spare| {
-            let fits = |values: &Vec<f32>| length >= LARGE && values.capacity() >= length;
-            spare.iter().position(fits).map(|at| spare.remove(at))
-        });
-        let mut values = spare.unwrap_or_else(|| vec![0.0; length]);
-        values.resize(length, 0.0);
-        let array = Array2::from_shape_vec(shape, values).map(|mut array| {
-            let written = computed.write_into(&mut array.view_mut());
-            written.map(|()| ArrayOwner(array))
-        });
-        match array {
-            Ok(Ok(table)) => table,
-            _ => unreachable!("the array has the shape of the layout"),
-        }
+    fn new(computed: &Computed) -> PyResult<ArrayOwner> {
+        let layout = computed.layout();
+        let rows = computed.padded_in(&SPARE);
+        Ok(ArrayOwner {
+            rows: rows.map_err(|error| PyMemoryError::new_err(error.message.clone()))?,
+            shape: (layout.responses(), layout.width()),
+        })
     }
 
     fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         let owner = Bound::new(py, self)?;
-        // SAFETY: the array keeps its owner alive, whose memory only the array reads or writes until it is dropped.
-        let array =
-            unsafe { PyArray2::borrow_from_array(&owner.get().0, owner.clone().into_any()) };
+        let ArrayOwner { rows, shape } = owner.get();
+        let array = match ArrayView2::from_shape(*shape, rows) {
+            // SAFETY: the array keeps its owner alive, whose memory only the array reads or writes until it is dropped.
+            Ok(array) => unsafe { PyArray2::borrow_from_array(&array, owner.clone().into_any()) },
+            Err(_) => unreachable!("the rows are as many numbers as the shape"),
+        };
         Ok(array.into_any())
-    }
-}
-
-impl Drop for ArrayOwner {
-    fn drop(&mut self) {
-        // Never wait here: after a fork, a thread of the parent may hold the lock for ever.
-        let values = std::mem::take(&mut self.0).into_raw_vec_and_offset().0;
-        if values.capacity() >= LARGE
-            && let Ok(mut spare) = SPARE.try_lock()
-        {
-            spare.truncate(SPARES - 1);
-            spare.insert(0, values);
-        }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::ops::{Deref, Range};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use ndarray::{ArcArray2, ArrayBase, ArrayView1, Data, Ix2};
 
 use super::Layout;
+use super::large::{Plain, in_large_pages};
 
 /// Owns a buffer's memory: a `Vec`, an array, an object of another language.
 pub trait BufferOwner<T>: Send + Sync + 'static {
@@ -18,6 +19,11 @@ pub trait BufferOwner<T>: Send + Sync + 'static {
     /// How many there are; this may be known before the numbers are read.
     fn count(&self) -> usize {
         self.as_slice().len()
+    }
+
+    /// The value of each response, if all of its tokens have the same one.
+    fn by_response(&self) -> Option<&[f64]> {
+        None
     }
 }
 
@@ -105,6 +111,35 @@ impl<T: Send + Sync> FromIterator<T> for Buffer<T> {
     }
 }
 
+/// Token values that are the same for all tokens of a response. They take memory once they are read token by token.
+struct Uniform<T> {
+    layout: Arc<Layout>,
+    by_response: Vec<f64>,
+    narrow: fn(f64) -> T,
+    all: OnceLock<Vec<T>>,
+}
+
+impl<T: Plain> BufferOwner<T> for Uniform<T> {
+    fn as_slice(&self) -> &[T] {
+        self.all.get_or_init(|| {
+            let mut all = vec![T::default(); self.layout.tokens()];
+            in_large_pages(&mut all);
+            for (response, &value) in self.by_response.iter().enumerate() {
+                all[self.layout.tokens_of(response)].fill((self.narrow)(value));
+            }
+            all
+        })
+    }
+
+    fn count(&self) -> usize {
+        self.layout.tokens()
+    }
+
+    fn by_response(&self) -> Option<&[f64]> {
+        Some(&self.by_response)
+    }
+}
+
 /// Numbers in one of a tensor's two precisions.
 #[derive(Clone, Debug)]
 pub enum FloatBuffer {
@@ -115,6 +150,26 @@ pub enum FloatBuffer {
 }
 
 impl FloatBuffer {
+    /// A value for all tokens of each response.
+    pub(crate) fn uniform(layout: &Arc<Layout>, by_response: Vec<f64>, is_f64: bool) -> Self {
+        fn buffer<T: Plain>(
+            layout: &Arc<Layout>,
+            by_response: Vec<f64>,
+            narrow: fn(f64) -> T,
+        ) -> Buffer<T> {
+            Buffer::new(Uniform {
+                layout: layout.clone(),
+                by_response,
+                narrow,
+                all: OnceLock::new(),
+            })
+        }
+        match is_f64 {
+            true => FloatBuffer::F64(buffer(layout, by_response, |value| value)),
+            false => FloatBuffer::F32(buffer(layout, by_response, |value| value as f32)),
+        }
+    }
+
     /// How many numbers there are.
     pub fn len(&self) -> usize {
         match self {
@@ -131,6 +186,14 @@ impl FloatBuffer {
     /// Whether the numbers are f64; they are f32 otherwise.
     pub fn is_f64(&self) -> bool {
         matches!(self, FloatBuffer::F64(_))
+    }
+
+    /// The value of each response, widened to f64, if all of its tokens are known to have the same one.
+    pub(crate) fn by_response(&self) -> Option<&[f64]> {
+        match self {
+            FloatBuffer::F32(values) => values.0.by_response(),
+            FloatBuffer::F64(values) => values.0.by_response(),
+        }
     }
 
     /// The number at an index, widened to f64. For many numbers, [`FloatBuffer::iter`] is faster.

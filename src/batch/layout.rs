@@ -296,12 +296,15 @@ impl Layout {
         starts.zip(ends).map(|(start, end)| start..end)
     }
 
-    /// Writes 0 into the columns of a response's row that have no token that counts.
-    pub(crate) fn clear_padding(&self, response: usize, row: &mut [f32]) {
-        let gaps = self.gaps(response);
-        gaps.for_each(|columns| row[columns].fill(0.0));
+    /// The columns that have no token that counts, in a response's row of an array of some width.
+    pub(super) fn padding(
+        &self,
+        response: usize,
+        width: usize,
+    ) -> impl Iterator<Item = Range<usize>> {
         // The array may be wider than a ragged row.
-        row[self.row_length(response)..].fill(0.0);
+        let beyond = self.row_length(response)..width;
+        self.gaps(response).chain([beyond])
     }
 
     /// Writes a value for each token of a response (by its index in a token tensor) into its column of a row; the other

@@ -15,6 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::json::is_exact;
 use super::{Result, npz, safetensors};
+use crate::batch::large::in_large_pages;
 use crate::batch::layout::Tokens;
 use crate::batch::{Buffer, GroupId, Numeric};
 use crate::diagnostic::Diagnostic;
@@ -164,6 +165,7 @@ impl FileTensor {
         let values = T::new_vec_zeroed(self.bytes()? / size_of::<T>());
         let mut values = values.map_err(|_| self.wrong("what the memory holds"))?;
         let bytes = values.as_mut_bytes();
+        in_large_pages(bytes);
         let filled = match &self.store.file {
             Some(file) => safetensors::fill(file, self.at, bytes),
             None => npz::fill(self, bytes),
@@ -199,6 +201,7 @@ impl FileTensor {
         each_number!(self.kind, T => {
             let values: Buffer<T> = self.load()?;
             let mut numbers = vec![N::default(); values.len()];
+            in_large_pages(&mut numbers);
             by_parts(&mut numbers, PART, &|start, part| {
                 for (number, value) in part.iter_mut().zip(&values[start..]) {
                     *number = N::narrow(value.number());

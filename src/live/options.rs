@@ -52,7 +52,7 @@ impl LiveOptions {
     /// The guard of a version's checks, which begin now.
     pub(super) fn guard(&self, host: &Host) -> Arc<Guard> {
         let deadline = self.deadline.unwrap_or(DEADLINE);
-        Guard::new(Some(deadline), host.limits().memory)
+        host.guard_for(deadline)
     }
 
     /// The recipe with the values that the run sets, if it has the hooks that the run needs.

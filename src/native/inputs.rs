@@ -105,7 +105,7 @@ impl<'a> HookInputs<'a> {
             scale(out, self.factor).then_some(summary)
         };
         let _reservation = self.guard.reserve(layout.tokens() * size_of::<T>()).ok()?;
-        let mut values = vec![T::default(); layout.tokens()];
+        let mut values = self.guard.spare().numbers::<T>(layout.tokens()).ok()?;
         let mut rest = &mut values[..];
         let outs = (0..layout.responses()).map(|response| {
             let tokens = layout.tokens_of(response).len();

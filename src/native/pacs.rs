@@ -5,7 +5,7 @@
 
 use super::groups::{each_group, others_mean};
 use super::inputs::{HookInputs, row};
-use crate::batch::{Computed, TokenValues};
+use crate::batch::{Computed, FloatBuffer, Level, TokenValues};
 use crate::parallel::try_each_with;
 use crate::script::Outcome;
 use crate::tensor::op::{Binary, Reduction, Unary};
@@ -46,12 +46,16 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>, logp: &TokenValues) -> Option<
     );
     let scores: Vec<f64> = scores.ok()?;
     let (loss, by_score) = of_scores(inputs, &scores)?;
-    let fill = |_: &mut (), response: usize, out: &mut [T]| {
-        out.fill(T::narrow(by_score[response] * beta));
-        Some(())
-    };
-    let (gradient, _) = inputs.gradient(|| (), fill)?;
-    loss.is_finite().then_some((loss, gradient))
+    let by_token = by_score.iter().map(|by_score| {
+        let gradient = T::narrow(by_score * beta).widen();
+        let scaled = inputs.factor.map(|factor| T::narrow(gradient * factor));
+        scaled.map_or(gradient, T::widen)
+    });
+    let by_token: Vec<f64> = by_token.collect();
+    let is_finite = loss.is_finite() && by_token.iter().all(|gradient| gradient.is_finite());
+    let gradient = FloatBuffer::uniform(inputs.layout(), by_token, inputs.batch.is_f64());
+    let gradient = Computed::new(inputs.layout().clone(), Level::Token, gradient);
+    is_finite.then_some((loss, gradient))
 }
 
 /// The loss, and its derivative with respect to each score.

@@ -11,6 +11,7 @@ use super::engine::Functions;
 use super::library::{BUILTINS, Builtin, Library};
 use super::recipe::{Recipe, Version};
 use super::source_files::{FileBytes, SourceFiles, folder_of, is_missing, scripts_in, text};
+use crate::batch::large::SpareMemory;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::native::Native;
 use crate::suggest;
@@ -49,6 +50,8 @@ pub struct Host {
     pub(super) native: Native,
     /// One guard for all calls; without it each call has its own.
     guard: Option<Arc<Guard>>,
+    /// Memory of earlier calls.
+    spare: SpareMemory,
     /// The loss recipe of a run.
     pub(super) loss: Option<Arc<Recipe>>,
 }
@@ -115,8 +118,13 @@ impl Host {
 
     /// The guard of the next call.
     pub fn guard(&self) -> Arc<Guard> {
-        let new = || Guard::new(Some(self.limits.time), self.limits.memory);
+        let new = || self.guard_for(self.limits.time);
         self.guard.clone().unwrap_or_else(new)
+    }
+
+    /// A guard with the host's limit of memory and another of time.
+    pub(crate) fn guard_for(&self, time: Duration) -> Arc<Guard> {
+        Guard::sharing(&self.spare, Some(time), self.limits.memory)
     }
 }
 

@@ -72,8 +72,7 @@ impl Session {
     ///
     /// The batch is shared, not copied.
     pub fn new(host: &Host, batch: &Batch) -> Session {
-        let limits = host.limits();
-        let guard = Guard::new(Some(limits.time), limits.memory);
+        let guard = host.guard_for(host.limits().time);
         let host = host.clone().with_guard(guard.clone());
         let mut session = Session {
             batch: ScriptBatch::new(host.call(batch.step()), batch),

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::batch::large::SpareMemory;
+
 /// Why a computation was stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
@@ -68,11 +70,17 @@ pub struct Guard {
     used: AtomicUsize,
     peak: AtomicUsize,
     nodes: AtomicUsize,
+    spare: SpareMemory,
 }
 
 impl Guard {
     /// A guard whose clock starts now. `None` is no deadline; `memory` is in bytes.
     pub fn new(time: Option<Duration>, memory: usize) -> Arc<Self> {
+        Guard::sharing(&SpareMemory::default(), time, memory)
+    }
+
+    /// A guard whose computations use spare memory of others for large buffers, and leave theirs to others.
+    pub fn sharing(spare: &SpareMemory, time: Option<Duration>, memory: usize) -> Arc<Self> {
         Arc::new(Guard {
             time,
             made: Instant::now(),
@@ -82,6 +90,7 @@ impl Guard {
             used: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             nodes: AtomicUsize::new(0),
+            spare: spare.clone(),
         })
     }
 
@@ -122,6 +131,11 @@ impl Guard {
     /// Nanoseconds since the guard was made: 2^64 of them are 584 years.
     fn elapsed(&self) -> u64 {
         self.made.elapsed().as_nanos() as u64
+    }
+
+    /// The memory for large buffers, which are to be counted by [`Guard::reserve`].
+    pub fn spare(&self) -> &SpareMemory {
+        &self.spare
     }
 
     /// The most bytes that tensors held at once.

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::{Report, file_name};
 use crate::Result;
-use advlab::batch::Batch;
+use advlab::batch::large::in_large_pages;
+use advlab::batch::{Batch, Computed};
 use advlab::native::{Mode, Native};
 use advlab::number_text::{counted, shape, time};
 use advlab::paint::{Paint, cut, width};
@@ -30,7 +31,9 @@ struct TimedRun {
     is_native: bool,
     /// The lines that asked for operations, the longest time first, if operations were timed.
     lines: Vec<Line>,
-    /// The time in the script and in making plans: what no operation took.
+    /// The time to write the result into the padded array.
+    writing: f64,
+    /// The time in the script and in making plans: what neither operations nor the array took.
     in_script: f64,
 }
 
@@ -58,15 +61,28 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    fn new_array(&self) -> Array2<f32> {
+    /// An array for results, all of it written as it is in one that has been used before.
+    fn array(&self) -> Array2<f32> {
         let layout = self.batch.layout();
-        Array2::zeros((layout.responses(), layout.width()))
+        let mut array = Array2::zeros((layout.responses(), layout.width()));
+        array.as_slice_mut().map(in_large_pages);
+        array
     }
 
     /// Runs all hooks once. The advantage goes into a padded array [B, T], or, if there is a loss, the loss's gradient.
-    fn run(&self, host: &Host, padded: &mut Array2<f32>) -> Result<TimedRun> {
+    fn run(&self, host: &Host, padded: Option<&mut Array2<f32>>) -> Result<TimedRun> {
         let (recipe, behind) = (self.recipe.on(host), self.loss.map(|loss| loss.on(host)));
-        let (guard, padded) = (recipe.host().guard(), &mut padded.view_mut());
+        let guard = recipe.host().guard();
+        let mut array = padded.map(|array| array.view_mut());
+        let mut pad = |values: &Computed| -> Result<f64> {
+            let started = Instant::now();
+            match &mut array {
+                Some(array) => values.write_into(array)?,
+                None => drop(values.padded_in(guard.spare())?),
+            }
+            Ok(started.elapsed().as_secs_f64())
+        };
+        let mut writing = 0.0;
         let before = guard.begin_run();
         let (mut run, mut state) = (TimedRun::default(), recipe.init()?);
         let (mut advantage, mut weighted) = (None, self.batch.clone());
@@ -82,7 +98,7 @@ impl Runs<'_> {
             let outcome = recipe.advantage(self.batch, &mut state)?;
             match loss {
                 Some(_) => weighted = outcome.weighted(self.batch),
-                None => outcome.advantage.write_into(padded)?,
+                None => writing = pad(&outcome.advantage)?,
             }
             advantage = Some(outcome.advantage);
             add("advantage", started, outcome.native, outcome.map_groups);
@@ -93,21 +109,21 @@ impl Runs<'_> {
             }
             let started = Instant::now();
             let done = loss.loss(&weighted, advantage.as_ref(), &mut state)?;
-            done.gradient.write_into(padded)?;
+            writing = pad(&done.gradient)?;
             add("loss and gradient", started, done.native, done.map_groups);
         }
-        run.peak_bytes = guard.peak() - before;
+        (run.writing, run.peak_bytes) = (writing, guard.peak() - before);
         Ok(run)
     }
 
     /// The seconds of each run into one array; `None` if kernels do not compute as `native` says.
     fn times(&self, host: &Host, runs: usize, native: bool) -> Result<Option<Vec<f64>>> {
-        let mut padded = self.new_array();
+        let mut padded = self.array();
         // The first run finds memory and caches as no later one does.
-        if self.run(host, &mut padded)?.is_native != native {
+        if self.run(host, Some(&mut padded))?.is_native != native {
             return Ok(None);
         }
-        let seconds = |_| Ok(Some(self.run(host, &mut padded)?.seconds()));
+        let seconds = |_| Ok(Some(self.run(host, Some(&mut padded))?.seconds()));
         (0..runs).map(seconds).collect()
     }
 
@@ -115,10 +131,10 @@ impl Runs<'_> {
     fn by_line(&self, host: &Host, runs: usize) -> Result<TimedRun> {
         let profile = Arc::new(Profile::default());
         profile.switch(true);
-        let (host, mut padded) = (host.clone().with_profile(profile.clone()), self.new_array());
-        let mut fastest = (self.run(&host, &mut padded)?, profile.take());
+        let (host, mut padded) = (host.clone().with_profile(profile.clone()), self.array());
+        let mut fastest = (self.run(&host, Some(&mut padded))?, profile.take());
         for _ in 1..runs {
-            let other = (self.run(&host, &mut padded)?, profile.take());
+            let other = (self.run(&host, Some(&mut padded))?, profile.take());
             if other.0.seconds() < fastest.0.seconds() {
                 fastest = other;
             }
@@ -146,15 +162,15 @@ impl Runs<'_> {
         }
         run.lines.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let timed: f64 = timings.iter().map(|timing| timing.seconds).sum();
-        run.in_script = (run.seconds() - timed).max(0.0);
+        run.in_script = (run.seconds() - timed - run.writing).max(0.0);
         Ok(run)
     }
 
-    /// The seconds of each run into an array of its own, the making of the array included.
+    /// The seconds of each run into an array of its own, the making of the array included: as a trainer gets it.
     fn times_with_new_array(&self, host: &Host, runs: usize) -> Result<Vec<f64>> {
         let seconds = |_| {
             let started = Instant::now();
-            self.run(host, &mut self.new_array())?;
+            self.run(host, None)?;
             Ok(started.elapsed().as_secs_f64())
         };
         (0..runs).map(seconds).collect()
@@ -198,7 +214,7 @@ pub fn report(
         "script": script.as_ref().map(seconds), "script_new_array": seconds(&new_arrays),
         "native": native.as_ref().map(seconds),
         "hooks": hooks.collect::<Value>(), "map_groups": calls.collect::<Value>(),
-        "peak_bytes": run.peak_bytes, "lines": run.lines, "in_script": run.in_script,
+        "peak_bytes": run.peak_bytes, "lines": run.lines, "in_script": run.in_script, "writing": run.writing,
     });
     report.title(recipe);
     let threads = counted(threads, "thread");
@@ -229,11 +245,14 @@ fn shares(run: &TimedRun, report: &mut Report) {
         let (place, columns) = (line.place(), columns.unwrap_or(0));
         row(line.seconds, &format!("{place:>columns$}  {}", line.text))
     });
-    let in_script = row(run.in_script, "the script itself, and plans");
+    let rest = [
+        row(run.writing, "writing the array [B, T]"),
+        row(run.in_script, "starting the script, and planning"),
+    ];
     let hooks = run.hooks.iter().map(|(hook, seconds)| row(*seconds, hook));
     for (what, rows) in [
         ("hook", hooks.collect::<Vec<_>>()),
-        ("line", lines.chain([in_script]).collect()),
+        ("line", lines.chain(rest).collect()),
     ] {
         report.line("");
         report.aside("", &format!("{:>9}{:>8}  {what}", "time", "share"));

@@ -19,7 +19,8 @@ pub(crate) use reduce::finish;
 use super::error::{TensorError, TensorErrorKind};
 use super::exp::{exp, exp_f32};
 use super::{Context, Plan, Stopped, Value};
-use crate::batch::FloatBuffer;
+use crate::batch::large::{Large, Plain};
+use crate::batch::{Buffer, FloatBuffer};
 
 /// The ways to compute the tensors of scripts. Both give the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,12 +71,12 @@ impl Context {
 }
 
 /// The precision of token values.
-pub(crate) trait Precision: Copy + Default + PartialOrd + Send + Sync + 'static {
+pub(crate) trait Precision: Plain + PartialOrd {
     fn narrow(value: f64) -> Self;
     fn widen(self) -> f64;
     /// e to the power of x, to an ulp of this precision.
     fn exp(x: f64) -> f64;
-    fn wrap(values: Vec<Self>) -> FloatBuffer;
+    fn wrap(values: Large<Self>) -> FloatBuffer;
     fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
     /// The next value towards infinity.
     fn next_up(self) -> Self;
@@ -101,8 +102,8 @@ impl Precision for f32 {
     fn exp(x: f64) -> f64 {
         f64::from(exp_f32(x as f32))
     }
-    fn wrap(values: Vec<f32>) -> FloatBuffer {
-        values.into()
+    fn wrap(values: Large<f32>) -> FloatBuffer {
+        Buffer::new(values).into()
     }
     fn slice(buffer: &FloatBuffer) -> Option<&[f32]> {
         match buffer {
@@ -126,8 +127,8 @@ impl Precision for f64 {
     fn exp(x: f64) -> f64 {
         exp(x)
     }
-    fn wrap(values: Vec<f64>) -> FloatBuffer {
-        values.into()
+    fn wrap(values: Large<f64>) -> FloatBuffer {
+        Buffer::new(values).into()
     }
     fn slice(buffer: &FloatBuffer) -> Option<&[f64]> {
         match buffer {

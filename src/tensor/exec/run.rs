@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::moments::Moments;
 use super::pass::{Arg, Pass, Written};
 use super::reduce::{finish, of_responses};
-use super::tile::Floats;
+use super::tile::Memory;
 use super::{Failure, coarse};
 use crate::batch::FloatBuffer;
 use crate::tensor::error::{TensorError, TensorErrorKind};
@@ -220,7 +220,7 @@ impl<'a> Execution<'a> {
             match self.methods[step] {
                 Method::Uniform if self.uniform[step].is_none() => {
                     if args.iter().all(|&arg| self.is_readable(arg)) {
-                        self.uniform[step] = Some(coarse::uniform(self, step));
+                        self.compute_uniform(step)?;
                     }
                     continue;
                 }
@@ -259,6 +259,27 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
+    /// Computes a uniform step; its tokens' values are spread out only if somebody reads them one by one.
+    fn compute_uniform(&mut self, step: usize) -> Result<(), TensorError> {
+        let (tensor, values) = (self.tensor(step), coarse::uniform(self, step));
+        let mut readers = self.readers[step].iter();
+        let is_read_in_full = readers.any(|&reader| self.methods[reader] == Method::InFull);
+        if let Some(frame) = tensor
+            .frame()
+            .filter(|_| self.is_output[step] || is_read_in_full)
+        {
+            let layout = &frame.layout;
+            let share = self.reserve(step, layout.tokens())?;
+            let has_tokens = |response: &usize| !layout.tokens_of(*response).is_empty();
+            let mut responses = (0..values.len()).filter(has_tokens);
+            let is_finite = responses.all(|response| values[response].is_finite());
+            let buffer = FloatBuffer::uniform(layout, values.clone(), tensor.is_f64());
+            self.values[step] = Some(Value::checked(Level::Token, buffer, share, is_finite));
+        }
+        self.uniform[step] = Some(values);
+        Ok(())
+    }
+
     /// The steps that a pass can compute now: reductions, outputs, and token values that a full step or a later pass reads.
     fn targets(&self, needed: &[bool]) -> Targets {
         let count = self.methods.len();
@@ -266,12 +287,11 @@ impl<'a> Execution<'a> {
         let (mut now, mut ready) = (vec![false; count], vec![false; count]);
         for step in 0..count {
             now[step] = match self.methods[step] {
-                Method::InFull => false,
-                Method::Uniform => self.uniform[step].is_some(),
+                Method::InFull | Method::Uniform => false,
                 _ => self.args(step).iter().all(|&arg| ready[arg]),
             };
-            let has_tokens = matches!(self.methods[step], Method::ByTile | Method::Uniform);
-            ready[step] = self.values[step].is_some() || now[step] && has_tokens;
+            let is_by_tile = now[step] && self.methods[step] == Method::ByTile;
+            ready[step] = self.is_readable(step) || is_by_tile;
         }
         let is_due = |step: usize| needed[step] && self.values[step].is_none();
         // Whether a later step reads this one: a full step if `in_full`, otherwise a step of a later pass.
@@ -291,9 +311,8 @@ impl<'a> Execution<'a> {
             let (is_for_full, is_for_later) = (is_read(step, true), is_read(step, false));
             for_full += usize::from(is_for_full && !self.is_output[step]);
             let prim = &self.tensor(step).inner().prim;
-            // Uniform values are already stored per response, and columns can be read from their own memory again.
-            let is_held = self.methods[step] == Method::Uniform
-                || matches!(prim, Prim::Column(_) | Prim::AtLastToken);
+            // Columns can be read from their own memory again.
+            let is_held = matches!(prim, Prim::Column(_) | Prim::AtLastToken);
             let is_kept = is_for_full && for_full <= STORED_FOR_FULL || is_for_later && !is_held;
             if self.is_output[step] || is_kept {
                 targets.stored.push(step);
@@ -312,11 +331,11 @@ impl<'a> Execution<'a> {
             if is_coarser && (!is_reduced || self.values[step].is_some()) || !seen.insert(step) {
                 continue;
             }
-            let is_uniform = self.methods[step] == Method::Uniform;
-            if !is_uniform || targets.all().any(|target| target == step) {
-                steps.push(step);
+            if self.methods[step] == Method::Uniform {
+                continue;
             }
-            if !is_uniform && self.values[step].is_none() {
+            steps.push(step);
+            if self.values[step].is_none() {
                 stack.extend(self.args(step));
             }
         }
@@ -339,7 +358,7 @@ impl<'a> Execution<'a> {
         let (layout, guard) = (&*frame.layout, &self.context.guard);
         let started = Instant::now();
         let mut pass = Pass::new(self, &self.steps(targets));
-        let mut memory: Vec<Floats<'static>> = Vec::new();
+        let mut memory: Vec<Memory> = Vec::new();
         let mut reserved = Vec::new();
         for (index, &step) in targets.stored.iter().enumerate() {
             pass.store(step, index, self.is_output[step]);
@@ -353,7 +372,7 @@ impl<'a> Execution<'a> {
         let _scratch = (guard.reserve(bytes)).map_err(|stopped| self.error(any, stopped.into()))?;
         let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; pass.reductions];
         let written = Written {
-            memory: memory.iter_mut().map(Floats::reborrow).collect(),
+            memory: memory.iter_mut().map(Memory::floats).collect(),
             moments: moments.iter_mut().map(|of| &mut of[..]).collect(),
         };
         (pass.run(layout, written)).map_err(|failure| self.error(any, failure))?;
@@ -404,18 +423,19 @@ impl<'a> Execution<'a> {
         TensorError::new(tensor.inner().prim.name(), kind).or_at(tensor.origin())
     }
 
-    /// Memory for the token values of a step, counted by the guard.
-    fn memory(
-        &self,
-        step: usize,
-        tokens: usize,
-    ) -> Result<(Floats<'static>, Reservation), TensorError> {
-        let tensor = self.tensor(step);
-        let bytes = tokens * if tensor.is_f64() { 8 } else { 4 };
+    /// Counts the token values of a step by the guard.
+    fn reserve(&self, step: usize, tokens: usize) -> Result<Reservation, TensorError> {
+        let bytes = tokens * if self.tensor(step).is_f64() { 8 } else { 4 };
         let share = self.context.guard.reserve(bytes);
-        let share = share.map_err(|stopped| self.error(step, stopped.into()))?;
-        let values = Floats::zeros(tensor.is_f64(), tokens).map_err(|_| {
-            let why = format!("the system has no {} MiB left for its values", bytes >> 20);
+        share.map_err(|stopped| self.error(step, stopped.into()))
+    }
+
+    /// Memory for the token values of a step, counted by the guard.
+    fn memory(&self, step: usize, tokens: usize) -> Result<(Memory, Reservation), TensorError> {
+        let (tensor, share) = (self.tensor(step), self.reserve(step, tokens)?);
+        let spare = self.context.guard.spare();
+        let values = Memory::new(tensor.is_f64(), tokens, spare).map_err(|_| {
+            let why = format!("the system has no memory left for {tokens} values");
             TensorError::new(tensor.inner().prim.name(), TensorErrorKind::Machine(why))
                 .or_at(tensor.origin())
         })?;

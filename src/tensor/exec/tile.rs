@@ -12,7 +12,8 @@ use super::pass::{Arg, Code, Job, Pass, Written};
 use super::scan::Running;
 use super::tokens::{Location, gather, in_place};
 use super::{Failure, Precision};
-use crate::batch::FloatBuffer;
+use crate::batch::large::{Large, SpareMemory};
+use crate::batch::{Buffer, FloatBuffer};
 use crate::tensor::Level;
 use crate::tensor::op::Kernel;
 
@@ -60,33 +61,46 @@ pub(super) enum Floats<'t> {
     F64(Slice<'t, f64>),
 }
 
-impl Floats<'static> {
-    /// New memory, all 0.
-    pub(super) fn zeros(is_f64: bool, length: usize) -> Result<Self, TryReserveError> {
-        fn zeros<T: Precision>(length: usize) -> Result<Slice<'static, T>, TryReserveError> {
-            // `vec!` gets pages that the threads touch first, but it ends the process if there is no memory.
-            Vec::<T>::new().try_reserve_exact(length)?;
-            Ok(Slice::Buffer(vec![T::default(); length], length))
-        }
+/// The memory that keeps the values of a step after the pass.
+pub(super) enum Memory {
+    F32(Large<f32>),
+    F64(Large<f64>),
+}
+
+impl Memory {
+    pub(super) fn new(
+        is_f64: bool,
+        length: usize,
+        spare: &SpareMemory,
+    ) -> Result<Self, TryReserveError> {
         match is_f64 {
-            true => zeros(length).map(Floats::F64),
-            false => zeros(length).map(Floats::F32),
+            true => spare.numbers(length).map(Memory::F64),
+            false => spare.numbers(length).map(Memory::F32),
+        }
+    }
+
+    pub(super) fn floats(&mut self) -> Floats<'_> {
+        match self {
+            Memory::F32(values) => Floats::F32(Slice::Out(values)),
+            Memory::F64(values) => Floats::F64(Slice::Out(values)),
+        }
+    }
+}
+
+impl From<Memory> for FloatBuffer {
+    fn from(memory: Memory) -> Self {
+        match memory {
+            Memory::F32(values) => Buffer::new(values).into(),
+            Memory::F64(values) => Buffer::new(values).into(),
         }
     }
 }
 
 impl Floats<'_> {
-    pub(super) fn reborrow(&mut self) -> Floats<'_> {
+    fn are_finite(&self) -> bool {
         match self {
-            Floats::F32(values) => Floats::F32(Slice::Out(values)),
-            Floats::F64(values) => Floats::F64(Slice::Out(values)),
-        }
-    }
-
-    fn are_finite(&self, own: Range<usize>) -> bool {
-        match self {
-            Floats::F32(values) => is_finite(&values[own]),
-            Floats::F64(values) => is_finite(&values[own]),
+            Floats::F32(values) => is_finite(values),
+            Floats::F64(values) => is_finite(values),
         }
     }
 
@@ -118,16 +132,6 @@ impl<'a> Floats<'a> {
         match self {
             Floats::F32(all) => Floats::F32(split(all, count)),
             Floats::F64(all) => Floats::F64(split(all, count)),
-        }
-    }
-}
-
-impl From<Floats<'static>> for FloatBuffer {
-    fn from(values: Floats<'static>) -> Self {
-        match values {
-            Floats::F32(Slice::Buffer(values, _)) => values.into(),
-            Floats::F64(Slice::Buffer(values, _)) => values.into(),
-            _ => unreachable!("is memory of its own"),
         }
     }
 }
@@ -213,7 +217,7 @@ impl<'t> Tile<'t> {
                 _ => tile.job::<f32>(index, out, scratch)?,
             }
             let values = tile.values[index].as_ref();
-            if job.is_checked && !values.is_none_or(|values| tile.are_finite(job, values)) {
+            if job.is_checked && !values.is_none_or(Floats::are_finite) {
                 job.not_finite.store(true, Ordering::Relaxed);
             }
             for &done in &job.frees {
@@ -236,15 +240,6 @@ impl<'t> Tile<'t> {
         self.location.responses.clone().map(move |response| {
             let own = layout.tokens_of(response);
             (response, own.start - start..own.end - start)
-        })
-    }
-
-    fn are_finite(&self, job: &Job<'_>, values: &Floats<'_>) -> bool {
-        // If no argument has a value per token, all tokens of a response have the first token's value.
-        let is_uniform = matches!(job.code, Code::Map(_)) && job.reads_no_tile();
-        self.segments().all(|(_, own)| {
-            let most = if is_uniform { 1 } else { own.len() };
-            values.are_finite(own.start..own.end.min(own.start + most))
         })
     }
 
