@@ -172,7 +172,7 @@ impl<T: Send + Sync> BufferOwner<T> for Memory<T> {
 /// the mask is 0, or as rows of different lengths if the input is ragged.
 pub fn to_numpy<'py>(
     py: Python<'py>,
-    computed: &Computed,
+    computed: Computed,
     is_f64: bool,
     padded: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -186,7 +186,7 @@ pub fn to_numpy<'py>(
     }
     let (layout, responses) = (computed.layout(), 0..computed.layout().responses());
     let lengths: Vec<usize> = responses.map(|one| layout.row_length(one)).collect();
-    let is_table = lengths.iter().all(|&length| length == layout.width());
+    let is_table = layout.is_padded();
     if is_table && !is_f64 {
         return in_pool(py, || ArrayOwner::new(computed))??.into_python(py);
     }
@@ -224,13 +224,11 @@ struct ArrayOwner {
 }
 
 impl ArrayOwner {
-    fn new(computed: &Computed) -> PyResult<ArrayOwner> {
-        let layout = computed.layout();
-        let rows = computed.padded_in(&SPARE);
-        Ok(ArrayOwner {
-            rows: rows.map_err(|error| PyMemoryError::new_err(error.message.clone()))?,
-            shape: (layout.responses(), layout.width()),
-        })
+    fn new(computed: Computed) -> PyResult<ArrayOwner> {
+        let shape = (computed.layout().responses(), computed.layout().width());
+        let rows = computed.into_rows(&SPARE);
+        let rows = rows.map_err(|error| PyMemoryError::new_err(error.message.clone()))?;
+        Ok(ArrayOwner { rows, shape })
     }
 
     fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {

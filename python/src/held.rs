@@ -228,7 +228,8 @@ pub fn compute(
 
 /// A host with its own kernels: a lock that a thread of the parent held at a fork then affects only this recipe.
 pub fn host() -> Host {
-    Host::new().with_native(&Native::new(Mode::Auto))
+    let host = Host::new().with_padded_results();
+    host.with_native(&Native::new(Mode::Auto))
 }
 
 /// The version of these sources.

@@ -263,12 +263,12 @@ fn of_advantage(
     f64: bool,
     padded: bool,
 ) -> PyResult<Bound<'_, PyDict>> {
-    let arrays = PyDict::new(py);
+    let (arrays, level) = (PyDict::new(py), outcome.advantage.level());
     for (name, values, padded) in [
-        ("advantage", Some(&outcome.advantage), padded),
-        ("returns", returns.as_ref(), padded),
-        ("reward", outcome.reward.as_ref(), false),
-        ("weight", outcome.weight.as_ref(), false),
+        ("advantage", Some(outcome.advantage), padded),
+        ("returns", returns, padded),
+        ("reward", outcome.reward, false),
+        ("weight", outcome.weight, false),
     ] {
         let values = values.map(|values| to_numpy(py, values, f64, padded));
         arrays.set_item(name, values.transpose()?)?;
@@ -283,7 +283,7 @@ fn of_advantage(
         used,
     )?;
     answer.set_item("arrays", arrays)?;
-    answer.set_item("level", outcome.advantage.level().name())?;
+    answer.set_item("level", level.name())?;
     answer.set_item("loss", outcome.loss)?;
     Ok(answer)
 }
@@ -291,7 +291,7 @@ fn of_advantage(
 fn of_loss(py: Python<'_>, (loss, used): (Loss, Used), f64: bool) -> PyResult<Bound<'_, PyDict>> {
     let times = (loss.time, loss.native);
     let answer = reported(py, loss.metrics, loss.prints, &loss.notes, times, used)?;
-    answer.set_item("grad", to_numpy(py, &loss.gradient, f64, false)?)?;
+    answer.set_item("grad", to_numpy(py, loss.gradient, f64, false)?)?;
     answer.set_item("loss", loss.value)?;
     Ok(answer)
 }

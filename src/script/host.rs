@@ -45,6 +45,8 @@ pub struct Host {
     limits: Limits,
     pub(super) seed: u64,
     pub(super) executor: Executor,
+    /// Whether results by token are written as the rows of an array [B, T].
+    pub(super) by_rows: bool,
     pub(super) profile: Option<Arc<Profile>>,
     /// The kernels of built-ins.
     pub(super) native: Native,
@@ -85,6 +87,13 @@ impl Host {
     /// The same host with another executor, for tests and benchmarks; the bits of results are the same.
     pub fn with_executor(self, executor: Executor) -> Host {
         Host { executor, ..self }
+    }
+
+    /// The same host for callers that take results by [`Computed::into_rows`](crate::batch::Computed::into_rows): they are written
+    /// where they belong, instead of being copied there.
+    pub fn with_padded_results(self) -> Host {
+        let by_rows = true;
+        Host { by_rows, ..self }
     }
 
     /// The same host, which records the time of computations in a profile.

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::{Report, file_name};
 use crate::Result;
-use advlab::batch::large::in_large_pages;
-use advlab::batch::{Batch, Computed};
+use advlab::batch::Batch;
+use advlab::batch::large::Large;
 use advlab::native::{Mode, Native};
 use advlab::number_text::{counted, shape, time};
 use advlab::paint::{Paint, cut, width};
@@ -31,7 +31,7 @@ struct TimedRun {
     is_native: bool,
     /// The lines that asked for operations, the longest time first, if operations were timed.
     lines: Vec<Line>,
-    /// The time to write the result into the padded array.
+    /// The time to write the array, unless the last hook's pass over the tokens has written it.
     writing: f64,
     /// The time in the script and in making plans: what neither operations nor the array took.
     in_script: f64,
@@ -49,7 +49,8 @@ struct Line {
 
 impl TimedRun {
     fn seconds(&self) -> f64 {
-        self.hooks.iter().map(|(_, seconds)| seconds).sum()
+        let hooks = self.hooks.iter().map(|(_, seconds)| seconds);
+        hooks.sum::<f64>() + self.writing
     }
 }
 
@@ -61,28 +62,10 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// An array for results, all of it written as it is in one that has been used before.
-    fn array(&self) -> Array2<f32> {
-        let layout = self.batch.layout();
-        let mut array = Array2::zeros((layout.responses(), layout.width()));
-        array.as_slice_mut().map(in_large_pages);
-        array
-    }
-
-    /// Runs all hooks once. The advantage goes into a padded array [B, T], or, if there is a loss, the loss's gradient.
-    fn run(&self, host: &Host, padded: Option<&mut Array2<f32>>) -> Result<TimedRun> {
+    /// Runs all hooks once, and returns the advantage as an array [B, T], or, if there is a loss, the loss's gradient.
+    fn run(&self, host: &Host) -> Result<(TimedRun, Option<Large<f32>>)> {
         let (recipe, behind) = (self.recipe.on(host), self.loss.map(|loss| loss.on(host)));
         let guard = recipe.host().guard();
-        let mut array = padded.map(|array| array.view_mut());
-        let mut pad = |values: &Computed| -> Result<f64> {
-            let started = Instant::now();
-            match &mut array {
-                Some(array) => values.write_into(array)?,
-                None => drop(values.padded_in(guard.spare())?),
-            }
-            Ok(started.elapsed().as_secs_f64())
-        };
-        let mut writing = 0.0;
         let before = guard.begin_run();
         let (mut run, mut state) = (TimedRun::default(), recipe.init()?);
         let (mut advantage, mut weighted) = (None, self.batch.clone());
@@ -94,13 +77,15 @@ impl Runs<'_> {
         let has_loss = recipe.has(Hook::Loss);
         let loss = Some(&recipe).filter(|_| has_loss).or(behind.as_ref());
         let started = Instant::now();
+        let mut result = None;
         if recipe.has(Hook::Advantage) {
             let outcome = recipe.advantage(self.batch, &mut state)?;
-            match loss {
-                Some(_) => weighted = outcome.weighted(self.batch),
-                None => writing = pad(&outcome.advantage)?,
+            if loss.is_some() {
+                weighted = outcome.weighted(self.batch);
+                advantage = Some(outcome.advantage);
+            } else {
+                result = Some(outcome.advantage);
             }
-            advantage = Some(outcome.advantage);
             add("advantage", started, outcome.native, outcome.map_groups);
         }
         if let Some(loss) = loss {
@@ -109,21 +94,24 @@ impl Runs<'_> {
             }
             let started = Instant::now();
             let done = loss.loss(&weighted, advantage.as_ref(), &mut state)?;
-            writing = pad(&done.gradient)?;
+            result = Some(done.gradient);
             add("loss and gradient", started, done.native, done.map_groups);
         }
-        (run.writing, run.peak_bytes) = (writing, guard.peak() - before);
-        Ok(run)
+        let started = Instant::now();
+        let array = result.map(|values| values.into_rows(guard.spare()));
+        let array = array.transpose()?;
+        run.writing = started.elapsed().as_secs_f64();
+        run.peak_bytes = guard.peak() - before;
+        Ok((run, array))
     }
 
-    /// The seconds of each run into one array; `None` if kernels do not compute as `native` says.
+    /// The seconds of each run into the memory of the array before; `None` if kernels do not compute as `native` says.
     fn times(&self, host: &Host, runs: usize, native: bool) -> Result<Option<Vec<f64>>> {
-        let mut padded = self.array();
         // The first run finds memory and caches as no later one does.
-        if self.run(host, Some(&mut padded))?.is_native != native {
+        if self.run(host)?.0.is_native != native {
             return Ok(None);
         }
-        let seconds = |_| Ok(Some(self.run(host, Some(&mut padded))?.seconds()));
+        let seconds = |_| Ok(Some(self.run(host)?.0.seconds()));
         (0..runs).map(seconds).collect()
     }
 
@@ -131,10 +119,10 @@ impl Runs<'_> {
     fn by_line(&self, host: &Host, runs: usize) -> Result<TimedRun> {
         let profile = Arc::new(Profile::default());
         profile.switch(true);
-        let (host, mut padded) = (host.clone().with_profile(profile.clone()), self.array());
-        let mut fastest = (self.run(&host, Some(&mut padded))?, profile.take());
+        let host = host.clone().with_profile(profile.clone());
+        let mut fastest = (self.run(&host)?.0, profile.take());
         for _ in 1..runs {
-            let other = (self.run(&host, Some(&mut padded))?, profile.take());
+            let other = (self.run(&host)?.0, profile.take());
             if other.0.seconds() < fastest.0.seconds() {
                 fastest = other;
             }
@@ -166,19 +154,19 @@ impl Runs<'_> {
         Ok(run)
     }
 
-    /// The seconds of each run into an array of its own, the making of the array included: as a trainer gets it.
+    /// The seconds of each run while the array of the run before is still held, as a trainer may hold it.
     fn times_with_new_array(&self, host: &Host, runs: usize) -> Result<Vec<f64>> {
+        let mut last = self.run(host)?;
         let seconds = |_| {
-            let started = Instant::now();
-            self.run(host, None)?;
-            Ok(started.elapsed().as_secs_f64())
+            last = self.run(host)?;
+            Ok(last.0.seconds())
         };
         (0..runs).map(seconds).collect()
     }
 }
 
-/// Runs all hooks of a recipe, a number of times, each time from the state that `init` makes. The advantage is written into a
-/// padded array, or, if there is a loss, the loss's gradient. A loss without an advantage hook takes the advantage of the
+/// Runs all hooks of a recipe, a number of times, each time from the state that `init` makes. The advantage becomes an array
+/// [B, T], or, if there is a loss, the loss's gradient. A loss without an advantage hook takes the advantage of the
 /// batch. A recipe without a loss can be combined with another recipe's, as in a run.
 pub fn report(
     host: &Host,
@@ -188,7 +176,11 @@ pub fn report(
     runs: usize,
     paint: Paint,
 ) -> Result<Report> {
-    let host = host.clone().with_guard(host.guard());
+    let mut host = host.clone().with_guard(host.guard());
+    // A loss reads an advantage token by token.
+    if loss.is_none() && !(recipe.has(Hook::Advantage) && recipe.has(Hook::Loss)) {
+        host = host.with_padded_results();
+    }
     let all = Runs {
         recipe,
         loss,
@@ -245,14 +237,12 @@ fn shares(run: &TimedRun, report: &mut Report) {
         let (place, columns) = (line.place(), columns.unwrap_or(0));
         row(line.seconds, &format!("{place:>columns$}  {}", line.text))
     });
-    let rest = [
-        row(run.writing, "writing the array [B, T]"),
-        row(run.in_script, "starting the script, and planning"),
-    ];
+    let in_script = row(run.in_script, "starting the script, and planning");
+    let writing = row(run.writing, "writing the array [B, T]");
     let hooks = run.hooks.iter().map(|(hook, seconds)| row(*seconds, hook));
     for (what, rows) in [
-        ("hook", hooks.collect::<Vec<_>>()),
-        ("line", lines.chain(rest).collect()),
+        ("hook", hooks.chain([writing]).collect::<Vec<_>>()),
+        ("line", lines.chain([in_script]).collect()),
     ] {
         report.line("");
         report.aside("", &format!("{:>9}{:>8}  {what}", "time", "share"));

@@ -83,6 +83,7 @@ impl Request<'_> {
             params: &self.recipe.params,
             advantage: self.advantage,
             factor: is_advantage.then(|| -(layout.tokens() as f64)),
+            by_rows: host.by_rows,
         };
         let mut answer = guarded("in a kernel", || kernel(&inputs)).ok()??;
         answer.correct = is_advantage.then(|| correct(&inputs.script)).flatten();

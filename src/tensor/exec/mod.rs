@@ -20,7 +20,7 @@ use super::error::{TensorError, TensorErrorKind};
 use super::exp::{exp, exp_f32};
 use super::{Context, Plan, Stopped, Value};
 use crate::batch::large::{Large, Plain};
-use crate::batch::{Buffer, FloatBuffer};
+use crate::batch::{Buffer, FloatBuffer, Layout};
 
 /// The ways to compute the tensors of scripts. Both give the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,8 @@ pub(crate) trait Precision: Plain + PartialOrd {
     fn widen(self) -> f64;
     /// e to the power of x, to an ulp of this precision.
     fn exp(x: f64) -> f64;
-    fn wrap(values: Large<Self>) -> FloatBuffer;
+    /// Token values, one after another or as the rows of an array [B, T]; an f64 array has no such rows.
+    fn wrap(values: Large<Self>, rows_of: Option<&Arc<Layout>>) -> FloatBuffer;
     fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
     /// The next value towards infinity.
     fn next_up(self) -> Self;
@@ -102,8 +103,11 @@ impl Precision for f32 {
     fn exp(x: f64) -> f64 {
         f64::from(exp_f32(x as f32))
     }
-    fn wrap(values: Large<f32>) -> FloatBuffer {
-        Buffer::new(values).into()
+    fn wrap(values: Large<f32>, rows_of: Option<&Arc<Layout>>) -> FloatBuffer {
+        match rows_of {
+            Some(layout) => FloatBuffer::of_rows(layout, values),
+            None => Buffer::new(values).into(),
+        }
     }
     fn slice(buffer: &FloatBuffer) -> Option<&[f32]> {
         match buffer {
@@ -127,7 +131,7 @@ impl Precision for f64 {
     fn exp(x: f64) -> f64 {
         exp(x)
     }
-    fn wrap(values: Large<f64>) -> FloatBuffer {
+    fn wrap(values: Large<f64>, _: Option<&Arc<Layout>>) -> FloatBuffer {
         Buffer::new(values).into()
     }
     fn slice(buffer: &FloatBuffer) -> Option<&[f64]> {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::moments::{Depth, Moments};
 use super::reduce::depth;
 use super::run::{Execution, Method};
-use super::tile::{Floats, Scratch, Tile, first};
+use super::tile::{Scratch, Share, Tile, first};
 use super::tokens::Location;
 use super::{BLOCK, Failure};
 use crate::batch::{FloatBuffer, Layout, TokenValues};
@@ -315,7 +315,7 @@ impl<'a> Pass<'a> {
                     end += 1;
                 }
                 let tokens = start..layout.tokens_of(end - 1).end;
-                let own = written.split(end - first, tokens.len());
+                let own = written.split(end - first, tokens.len(), layout.width());
                 let location = Location {
                     layout,
                     responses: first..end,
@@ -337,7 +337,7 @@ impl<'a> Pass<'a> {
                 end += 1;
             }
             let tokens = layout.tokens_of(end - 1).end - start;
-            let own = written.split(end - first, tokens);
+            let own = written.split(end - first, tokens, layout.width());
             blocks.push(Mutex::new(Some((first..end, own))));
             first = end;
         }
@@ -354,15 +354,16 @@ impl<'a> Pass<'a> {
 
 /// The outputs of a pass, or a share of them.
 pub(super) struct Written<'a> {
-    pub(super) memory: Vec<Floats<'a>>,
+    pub(super) memory: Vec<Share<'a>>,
     /// By reduction: the moments of each response's tokens.
     pub(super) moments: Vec<&'a mut [Moments]>,
 }
 
 impl Written<'_> {
     /// Splits off the share of the first responses.
-    fn split(&mut self, responses: usize, tokens: usize) -> Self {
-        let memory = self.memory.iter_mut().map(|values| values.split(tokens));
+    fn split(&mut self, responses: usize, tokens: usize, width: usize) -> Self {
+        let memory = self.memory.iter_mut();
+        let memory = memory.map(|share| share.split(responses, tokens, width));
         let moments = self.moments.iter_mut();
         let moments = moments.map(|of| first(of, responses));
         Written {

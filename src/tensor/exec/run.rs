@@ -10,7 +10,7 @@ use super::pass::{Arg, Pass, Written};
 use super::reduce::{finish, of_responses};
 use super::tile::Memory;
 use super::{Failure, coarse};
-use crate::batch::FloatBuffer;
+use crate::batch::{FloatBuffer, Layout};
 use crate::tensor::error::{TensorError, TensorErrorKind};
 use crate::tensor::graph::Prim;
 use crate::tensor::guard::Reservation;
@@ -362,7 +362,7 @@ impl<'a> Execution<'a> {
         let mut reserved = Vec::new();
         for (index, &step) in targets.stored.iter().enumerate() {
             pass.store(step, index, self.is_output[step]);
-            let (values, share) = self.memory(step, layout.tokens())?;
+            let (values, share) = self.memory(step, layout)?;
             memory.push(values);
             reserved.push(share);
         }
@@ -372,7 +372,7 @@ impl<'a> Execution<'a> {
         let _scratch = (guard.reserve(bytes)).map_err(|stopped| self.error(any, stopped.into()))?;
         let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; pass.reductions];
         let written = Written {
-            memory: memory.iter_mut().map(Memory::floats).collect(),
+            memory: memory.iter_mut().map(Memory::share).collect(),
             moments: moments.iter_mut().map(|of| &mut of[..]).collect(),
         };
         (pass.run(layout, written)).map_err(|failure| self.error(any, failure))?;
@@ -380,7 +380,8 @@ impl<'a> Execution<'a> {
         let mut values: Vec<(usize, Arc<Value>)> = Vec::new();
         for ((&step, memory), share) in targets.stored.iter().zip(memory).zip(reserved) {
             let is_finite = pass.is_finite(step);
-            let value = Value::checked(Level::Token, memory.into(), share, is_finite);
+            let buffer = memory.into_buffer(&frame.layout);
+            let value = Value::checked(Level::Token, buffer, share, is_finite);
             values.push((step, value));
         }
         for &step in &targets.reduced {
@@ -431,15 +432,26 @@ impl<'a> Execution<'a> {
     }
 
     /// Memory for the token values of a step, counted by the guard.
-    fn memory(&self, step: usize, tokens: usize) -> Result<(Memory, Reservation), TensorError> {
-        let (tensor, share) = (self.tensor(step), self.reserve(step, tokens)?);
-        let spare = self.context.guard.spare();
-        let values = Memory::new(tensor.is_f64(), tokens, spare).map_err(|_| {
-            let why = format!("the system has no memory left for {tokens} values");
+    fn memory(&self, step: usize, layout: &Layout) -> Result<(Memory, Reservation), TensorError> {
+        let (tensor, spare) = (self.tensor(step), self.context.guard.spare());
+        let is_wanted = self.context.by_rows && self.is_output[step];
+        let by_rows = is_wanted && !tensor.is_f64() && layout.is_padded();
+        let count = match by_rows {
+            true => layout.responses() * layout.width(),
+            false => layout.tokens(),
+        };
+        let share = self.reserve(step, count)?;
+        let memory = match (by_rows, tensor.is_f64()) {
+            (true, _) => spare.numbers(count).map(Memory::Rows),
+            (_, true) => spare.numbers(count).map(Memory::F64),
+            (_, false) => spare.numbers(count).map(Memory::F32),
+        };
+        let memory = memory.map_err(|_| {
+            let why = format!("the system has no memory left for its {count} values");
             TensorError::new(tensor.inner().prim.name(), TensorErrorKind::Machine(why))
                 .or_at(tensor.origin())
         })?;
-        Ok((values, share))
+        Ok((memory, share))
     }
 }
 

@@ -1,8 +1,8 @@
 //! One tile: a few short responses, or one long one, taken through a pass's jobs in order. Each job is one loop over a slice
 //! into a buffer from a free list, or straight into the memory that keeps its values.
 
-use std::collections::TryReserveError;
 use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -12,8 +12,8 @@ use super::pass::{Arg, Code, Job, Pass, Written};
 use super::scan::Running;
 use super::tokens::{Location, gather, in_place};
 use super::{Failure, Precision};
-use crate::batch::large::{Large, SpareMemory};
-use crate::batch::{Buffer, FloatBuffer};
+use crate::batch::large::Large;
+use crate::batch::{Buffer, FloatBuffer, Layout};
 use crate::tensor::Level;
 use crate::tensor::op::Kernel;
 
@@ -65,33 +65,40 @@ pub(super) enum Floats<'t> {
 pub(super) enum Memory {
     F32(Large<f32>),
     F64(Large<f64>),
+    /// The rows of an array [B, T].
+    Rows(Large<f32>),
 }
 
 impl Memory {
-    pub(super) fn new(
-        is_f64: bool,
-        length: usize,
-        spare: &SpareMemory,
-    ) -> Result<Self, TryReserveError> {
-        match is_f64 {
-            true => spare.numbers(length).map(Memory::F64),
-            false => spare.numbers(length).map(Memory::F32),
+    pub(super) fn share(&mut self) -> Share<'_> {
+        match self {
+            Memory::F32(values) => Share::Tokens(Floats::F32(Slice::Out(values))),
+            Memory::F64(values) => Share::Tokens(Floats::F64(Slice::Out(values))),
+            Memory::Rows(rows) => Share::Rows(rows),
         }
     }
 
-    pub(super) fn floats(&mut self) -> Floats<'_> {
+    pub(super) fn into_buffer(self, layout: &Arc<Layout>) -> FloatBuffer {
         match self {
-            Memory::F32(values) => Floats::F32(Slice::Out(values)),
-            Memory::F64(values) => Floats::F64(Slice::Out(values)),
+            Memory::F32(values) => Buffer::new(values).into(),
+            Memory::F64(values) => Buffer::new(values).into(),
+            Memory::Rows(rows) => FloatBuffer::of_rows(layout, rows),
         }
     }
 }
 
-impl From<Memory> for FloatBuffer {
-    fn from(memory: Memory) -> Self {
-        match memory {
-            Memory::F32(values) => Buffer::new(values).into(),
-            Memory::F64(values) => Buffer::new(values).into(),
+/// The share of some responses in the memory that keeps a step's values.
+pub(super) enum Share<'a> {
+    Tokens(Floats<'a>),
+    Rows(&'a mut [f32]),
+}
+
+impl<'a> Share<'a> {
+    /// Splits off the share of the first responses.
+    pub(super) fn split(&mut self, responses: usize, tokens: usize, width: usize) -> Share<'a> {
+        match self {
+            Share::Tokens(values) => Share::Tokens(values.split(tokens)),
+            Share::Rows(rows) => Share::Rows(first(rows, responses * width)),
         }
     }
 }
@@ -122,7 +129,7 @@ pub(super) fn first<'a, T>(all: &mut &'a mut [T], count: usize) -> &'a mut [T] {
 
 impl<'a> Floats<'a> {
     /// Splits off the first numbers of memory that is kept.
-    pub(super) fn split(&mut self, count: usize) -> Floats<'a> {
+    fn split(&mut self, count: usize) -> Floats<'a> {
         fn split<'a, T>(values: &mut Slice<'a, T>, count: usize) -> Slice<'a, T> {
             match values {
                 Slice::Out(all) => Slice::Out(first(all, count)),
@@ -195,7 +202,7 @@ impl<'t> Tile<'t> {
         scratch: &mut Scratch,
         written: Written<'t>,
     ) -> Result<(), Failure> {
-        let mut memory: Vec<Option<Floats<'t>>> = written.memory.into_iter().map(Some).collect();
+        let mut memory: Vec<Option<Share<'t>>> = written.memory.into_iter().map(Some).collect();
         let mut moments = written.moments;
         let mut values = Vec::with_capacity(pass.jobs.len());
         values.resize_with(pass.jobs.len(), || None);
@@ -210,7 +217,11 @@ impl<'t> Tile<'t> {
                 pass.execution.context.guard.check()?;
             }
             let started = is_timed.then(Instant::now);
-            let out = job.memory.and_then(|at| memory[at].take());
+            let (out, rows) = match job.memory.and_then(|at| memory[at].take()) {
+                Some(Share::Tokens(out)) => (Some(out), None),
+                Some(Share::Rows(rows)) => (None, Some(rows)),
+                None => (None, None),
+            };
             match &job.code {
                 Code::Reduce(at, depth) => tile.reduce(job, *depth, moments[*at]),
                 _ if job.is_f64 => tile.job::<f64>(index, out, scratch)?,
@@ -219,6 +230,9 @@ impl<'t> Tile<'t> {
             let values = tile.values[index].as_ref();
             if job.is_checked && !values.is_none_or(Floats::are_finite) {
                 job.not_finite.store(true, Ordering::Relaxed);
+            }
+            if let (Some(rows), Some(Floats::F32(values))) = (rows, values) {
+                tile.write_rows(values, rows);
             }
             for &done in &job.frees {
                 if let Some(values) = tile.values[done].take() {
@@ -241,6 +255,17 @@ impl<'t> Tile<'t> {
             let own = layout.tokens_of(response);
             (response, own.start - start..own.end - start)
         })
+    }
+
+    fn write_rows(&self, values: &[f32], rows: &mut [f32]) {
+        let (layout, start) = (self.location.layout, self.location.tokens.start);
+        let rows = rows.chunks_mut(layout.width().max(1));
+        for (row, response) in rows.zip(self.location.responses.clone()) {
+            layout.clear_padding(response, row);
+            for (tokens, columns) in layout.stretches(response) {
+                row[columns].copy_from_slice(&values[tokens.start - start..tokens.end - start]);
+            }
+        }
     }
 
     fn job<T: Lane>(

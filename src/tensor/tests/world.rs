@@ -247,6 +247,7 @@ pub(super) fn bits(values: &Value) -> Vec<u64> {
 fn context(executor: Executor, guard: Arc<Guard>) -> Context {
     Context {
         executor,
+        by_rows: false,
         guard,
         profile: None,
     }
