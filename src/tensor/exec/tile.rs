@@ -219,7 +219,14 @@ impl<'t> Tile<'t> {
             let started = is_timed.then(Instant::now);
             let (out, rows) = match job.memory.and_then(|at| memory[at].take()) {
                 Some(Share::Tokens(out)) => (Some(out), None),
-                Some(Share::Rows(rows)) => (None, Some(rows)),
+                Some(Share::Rows(rows)) => match tile.location.stretch() {
+                    // The row of a response without holes is written in place.
+                    Some(columns) => {
+                        (tile.location.layout).clear_padding(tile.location.responses.start, rows);
+                        (Some(Floats::F32(Slice::Out(&mut rows[columns]))), None)
+                    }
+                    None => (None, Some(rows)),
+                },
                 None => (None, None),
             };
             match &job.code {
