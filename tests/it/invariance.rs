@@ -3,7 +3,9 @@
 use std::sync::LazyLock;
 
 use advlab::batch::Batch;
+use advlab::batch::large::SpareMemory;
 use advlab::check::groups_are_independent;
+use advlab::native::{Mode, Native};
 use advlab::script::{BUILTINS, Computed, Hook, Host, Recipe, Setting};
 use advlab::tensor::Level;
 use ndarray::Array2;
@@ -208,6 +210,31 @@ proptest! {
         for recipe in RECIPES.iter() {
             let run = || advantage(recipe, &batch);
             prop_assert_eq!(bits(&one.install(run)?), bits(&four.install(run)?), "{}", recipe.name());
+        }
+    }
+
+    #[test]
+    fn results_written_as_rows_have_the_same_bits(rollouts in rollouts(), is_f64: bool) {
+        let batch = rollouts.batch(&rollouts.all(), f64::NAN, is_f64);
+        let by_script = Host::new().with_padded_results();
+        let by_kernel = by_script.clone().with_native(&Native::new(Mode::On));
+        for recipe in RECIPES.iter() {
+            let base = advantage(recipe, &batch)?;
+            let padded = base.to_padded().mapv(f32::to_bits);
+            for host in [&by_script, &by_kernel] {
+                let recipe = recipe.on(host);
+                let computed = advantage(&recipe, &batch)?;
+                let copied = computed.to_padded().mapv(f32::to_bits);
+                prop_assert_eq!(&copied, &padded, "{}", recipe.name());
+                let spare = SpareMemory::default();
+                let shared = computed.clone().into_rows(&spare).expect("memory");
+                prop_assert_eq!(bits(&computed), bits(&base), "{}", recipe.name());
+                let alone = computed.into_rows(&spare).expect("memory");
+                for rows in [&shared, &alone] {
+                    let rows: Vec<u32> = rows.iter().map(|x| x.to_bits()).collect();
+                    prop_assert_eq!(rows, padded.iter().copied().collect::<Vec<_>>());
+                }
+            }
         }
     }
 
