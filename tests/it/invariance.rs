@@ -1,12 +1,13 @@
-//! What holds of every built-in recipe on any rollouts: order, padding, threads and other groups do not matter.
+//! What holds of every built-in recipe on any rollouts: order, padding, threads and other groups do not matter, nor does a batch
+//! that is said in other words.
 
 use std::sync::LazyLock;
 
-use advlab::batch::Batch;
 use advlab::batch::large::SpareMemory;
+use advlab::batch::{Batch, BatchBuilder};
 use advlab::check::groups_are_independent;
 use advlab::native::{Mode, Native};
-use advlab::script::{BUILTINS, Computed, Hook, Host, Recipe, Setting};
+use advlab::script::{BUILTINS, Builtin, Computed, Hook, Host, Recipe, Setting};
 use advlab::tensor::Level;
 use ndarray::Array2;
 use proptest::prelude::*;
@@ -47,6 +48,46 @@ fn rollouts() -> impl Strategy<Value = Rollouts> {
 impl Rollouts {
     /// The responses of these indices; `padding` fills the cells that do not count.
     fn batch(&self, order: &[usize], padding: f64, is_f64: bool) -> Batch {
+        let builder = self.builder(order, padding, is_f64);
+        let rewards = order.iter().map(|&index| self.responses[index].reward);
+        let builder = builder.response("reward", rewards.collect::<Vec<f64>>());
+        builder.build().expect("a batch")
+    }
+
+    /// The responses with their rewards by token too, or by token alone: equal rewards are other sums in each response.
+    fn by_token(&self, is_f64: bool, has_both: bool) -> Batch {
+        let mut builder = self.builder(&self.all(), 0.0, is_f64);
+        if has_both {
+            let rewards = self.responses.iter().map(|response| response.reward);
+            builder = builder.response("reward", rewards.collect::<Vec<f64>>());
+        }
+        let row = |response: &Response| -> Vec<f64> {
+            let all = response.cells.iter().filter(|(counts, _)| *counts).count() as i32;
+            let mut before = 0;
+            let cell = |(counts, _): &(bool, _)| {
+                let share = 2f64.powi(before) / (2f64.powi(all) - 1.0);
+                before += i32::from(*counts);
+                if *counts {
+                    response.reward * share
+                } else {
+                    0.0
+                }
+            };
+            response.cells.iter().map(cell).collect()
+        };
+        let longest = self.responses.iter().map(|one| one.cells.len()).max();
+        let width = longest.unwrap_or(0) + self.slack;
+        let rows: Vec<Vec<f64>> = self.responses.iter().map(row).collect();
+        let cell = |(r, c): (usize, usize)| rows[r].get(c).copied().unwrap_or(0.0);
+        let rewards = Array2::from_shape_fn((rows.len(), width), cell);
+        let builder = match is_f64 {
+            true => builder.token("token_reward", rewards),
+            false => builder.token("token_reward", rewards.mapv(|x| x as f32)),
+        };
+        builder.build().expect("a batch")
+    }
+
+    fn builder(&self, order: &[usize], padding: f64, is_f64: bool) -> BatchBuilder {
         let rows: Vec<&Response> = order.iter().map(|&index| &self.responses[index]).collect();
         let longest = rows.iter().map(|row| row.cells.len()).max().unwrap_or(0);
         let shape = (rows.len(), longest + self.slack);
@@ -67,8 +108,7 @@ impl Rollouts {
             .text("trajectory", order.iter().map(|index| index.to_string()));
         // From the response alone, so that they are permuted with it.
         let length = |row: &Response, of| (row.cells.len() % of) as f64;
-        let columns: [(&str, OfResponse<'_>); 12] = [
-            ("reward", &|row| row.reward),
+        let columns: [(&str, OfResponse<'_>); 11] = [
             ("advantage", &|row| row.reward - 0.3),
             ("reward_baseline", &|row| (0.5 * row.reward).abs()),
             ("input_tokens", &|row| (3.0 * row.reward).abs()),
@@ -102,7 +142,7 @@ impl Rollouts {
                 false => builder.token(name, values.mapv(|x| x as f32)),
             };
         }
-        builder.build().expect("a batch")
+        builder
     }
 
     fn all(&self) -> Vec<usize> {
@@ -110,16 +150,23 @@ impl Rollouts {
     }
 }
 
+static HOST: LazyLock<Host> = LazyLock::new(Host::new);
+
+/// A recipe for groups of any size.
+fn compiled(name: &str, text: &str) -> Recipe {
+    let recipe = HOST.compile(name, text);
+    let mut recipe = recipe.unwrap_or_else(|error| panic!("{}", error.render(false)));
+    // Not every recipe has a k.
+    let _ = recipe.set("k", Setting::Whole(1));
+    recipe
+}
+
 /// Every built-in recipe, compiled once for all cases.
 static RECIPES: LazyLock<Vec<Recipe>> = LazyLock::new(|| {
-    let host = Host::new();
-    let load = |name: &str| {
-        let mut recipe = host.load(name).expect("a built-in");
-        // Any group size is at least 1, and not every recipe has a k.
-        let _ = recipe.set("k", Setting::Whole(1));
-        recipe
-    };
-    BUILTINS.iter().map(|builtin| load(builtin.name)).collect()
+    let builtins = BUILTINS.iter();
+    builtins
+        .map(|builtin| compiled(builtin.name, builtin.text))
+        .collect()
 });
 
 /// Recipes that draw, that take the first of tokens that tie, or that remember by key from response to response.
@@ -144,6 +191,102 @@ fn of(computed: &Computed, response: usize) -> Vec<f64> {
 
 fn bits(computed: &Computed) -> Vec<u64> {
     computed.buffer().iter().map(f64::to_bits).collect()
+}
+
+/// The batch in other words.
+const SAME: [&str; 6] = [
+    "batch.with(#{ reward: batch.reward })",
+    "batch.with(#{ token_reward: batch.token_reward })",
+    "batch.with(#{ reward: batch.reward, token_reward: batch.token_reward, logp: batch.logp, value: batch.value })",
+    "batch.regroup(0 * batch.reward)",
+    "batch.regroup(batch.key(\"group\"))",
+    "batch.group_by(batch.key(\"group\"))",
+];
+
+/// A script whose hooks get the batch in other words, and, unless it has one, with a reward hook that returns what is there.
+fn in_other_words(text: &str) -> Vec<String> {
+    let hooks = Hook::OF_BATCH.map(|hook| format!("fn {}(batch, p) {{", hook.name()));
+    let with = |batch: &str| {
+        let begun = |text: String, hook: &String| {
+            let with = format!("{hook} let batch = {batch};");
+            text.replace(hook, &with)
+        };
+        hooks.iter().fold(text.to_string(), begun)
+    };
+    let mut all: Vec<String> = SAME.iter().map(|batch| with(batch)).collect();
+    assert!(all.iter().all(|other| other != text), "{text}");
+    if !text.contains("fn reward(") {
+        let hooked = |name| format!("{text}\nfn reward(batch, p) {{ batch.{name} }}\n");
+        all.extend(["reward", "token_reward"].map(hooked));
+    }
+    all
+}
+
+/// A script whose advantage is computed by `map_groups`, by one call and by a call for each group.
+fn by_group(text: &str) -> [String; 2] {
+    let own = text.replace("fn advantage(batch, p) {", "fn own(batch, p) {");
+    ["", "g.to_string();"].map(|first| {
+        format!(
+            "{own}\nfn advantage(batch, p) {{ batch.map_groups(|g| {{ {first} own(g, p) }}) }}\n"
+        )
+    })
+}
+
+/// Steps of a formula within groups: of a value `X` and another one `Y`.
+const STEPS: [(&str, fn(Level, Level) -> Option<Level>); 16] = [
+    ("X + Y", join),
+    ("X - Y", join),
+    ("X * Y", join),
+    ("safe_div(X, Y)", join),
+    ("min(X, Y)", join),
+    ("where(X > 0.1, X, Y)", join),
+    ("X.mean(\"group\")", to_group),
+    ("X.std(\"group\")", to_group),
+    ("X.sum(\"group\")", to_group),
+    ("X.max(\"group\")", to_group),
+    ("X.rank(\"group\")", within),
+    ("X.others_mean(\"group\")", within),
+    ("whiten(X, \"group\")", within),
+    ("X.sum(\"response\")", |x, _| {
+        (x == Level::Token).then_some(Level::Response)
+    }),
+    ("X.cumsum()", |x, _| (x == Level::Token).then_some(x)),
+    ("X.suffix_sum(0.9)", |x, _| (x == Level::Token).then_some(x)),
+];
+
+fn join(x: Level, y: Level) -> Option<Level> {
+    Some(x.join(y))
+}
+
+fn to_group(x: Level, _: Level) -> Option<Level> {
+    (x != Level::Group).then_some(Level::Group)
+}
+
+fn within(x: Level, _: Level) -> Option<Level> {
+    (x != Level::Group).then_some(x)
+}
+
+/// A formula of some steps, each on two of the values before it; steps that do not fit their levels are left out.
+fn formula(picks: &[(usize, u8, u8)]) -> String {
+    let columns = ["reward", "length", "token_reward", "old_logp", "value"];
+    let mut lines: String = (columns.iter().enumerate())
+        .map(|(at, name)| format!("let v{at} = batch.{name};\n"))
+        .collect();
+    let (response, token) = (Level::Response, Level::Token);
+    let mut levels = vec![response, response, token, token, token];
+    for &(step, x, y) in picks {
+        let (x, y) = (usize::from(x) % levels.len(), usize::from(y) % levels.len());
+        let (text, level) = STEPS[step];
+        if let Some(level) = level(levels[x], levels[y]) {
+            let text = text
+                .replace('X', &format!("v{x}"))
+                .replace('Y', &format!("v{y}"));
+            lines += &format!("let v{} = {text};\n", levels.len());
+            levels.push(level);
+        }
+    }
+    let last = levels.len() - 1;
+    format!("fn advantage(batch, p) {{\n{lines}v{last} + 0 * batch.reward\n}}\n")
 }
 
 fn close(a: &[f64], b: &[f64], tolerance: f64) -> bool {
@@ -252,6 +395,70 @@ proptest! {
                 (wide.buffer().iter().collect(), narrow.buffer().iter().collect());
             prop_assert!(close(&wide, &narrow, 1e-3), "{}: {wide:?} and {narrow:?}", recipe.name());
         }
+    }
+}
+
+/// The built-ins in other words: those whose groups do not depend on each other also group by group.
+static OTHER_WORDS: LazyLock<Vec<Vec<Recipe>>> = LazyLock::new(|| {
+    let of = |(builtin, recipe): (&Builtin, &Recipe)| {
+        let mut texts = in_other_words(builtin.text);
+        let is_apart = groups_are_independent(recipe, &Batch::example());
+        if recipe.has(Hook::Advantage) && is_apart.is_ok_and(|is| is) {
+            texts.extend(by_group(builtin.text));
+        }
+        let texts = texts.iter();
+        texts.map(|text| compiled(builtin.name, text)).collect()
+    };
+    BUILTINS.iter().zip(RECIPES.iter()).map(of).collect()
+});
+
+fn are_same(base: &Recipe, others: &[Recipe], batch: &Batch) -> Result<(), TestCaseError> {
+    let bits = |recipe| Ok::<_, TestCaseError>(bits(&advantage(recipe, batch)?));
+    let expected = bits(base)?;
+    for other in others {
+        prop_assert_eq!(
+            &expected,
+            &bits(other)?,
+            "{}:\n{}",
+            other.name(),
+            other.text()
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn other_words_for_the_batch_change_no_bit_of_a_built_in(
+        rollouts in rollouts(),
+        is_f64: bool,
+        has_both: bool,
+    ) {
+        let batches = [rollouts.by_token(is_f64, has_both), rollouts.batch(&rollouts.all(), 0.0, is_f64)];
+        for batch in &batches {
+            for (recipe, others) in RECIPES.iter().zip(OTHER_WORDS.iter()) {
+                are_same(recipe, others, batch)?;
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn other_words_for_the_batch_change_no_bit_of_a_formula(
+        rollouts in rollouts(),
+        picks in prop::collection::vec((0..STEPS.len(), any::<u8>(), any::<u8>()), 1..9),
+        is_f64: bool,
+        has_both: bool,
+    ) {
+        let text = formula(&picks);
+        let others = in_other_words(&text).into_iter().chain(by_group(&text));
+        let others: Vec<Recipe> = others.map(|text| compiled("formula", &text)).collect();
+        are_same(&compiled("formula", &text), &others, &rollouts.by_token(is_f64, has_both))?;
     }
 }
 

@@ -104,7 +104,7 @@ impl ScriptBatch {
     fn derived(&self, batch: &Batch, name: &str) -> Result<Tensor, CallError> {
         Ok(match name {
             "reward" if self.has("token_reward") => {
-                self.sum_of_tokens(&self.column("token_reward")?)?
+                op::sum_of_tokens(&self.column("token_reward")?)?
             }
             "reward" => self.column("correct")?,
             "correct" if !batch.has("reward") && !batch.has("token_reward") => {
@@ -150,18 +150,6 @@ impl ScriptBatch {
         ))
     }
 
-    /// A reward by token, summed per response in the precision of the input: then 0.1 + 0.2 + 0.4 equals another response's
-    /// 0.7 even if both were f32, and their group has no difference.
-    fn sum_of_tokens(&self, reward: &Tensor) -> Result<Tensor, CallError> {
-        let sum = op::sum(reward, Level::Response)?;
-        if reward.is_f64() {
-            return Ok(sum);
-        }
-        let narrowed = sum.evaluate()?;
-        let narrowed = narrowed.iter().map(|sum| f64::from(sum as f32));
-        Ok(Tensor::of_responses(self.frame(), narrowed.collect()))
-    }
-
     /// The same batch with a script's columns in front of its own: each is a tensor or a number.
     pub(super) fn with_columns(&mut self, columns: Map) -> Raised<ScriptBatch> {
         let mut given = BTreeMap::new();
@@ -189,17 +177,20 @@ impl ScriptBatch {
             };
             given.insert(name.to_string(), column);
         }
-        ScriptBatch::complete_rewards(&mut given)?;
+        self.complete_rewards(&mut given)?;
         Ok(self.with(given))
     }
 
-    /// Makes a given reward available at both levels.
+    /// Makes a given reward available at both levels, unless it is the batch's own, which is there at both.
     pub(in crate::script) fn complete_rewards(
+        &self,
         given: &mut BTreeMap<String, Tensor>,
     ) -> Result<(), TensorError> {
+        let columns = lock(&self.0.columns);
+        let own = |name, x: &Tensor| columns.get(name).is_some_and(|own| own.same(x));
         let (name, other) = match (given.get("reward"), given.get("token_reward")) {
-            (Some(reward), None) => ("token_reward", op::at_last_token(reward)?),
-            (None, Some(tokens)) => ("reward", op::sum(tokens, Level::Response)?),
+            (Some(x), None) if !own("reward", x) => ("token_reward", op::at_last_token(x)?),
+            (None, Some(x)) if !own("token_reward", x) => ("reward", op::sum_of_tokens(x)?),
             _ => return Ok(()),
         };
         given.insert(name.to_string(), other);

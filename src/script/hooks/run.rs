@@ -95,7 +95,7 @@ impl HookRun<'_> {
             _ => "reward",
         };
         self.given.insert(name.to_string(), tensor);
-        ScriptBatch::complete_rewards(&mut self.given)?;
+        self.input.complete_rewards(&mut self.given)?;
         Ok(Some(value))
     }
 

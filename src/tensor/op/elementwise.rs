@@ -121,6 +121,14 @@ rows! {
         "detach(batch.reward)" => [1.0, 0.0, 1.0, 0.0, 0.0]; One(Unary::Detach);
 }
 
+/// The nearest f32: in sums of f32 tokens, not in scripts.
+pub(super) static NARROW: Op = Op {
+    name: "sum",
+    kernel: Kernel::One(Unary::Narrow),
+    derivative: Derivative::Of(|vjp| vec![vjp.grad()]),
+    ..super::ROW
+};
+
 /// All to the first argument if `low` is less than `high`, else to the second; half to each at a tie, as in torch.
 fn pick_grads(vjp: &Vjp<'_>, low: Term, high: Term) -> Vec<Term> {
     let half = 0.5 * equal(&low, &high);

@@ -46,9 +46,9 @@ use super::grad;
 use super::graph::Tensor;
 
 pub(crate) use build::Term;
+pub(crate) use build::{add, at_last_token, greater, mul, sum_of_tokens, sum_to};
 #[cfg(test)]
-pub(crate) use build::sub;
-pub(crate) use build::{add, at_last_token, greater, mul, sum, sum_to};
+pub(crate) use build::{sub, sum};
 pub(crate) use field::FAR;
 pub(crate) use order::{Within, subset};
 pub use param::{Argument, Param, ParamKind};

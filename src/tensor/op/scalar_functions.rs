@@ -78,6 +78,7 @@ operations! {
         Not => #[inline(always)] |x| truth(x == 0.0),
         Detach => #[inline(always)] |x| x,
         K3 => k3,
+        Narrow => #[inline(always)] |x| f64::from(x as f32),
     }
 }
 
