@@ -280,24 +280,72 @@ mod tests {
 
     use super::*;
     use crate::batch::{Computed, Level};
-    use std::panic::AssertUnwindSafe;
 
     #[test]
     fn a_column_put_in_later_is_held_to_the_same() {
-        let batch = Batch::builder().groups([0, 0]).lengths([1, 2]).build();
-        let batch = batch.unwrap();
+        let of = |groups: [i64; 2], lengths| {
+            let batch = Batch::builder().groups(groups).lengths(lengths).build();
+            batch.unwrap()
+        };
+        let batch = of([0, 0], [1, 2]);
         for (name, level, values, refused) in [
-            ("reward", Level::Response, vec![1.0, f64::NAN], true),
-            ("correct", Level::Response, vec![0.3, 1.0], true),
-            ("weight", Level::Response, vec![-1.0, 1.0], true),
-            ("reward", Level::Token, vec![0.0; 3], true),
-            ("reward", Level::Response, vec![0.5, -1.0], false),
-            ("mine", Level::Response, vec![f64::NAN; 2], false),
+            (
+                "reward",
+                Level::Response,
+                vec![1.0, f64::NAN],
+                "response 1 of group 0: `reward` is NaN",
+            ),
+            (
+                "correct",
+                Level::Response,
+                vec![0.3, 1.0],
+                "response 0 of group 0: `correct` is 0.3",
+            ),
+            (
+                "weight",
+                Level::Response,
+                vec![-1.0, 1.0],
+                "response 0 of group 0: `weight` is -1",
+            ),
+            (
+                "reward",
+                Level::Token,
+                vec![0.0; 3],
+                "`reward` was given one value per token",
+            ),
+            (
+                "mine",
+                Level::Group,
+                vec![0.0],
+                "`mine` is a group tensor, and no column",
+            ),
+            ("reward", Level::Response, vec![0.5, -1.0], ""),
+            ("mine", Level::Response, vec![f64::NAN; 2], ""),
         ] {
             let values = Computed::new(batch.layout().clone(), level, values);
-            let with = AssertUnwindSafe(|| batch.clone().with(name, &values));
-            let with = std::panic::catch_unwind(with);
-            assert_eq!(with.is_err(), refused, "{name}");
+            let with = batch.clone().with(name, &values);
+            let why = with
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default();
+            assert!(
+                why.starts_with(refused) && why.is_empty() == refused.is_empty(),
+                "{why}"
+            );
+        }
+        // Of the same number of values, in the same layout and in others.
+        for (other, is_fit) in [
+            (of([0, 0], [1, 2]), true),
+            (of([0, 1], [1, 2]), false),
+            (of([7, 7], [1, 2]), false),
+            (of([0, 0], [2, 1]), false),
+        ] {
+            let values = Computed::new(other.layout().clone(), Level::Response, vec![0.0; 2]);
+            assert_eq!(
+                batch.clone().with("mine", &values).is_ok(),
+                is_fit,
+                "{other:?}"
+            );
         }
     }
 

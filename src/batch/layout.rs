@@ -69,7 +69,7 @@ from!(name => GroupId::String(name); Arc<str>);
 ///
 /// Responses are in batch order, and groups in the order of their first response. Only tokens that count have an index:
 /// response by response, in their order. A mask with holes has several [`TokenRun`]s per response.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
     ids: Vec<GroupId>,
     groups: Partition,
@@ -83,7 +83,7 @@ pub struct Layout {
 }
 
 /// The responses in disjoint sets, such as groups.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Partition {
     /// The set of each response.
     of: Vec<u32>,
@@ -113,7 +113,7 @@ impl Partition {
 }
 
 /// The trajectory of each response, by a number, and its place in it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TurnOrder(Arc<[(u32, f64)]>);
 
 impl TurnOrder {

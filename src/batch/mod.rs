@@ -20,6 +20,7 @@ pub use layout::{GroupId, Layout};
 pub use level::Level;
 pub use tokens::{Numeric, TokenRun};
 
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parallel::each;
 
 /// The names of a response's reference answer, in order of precedence.
@@ -235,26 +236,37 @@ impl Batch {
         }
     }
 
+    /// Whether values belong to this batch: their layout is its own, or equal to it.
+    pub(crate) fn is_of(&self, values: &Computed) -> bool {
+        Arc::ptr_eq(&self.layout, values.layout()) || self.layout == *values.layout()
+    }
+
     /// The batch with values as a column of that name, which replaces an existing one.
     ///
-    /// Panics if the values do not fit this batch's layout, or if the builder refuses them: a known column at
-    /// another level, a reward that is not finite, a negative weight.
-    pub fn with(mut self, name: &str, values: &Computed) -> Batch {
-        let (values, level) = (values.buffer(), values.level());
-        let size = self.layout.size(level);
-        assert_eq!(size, values.len(), "`{name}` is of another batch");
-        let column = match level {
-            Level::Response => Column::Response(values.iter().collect()),
-            Level::Token => {
-                self.is_f64 |= values.is_f64();
-                Column::Token(values.clone().into())
-            }
-            _ => panic!("`{name}` is a {level} tensor, and no column"),
+    /// # Errors
+    /// [`Diagnostics`] if the values are of another batch, or if the builder refuses them: a known column at another level, a
+    /// reward that is not finite, a negative weight.
+    pub fn with(self, name: &str, values: &Computed) -> Result<Batch, Diagnostics> {
+        let refused = |why: String| Err(Diagnostic::error(why).into());
+        if !self.is_of(values) {
+            return refused(format!("`{name}` is of another batch"));
+        }
+        let column = match values.level() {
+            Level::Response => Column::Response(values.buffer().iter().collect()),
+            Level::Token => Column::Token(values.buffer().clone().into()),
+            level => return refused(format!("`{name}` is a {level} tensor, and no column")),
         };
         let known = column_names::column(name);
         if let Some((response, message)) = known.and_then(|known| known.misfit(&column)) {
-            panic!("response {response:?}: {message}");
+            let place = response.map(|at| self.layout.describe(Level::Response, at) + ": ");
+            return refused(format!("{}{message}", place.unwrap_or_default()));
         }
+        Ok(self.replacing(name, column))
+    }
+
+    /// The batch with a column of its size, which replaces an existing one of that name.
+    pub(crate) fn replacing(mut self, name: &str, column: Column) -> Batch {
+        self.is_f64 |= column.token().is_some_and(TokenValues::is_f64);
         self.columns.insert(name.into(), column);
         self
     }

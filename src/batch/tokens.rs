@@ -56,7 +56,7 @@ impl TokenRun {
 /// The columns of the tokens that count, row by row; a [`Layout`](super::Layout) is built from these and the groups.
 ///
 /// The builder checks that rows are shorter than 2^32 tokens.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tokens {
     runs: Vec<TokenRun>,
     run_start: Vec<usize>,

@@ -1,6 +1,6 @@
 //! Small batches: one with all usual columns, and the variants of a batch that checks compare.
 
-use crate::batch::{Batch, BatchBuilder, Computed, FloatBuffer, GroupId, Level};
+use crate::batch::{Batch, BatchBuilder, Column, FloatBuffer, GroupId};
 
 /// A degenerate batch: its name; whether every run meets such batches, or only some kinds of runs do; and the function
 /// that makes it from another batch.
@@ -181,10 +181,8 @@ pub fn on_policy(batch: &Batch) -> Batch {
 
 /// The batch with a response column; `value` gives each value by the index of the response.
 fn with_responses(batch: &Batch, name: &str, value: impl Fn(usize) -> f64) -> Batch {
-    let layout = batch.layout().clone();
-    let values: Vec<f64> = (0..layout.responses()).map(value).collect();
-    let values = Computed::new(layout, Level::Response, values);
-    batch.clone().with(name, &values)
+    let values = (0..batch.layout().responses()).map(value).collect();
+    batch.clone().replacing(name, Column::Response(values))
 }
 
 /// The batch with new values in a token column, if it has that column: computed from the index of the response, the index of
@@ -213,8 +211,7 @@ fn made_of(
         row.map(move |(token, old)| value(i, token, old))
     });
     let values = buffer(values, column.is_f64());
-    let values = Computed::new(layout.clone(), Level::Token, values);
-    batch.clone().with(name, &values)
+    batch.clone().replacing(name, Column::Token(values.into()))
 }
 
 /// The batch with its advantage multiplied by a number.

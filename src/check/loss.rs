@@ -40,7 +40,7 @@ impl Checks<'_> {
         let (layout, mut state) = (batch.layout().clone(), self.recipe.init()?);
         if self.recipe.has(Hook::Advantage) {
             let outcome = self.recipe.advantage(&batch, &mut state)?;
-            let (batch, advantage) = (outcome.weighted(&batch), outcome.advantage);
+            let (batch, advantage) = (outcome.weighted(&batch)?, outcome.advantage);
             let values: Vec<f64> = advantage.buffer().iter().map(|x| sign * x).collect();
             let advantage = Computed::new(layout, advantage.level(), values);
             let loss = self.recipe.loss(&batch, Some(&advantage), &mut state)?;

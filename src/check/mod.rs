@@ -289,7 +289,7 @@ pub(crate) fn dry_run(
     let outcome = recipe.advantage(batch, &mut state)?;
     // A recipe that only has a loss has computed it already, for its advantage.
     if runs_loss && recipe.has(Hook::Loss) && recipe.has(Hook::Advantage) {
-        let (weighted, advantage) = (outcome.weighted(batch), Some(&outcome.advantage));
+        let (weighted, advantage) = (outcome.weighted(batch)?, Some(&outcome.advantage));
         recipe.loss(&weighted, advantage, &mut state)?;
     }
     Ok(outcome)

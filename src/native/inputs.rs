@@ -70,9 +70,6 @@ impl<'a> HookInputs<'a> {
             let tokens = self.tokens("advantage").cloned().map(Advantage::Tokens);
             return tokens.or_else(|| responses().map(Advantage::Responses));
         };
-        if given.buffer().len() != self.layout().size(given.level()) {
-            return None;
-        }
         match (given.level(), given.buffer()) {
             (Level::Token, values) => Some(Advantage::Tokens(values.clone().into())),
             (Level::Response, FloatBuffer::F64(values)) => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Level, Stopped};
 
 /// The line and column of a script where a tensor was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     /// The script's file or name; `None` for the recipe itself.
     pub source: Option<Arc<str>>,

@@ -87,14 +87,6 @@ pub(crate) fn exp_f32(x: f32) -> f32 {
     (sum + (left + tail)) * power_of_two(half) * power_of_two(k - half)
 }
 
-/// exp of each value, into an array of the same length.
-#[multiversion::multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
-pub fn exponentials(values: &[f64], out: &mut [f64]) {
-    for (out, &x) in out.iter_mut().zip(values) {
-        *out = exp(x);
-    }
-}
-
 /// exp(x) - 1, exact for small x.
 #[inline(always)]
 pub(crate) fn expm1(x: f64) -> f64 {

@@ -63,13 +63,6 @@ pub(crate) struct Context {
     pub(crate) profile: Option<Arc<Profile>>,
 }
 
-impl Context {
-    /// Where to record times, if they are wanted.
-    pub(crate) fn profile(&self) -> Option<&Profile> {
-        self.profile.as_deref().filter(|profile| profile.is_on())
-    }
-}
-
 impl Frame {
     pub(crate) fn new(layout: Arc<Layout>, is_f64: bool, context: Context) -> Arc<Self> {
         Arc::new(Frame {

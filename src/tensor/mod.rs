@@ -23,7 +23,7 @@ pub use error::{Origin, TensorError, TensorErrorKind};
 pub use exec::Executor;
 pub(crate) use exec::moments::{Depth, Moments, TILE};
 pub(crate) use exec::{Precision, finish, in_strides};
-pub use exp::{exponentials, k3};
+pub use exp::k3;
 pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;
 pub use grad::grad;

@@ -1,44 +1,58 @@
-//! The profile of a computation: its time by operation, and by the script line that requested it.
+//! The profile of a computation: its time by the script line that requested it.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Origin;
 use crate::parallel::lock;
 
-/// The times of a computation's operations, while it is on.
+/// The times of a computation's operations.
 #[derive(Debug, Default)]
 pub struct Profile {
-    is_on: AtomicBool,
-    timings: Mutex<Vec<Timing>>,
+    /// As many as the script has lines, however long nobody takes them.
+    timings: Mutex<BTreeMap<Option<Origin>, f64>>,
 }
 
-/// The time of an operation. Operations that run tile by tile in one pass share its time in proportion to their own.
+/// The time of a line's operations. Operations that run tile by tile in one pass share its time in proportion to their own.
 #[derive(Clone, Debug)]
 pub struct Timing {
-    /// The line of the script that requested the operation; `None` if no line did.
+    /// The line of the script that requested the operations; `None` if no line did.
     pub origin: Option<Origin>,
-    /// How long it took, in seconds.
+    /// How long they took, in seconds.
     pub seconds: f64,
 }
 
 impl Profile {
-    /// Switches it on or off; it begins as off.
-    pub fn switch(&self, is_on: bool) {
-        self.is_on.store(is_on, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
-    }
-
     pub(super) fn note(&self, origin: Option<&Origin>, seconds: f64) {
-        let origin = origin.cloned();
-        lock(&self.timings).push(Timing { origin, seconds });
+        *lock(&self.timings).entry(origin.cloned()).or_default() += seconds;
     }
 
     /// The timings since this was last called.
     pub fn take(&self) -> Vec<Timing> {
-        std::mem::take(&mut lock(&self.timings))
+        let timings = std::mem::take(&mut *lock(&self.timings)).into_iter();
+        let timings = timings.map(|(origin, seconds)| Timing { origin, seconds });
+        timings.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_that_nobody_takes_grows_with_the_lines_alone() {
+        let profile = Profile::default();
+        let origin = |line| Origin {
+            source: None,
+            line,
+            column: 1,
+        };
+        for step in 0..1000 {
+            profile.note(Some(&origin(step % 3)), 0.5);
+            profile.note(None, 1.0);
+        }
+        let timings = profile.take();
+        let seconds = timings.iter().map(|timing| timing.seconds);
+        assert_eq!((timings.len(), seconds.sum::<f64>()), (4, 1500.0));
     }
 }

@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::{LazyLock, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use advlab::batch::{Batch, Computed, Level};
 use advlab::diagnostic::{Diagnostic, Diagnostics, Severity};
@@ -24,7 +24,7 @@ fn batch() -> Batch {
     let noise = vec![0.5, 0.75, 1.0, 0.5, f64::NAN, 1.5, 0.5, 0.5, 0.25];
     let batch = Batch::example();
     let noise = Computed::new(batch.layout().clone(), Level::Token, noise);
-    batch.with("noise", &noise)
+    batch.with("noise", &noise).unwrap()
 }
 
 /// One for all cases: each new host registers all functions.
@@ -33,11 +33,11 @@ static HOST: LazyLock<Host> = LazyLock::new(Host::new);
 /// Loads the script, sets what it wants to be set, and runs its hooks; the error is what that ended with.
 fn run(folder: &Path, case: &Case, told: &mut Vec<Diagnostic>) -> Result<(), Diagnostics> {
     let path = folder.join(format!("{}.rhai", case.name));
-    let mut limits = Limits::default();
-    // What allocates has the limits of everyday use, of which the time is not what ends it.
-    if case.name.starts_with("endless_") {
-        limits.time = Duration::from_millis(5);
-    }
+    // So much time that this is not what ends a script, however busy the machine is.
+    let limits = Limits {
+        time: Duration::from_secs(3600),
+        ..Limits::default()
+    };
     let host = HOST.clone().with_limits(limits);
     let mut recipe = host.load(path.to_str().expect("paths are text"))?;
     told.extend(recipe.warnings().iter().cloned());
@@ -65,11 +65,10 @@ fn run(folder: &Path, case: &Case, told: &mut Vec<Diagnostic>) -> Result<(), Dia
     result
 }
 
-/// What a script was told, and how long that took.
+/// What a script was told.
 struct Told {
     name: String,
     diagnostics: Vec<Diagnostic>,
-    took: Duration,
 }
 
 impl Told {
@@ -131,12 +130,10 @@ fn topics() -> &'static [(String, Vec<Told>)] {
             std::fs::write(path, &case.text).expect("a script in the folder");
         }
         let run = |case: &Case| {
-            let started = Instant::now();
             let mut diagnostics = Vec::new();
             if let Err(error) = run(folder.path(), case, &mut diagnostics) {
                 diagnostics.extend(error.iter().cloned());
             }
-            let took = started.elapsed();
             let here = format!("{}/", folder.path().display());
             for diagnostic in &mut diagnostics {
                 cases::without(diagnostic, &here);
@@ -144,7 +141,6 @@ fn topics() -> &'static [(String, Vec<Told>)] {
             Told {
                 name: case.name.clone(),
                 diagnostics,
-                took,
             }
         };
         topics
@@ -243,22 +239,19 @@ fn each_message_shows_a_place_or_says_what_to_do() {
     assert!(mute.is_empty(), "{mute:?}");
 }
 
-/// A script without an end has its time and not much more; one that grows has an end long before that.
+/// A script without an end is stopped by its operations; one that grows has an end long before that.
 #[test]
 fn no_script_runs_on() {
     for told in gallery() {
-        let (name, took, said) = (&told.name, told.took, told.summary());
-        let is_endless = name.starts_with("endless_");
-        let most = if is_endless {
-            Duration::from_secs(15)
-        } else {
-            Limits::default().time
-        };
-        assert!(took < most, "{name}: {took:?}");
-        if is_endless {
-            assert!(said.contains("stopped"), "{name}: {said}");
+        let (name, said) = (&told.name, told.summary());
+        if name.starts_with("endless_") {
+            assert!(said.contains("stopped after 20 million"), "{name}: {said}");
         }
         if name.starts_with("allocates_") || name.starts_with("deep_") {
+            assert!(
+                said.contains("stopped") || name == "deep_brackets",
+                "{name}: {said}"
+            );
             assert!(!said.contains("stopped after"), "{name}: {said}");
         }
     }

@@ -233,7 +233,7 @@ fn loss(
         return None;
     }
     let batch = outcome.weighted(&rollouts.batch);
-    match recipe.loss(&batch, Some(&outcome.advantage), state) {
+    match batch.and_then(|batch| recipe.loss(&batch, Some(&outcome.advantage), state)) {
         Ok(loss) => {
             let shown = (loss.value, spread(&loss.gradient, 1.0));
             outcome.add_reports(loss);

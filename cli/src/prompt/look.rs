@@ -29,7 +29,7 @@ impl PromptSession {
         if let Ok(recipe) = self.recipe() {
             let outcome = self.trial(&recipe)?.outcome;
             lines.extend(outcome.notes.iter().map(|note| self.note(note)));
-            batch = batch.with("advantage", &outcome.advantage);
+            batch = batch.with("advantage", &outcome.advantage)?;
         }
         let mut view = View {
             script: Session::new(self.script.host(), &batch),

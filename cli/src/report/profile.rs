@@ -81,7 +81,7 @@ impl Runs<'_> {
         if recipe.has(Hook::Advantage) {
             let outcome = recipe.advantage(self.batch, &mut state)?;
             if loss.is_some() {
-                weighted = outcome.weighted(self.batch);
+                weighted = outcome.weighted(self.batch)?;
                 advantage = Some(outcome.advantage);
             } else {
                 result = Some(outcome.advantage);
@@ -118,7 +118,6 @@ impl Runs<'_> {
     /// The fastest of some runs in which operations are timed.
     fn by_line(&self, host: &Host, runs: usize) -> Result<TimedRun> {
         let profile = Arc::new(Profile::default());
-        profile.switch(true);
         let host = host.clone().with_profile(profile.clone());
         let mut fastest = (self.run(&host)?.0, profile.take());
         for _ in 1..runs {

@@ -84,6 +84,10 @@ impl Recipe {
         advantage: Option<&Computed>,
         state: &mut State,
     ) -> Result<Loss, Diagnostics> {
+        if advantage.is_some_and(|advantage| !batch.is_of(advantage)) {
+            let error = Diagnostic::error("the advantage is not one of this batch");
+            return Err(self.at_hook(Hook::Loss, error));
+        }
         let request = self.request(Hook::Loss, batch, advantage);
         Ok(request.run(state)?.into_loss())
     }
@@ -192,12 +196,15 @@ impl Request<'_> {
             let loss = loss.map(|loss| loss.evaluate()).transpose()?;
             let correct = (!is_loss).then(|| correct(&run.input)).flatten();
             let reports = call.take_reports();
+            let metrics = reports.metrics.iter().map(|(metric, _)| metric.clone());
+            let reporters = metrics.filter_map(|(hook, name)| Some((hook?, name)));
             let outcome = Outcome {
                 reward,
                 weight,
                 loss: loss.map(|loss| loss.get(0)),
                 correct,
                 metrics: reports.metrics()?,
+                reporters: reporters.collect(),
                 prints: reports.prints,
                 notes: reports.notes,
                 map_groups: reports.map_groups,
@@ -229,7 +236,7 @@ mod tests {
 
     fn column(batch: &Batch, name: &str, level: Level, values: Vec<f64>) -> Batch {
         let values = Computed::new(batch.layout().clone(), level, values);
-        batch.clone().with(name, &values)
+        batch.clone().with(name, &values).unwrap()
     }
 
     /// The loss of a built-in with some settings, such as `aggregate=token`.
@@ -312,7 +319,8 @@ mod tests {
         let advantage = Some(&outcome.advantage);
         let refused = recipe.loss(&batch, advantage, &mut state).unwrap_err();
         assert!(refused[0].message.contains("no column `weight`"));
-        let loss = recipe.loss(&outcome.weighted(&batch), advantage, &mut state);
+        let weighted = outcome.weighted(&batch).unwrap();
+        let loss = recipe.loss(&weighted, advantage, &mut state);
         assert_eq!(of(&loss.unwrap().gradient)[6..], [0.0; 3]);
         for (weight, wrong) in [
             ("batch.length - 2", "the weight is -1"),

@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::batch::{Batch, Computed};
+use crate::diagnostic::Diagnostics;
 use crate::number_text::{count, share};
 use crate::script::call::MapGroups;
 use crate::script::recipe::Hook;
-use crate::tensor::Level;
+use crate::tensor::{Depth, Level, Moments};
 
 /// The advantage of a batch, with the hooks' reports.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct Outcome {
     pub correct: Option<Computed>,
     /// The numbers of `metric`; prefixed with the hook, as in `reward/clipped`, if two hooks report the same name.
     pub metrics: Vec<(String, f64)>,
+    /// The hooks that reported metrics, and their names.
+    pub(crate) reporters: Vec<(Hook, String)>,
     /// The printed lines.
     pub prints: Vec<String>,
     /// Columns that were not read as their names say, in words.
@@ -71,6 +74,7 @@ impl Outcome {
             loss: None,
             correct: None,
             metrics: Vec::new(),
+            reporters: Vec::new(),
             prints: Vec::new(),
             notes: Vec::new(),
             map_groups: Vec::new(),
@@ -101,19 +105,29 @@ impl Outcome {
     }
 
     /// The batch as a loss is to see it: with the weights as its column `weight`.
-    pub fn weighted(&self, batch: &Batch) -> Batch {
+    ///
+    /// # Errors
+    /// As [`Batch::with`], if this is another batch.
+    pub fn weighted(&self, batch: &Batch) -> Result<Batch, Diagnostics> {
         match &self.weight {
             Some(weight) => batch.clone().with("weight", weight),
-            None => batch.clone(),
+            None => Ok(batch.clone()),
         }
+    }
+
+    /// The hook that reported a metric.
+    pub fn reporter(&self, metric: &str) -> Hook {
+        let found = self.reporters.iter().find(|(_, name)| name == metric);
+        found.map_or(Hook::Advantage, |(hook, _)| *hook)
     }
 
     /// Adds the reports and the time of a loss that saw this advantage; metrics that both have get their hooks, as in
     /// `loss/clipped`.
     pub fn add_reports(&mut self, mut loss: Loss) {
         for (name, _) in &mut loss.metrics {
+            let reporter = self.reporter(name);
             if let Some((same, _)) = self.metrics.iter_mut().find(|(own, _)| own == name) {
-                *same = format!("{}/{name}", Hook::Advantage.name());
+                *same = format!("{}/{name}", reporter.name());
                 *name = format!("{}/{name}", Hook::Loss.name());
             }
         }
@@ -142,23 +156,15 @@ pub struct Statistics {
 
 impl Statistics {
     /// The statistics of some values.
-    pub fn of(values: impl Iterator<Item = f64> + Clone) -> Statistics {
-        let (mut count, mut sum) = (0usize, 0.0);
-        let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
-        for value in values.clone() {
-            count += 1;
-            sum += value;
-            min = min.min(value);
-            max = max.max(value);
-        }
-        if count == 0 {
+    pub fn of(values: impl Iterator<Item = f64>) -> Statistics {
+        let all = Moments::of_selected(values.map(|value| (value, true)), Depth::Squares);
+        if all.count == 0 {
             return Statistics::default();
         }
-        let mean = (sum / count as f64).clamp(min, max);
-        let squares: f64 = values.map(|value| (value - mean) * (value - mean)).sum();
+        let (mean, std, min, max) = (all.mean(), all.std(1), all.min, all.max);
         Statistics {
             mean,
-            std: (squares / (count - 1).max(1) as f64).sqrt(),
+            std,
             min,
             max,
         }

@@ -132,10 +132,7 @@ impl HookRun<'_> {
         }
         if let Some(advantage) = advantage {
             let (level, values) = (advantage.level(), advantage.buffer().clone());
-            let tensor = Tensor::from_buffer(self.input.frame(), level, values).map_err(|_| {
-                let error = Diagnostic::error("the advantage is not one of this batch");
-                CallError::from(error)
-            })?;
+            let tensor = Tensor::from_buffer(self.input.frame(), level, values)?;
             self.given.insert("advantage".to_string(), tensor);
         }
         Ok(())

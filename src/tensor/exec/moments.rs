@@ -141,10 +141,10 @@ impl Moments {
         }
     }
 
-    /// Never outside the smallest and the largest value: equal values have themselves as their mean.
+    /// Never outside the smallest and the largest value: equal values have themselves as their mean. Infinite if the sum is.
     pub(crate) fn mean(&self) -> f64 {
         let mean = self.sum / self.count as f64;
-        if self.min <= self.max {
+        if self.min == self.max || self.min < self.max && mean.is_finite() {
             mean.clamp(self.min, self.max)
         } else {
             mean

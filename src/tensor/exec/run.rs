@@ -241,7 +241,7 @@ impl<'a> Execution<'a> {
                 let started = Instant::now();
                 let value = coarse::value(self, step);
                 self.values[step] = Some(value.map_err(|failure| self.error(step, failure))?);
-                if let Some(profile) = self.context.profile() {
+                if let Some(profile) = &self.context.profile {
                     profile.note(tensor.origin(), started.elapsed().as_secs_f64());
                 }
             }
@@ -345,7 +345,7 @@ impl<'a> Execution<'a> {
 
     /// For a profile, shares out the time since the start of a pass to the lines of its steps.
     fn note_times(&self, pass: &Pass<'_>, started: Instant) {
-        if let Some(profile) = self.context.profile() {
+        if let Some(profile) = &self.context.profile {
             let seconds = started.elapsed().as_secs_f64();
             for (step, share) in pass.shares() {
                 profile.note(self.tensor(step).origin(), seconds * share);

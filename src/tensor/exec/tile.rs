@@ -211,7 +211,7 @@ impl<'t> Tile<'t> {
             location,
             values,
         };
-        let is_timed = pass.execution.context.profile().is_some();
+        let is_timed = pass.execution.context.profile.is_some();
         for (index, job) in pass.jobs.iter().enumerate() {
             if index % JOBS_PER_CHECK == JOBS_PER_CHECK - 1 {
                 pass.execution.context.guard.check()?;

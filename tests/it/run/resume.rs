@@ -90,18 +90,22 @@ fn a_stop_is_evaluated() {
     assert_eq!(evaluated, [0, 10, 13]);
 }
 
-/// Both hooks report one name: neither hides in a mean of the two.
+/// The loss and another hook report one name: neither hides in a mean of the two.
 #[test]
 fn metrics_of_one_name_are_kept_by_their_hooks() {
     let script = r#"
+fn reward(batch, p) { metric("shaped", 2.0); batch.reward }
 fn advantage(batch, p) { metric("size", 8.0); metric("once", 1.0); batch.reward - 0.5 }
 fn loss(batch, p) {
     metric("size", batch.reward.count("batch").value());
+    metric("shaped", 3.0);
     -(batch.advantage * batch.logp).mean("batch")
 }
 "#;
     let rows = Lab::new(script).unstopped();
-    let expected = serde_json::json!({ "advantage/size": 8.0, "loss/size": 8.0, "once": 1.0 });
+    let expected = serde_json::json!({
+        "advantage/size": 8.0, "loss/size": 8.0, "once": 1.0, "reward/shaped": 2.0, "loss/shaped": 3.0
+    });
     assert_eq!(rows[0]["metrics"], expected);
 }
 

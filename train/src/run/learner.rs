@@ -76,9 +76,9 @@ impl Learner {
         row.ms.recipe = milliseconds(started);
 
         let started = Instant::now();
-        let mut batch = outcome.weighted(&sampled.batch);
+        let mut batch = outcome.weighted(&sampled.batch)?;
         if has_advantage {
-            batch = batch.with("advantage", &outcome.advantage);
+            batch = batch.with("advantage", &outcome.advantage)?;
         } else {
             (outcome.metrics, outcome.prints) = Default::default();
         }
@@ -101,7 +101,8 @@ impl Learner {
         // Updates weigh alike.
         let count = updates.len() as f64;
         let mut native = outcome.native.unwrap_or_default();
-        let (mut metrics_of_loss, mut prints) = (Vec::new(), outcome.prints);
+        let mut metrics_of_loss = Vec::new();
+        let mut prints = std::mem::take(&mut outcome.prints);
         for (loss, grad_norm) in updates {
             row.loss += loss.value;
             row.grad_norm += grad_norm;
@@ -110,7 +111,7 @@ impl Learner {
             prints.extend(loss.prints);
         }
         (row.loss, row.grad_norm) = (row.loss / count, row.grad_norm / count);
-        row.metrics = metrics(&outcome.metrics, &metrics_of_loss);
+        row.metrics = metrics(&outcome, &metrics_of_loss);
         row.clip_share = row.metrics.remove("clip_share");
         (row.ms.update, row.ms.native) = (milliseconds(started), rounded(native));
         Ok((row, prints))
@@ -137,7 +138,7 @@ impl Learner {
             if !updates.is_empty() {
                 let logp = self.policy.score(&responses)?.logp;
                 let logp = Computed::new(minibatch.layout().clone(), Level::Token, logp);
-                minibatch = minibatch.with("logp", &logp);
+                minibatch = minibatch.with("logp", &logp)?;
             }
             let loss = match recipe.has(Hook::Loss) {
                 true => recipe.loss(&minibatch, None, state),
@@ -165,24 +166,25 @@ impl Learner {
         if !recipe.has(Hook::Loss) {
             state = self.loss_state.clone();
         }
-        let batch = outcome.weighted(first);
+        let batch = outcome.weighted(first)?;
         let result = loss.loss(&batch, Some(&outcome.advantage), &mut state);
         result.map(drop).map_err(|error| refused(error, loss))
     }
 }
 
-/// The metrics of both hooks, each a mean; a name that both report has its hook before it, as in `loss/name`.
-fn metrics(advantage: &[(String, f64)], loss: &[(String, f64)]) -> BTreeMap<String, f64> {
+/// The metrics of all hooks, each a mean; a name that the loss reports too has its hook before it, as in `loss/name`.
+fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
-    for (hook, own, other) in [("advantage", advantage, loss), ("loss", loss, advantage)] {
-        for (name, value) in own {
-            let name = match other.iter().any(|(other, _)| other == name) {
-                true => format!("{hook}/{name}"),
-                false => name.clone(),
-            };
-            let (sum, count) = sums.entry(name).or_default();
-            (*sum, *count) = (*sum + value, *count + 1.0);
-        }
+    let own = outcome.metrics.iter();
+    let own = own.map(|one| (outcome.reporter(&one.0), one));
+    let is_in = |all: &[(String, f64)], name| all.iter().any(|(other, _)| other == name);
+    for (hook, (name, value)) in own.chain(loss.iter().map(|one| (Hook::Loss, one))) {
+        let name = match is_in(&outcome.metrics, name) && is_in(loss, name) {
+            true => format!("{}/{name}", hook.name()),
+            false => name.clone(),
+        };
+        let (sum, count) = sums.entry(name).or_default();
+        (*sum, *count) = (*sum + value, *count + 1.0);
     }
     let mean = |(name, (sum, count))| (name, sum / count);
     sums.into_iter().map(mean).collect()

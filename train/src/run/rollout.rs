@@ -11,6 +11,7 @@ use crate::row::{Evaluation, PassAt, Row};
 use crate::task::{Prompt, Task};
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::random::StreamKey;
+use advlab::script::Statistics;
 use advlab::tensor::k3;
 
 /// A verified response. In a task with turns, it is a turn of a trajectory.
@@ -101,7 +102,7 @@ pub(super) fn evaluation(responses: &[Response], size: usize) -> Evaluation {
     Evaluation {
         pass_at: PassAt::of(&groups.map(right).collect::<Vec<_>>(), size),
         length: entropy.len() as f64 / responses.len().max(1) as f64,
-        entropy: mean(entropy.into_iter()),
+        entropy: Statistics::of(entropy.into_iter()).mean,
     }
 }
 
@@ -167,7 +168,7 @@ pub(super) fn batch(
     if let Some(ref_logp) = ref_logp {
         let pairs = logp.iter().zip(&ref_logp);
         let each = pairs.map(|(&logp, &other)| k3(f64::from(logp) - f64::from(other)));
-        kl = Some(mean(each));
+        kl = Some(Statistics::of(each).mean);
         batch = batch.token("ref_logp", FloatBuffer::from(ref_logp));
     }
     let texts = all.par_iter();
@@ -180,9 +181,4 @@ pub(super) fn batch(
         batch = batch.text(name, texts);
     }
     Ok((batch.build()?, kl))
-}
-
-fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
-    let count = values.len().max(1) as f64;
-    values.sum::<f64>() / count
 }

@@ -10,7 +10,7 @@ use advlab::check::{groups_are_independent, on_policy, regrouped, shortened, wit
 use advlab::number_text::{column, value};
 use advlab::paint::Paint;
 use advlab::random::{Purpose, RandomStream, StreamKey};
-use advlab::script::Computed;
+use advlab::script::{Computed, Statistics};
 use advlab::session::Answer;
 use advlab::{Batch, Diagnostic, Host, Recipe};
 
@@ -55,12 +55,14 @@ impl Point {
             own.map(|one| advantage[one]).collect()
         };
         let (right, wrong) = (values(true), values(false));
+        let mean =
+            |own: &[f64]| (!own.is_empty()).then(|| Statistics::of(own.iter().copied()).mean);
         let off = |own: &[f64]| own.iter().fold(0.0, |most, x| (x - own[0]).abs().max(most));
         let all = || right.iter().chain(&wrong);
         let point = Point {
             right: right.len(),
-            of_right: (!right.is_empty()).then(|| mean(&right)),
-            of_wrong: (!wrong.is_empty()).then(|| mean(&wrong)),
+            of_right: mean(&right),
+            of_wrong: mean(&wrong),
             total: all().map(|x| x.abs()).sum(),
             squares: all().map(|x| x * x).sum(),
         };
@@ -133,7 +135,8 @@ impl Curve {
         let point = |right: usize| {
             let of = |number: fn(&Point) -> Option<f64>| {
                 let values = draws.iter().map(|draw| number(&draw[right]));
-                values.collect::<Option<Vec<f64>>>().map(|all| mean(&all))
+                let values = values.collect::<Option<Vec<f64>>>();
+                values.map(|all| Statistics::of(all.into_iter()).mean)
             };
             Point {
                 right,
@@ -150,12 +153,6 @@ impl Curve {
             draws,
         }
     }
-}
-
-/// The mean; of equal numbers, exactly that number.
-fn mean(values: &[f64]) -> f64 {
-    let [first, ..] = values else { return 0.0 };
-    first + values.iter().map(|x| x - first).sum::<f64>() / values.len() as f64
 }
 
 fn stream(draw: u64) -> RandomStream {

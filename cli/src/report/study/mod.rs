@@ -42,7 +42,7 @@ impl Design<'_> {
             return Ok(batch.clone());
         };
         let given = advantage.advantage(batch, &mut advantage.init()?)?;
-        Ok(batch.clone().with("advantage", &given.advantage))
+        batch.clone().with("advantage", &given.advantage)
     }
 
     fn outcome(&self, batch: &Batch) -> Result<Outcome> {
@@ -94,7 +94,7 @@ impl Trial {
         // A recipe with only a loss has the equivalent advantage: the loss itself reads the batch's column.
         let has_advantage = self.recipe.has(Hook::Advantage);
         let advantage = has_advantage.then_some(&self.outcome.advantage);
-        let batch = self.outcome.weighted(&self.batch);
+        let batch = self.outcome.weighted(&self.batch)?;
         loss.loss(&batch, advantage, &mut loss.init()?)
     }
 }
