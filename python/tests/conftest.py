@@ -55,6 +55,14 @@ def fresh():
         [one.clear() for one in kept or ()]
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A busy machine takes the time that it takes: a limit of minutes only ends what hangs."""
+    import advlab
+
+    monkeypatch.setattr(advlab.LiveRecipe.refresh, "__defaults__", (300.0,))
+
+
 @pytest.fixture
 def recipe(script, monkeypatch):
     """Names the recipe of the environment: a built-in, or a script of this text."""
@@ -76,7 +84,7 @@ def recipe(script, monkeypatch):
 def until():
     """Waits until something holds."""
 
-    def wait(holds, seconds=20.0):
+    def wait(holds, seconds=300.0):
         end = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < end, "it did not come to that"

@@ -278,7 +278,7 @@ def executed(cells, folder):
     notebook = nbformat.v4.new_notebook(cells=cells)
     # The command of this environment.
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    client = nbclient.NotebookClient(notebook, kernel_name="python3", timeout=240, resources={"metadata": {"path": str(folder)}})
+    client = nbclient.NotebookClient(notebook, kernel_name="python3", timeout=600, resources={"metadata": {"path": str(folder)}})
     client.execute(env={**os.environ, "PATH": path})
     return notebook.cells
 
@@ -397,7 +397,7 @@ def test_a_browser_shows_the_figures(cells, tmp_path, window, background):
         [browser, *flags, f"--window-size={window},2000", "--dump-dom", page.as_uri()],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     ).stdout
     title = re.search(r"<title>(.*?)</title>", shown)
     assert title, "the page's script did not end"

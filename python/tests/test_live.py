@@ -195,7 +195,7 @@ under_way.wait()
 
 def test_a_process_may_end_in_the_middle_of_a_call(script):
     path = script('fn advantage(batch, p) { (batch.reward + batch.old_logp - batch.ref_logp).whiten("batch") }')
-    done = python("-c", LEAVING, path, timeout=60)
+    done = python("-c", LEAVING, path, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
 
 

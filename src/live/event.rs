@@ -171,14 +171,15 @@ fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     named.collect()
 }
 
-/// The time for finding the smallest number of changed lines. For a very large change, a larger number is shown, which may
-/// differ from one machine to another.
+/// The time for finding the smallest number of changed lines where there are more than a million pairs of lines. For a very
+/// large change, a larger number is shown, which may differ from one machine to another.
 const DEADLINE: Duration = Duration::from_millis(20);
 
 /// The numbers of lines added and removed.
 fn count(old: &str, new: &str) -> (usize, usize) {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-    let (mut found, until) = (Capture::new(), Some(Instant::now() + DEADLINE));
+    let is_large = old.len() * new.len() > 1 << 20;
+    let (mut found, until) = (Capture::new(), is_large.then(|| Instant::now() + DEADLINE));
     let Ok(()) = diff_slices_deadline(Algorithm::Myers, &mut found, &old, &new, until);
     let changed = found.ops().iter().filter(|op| op.tag() != DiffTag::Equal);
     changed.fold((0, 0), |sum, op| {
@@ -224,19 +225,18 @@ mod tests {
     }
 
     #[test]
-    fn a_turned_text_of_many_lines_is_counted_at_once() {
+    fn a_turned_text_of_many_lines_is_counted_without_looking_at_all_pairs() {
         let text = |lines: &mut dyn Iterator<Item = usize>| -> String {
             lines.map(|line| format!("{line}\n")).collect()
         };
         let [old, new] = [text(&mut (0..10_000)), text(&mut (0..10_000).rev())];
-        let started = Instant::now();
         let (added, removed) = count(&old, &new);
         assert!(added == removed && (9_999..=10_000).contains(&added));
         let blank = |lines, last| "\n".repeat(lines) + last;
         assert_eq!(count(&blank(250_000, ""), &blank(250_001, "x")), (2, 0));
-        let moved = format!("b\n{}", blank(9_001, "c"));
-        assert_eq!(count(&blank(9_000, "a\n"), &moved), (3, 1));
-        assert!(started.elapsed() < Duration::from_secs(1));
+        // Small enough for an exact number, however busy the machine is.
+        let moved = format!("b\n{}", blank(901, "c"));
+        assert_eq!(count(&blank(900, "a\n"), &moved), (3, 1));
     }
 
     /// The longest common subsequence, by the textbook's table.

@@ -16,8 +16,7 @@ use crate::tensor::Tensor;
 
 /// The memory of a recipe from step to step: numbers, strings, arrays and maps that `init(p)` made and hooks changed.
 ///
-/// A clone shares the content: keeping the state of a step costs nothing. For serde it is the value of [`State::to_json`], which
-/// only formats that describe themselves can read back; keep its text in any other.
+/// A clone shares the content. serde has the value of [`State::to_json`], which only formats that describe themselves read back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub struct State {

@@ -89,7 +89,11 @@ fn main() {
         let plan = Plan {
             seed: asked("SEED").unwrap_or(1),
             count: asked("COUNT").unwrap_or(count),
-            time: Duration::from_secs(asked("SECONDS").unwrap_or(60)),
+            time: match is_long {
+                true => Duration::from_secs(asked("SECONDS").unwrap_or(60)),
+                false => Duration::MAX,
+            },
+            is_timed: is_long,
         };
         // No other thread has to be woken for an input.
         let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build();

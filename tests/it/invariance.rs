@@ -232,8 +232,10 @@ fn by_group(text: &str) -> [String; 2] {
     })
 }
 
-/// Steps of a formula within groups: of a value `X` and another one `Y`.
-const STEPS: [(&str, fn(Level, Level) -> Option<Level>); 16] = [
+/// A step of a formula within groups: of a value `X` and another one `Y`; and its level, if theirs fit.
+type FormulaStep = (&'static str, fn(Level, Level) -> Option<Level>);
+
+const STEPS: [FormulaStep; 16] = [
     ("X + Y", join),
     ("X - Y", join),
     ("X * Y", join),

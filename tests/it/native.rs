@@ -257,7 +257,7 @@ fn a_hook_is_switched_and_told_of() {
     let batch = batch.response("correct", vec![1.0, 0.0, 0.0, 1.0]);
     let batch = batch.build().unwrap();
     // A kernel is some five times faster than the script, unless the machine was busy during its run.
-    let is_switched = (0..20).any(|_| {
+    let is_switched = (0..1000).any(|_| {
         let native = Native::with_threshold(Mode::Auto, 0.0);
         let mut recipe = Host::new().with_native(&native).load("passk").unwrap();
         ["2", "3"].iter().all(|k| {

@@ -80,7 +80,7 @@ fn killed_run(random: &mut impl Rng, is_edited: bool) -> u64 {
         // Half of the kills come whenever they come, the others after some steps, however slow the machine is.
         if random.random() {
             let wanted = steps_of(&lab) + random.random_range(1..12);
-            wait_until(20, || steps_of(&lab) >= wanted);
+            wait_until(|| steps_of(&lab) >= wanted);
         } else {
             std::thread::sleep(Duration::from_millis(random.random_range(0..160)));
         }
@@ -93,7 +93,7 @@ fn killed_run(random: &mut impl Rng, is_edited: bool) -> u64 {
         assert_eq!(child.try_wait().unwrap(), None, "it ended by itself");
         let name = ["-KILL", "-KILL", "-TERM", "-INT"][random.random_range(0..4)];
         signal(&child, name);
-        wait_until(20, || child.try_wait().unwrap().is_some());
+        wait_until(|| child.try_wait().unwrap().is_some());
         let status = child.try_wait().unwrap().expect("it ends at a signal");
         // A signal that is not caught yet ends the process as a kill does.
         let code = status.code();

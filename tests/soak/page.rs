@@ -85,7 +85,7 @@ impl Page {
     fn is_back(&self) -> Duration {
         let started = Instant::now();
         while !self.ask(&self.request("/")).starts_with("HTTP/1.1 200 ") {
-            assert!(started.elapsed().as_secs() < 60, "no page any more");
+            assert!(started.elapsed().as_secs() < 300, "no page any more");
         }
         started.elapsed()
     }
@@ -193,7 +193,7 @@ fn siege(page: &Page, lab: &Lab, random: &mut impl Rng) -> Duration {
     }
     let (started, before) = (Instant::now(), steps_of(lab));
     while steps_of(lab) == before {
-        assert!(started.elapsed().as_secs() < 30, "the run stands still");
+        assert!(started.elapsed().as_secs() < 300, "the run stands still");
         std::thread::sleep(Duration::from_millis(5));
     }
     page.is_back()

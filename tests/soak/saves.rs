@@ -297,7 +297,7 @@ fn write(
             let version = Host::new().load(recipe.to_str().unwrap()).unwrap();
             let version = version.version().as_str();
             let mut answers =
-                std::iter::from_fn(|| told.recv_timeout(Duration::from_secs(20)).ok());
+                std::iter::from_fn(|| told.recv_timeout(Duration::from_secs(300)).ok());
             match answers
                 .find(|(told, _)| told == version)
                 .expect("an answer")

@@ -1,14 +1,14 @@
 //! Corner cases: nothing at all, one alone, values that are not finite, huge graphs, and the guard.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::cases::cases;
 use super::world::{OnThreads, World, alone, leaf, number, regrouped, values};
 use crate::batch::FloatBuffer;
 use crate::tensor::error::TensorErrorKind;
-use crate::tensor::op::{self, Argument, Class, Op};
-use crate::tensor::{Frame, Guard, Level, Plan, Stopped, Tensor, grad};
+use crate::tensor::op::{self, Argument, Class, Derivative, Kernel, Op};
+use crate::tensor::{Executor, Frame, Guard, Level, Plan, Stopped, Tensor, grad};
 
 fn named(name: &str, class: Class) -> &'static Op {
     op::table()
@@ -300,25 +300,70 @@ fn doubled(frame: &Arc<Frame>, times: usize) -> Tensor {
     x
 }
 
+/// The values that the operation [`CANCELS`] was asked for, and the guard that it cancels at one of them.
+static ASKED: Mutex<(usize, Option<Arc<Guard>>)> = Mutex::new((0, None));
+
+/// The number of the value at which the guard is cancelled.
+const LAST: usize = 10;
+
+static CANCELS: Op = Op {
+    name: "cancels",
+    class: Class::Combinatorics,
+    params: &[],
+    doc: "",
+    source: "",
+    example: "",
+    shows: &[],
+    kernel: Kernel::Checked(|x| {
+        let mut asked = ASKED.lock().unwrap();
+        asked.0 += 1;
+        if let Some(guard) = asked.1.as_ref().filter(|_| asked.0 >= LAST) {
+            guard.cancel();
+        }
+        Ok(x[0])
+    }),
+    derivative: Derivative::Zero,
+    build: |_, _| unreachable!("it is built by hand"),
+};
+
 #[test]
-fn a_deadline_stops_a_long_plan_and_a_long_product_soon() {
-    let time = Duration::from_millis(50);
-    let frame = || World::large().frame_with(true, Guard::new(Some(time), usize::MAX));
-    let product = |frame: &Arc<Frame>| {
-        let n = leaf(frame, Level::Token, vec![2e6; frame.size(Level::Token)]);
-        let both = [Argument::Tensor(n), Argument::Number(1e6)];
-        let row = named("ln_binomial", Class::Combinatorics);
-        row.apply(&both).unwrap()
+fn a_cancel_in_the_middle_stops_a_long_plan_and_a_long_product_there() {
+    let cancels = |x: &Tensor| Tensor::map(&CANCELS, vec![x.clone()]).unwrap();
+    let product = |x: &Tensor| cancels(x);
+    // Another one at its end, and many operations in between.
+    let plan = |x: &Tensor| {
+        let half = (0..1000).fold(cancels(x), |x, _| op::add(&x, &x).unwrap());
+        cancels(&half)
     };
-    let plan = |frame: &Arc<Frame>| doubled(frame, 100_000);
-    for long in [&plan as &dyn Fn(&Arc<Frame>) -> Tensor, &product] {
-        let long = long(&frame());
-        let started = Instant::now();
-        let error = long.evaluate().unwrap_err();
-        let stopped = TensorErrorKind::Stopped(Stopped::Deadline(time));
-        assert_eq!(error.kind, stopped);
-        assert!(started.elapsed() < Duration::from_secs(2));
+    for long in [&product as &dyn Fn(&Tensor) -> Tensor, &plan] {
+        for (executor, threads) in [
+            (Executor::Naive, 1),
+            (Executor::Fused, 1),
+            (Executor::Fused, 4),
+        ] {
+            let guard = Guard::unlimited();
+            let frame = World::large().frame_with(true, guard.clone());
+            let size = frame.size(Level::Token);
+            let long = long(&leaf(&frame, Level::Token, vec![0.0; size]));
+            *ASKED.lock().unwrap() = (0, Some(guard.clone()));
+            let ran = OnThreads::new(executor, threads).run(&Plan::new(&[long]), &guard);
+            let stopped = TensorErrorKind::Stopped(Stopped::Cancelled);
+            assert_eq!(ran.unwrap_err().kind, stopped);
+            // Each thread may be at a value of its own.
+            let asked = ASKED.lock().unwrap().0;
+            assert!((LAST..LAST + threads).contains(&asked), "{asked} of {size}");
+        }
     }
+}
+
+#[test]
+fn a_deadline_that_is_over_stops_everything() {
+    let time = Duration::from_nanos(1);
+    let frame = World::large().frame_with(true, Guard::new(Some(time), usize::MAX));
+    let x = doubled(&frame, 1);
+    while frame.context.guard.check().is_ok() {}
+    let stopped = TensorErrorKind::Stopped(Stopped::Deadline(time));
+    assert_eq!(x.evaluate().unwrap_err().kind, stopped);
 }
 
 #[test]
@@ -409,10 +454,24 @@ fn a_cancelled_computation_stops_on_all_threads() {
     let x = doubled(&frame, 3);
     guard.cancel();
     let plan = Plan::new(&[x]);
-    let error = OnThreads::new(crate::tensor::Executor::Fused, 4)
+    let error = OnThreads::new(Executor::Fused, 4)
         .run(&plan, &guard)
         .unwrap_err();
     assert_eq!(error.kind, TensorErrorKind::Stopped(Stopped::Cancelled));
+}
+
+/// A mean that no f64 can hold the sum of is infinite, and not the largest value; of equal values it is their value all the same.
+#[test]
+fn a_sum_beyond_f64_is_no_mean() {
+    let frame = lengths(&[1, 1, 1]).frame();
+    let mean = |values: [f64; 3]| {
+        let x = leaf(&frame, Level::Response, values.to_vec());
+        number(&reduce("mean", &x, Level::Batch, None))
+    };
+    assert_eq!(mean([1e308, 0.5e308, 1e308]), f64::INFINITY);
+    assert_eq!(mean([-1e308, -0.5e308, -1e308]), f64::NEG_INFINITY);
+    assert_eq!(mean([1.7e308; 3]), 1.7e308);
+    assert_eq!(mean([1.0, f64::INFINITY, 1.0]), f64::INFINITY);
 }
 
 #[test]

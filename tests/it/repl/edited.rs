@@ -71,13 +71,13 @@ fn an_edited_file_becomes_the_recipe() {
 /// The next news, which come some tenths of a second after a save.
 fn news(session: &PromptSession) -> String {
     let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(30) {
+    while started.elapsed() < Duration::from_secs(300) {
         if let Some(news) = session.news() {
             return news;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    panic!("a save was not told of within 30 s");
+    panic!("a save was not told of");
 }
 
 /// A save is told of, with what it changes on the batch, and the new version is the recipe in use.

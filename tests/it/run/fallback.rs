@@ -205,7 +205,7 @@ fn a_rejected_version_is_tried_again_when_it_is_saved_again() {
             if row.step == begin + MORE {
                 std::fs::write(lab.script(), FAILS_LATER).unwrap();
             }
-            switched.is_some() || row.step > begin + 2_000
+            switched.is_some() || row.step > begin + 50_000
         }
         _ => false,
     });
@@ -233,7 +233,7 @@ fn a_migrate_that_fails_on_the_runs_own_state_is_repeated_too() {
         match event {
             Event::Step { row, .. } => {
                 std::thread::sleep(Duration::from_millis(4));
-                if failures > 0 && switches_after > 0 || row.step > 5_000 {
+                if failures > 0 && switches_after > 0 || row.step > 50_000 {
                     return true;
                 }
                 if std::mem::take(&mut is_judged) {

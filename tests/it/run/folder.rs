@@ -104,19 +104,27 @@ fn a_damaged_checkpoint_costs_the_steps_since_the_one_before() {
 
 #[test]
 fn a_run_that_was_begun_while_the_lock_was_waited_for_is_left_alone() {
-    let lab = Lab::new(STATEFUL);
-    std::fs::create_dir(lab.run()).unwrap();
-    let lock = std::fs::File::create(lab.file("lock")).unwrap();
-    lock.lock().unwrap();
-    let config = lab.config.clone();
-    let second = std::thread::spawn(move || Run::create(config).err());
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    std::fs::write(lab.file("config.toml"), "seed = 7\n").unwrap();
-    lock.unlock().unwrap();
-    let error = second.join().unwrap().expect("it is another run's");
-    says(&error.to_string(), &["is not empty"]);
-    let config = std::fs::read_to_string(lab.file("config.toml")).unwrap();
-    assert_eq!(config, "seed = 7\n");
+    let begin = || {
+        let lab = Lab::new(STATEFUL);
+        std::fs::create_dir(lab.run()).unwrap();
+        let lock = std::fs::File::create(lab.file("lock")).unwrap();
+        lock.lock().unwrap();
+        let config = lab.config.clone();
+        let second = std::thread::spawn(move || Run::create(config).err());
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::fs::write(lab.file("config.toml"), "seed = 7\n").unwrap();
+        lock.unlock().unwrap();
+        let error = second.join().unwrap().expect("it is another run's");
+        let config = std::fs::read_to_string(lab.file("config.toml")).unwrap();
+        assert_eq!(config, "seed = 7\n");
+        error.to_string()
+    };
+    // It waits for a second: on a machine that does much else that may be over before the lock is free.
+    let is_late = |error: &String| error.contains("being written by another");
+    let error = std::iter::repeat_with(begin)
+        .take(100)
+        .find(|error| !is_late(error));
+    says(&error.unwrap(), &["is not empty"]);
 }
 
 #[test]
@@ -237,7 +245,7 @@ fn a_run_does_not_wait_for_its_terminal() {
     command.stdout(Stdio::piped()).stderr(Stdio::null());
     let child = command.spawn().unwrap();
     let finished = lab.file("checkpoints/000024");
-    wait_until(60, || finished.exists());
+    wait_until(|| finished.exists());
     assert!(finished.exists(), "the run waited for its reader");
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());

@@ -55,7 +55,8 @@ impl Lab {
             eval_samples: 4,
             checkpoint_every: 5,
             batch_every: 4,
-            check_deadline_ms: 300,
+            // A save is not rejected because the machine is busy.
+            check_deadline_ms: 300_000,
             out: folder.path().join("run").display().to_string(),
             loss_params: toml::toml! { kl_beta = 0.01 },
             ..Config::default()
@@ -164,9 +165,10 @@ pub fn steps_of(lab: &Lab) -> usize {
     metrics.iter().filter(|&&byte| byte == b'\n').count()
 }
 
-pub fn wait_until(seconds: u64, mut is_over: impl FnMut() -> bool) {
+/// Waits for something; what hangs is given up after minutes.
+pub fn wait_until(mut is_over: impl FnMut() -> bool) {
     let started = Instant::now();
-    while !is_over() && started.elapsed() < Duration::from_secs(seconds) {
+    while !is_over() && started.elapsed() < Duration::from_secs(300) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -27,14 +27,14 @@ impl Going {
     }
 
     fn until_step(&mut self, step: usize) {
-        wait_until(20, || steps_of(&self.lab) >= step);
+        wait_until(|| steps_of(&self.lab) >= step);
         assert_eq!(self.run.0.try_wait().unwrap(), None, "the run has ended");
         assert!(steps_of(&self.lab) >= step);
     }
 
     fn end(&mut self) -> ExitStatus {
         let mut status = None;
-        wait_until(20, || {
+        wait_until(|| {
             status = self.run.0.try_wait().unwrap();
             status.is_some()
         });

@@ -72,24 +72,28 @@ fn two_hundred_steps_need_no_more_memory_than_fifty() {
     let mut lab = small();
     lab.config.steps = 200;
     lab.write_config();
-    let mut run = Process::start(command(lab.place(), "train FOLDER/config.toml"));
-    let statm = format!("/proc/{}/statm", run.0.id());
-    // Pages, by the steps that were done.
-    let mut resident = BTreeMap::new();
-    while run.0.try_wait().unwrap().is_none() {
-        if let Ok(text) = fs::read_to_string(&statm)
-            && let Some(Ok(pages)) = text.split(' ').nth(1).map(str::parse::<f64>)
-        {
-            resident.insert(steps_of(&lab), pages);
+    let measured = || {
+        let _ = fs::remove_dir_all(lab.run());
+        let mut run = Process::start(command(lab.place(), "train FOLDER/config.toml"));
+        let statm = format!("/proc/{}/statm", run.0.id());
+        // Pages, by the steps that were done.
+        let mut resident = BTreeMap::new();
+        while run.0.try_wait().unwrap().is_none() {
+            if let Ok(text) = fs::read_to_string(&statm)
+                && let Some(Ok(pages)) = text.split(' ').nth(1).map(str::parse::<f64>)
+            {
+                resident.insert(steps_of(&lab), pages);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    let most = |steps: std::ops::Range<usize>| {
-        let pages = resident.range(steps).map(|(_, pages)| *pages);
-        pages.fold(0.0, f64::max)
+        let most = |steps: std::ops::Range<usize>| {
+            let pages = resident.range(steps).map(|(_, pages)| *pages);
+            pages.reduce(f64::max)
+        };
+        Some((most(20..50)?, most(150..200)?))
     };
-    let (early, late) = (most(20..50), most(150..200));
-    assert!(early > 0.0 && late > 0.0, "{resident:?}");
+    // On a machine that does much else the steps may have passed before anybody looked.
+    let (early, late) = (0..100).find_map(|_| measured()).unwrap();
     assert!(late < 1.01 * early, "{early} pages, then {late}");
 }
 
@@ -243,16 +247,16 @@ fn edited_and_killed(lab: &mut Lab) -> u64 {
     lab.config.checkpoint_every = 2;
     lab.write_config();
     let mut run = Process::start(command(lab.place(), "train FOLDER/config.toml"));
-    wait_until(60, || steps_of(lab) >= 2);
+    wait_until(|| steps_of(lab) >= 2);
     std::fs::write(lab.script(), STATEFUL.replace("0.01 *", "0.02 *")).unwrap();
     let is_used = || {
         let reloads = std::fs::read_to_string(lab.file("reloads.jsonl"));
         reloads.is_ok_and(|text| text.contains("\"use\""))
     };
-    wait_until(60, is_used);
+    wait_until(is_used);
     for _ in 0..2 {
         let wanted = steps_of(lab) + 3;
-        wait_until(60, || steps_of(lab) >= wanted);
+        wait_until(|| steps_of(lab) >= wanted);
         // It has not ended by itself, and is killed.
         assert_eq!(run.0.try_wait().unwrap(), None);
         drop(run);

@@ -41,8 +41,8 @@ impl Shown {
 
     /// All lines up to one that holds this text.
     fn until(&self, text: &str) -> String {
-        // For all of them: a run without an end never stops saying something.
-        let end = Instant::now() + Duration::from_secs(20);
+        // Ends what hangs. For all of them: a run without an end never stops saying something.
+        let end = Instant::now() + Duration::from_secs(300);
         let mut all = String::new();
         while !all.contains(text) {
             let left = end.saturating_duration_since(Instant::now());

@@ -101,8 +101,7 @@ impl Learner {
         // Updates weigh alike.
         let count = updates.len() as f64;
         let mut native = outcome.native.unwrap_or_default();
-        let mut metrics_of_loss = Vec::new();
-        let mut prints = std::mem::take(&mut outcome.prints);
+        let (mut metrics_of_loss, mut prints) = (Vec::new(), outcome.prints.clone());
         for (loss, grad_norm) in updates {
             row.loss += loss.value;
             row.grad_norm += grad_norm;
