@@ -1,5 +1,6 @@
 //! Computed values at a level, over a batch's layout.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ndarray::{Array2, ArrayViewMut2};
@@ -82,16 +83,33 @@ impl Computed {
         })
     }
 
+    /// The values of some tokens of a response, and how many tokens each stands for: at most levels, one is that of all.
+    pub fn of_tokens(
+        &self,
+        response: usize,
+        tokens: Range<usize>,
+    ) -> (impl ExactSizeIterator<Item = f64> + Clone, usize) {
+        let (value, count) = (self.lookup(), tokens.len());
+        let (cells, each) = match self.level {
+            Level::Token | Level::Position => (tokens, 1),
+            _ => (tokens.start..tokens.start + 1, count),
+        };
+        (cells.map(move |token| value(response, token)), each)
+    }
+
+    /// The sum of |x| over some tokens of a response, and how many of them are 0.
+    pub fn magnitude(&self, response: usize, tokens: Range<usize>) -> (f64, usize) {
+        let (values, each) = self.of_tokens(response, tokens);
+        let zeros = values.clone().filter(|x| *x == 0.0).count() * each;
+        (values.map(f64::abs).sum::<f64>() * each as f64, zeros)
+    }
+
     /// The value of each response, at any level: its cell's value, or the mean over its tokens or positions.
     pub fn by_response(&self) -> Vec<f64> {
-        let value = self.lookup();
         let by_response = |response: usize| {
-            if !matches!(self.level, Level::Token | Level::Position) {
-                return value(response, 0);
-            }
-            let tokens = self.layout.tokens_of(response);
-            let count = tokens.len().max(1) as f64;
-            tokens.map(|token| value(response, token)).sum::<f64>() / count
+            let (values, _) = self.of_tokens(response, self.layout.tokens_of(response));
+            let count = values.len().max(1) as f64;
+            values.sum::<f64>() / count
         };
         (0..self.layout.responses()).map(by_response).collect()
     }
@@ -239,6 +257,13 @@ mod tests {
             let computed = Computed::new(layout.clone(), level, values);
             assert_eq!(computed.per_token().collect::<Vec<f64>>(), per_token);
             assert_eq!(computed.by_response(), by_response, "{level}");
+            for response in 0..3 {
+                let tokens = layout.tokens_of(response);
+                let own = &per_token[tokens.clone()];
+                let zeros = own.iter().filter(|x| **x == 0.0).count();
+                let found = computed.magnitude(response, tokens);
+                assert_eq!(found, (own.iter().sum(), zeros), "{level}");
+            }
         }
     }
 }

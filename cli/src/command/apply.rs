@@ -199,6 +199,7 @@ impl Apply {
             returns,
             loss,
             reading,
+            computing: started.elapsed() - reading,
             written: None,
         })
     }
@@ -259,6 +260,7 @@ struct Applied {
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Statistics)>,
     reading: Duration,
+    computing: Duration,
     /// Where the columns of these names were written, and the time that it took.
     written: Option<(String, Vec<&'static str>, Duration)>,
 }
@@ -357,10 +359,12 @@ impl Applied {
             let loss = format!("{}{of_what}", value(loss));
             [("loss", loss), ("dloss/dlogp", statistics(gradient))]
         });
+        let started = Instant::now();
         let mut rows = run::rows(&self.outcome, loss.into_iter().flatten().collect());
-        let (reading, computing) = (time(self.reading), time(self.outcome.time));
+        let parts = [self.reading, self.computing, started.elapsed()];
+        let [reading, computing, summing] = parts.map(time);
         let native = self.outcome.native.map_or("", |_| " (native)");
-        let mut times = format!("read {reading}   recipe {computing}{native}");
+        let mut times = format!("read {reading}   recipe {computing}{native}   summary {summing}");
         let written = match &self.written {
             None => "nothing: `-o FILE` keeps the advantages".to_string(),
             Some((place, names, writing)) => {
@@ -393,7 +397,7 @@ impl Applied {
             "written": written.map(|(_, names, _)| names),
             "seconds": {
                 "read": self.reading.as_secs_f64(),
-                "recipe": outcome.time.as_secs_f64(),
+                "recipe": self.computing.as_secs_f64(),
                 "write": written.map(|(.., writing)| writing.as_secs_f64()),
             },
         })

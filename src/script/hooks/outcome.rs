@@ -212,26 +212,23 @@ impl Summary {
         let value = advantage.lookup();
         let is_per_token = advantage.level() == Level::Token;
         let weight = outcome.weight.as_ref().map(Computed::buffer);
-        // For each response: its tokens, its tokens without a signal, and the sum of |A| over them.
+        // For each response: its tokens without a signal, whether it has none, and the sum of |A| over its tokens.
         let of_response = |response: usize| {
             let tokens = layout.tokens_of(response);
             let is_out = weight.is_some_and(|weight| weight.get(response) == 0.0);
-            let values = tokens.clone().map(|token| value(response, token));
-            let zero = match is_out {
-                true => tokens.len(),
-                false => values.clone().filter(|x| *x == 0.0).count(),
+            let (count, (sum, zeros)) = (tokens.len(), advantage.magnitude(response, tokens));
+            let zeros = if is_out { count } else { zeros };
+            let (is_zero, sum) = match is_per_token {
+                true => (zeros == count, sum),
+                false => {
+                    let alone = value(response, 0);
+                    // A batch without tokens counts by response.
+                    let is_alone = layout.tokens() == 0;
+                    let sum = if is_alone { alone.abs() } else { sum };
+                    (is_out || alone == 0.0, sum)
+                }
             };
-            let sum = match layout.tokens() {
-                _ if is_per_token => values.map(f64::abs).sum(),
-                // A batch without tokens counts by response.
-                0 => value(response, 0).abs(),
-                _ => value(response, 0).abs() * tokens.len() as f64,
-            };
-            let is_zero = match is_per_token {
-                true => zero == tokens.len(),
-                false => is_out || value(response, 0) == 0.0,
-            };
-            (zero, is_zero, outcome.counts(response) * sum)
+            (zeros, is_zero, outcome.counts(response) * sum)
         };
         let responses: Vec<_> = (0..layout.responses()).map(of_response).collect();
         let groups = || (0..layout.groups()).map(|group| layout.members(group));
@@ -325,5 +322,19 @@ mod tests {
         assert_eq!(std(&[5.0]), 0.0);
         assert_eq!(std(&[]), 0.0);
         assert_eq!(std(&[0.1, 0.1, 0.1]), 0.0);
+    }
+
+    #[test]
+    fn a_summary_looks_at_each_response_and_not_at_its_tokens() {
+        // One by one, these tokens would take days.
+        let (count, length) = (1_000_000, 1 << 31);
+        let batch = Batch::builder().groups((0..count).map(|at| at / 2));
+        let batch = batch.lengths(vec![length; count]).build().unwrap();
+        let values: Vec<f64> = (0..count).map(|at| (at % 2) as f64).collect();
+        let advantage = Computed::new(batch.layout().clone(), Level::Response, values);
+        let summary = Summary::of(&Outcome::of(advantage));
+        assert_eq!(summary.tokens_without_signal, count / 2 * length);
+        assert_eq!(summary.effective_responses, (count / 2) as f64);
+        assert_eq!(summary.groups_without_signal, 0);
     }
 }

@@ -66,46 +66,52 @@ fn weights_are_shown_as_shares_of_a_filter_or_with_their_spread() {
 }
 
 /// Two groups of 10 and of 6 tokens, each with half of the sum of |A|; a design against it, and one that takes the second group.
+/// The shares are the same if there are a thousand million times as many tokens, which nobody could look at one by one.
 #[test]
 fn masses_of_several_designs_stand_side_by_side() {
     let lab = Lab::new();
     let rows = [("a", 1, 1), ("a", 0, 2), ("a", 0, 3), ("a", 0, 4)];
     let more = [("b", 1, 2), ("b", 1, 2), ("b", 0, 1), ("b", 0, 1)];
-    let line = |(group, reward, length): (&str, u8, usize)| {
-        let logp = vec![-0.5; length];
-        format!(
-            "{}\n",
-            json!({ "group": group, "reward": reward, "old_logp": logp })
-        )
+    let rows = || rows.into_iter().chain(more);
+    let lines = |line: &dyn Fn((&str, u8, usize)) -> Value| -> String {
+        rows().map(|row| format!("{}\n", line(row))).collect()
     };
-    let rows: String = rows.into_iter().chain(more).map(line).collect();
-    lab.write("rows.jsonl", &rows);
+    let few = lines(
+        &|(group, reward, length)| json!({ "group": group, "reward": reward, "old_logp": vec![-0.5; length] }),
+    );
+    let many = lines(
+        &|(group, reward, length)| json!({ "group": group, "reward": reward, "length": length * 1_000_000_000 }),
+    );
+    lab.write("rows.jsonl", &few);
+    lab.write("many.jsonl", &many);
     let centred = "let x = batch.reward - batch.reward.mean(\"group\");";
     lab.advantage("against.rhai", &format!("{centred} -x"));
     let half = "x * (batch.reward.mean(\"group\") > 0.3)";
     lab.advantage("half.rhai", &format!("{centred} {half}"));
-    let json = lab.json("mass dr_grpo against.rhai half.rhai rows.jsonl");
-    for (design, by, part, expected) in [
-        (0, "accuracy", "(0, 1/4]", 0.5),
-        (0, "response", "right", 2.75 / 6.0),
-        (1, "accuracy", "(1/4, 1/2]", 0.5),
-        (2, "accuracy", "(0, 1/4]", 0.0),
-        (2, "response", "right", 2.0 / 3.0),
-    ] {
-        let parts = json["designs"][design]["parts"].as_array().expect("parts");
-        let mut own = parts
-            .iter()
-            .filter(|one| one["by"] == by && one["part"] == part);
-        let found = number(own.next().expect("the part"), "/advantage");
-        let is_so = (found - expected).abs() < 1e-12;
-        assert!(is_so, "{design} {by} {part}: {found}");
+    for rows in ["rows", "many"] {
+        let json = lab.json(&format!("mass dr_grpo against.rhai half.rhai {rows}.jsonl"));
+        for (design, by, part, expected) in [
+            (0, "accuracy", "(0, 1/4]", 0.5),
+            (0, "response", "right", 2.75 / 6.0),
+            (1, "accuracy", "(1/4, 1/2]", 0.5),
+            (2, "accuracy", "(0, 1/4]", 0.0),
+            (2, "response", "right", 2.0 / 3.0),
+        ] {
+            let parts = json["designs"][design]["parts"].as_array().expect("parts");
+            let mut own = parts
+                .iter()
+                .filter(|one| one["by"] == by && one["part"] == part);
+            let found = number(own.next().expect("the part"), "/advantage");
+            let is_so = (found - expected).abs() < 1e-12;
+            assert!(is_so, "{rows} {design} {by} {part}: {found}");
+        }
+        let effective = number(&json, "/designs/2/summary/effective_responses");
+        assert!((effective - 3.6).abs() < 1e-12, "{effective}");
+        let pairs = |key: &str| [0, 1, 2].map(|pair| number(&json["pairs"][pair], key));
+        assert_eq!(pairs("/opposite_sign"), [1.0, 0.0, 0.375]);
+        assert_eq!(pairs("/one_is_zero"), [0.0, 0.625, 0.625]);
+        assert!((number(&json, "/pairs/0/correlation") + 1.0).abs() < 1e-12);
     }
-    let effective = number(&json, "/designs/2/summary/effective_responses");
-    assert!((effective - 3.6).abs() < 1e-12, "{effective}");
-    let pairs = |key: &str| [0, 1, 2].map(|pair| number(&json["pairs"][pair], key));
-    assert_eq!(pairs("/opposite_sign"), [1.0, 0.0, 0.375]);
-    assert_eq!(pairs("/one_is_zero"), [0.0, 0.625, 0.625]);
-    assert!((number(&json, "/pairs/0/correlation") + 1.0).abs() < 1e-12);
     lab.ok("mass dr_grpo half.rhai rows.jsonl --out both");
     let table = lab.read("both/mass.csv");
     let head = "recipe,by,part,tokens,advantage,gradient\n";

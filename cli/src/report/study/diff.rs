@@ -68,9 +68,10 @@ fn overall(outcomes: &[Outcome; 2], report: &mut Report) -> f64 {
         report.about = json!({ "level": level.name(), "values": all, "differ": 0.0, "mean": 0.0, "same_sign": 1.0 });
         return rounding;
     };
-    let same_sign = signs(&a, &b, rounding)[0];
+    let ones = vec![1.0; all];
+    let same_sign = signs(&a, &b, &ones, rounding)[0] as usize;
     let mean = gaps.iter().sum::<f64>() / all as f64;
-    let correlation = correlation(&a, &b);
+    let correlation = correlation(&a, &b, &ones);
     let part = |number: usize| number as f64 / all as f64;
     report.about = json!({
         "level": level.name(), "values": all, "differ": part(moved), "mean": mean, "same_sign": part(same_sign),
@@ -130,19 +131,19 @@ fn by_accuracy(outcomes: &[Outcome; 2], correct: &Computed, rounding: f64, repor
     report.table(&cells);
 }
 
-/// The numbers of pairs with the same sign, with opposite ones, and of which only one is 0 up to rounding.
-pub(super) fn signs(a: &[f64], b: &[f64], rounding: f64) -> [usize; 3] {
+/// Of pairs that stand for so many each: how many have the same sign, opposite ones, and only one that is 0 up to rounding.
+pub(super) fn signs(a: &[f64], b: &[f64], counts: &[f64], rounding: f64) -> [f64; 3] {
     let sign = |x: &f64| if x.abs() > rounding { x.signum() } else { 0.0 };
-    let mut counts = [0; 3];
-    for (a, b) in a.iter().zip(b) {
+    let mut sums = [0.0; 3];
+    for ((a, b), count) in a.iter().zip(b).zip(counts) {
         let kind = match sign(a) * sign(b) {
             _ if sign(a) == sign(b) => 0,
             0.0 => 2,
             _ => 1,
         };
-        counts[kind] += 1;
+        sums[kind] += count;
     }
-    counts
+    sums
 }
 
 fn by_response(outcomes: &[Outcome; 2]) -> [Vec<f64>; 2] {
@@ -150,12 +151,17 @@ fn by_response(outcomes: &[Outcome; 2]) -> [Vec<f64>; 2] {
     outcomes.map(|outcome| outcome.advantage.by_response())
 }
 
-pub(super) fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
-    let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
-    let (of_a, of_b) = (mean(a), mean(b));
-    let sum = |x: &[f64], of_x: f64, y: &[f64], of_y: f64| -> f64 {
-        x.iter().zip(y).map(|(x, y)| (x - of_x) * (y - of_y)).sum()
+/// The correlation of pairs that stand for so many each.
+pub(super) fn correlation(a: &[f64], b: &[f64], counts: &[f64]) -> Option<f64> {
+    let whole: f64 = counts.iter().sum();
+    let [a, b] = [a, b].map(|x| -> Vec<f64> {
+        let sum: f64 = x.iter().zip(counts).map(|(x, count)| count * x).sum();
+        x.iter().map(|x| x - sum / whole).collect()
+    });
+    let sum = |x: &[f64], y: &[f64]| -> f64 {
+        let pairs = x.iter().zip(y).zip(counts);
+        pairs.map(|((x, y), count)| count * (x * y)).sum()
     };
-    let (aa, bb) = (sum(a, of_a, a, of_a), sum(b, of_b, b, of_b));
-    (aa > 0.0 && bb > 0.0).then(|| sum(a, of_a, b, of_b) / (aa * bb).sqrt())
+    let (aa, bb) = (sum(&a, &a), sum(&b, &b));
+    (aa > 0.0 && bb > 0.0).then(|| sum(&a, &b) / (aa * bb).sqrt())
 }

@@ -1,6 +1,8 @@
 //! The distribution of the gradient: shares of the sum of |A| by group accuracy, by length, by position, right against wrong; of
 //! one design, or of several side by side.
 
+use std::iter::repeat_n;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -8,7 +10,7 @@ use crate::Result;
 use advlab::Batch;
 use advlab::number_text::{counted, share, value};
 use advlab::paint::{Paint, cut, filled};
-use advlab::script::{Hook, Outcome, Recipe, Summary};
+use advlab::script::{Computed, Hook, Outcome, Recipe, Summary};
 use advlab::tensor::Level;
 
 use super::diff::{ROUNDING, correlation, signs};
@@ -75,16 +77,13 @@ impl Mass {
     pub fn of(trial: &Trial, loss: &Recipe) -> Mass {
         let gradient = match trial.outcome.loss {
             // The equivalent advantage of a pure loss is its gradient.
-            Some(_) => Some(trial.outcome.advantage.per_token().collect()),
-            None => {
-                let loss = trial.loss(loss).ok();
-                loss.map(|loss| loss.gradient.per_token().collect::<Vec<f64>>())
-            }
+            Some(_) => Some(trial.outcome.advantage.clone()),
+            None => trial.loss(loss).ok().map(|loss| loss.gradient),
         };
         let has_own = trial.recipe.has(Hook::Loss);
         let loss = if has_own { &trial.recipe } else { loss };
         Mass {
-            parts: parts(&trial.outcome, gradient.as_deref()),
+            parts: parts(&trial.outcome, gradient.as_ref()),
             loss: gradient.is_some().then(|| loss.name().to_string()),
             summary: Summary::of(&trial.outcome),
         }
@@ -94,7 +93,7 @@ impl Mass {
 /// The shares of recipes on a batch: of one with bars, of several side by side, with a figure and what each two have in common.
 /// A recipe without a loss has the one given here.
 pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) -> Result<Report> {
-    let (mut report, mut all, mut advantages) = (Report::new(paint), Vec::new(), Vec::new());
+    let (mut report, mut all, mut outcomes) = (Report::new(paint), Vec::new(), Vec::new());
     let is_single = recipes.len() == 1;
     for recipe in recipes {
         let trial = Trial::of(recipe, batch)?;
@@ -102,7 +101,7 @@ pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) ->
         report.title(recipe);
         let mut mass = Mass::of(&trial, loss);
         if !is_single {
-            advantages.push(weighted(&trial.outcome));
+            outcomes.push(trial.outcome);
             let parts = mass.parts.iter_mut();
             parts.for_each(|part| part.recipe = Some(label(recipe)));
         }
@@ -115,7 +114,7 @@ pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) ->
     shares(&all, &mut report);
     if !is_single {
         report.line("");
-        pairs = in_common(&all, &advantages, &mut report);
+        pairs = in_common(&all, &outcomes, &mut report);
     }
     let first = &all[0].1;
     let parts = || all.iter().flat_map(|(_, mass)| &mass.parts);
@@ -140,30 +139,38 @@ pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) ->
     Ok(report)
 }
 
-/// A times the weight: per token, or per response if no token counts.
-fn weighted(outcome: &Outcome) -> Vec<f64> {
-    let layout = outcome.advantage.layout();
-    let value = outcome.advantage.lookup();
-    let of_response = |one: usize| {
-        let tokens = layout.tokens_of(one).map(move |token| value(one, token));
-        let alone = (layout.tokens() == 0).then(|| value(one, 0));
-        tokens.chain(alone).map(move |x| x * outcome.counts(one))
-    };
-    (0..layout.responses()).flat_map(of_response).collect()
-}
-
 /// Adds what each two designs have in common, and returns it: the correlation of their advantages, if both vary, and the shares
 /// of the tokens whose advantages have opposite signs, or are 0 for one of them only.
-fn in_common(all: &[(String, Mass)], advantages: &[Vec<f64>], report: &mut Report) -> Vec<Value> {
+fn in_common(all: &[(String, Mass)], outcomes: &[Outcome], report: &mut Report) -> Vec<Value> {
     let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
     let mut rows = vec![heads.map(String::from).collect()];
     let mut pairs = Vec::new();
-    for (index, ((a, _), x)) in all.iter().zip(advantages).enumerate() {
-        for ((b, _), y) in all.iter().zip(advantages).skip(index + 1) {
+    let layout = outcomes[0].advantage.layout();
+    let is_token = |outcome: &Outcome| outcome.advantage.level() == Level::Token;
+    let by_token = outcomes.iter().any(is_token);
+    // If no design tells the tokens of a response apart, its value stands for all of them.
+    let counts: Vec<f64> = match (by_token, layout.tokens()) {
+        (true, tokens) => vec![1.0; tokens],
+        (false, 0) => vec![1.0; layout.responses()],
+        _ => (0..layout.responses())
+            .map(|one| layout.tokens_of(one).len() as f64)
+            .collect(),
+    };
+    let weighted = |outcome: &Outcome| -> Vec<f64> {
+        let of_response = |one: usize| {
+            let (values, each) = outcome.advantage.of_tokens(one, layout.tokens_of(one));
+            let (weight, each) = (outcome.counts(one), if by_token { each } else { 1 });
+            values.flat_map(move |value| repeat_n(value * weight, each))
+        };
+        (0..layout.responses()).flat_map(of_response).collect()
+    };
+    let advantages: Vec<Vec<f64>> = outcomes.iter().map(weighted).collect();
+    for (index, ((a, _), x)) in all.iter().zip(&advantages).enumerate() {
+        for ((b, _), y) in all.iter().zip(&advantages).skip(index + 1) {
             let most = x.iter().chain(y).fold(0.0f64, |most, x| most.max(x.abs()));
-            let counts = signs(x, y, ROUNDING * most);
-            let part = |count: usize| count as f64 / x.len().max(1) as f64;
-            let (r, [_, opposite, one_zero]) = (correlation(x, y), counts.map(part));
+            let whole = counts.iter().sum::<f64>().max(1.0);
+            let shares = signs(x, y, &counts, ROUNDING * most).map(|count| count / whole);
+            let (r, [_, opposite, one_zero]) = (correlation(x, y, &counts), shares);
             pairs.push(json!({ "a": a, "b": b, "correlation": r, "opposite_sign": opposite, "one_is_zero": one_zero }));
             let r = r.map_or("-".to_string(), |r| format!("{r:.3}"));
             let [opposite, one_zero] = [opposite, one_zero].map(percent);
@@ -239,7 +246,7 @@ fn figure(all: &[(String, Mass)]) -> Figure {
 }
 
 /// The shares of all parts with at least one token.
-fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
+fn parts(outcome: &Outcome, gradient: Option<&Computed>) -> Vec<Part> {
     let layout = outcome.advantage.layout();
     let lengths = (0..layout.responses()).map(|one| layout.tokens_of(one).len());
     let mut lengths: Vec<usize> = lengths.collect();
@@ -277,11 +284,10 @@ fn parts(outcome: &Outcome, gradient: Option<&[f64]>) -> Vec<Part> {
 }
 
 /// The sums of 1, |A|, |dloss/dlogp| and the property over the tokens of each part, by kind.
-fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[f64; 4]>; 4] {
+fn sums(outcome: &Outcome, gradient: Option<&Computed>, bounds: &[usize]) -> [Vec<[f64; 4]>; 4] {
     let layout = outcome.advantage.layout();
     let has_tokens = layout.tokens() > 0;
     let accuracy = outcome.correct.as_ref().map(accuracies);
-    let value = outcome.advantage.lookup();
     let mut sums = KINDS.map(|_| vec![[0.0; 4]; PARTS + 2]);
     for response in 0..layout.responses() {
         let tokens = match has_tokens {
@@ -295,25 +301,35 @@ fn sums(outcome: &Outcome, gradient: Option<&[f64]>, bounds: &[usize]) -> [Vec<[
         });
         let right = outcome.correct.as_ref();
         let right = right.map(|right| usize::from(right.at(response, 0) == 1.0));
-        let (start, count) = (tokens.start, tokens.len());
+        let (count, counts) = (tokens.len(), outcome.counts(response));
         let fits = |bound: &usize| count <= *bound && has_tokens;
         let of_length = bounds.iter().position(fits);
-        let counts = outcome.counts(response);
-        for token in tokens {
-            let size = counts * value(response, token).abs();
-            let slope = gradient.and_then(|all| all.get(token));
-            let add = [1.0, size, slope.map_or(0.0, |slope| slope.abs())];
-            let along = (token - start) as f64 / count as f64;
-            let position = has_tokens.then_some((along * PARTS as f64) as usize);
-            let places = [accuracy.unwrap_or_default(), 0.0, count as f64, along];
-            let parts = [of_group, right, of_length, position];
-            for (kind, part) in parts.into_iter().enumerate() {
-                let Some(sums) = part.and_then(|part| sums[kind].get_mut(part)) else {
-                    continue;
-                };
-                (0..3).for_each(|index| sums[index] += add[index]);
-                sums[3] += places[kind];
+        let mut whole = [0.0; 3];
+        // The tokens of a quarter share a part by each property.
+        for quarter in 0..PARTS {
+            let [start, end] = [quarter, quarter + 1].map(|part| (part * count).div_ceil(PARTS));
+            if start == end {
+                continue;
             }
+            let own = tokens.start + start..tokens.start + end;
+            let sum = |of: &Computed| of.magnitude(response, own.clone()).0;
+            let (size, slope) = (sum(&outcome.advantage), gradient.map_or(0.0, sum));
+            let add = [(end - start) as f64, counts * size, slope];
+            (0..3).for_each(|index| whole[index] += add[index]);
+            if has_tokens {
+                let sums = &mut sums[3][quarter];
+                (0..3).for_each(|index| sums[index] += add[index]);
+                // The mean of start, start + 1, ..., end - 1, for each of them.
+                sums[3] += add[0] * (start + end - 1) as f64 / (2 * count) as f64;
+            }
+        }
+        let places = [accuracy.unwrap_or_default(), 0.0, count as f64];
+        for (kind, part) in [of_group, right, of_length].into_iter().enumerate() {
+            let Some(sums) = part.and_then(|part| sums[kind].get_mut(part)) else {
+                continue;
+            };
+            (0..3).for_each(|index| sums[index] += whole[index]);
+            sums[3] += whole[0] * places[kind];
         }
     }
     sums
