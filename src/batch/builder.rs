@@ -60,7 +60,7 @@ impl BatchBuilder {
 
     /// The mask of ragged input: one row per response, of any length.
     pub fn ragged_mask<R: AsRef<[bool]>>(self, rows: impl IntoIterator<Item = R>) -> Self {
-        let mut tokens = Tokens::new();
+        let mut tokens = Tokens::new(0);
         for row in rows {
             if tokens.add(row.as_ref()).is_err() {
                 unreachable!("a boolean is 0 or 1");

@@ -408,12 +408,16 @@ impl Layout {
 /// Gives equal keys the same number, in the order of first occurrence; returns the keys by number, too.
 fn numbered<K: Eq + Hash + Clone>(keys: impl IntoIterator<Item = K>) -> (Vec<u32>, Vec<K>) {
     let mut seen: HashMap<K, u32> = HashMap::new();
-    let mut distinct = Vec::new();
+    let (mut distinct, mut last) = (Vec::new(), 0);
     let number = |key: K| {
-        *seen.entry(key).or_insert_with_key(|key| {
-            distinct.push(key.clone());
-            distinct.len() as u32 - 1
-        })
+        // The responses of a group mostly follow each other.
+        if distinct.get(last as usize) != Some(&key) {
+            last = *seen.entry(key).or_insert_with_key(|key| {
+                distinct.push(key.clone());
+                distinct.len() as u32 - 1
+            });
+        }
+        last
     };
     (keys.into_iter().map(number).collect(), distinct)
 }
@@ -434,7 +438,7 @@ mod tests {
     use crate::batch::Batch;
 
     fn layout() -> Layout {
-        let mut tokens = Tokens::new();
+        let mut tokens = Tokens::new(3);
         for row in [[1, 1, 0, 1, 0], [0; 5], [0, 1, 1, 1, 1]] {
             tokens.add(&row).unwrap();
         }

@@ -67,19 +67,22 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// No rows; `add` follows for each.
-    pub(crate) fn new() -> Self {
+    /// No rows, with memory for some; `add` follows for each.
+    pub(crate) fn new(rows: usize) -> Self {
+        let mut run_start = Vec::with_capacity(rows + 1);
+        run_start.push(0);
         Tokens {
-            runs: Vec::new(),
-            run_start: vec![0],
-            lengths: Vec::new(),
+            runs: Vec::with_capacity(rows),
+            run_start,
+            lengths: Vec::with_capacity(rows),
             width: 0,
         }
     }
 
     /// Rows of these lengths in which all tokens count.
     pub(crate) fn full(lengths: impl IntoIterator<Item = usize>) -> Self {
-        let mut tokens = Tokens::new();
+        let lengths = lengths.into_iter();
+        let mut tokens = Tokens::new(lengths.size_hint().0);
         for length in lengths {
             let len = length as u32;
             let run = (length > 0).then_some(TokenRun { start: 0, len });
@@ -99,7 +102,7 @@ impl Tokens {
         // A thread handles at least this many tokens.
         let least = (64 << 10) / mask.ncols().max(1);
         let rows = each(mask.nrows(), least, &|row| runs_of(mask.row(row)));
-        let mut tokens = Tokens::new();
+        let mut tokens = Tokens::new(rows.len());
         for (row, runs) in rows.into_iter().enumerate() {
             let runs = runs.map_err(|(column, value)| (row, column, value))?;
             tokens.add_runs(&runs, mask.ncols());
@@ -130,7 +133,7 @@ impl Tokens {
 
     /// The rows of some responses.
     pub(super) fn select(&self, responses: &[usize]) -> Self {
-        let mut tokens = Tokens::new();
+        let mut tokens = Tokens::new(responses.len());
         for &response in responses {
             tokens.add_runs(self.runs(response), self.row_length(response));
         }

@@ -61,8 +61,8 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         options: *options,
         ..Meaning::default()
     };
-    let bound = meaning.bound()?;
-    let groups = meaning.groups(&bound)?;
+    let mut bound = meaning.bound()?;
+    let groups = meaning.groups(&mut bound)?;
     meaning.responses = groups.len();
     for bound in bound {
         meaning.sort(bound)?;
@@ -71,9 +71,9 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
     let tokens = meaning.tokens()?;
     let (groups, step) = meaning.of_steps(groups)?;
     let mut builder = Batch::builder().groups(groups).step(step);
-    if let Some(tokens) = &tokens {
-        meaning.note_bare(tokens);
-        builder = builder.tokens(tokens.clone());
+    if let Some(tokens) = tokens {
+        meaning.note_bare(&tokens);
+        builder = builder.tokens(tokens);
     }
     let is_f64 = meaning.is_f64();
     builder = meaning.add_texts(builder)?;
@@ -293,8 +293,9 @@ impl Meaning<'_> {
         }
     }
 
-    fn groups(&mut self, bound: &[Bound]) -> Result<Vec<GroupId>> {
-        let group = bound.iter().find(|bound| bound.reading.role == Role::Group);
+    fn groups(&mut self, bound: &mut [Bound]) -> Result<Vec<GroupId>> {
+        let mut all = bound.iter_mut();
+        let group = all.find(|bound| bound.reading.role == Role::Group);
         let Some(group) = group else {
             unreachable!("a file without groups has been refused by its names");
         };
@@ -303,6 +304,13 @@ impl Meaning<'_> {
         }
         // Reports a value that is no id as an error.
         self.level(group)?;
+        // Moved, if the column has no other meaning.
+        let is_other = |column: &Arc<FileColumn>| !Arc::ptr_eq(column, &group.column);
+        self.table.columns.retain(is_other);
+        let own = Arc::get_mut(&mut group.column).map(|own| &mut own.data);
+        if let Some(ColumnData::Ids(ids)) = own {
+            return Ok(std::mem::take(ids));
+        }
         Ok(match &group.column.data {
             ColumnData::Ids(ids) => ids.clone(),
             ColumnData::Texts(texts, _) => texts.iter().map(|text| text.clone().into()).collect(),
@@ -356,7 +364,7 @@ impl Meaning<'_> {
         let Some(Bound { reading, column }) = self.find("step") else {
             return Ok(None);
         };
-        let steps = column.numbers()?;
+        let steps = column.clone().numbers()?;
         // From 2^53 on, neighbouring integers are the same float.
         let is_step =
             |value: f64| value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);

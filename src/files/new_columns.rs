@@ -1,5 +1,7 @@
 //! Columns to write: a recipe's results in a copy of its input, and the columns of a batch that is saved.
 
+use std::borrow::Cow;
+
 use safetensors::Dtype;
 use zerocopy::IntoBytes;
 
@@ -81,12 +83,11 @@ impl<'a> NewColumn<'a> {
     }
 
     /// The numbers of a response: those of its row, or a single one.
-    fn row(&self, response: usize, length: usize) -> Vec<f64> {
-        let mut row = vec![0.0; if self.per_token { length } else { 1 }];
+    fn row(&self, response: usize, length: usize) -> Cow<'_, [f64]> {
         if let (Column::Response(values), false) = (&self.values, self.per_token) {
-            row[0] = values[response];
-            return row;
+            return Cow::Borrowed(&values[response..=response]);
         }
+        let mut row = vec![0.0; if self.per_token { length } else { 1 }];
         for (tokens, columns) in self.layout.stretches(response) {
             let row = &mut row[columns.clone()];
             match &self.values {
@@ -101,7 +102,7 @@ impl<'a> NewColumn<'a> {
                 }
             }
         }
-        row
+        row.into()
     }
 
     /// Refuses a value that the file to be has no number for. A value that no token has is not written to a tensor [B, T].

@@ -220,7 +220,11 @@ impl FileColumn {
     }
 
     /// The numbers of a column with one per response, or the number of words of each of its texts.
-    pub(super) fn numbers(&self) -> Result<Vec<f64>> {
+    pub(super) fn numbers(mut self: Arc<Self>) -> Result<Vec<f64>> {
+        let own = Arc::get_mut(&mut self).map(|own| &mut own.data);
+        if let Some(ColumnData::Numbers(numbers)) = own {
+            return Ok(std::mem::take(numbers));
+        }
         let of_id = |id: &GroupId| match id {
             // Exact up to 2^53, like any number in a line.
             GroupId::Number(number) => *number as f64,

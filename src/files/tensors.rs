@@ -253,7 +253,7 @@ impl FileTensor {
         // An archive is read from its first row on.
         let is_whole = self.store.file.is_none() || self.fortran;
         let at_once = if is_whole { rows } else { BLOCK / row.max(1) }.max(1);
-        let mut tokens = Tokens::new();
+        let mut tokens = Tokens::new(0);
         each_number!(self.kind, T => {
             for first in (0..rows).step_by(at_once) {
                 let mut block = self.clone();

@@ -180,7 +180,7 @@ impl Meaning<'_> {
             ColumnData::Lists(lists) => lists,
             _ => unreachable!("a column of tokens has arrays"),
         };
-        let mut tokens = Tokens::new();
+        let mut tokens = Tokens::new(self.responses);
         for response in 0..self.responses {
             let added = tokens.add(lists.row(response));
             added.map_err(|(token, value)| wrong((response, token, value)))?;

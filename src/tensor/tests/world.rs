@@ -102,7 +102,7 @@ impl World {
     }
 
     pub(super) fn layout(&self) -> Layout {
-        let mut tokens = Tokens::new();
+        let mut tokens = Tokens::new(0);
         for row in &self.mask {
             tokens.add(row).unwrap();
         }
