@@ -42,6 +42,9 @@ pub(crate) fn each_with<S, R: Send>(
         let mut scratch = scratch();
         indices.map(|index| of(&mut scratch, index)).collect()
     };
+    if count <= size {
+        return part(0);
+    }
     let mut done: Vec<Mutex<Vec<R>>> = Vec::new();
     done.resize_with(count.div_ceil(size), Mutex::default);
     run(done.len(), &|index| *lock(&done[index]) = part(index));

@@ -81,7 +81,11 @@ impl ScriptBatch {
             let frame = batch.frame().clone();
             let result = f.call_within_context::<Dynamic>(context, (batch,));
             metrics.extend(take_metrics());
-            Ok((part_of(&result?)?, frame))
+            let part = part_of(&result?)?;
+            // The nodes are still in a cache. The error of one is told where all groups are computed.
+            let is_large = matches!(part.level(), Level::Token | Level::Position);
+            let _ = (!is_large).then(|| part.evaluate());
+            Ok((part, frame))
         });
         let parts = parts.collect::<Raised<Vec<(Tensor, Arc<Frame>)>>>();
         let mut effects = self.call().effects();
