@@ -10,7 +10,7 @@ type Degenerate = (&'static str, bool, fn(&Batch) -> Batch);
 pub const DEGENERATE: [Degenerate; 6] = [
     ("all right", true, |batch| with_rewards(batch, |_, _| 1.0)),
     ("all wrong", true, |batch| with_rewards(batch, |_, _| 0.0)),
-    ("groups of one", false, |batch| regrouped(batch, &|i| i)),
+    (super::ALONE, false, |batch| regrouped(batch, &|i| i)),
     ("one group", false, |batch| regrouped(batch, &|_| 0)),
     ("one-token responses", false, |batch| {
         shortened(batch, &|_| 1)

@@ -2,7 +2,7 @@
 
 use super::CheckResult::{self, Fails, Holds, Note};
 use super::batches::{in_precision, with_rewards};
-use super::{Checks, largest};
+use super::{ALONE_GET, Checks, largest};
 use crate::batch::{Batch, Computed, Layout, Level};
 use crate::diagnostic::Diagnostics;
 use crate::number_text::counted;
@@ -63,8 +63,12 @@ impl Checks<'_> {
             members.map(|&response| means[response as usize]).sum()
         };
         let sum = largest((0..layout.groups()).map(sum_of));
-        let why = format!("a group's advantages sum to up to {sum:.3}");
-        self.holds_or("sums to 0 in a group", sum <= EXACT, Note, why);
+        let why = match sum <= EXACT {
+            true => ALONE_GET.to_string(),
+            false => format!("a group's advantages sum to up to {sum:.3}"),
+        };
+        let holds = sum.max(self.alone) <= EXACT;
+        self.holds_or("sums to 0 in a group", holds, Note, why);
         let (holds, why) = match self.influence(batch, base) {
             Ok(off) => {
                 let why = format!("groups influence each other: by up to {off:.3}");

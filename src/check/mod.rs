@@ -15,14 +15,14 @@ use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::script::{Hook, Outcome, Recipe, State, TEST_BATCH};
 
 /// How a check came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckResult {
     /// It holds.
     Holds,
-    /// It must hold, and does not.
-    Fails,
     /// It need not hold, and does not: worth knowing.
     Note,
+    /// It must hold, and does not.
+    Fails,
 }
 
 impl CheckResult {
@@ -50,6 +50,9 @@ pub struct Finding {
     pub error: Option<Diagnostics>,
 }
 
+/// The degenerate batch whose every response is a group, and what is said if it gets an advantage.
+const ALONE: &str = "groups of one";
+const ALONE_GET: &str = "not in groups of one, see above";
 /// The check of the ordinary case.
 const MIXED: &str = "mixed groups";
 /// The check of the loss in the ordinary case, if the recipe has an advantage too.
@@ -92,7 +95,10 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let stages: [&dyn Fn(&mut Checks<'_>); 5] = [
         &|checks| {
             for (check, _, of) in DEGENERATE {
-                checks.runs(check, "", &of(&batch));
+                let outcome = checks.runs(check, "", &of(&batch));
+                if let Some(outcome) = outcome.filter(|_| check == ALONE) {
+                    checks.groups_of_one(&outcome);
+                }
             }
         },
         &|checks| checks.equal_rewards(&batch),
@@ -113,6 +119,29 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         }
     }
     checks.findings
+}
+
+/// The properties that come out worse with one version of a recipe than with another, on the same batch, each with what was
+/// found. Both are bounded by the guard of the new one's host.
+pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
+    let guard = new.host().guard();
+    let [old, new] = [old, new].map(|recipe| check(recipe, Some(batch)));
+    if guard.check().is_err() {
+        return vec![
+            "its properties were not compared: the time of the check was over".to_string(),
+        ];
+    }
+    // Batches that it refuses are told by the dry runs.
+    let told = new.iter().filter(|now| now.error.is_none());
+    let line = |now: &Finding| {
+        let was = old.iter().find(|was| was.check == now.check)?;
+        let what = match was.result {
+            Holds => "no longer holds",
+            _ => "now fails",
+        };
+        (was.result < now.result).then(|| format!("{what}: {}: {}", now.check, now.detail))
+    };
+    told.filter_map(line).collect()
 }
 
 /// Whether the recipe, with its current settings, needs a column: tried on a batch with all usual columns except this one.
@@ -195,6 +224,8 @@ struct Checks<'a> {
     /// Whether the loss is run after the advantage wherever the recipe is run.
     runs_loss: bool,
     findings: Vec<Finding>,
+    /// The largest |A| of a response that is a group of one; 0 if such groups are refused.
+    alone: f64,
 }
 
 impl<'a> Checks<'a> {
@@ -203,6 +234,7 @@ impl<'a> Checks<'a> {
             recipe,
             runs_loss: false,
             findings: Vec::new(),
+            alone: 0.0,
         }
     }
 
@@ -258,6 +290,16 @@ impl<'a> Checks<'a> {
         }
     }
 
+    fn groups_of_one(&mut self, outcome: &Outcome) {
+        self.alone = largest(outcome.advantage.by_response().into_iter());
+        if let Some(last) = self.findings.last_mut() {
+            last.detail = match self.alone {
+                0.0 => "they get 0".to_string(),
+                most => format!("they get up to {most:.3}"),
+            };
+        }
+    }
+
     fn equal_rewards(&mut self, batch: &Batch) {
         const CHECK: &str = "equal rewards give 0";
         let rewards = [0.7, 0.1, 1.0 / 3.0, -2.3, 0.0];
@@ -266,6 +308,7 @@ impl<'a> Checks<'a> {
             return self.add(CHECK, Note, "refused, see above");
         };
         match largest(outcome.advantage.buffer().iter()) {
+            0.0 if self.alone > EXACT => self.add(CHECK, Note, ALONE_GET),
             0.0 => self.add(CHECK, Holds, "exactly, whatever the reward"),
             // A rounding error is never meant; a real value may be.
             x if x < 1e-6 => self.add(CHECK, Fails, format!("off by rounding: up to {x:.1e}")),

@@ -287,6 +287,9 @@ impl HookRun<'_> {
                 "the derivative of a root, a power or a std is infinite at 0: `max(x, 1e-12)` keeps away from it"
             }
             "/" => "something is divided by 0 here: `safe_div(a, b)` is 0 where b is 0",
+            OTHERS => {
+                "n - 1 is 0 here, as in a group of one: `where(n > 1, r - a / (n - 1), 0)` gives it 0, `safe_div` alone its whole reward"
+            }
             "ln" | "log1p" | "ln_binomial" => {
                 "this is the logarithm of 0 or less here: `ln(max(x, 1e-12))`"
             }
@@ -318,6 +321,8 @@ pub(super) fn invoke(
     Ok(value.flatten())
 }
 
+/// A division by a difference, such as the number of a response's others.
+const OTHERS: &str = "/ (n - 1)";
 /// Steps back from the result; a formula has some dozens.
 const STEPS: usize = 1000;
 
@@ -341,5 +346,11 @@ fn culprit(result: &Tensor) -> Option<(&'static str, Option<Origin>)> {
         origin = arg.origin().cloned().or(origin);
         culprit = arg;
     }
-    Some((culprit.inner().prim.name(), origin))
+    let last = culprit.inner();
+    let name_of = |arg: &Tensor| arg.inner().prim.name();
+    let is_by_difference = last.args.get(1).map(name_of) == Some("-");
+    match last.prim.name() {
+        "/" if is_by_difference => Some((OTHERS, origin)),
+        name => Some((name, origin)),
+    }
 }

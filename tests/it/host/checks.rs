@@ -111,6 +111,68 @@ fn a_flipped_advantage_fails() {
     }
 }
 
+/// What is promised of groups is tried on groups of one too, which have no others.
+#[test]
+fn groups_of_one_are_looked_at() {
+    let rloo = |baseline: &str| {
+        let text = format!(
+            "fn advantage(batch, p) {{ let r = batch.reward; let n = r.count(\"group\"); let others = r.sum(\"group\") - r; {baseline} }}"
+        );
+        findings(&text, None)
+    };
+    let names = [
+        "groups of one",
+        "equal rewards give 0",
+        "sums to 0 in a group",
+    ];
+    for (baseline, expected) in [
+        (
+            "where(n > 1, r - others / (n - 1), 0)",
+            [
+                "holds they get 0",
+                "holds exactly, whatever the reward",
+                "holds ",
+            ],
+        ),
+        (
+            "r - safe_div(others, n - 1)",
+            [
+                "holds they get up to 1.000",
+                "note not in groups of one, see above",
+                "note not in groups of one, see above",
+            ],
+        ),
+        (
+            "if n.min(\"batch\").value() < 2 { throw \"alone\"; } r - others / (n - 1)",
+            ["note alone", "holds exactly, whatever the reward", "holds "],
+        ),
+    ] {
+        let found = rloo(baseline);
+        let said = names.map(|name| {
+            let one = found.iter().find(|one| one.check == name).unwrap();
+            format!("{} {}", one.result.name(), one.detail)
+        });
+        assert_eq!(said, expected, "{baseline}");
+    }
+    let text = "fn advantage(batch, p) { let r = batch.reward; r - (r.sum(\"group\") - r) / (r.count(\"group\") - 1) }";
+    let found = findings(text, None);
+    let fails = found
+        .iter()
+        .find(|one| one.check == "groups of one")
+        .unwrap();
+    let help = fails.error.as_ref().unwrap()[0].help.as_ref().unwrap();
+    assert!(
+        help.contains("`where(n > 1, r - a / (n - 1), 0)`"),
+        "{help}"
+    );
+    let text = "fn advantage(batch, p) { let r = batch.reward; (r - r.mean(\"group\")) / r.std(\"group\") }";
+    let found = findings(text, None);
+    let mut helps = found
+        .iter()
+        .filter_map(|one| one.error.as_ref()?[0].help.as_ref());
+    assert!(helps.all(|help| help.contains("`safe_div(a, b)`")));
+}
+
 const TESTED: &str = r#"
     fn advantage(batch, p) { batch.score - batch.score.mean("group") }
     fn test_batch() {
