@@ -4,35 +4,44 @@ use std::sync::Arc;
 
 use super::InUse;
 use super::follow::Observed;
-use crate::batch::Batch;
-use crate::check::{DEGENERATE, dry_run, shortened, usual};
+use crate::batch::{Batch, Computed, Level};
+use crate::check::{DEGENERATE, dry_run, shortened, usual, worse};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
-use crate::script::{Recipe, State};
+use crate::number_text::value;
+use crate::script::{Outcome, Recipe, State, Statistics, guarded};
 
-/// Groups of a small batch: more than one, so that a mean over the batch differs from one over the group.
+/// Groups of a small batch: more than one, so that a mean over the batch differs from one over the group; and of the batch on
+/// which properties are compared, in some dozens of runs.
 const GROUPS: usize = 3;
+const COMPARED: usize = 32;
 /// Responses per group of a small batch. The groups of most runs keep their size, as `k` is chosen for it.
 const GROUP_SIZE: usize = 256;
 /// Tokens per response of a small batch.
 const TOKENS: usize = 8;
 
+/// What is said of a version that passed: warnings, and its effect.
+pub(super) type Passed = (Vec<Diagnostic>, Vec<String>);
+pub(super) type DryRuns =
+    fn(&Recipe, Option<&Arc<Observed>>, Option<&Arc<Observed>>) -> Result<Passed, Diagnostics>;
+
 /// The dry runs of a new version, all under the guard of its host: on the last batch, on the last one on which a version failed
-/// at a step, and on small ones. Returns warnings.
+/// at a step, and on small ones; then, in the time that is left, its effect.
 pub(super) fn dry_runs(
     candidate: &Recipe,
     last: Option<&Arc<Observed>>,
     failed_on: Option<&Arc<Observed>>,
-) -> Result<Vec<Diagnostic>, Diagnostics> {
+) -> Result<Passed, Diagnostics> {
     let (guard, initial) = (candidate.host().guard(), candidate.init()?);
     let Some(last) = last else {
         // The run's columns and groups are still unknown, so only a script that does not terminate is certainly wrong.
         return match dry_run(candidate, &usual(), &initial, true) {
             Err(error) if guard.check().is_err() => Err(on(error, "a small batch")),
-            _ => Ok(Vec::new()),
+            _ => Ok(Passed::default()),
         };
     };
     let state = state_after(candidate, last)?;
-    dry_run(candidate, &last.batch, &state, true).map_err(|error| on(error, "the last batch"))?;
+    let outcome = dry_run(candidate, &last.batch, &state, true)
+        .map_err(|error| on(error, "the last batch"))?;
     if let Some(other) = failed_on.filter(|other| !Arc::ptr_eq(last, other)) {
         let state = state_after(candidate, other)?;
         let what = "the batch on which a version failed at a step";
@@ -57,7 +66,11 @@ pub(super) fn dry_runs(
         warning.message = format!("this would fail on {name}: {}", warning.message);
         warnings.push(warning);
     }
-    Ok(warnings)
+    // A defect here is no reason to reject the version.
+    let effect = || effect(candidate, &outcome, last);
+    let effect = guarded("to compare two versions", effect).and_then(|effect| effect);
+    let effect = effect.unwrap_or_default();
+    Ok((warnings, effect))
 }
 
 /// The state of the run after migration to the new version.
@@ -92,11 +105,40 @@ fn compare(
 
 /// The first responses of a run's batch, from which degenerate batches are made.
 fn small(batch: &Batch) -> Batch {
+    shortened(&first(batch, GROUPS), &|_| TOKENS)
+}
+
+fn first(batch: &Batch, groups: usize) -> Batch {
     let layout = batch.layout();
-    let groups = 0..layout.groups().min(GROUPS);
+    let groups = 0..layout.groups().min(groups);
     let taken = groups.flat_map(|group| layout.members(group).iter().take(GROUP_SIZE));
     let taken: Vec<usize> = taken.map(|&response| response as usize).collect();
-    shortened(&batch.select(&taken), &|_| TOKENS)
+    batch.select(&taken)
+}
+
+/// What a version changes on the last batch beside the version of the last step, in words: how the advantages correlate and
+/// spread, and which properties come out worse. Whether that is meant, nobody can say.
+fn effect(
+    candidate: &Recipe,
+    outcome: &Outcome,
+    last: &Observed,
+) -> Result<Vec<String>, Diagnostics> {
+    let InUse { loaded, state } = &last.in_use;
+    let before = loaded.recipe.on(candidate.host());
+    let old = before.advantage(&last.batch, &mut state.clone())?;
+    let both = [&old.advantage, &outcome.advantage];
+    let is_by_token = both.iter().any(|one| one.level() == Level::Token);
+    let [a, b] = both.map(|advantage| match is_by_token {
+        true => advantage.per_token().collect(),
+        false => advantage.by_response(),
+    });
+    let correlation = Statistics::correlation(&a, &b, &vec![1.0; a.len()]);
+    let correlation = correlation.map_or(String::new(), |r| format!("correlation {r:.2}, "));
+    let [std, now] = both.map(|of: &Computed| value(Statistics::of(of.buffer().iter()).std));
+    let numbers =
+        format!("A on the last batch, beside the last step's: {correlation}std {std} -> {now}");
+    let worse = worse(&before, candidate, &first(&last.batch, COMPARED));
+    Ok([numbers].into_iter().chain(worse).collect())
 }
 
 fn on(mut error: Diagnostics, what: &str) -> Diagnostics {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use similar::algorithms::{Capture, diff_slices_deadline};
 use similar::{Algorithm, DiffTag};
 
+use super::Loaded;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text;
 use crate::script::{Recipe, Version};
@@ -81,7 +82,10 @@ impl fmt::Display for LiveEvent {
                 still_using,
             } => write!(f, "{}: {why}  still using {still_using}", path.display()),
             LiveEvent::Reverted { version } => {
-                write!(f, "the script is {version} again, which is in use")
+                write!(
+                    f,
+                    "saved again as {version}, the version in use: nothing changes"
+                )
             }
             LiveEvent::Warned { version, warnings } => {
                 let warnings: Vec<String> = warnings.iter().map(one_line).collect();
@@ -120,15 +124,17 @@ pub struct VersionChange {
     pub lines_added: usize,
     /// Lines removed from the script and from the imports that both versions have.
     pub lines_removed: usize,
+    /// The file names of edited imports.
+    pub imports: Vec<String>,
+    /// What it changes on the last batch, in words: the correlation of the advantages, their std, and each property of
+    /// [`check`](crate::check::check) that comes out worse.
+    pub effect: Vec<String>,
 }
 
 impl VersionChange {
-    pub(super) fn between(
-        from: &Recipe,
-        to: &Recipe,
-        settings: &[(String, String)],
-        (checked_in, ready_after): (Duration, Duration),
-    ) -> VersionChange {
+    pub(super) fn between(from: &Loaded, to: &Loaded, settings: &[(String, String)]) -> Self {
+        let ((checked_in, ready_after), effect) = (to.times, to.effect.clone());
+        let (from, to) = (&from.recipe, &to.recipe);
         let mut change = VersionChange {
             from: from.version().clone(),
             to: to.version().clone(),
@@ -137,28 +143,40 @@ impl VersionChange {
             parameters: parameters(from, to, settings),
             lines_added: 0,
             lines_removed: 0,
+            imports: Vec::new(),
+            effect,
         };
         let after = texts(to);
         for (name, old) in texts(from) {
             let (added, removed) = after.get(&name).map_or((0, 0), |new| count(old, new));
             change.lines_added += added;
             change.lines_removed += removed;
+            let import = name.filter(|_| added + removed > 0);
+            let import = import.map(|stem| format!("{}.rhai", stem.display()));
+            change.imports.extend(import);
         }
         change
     }
 }
 
 impl fmt::Display for VersionChange {
-    /// One line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8`.
+    /// One line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8  A on the last batch: ...`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from, to, time) = (&self.from, &self.to, number_text::time(self.checked_in));
         let (added, removed) = (self.lines_added, self.lines_removed);
-        write!(
-            f,
-            "{from} -> {to}  (+{added} -{removed} lines, checked in {time})"
-        )?;
+        write!(f, "{from} -> {to}  (+{added} -{removed} lines")?;
+        let mut imports = self.imports.iter();
+        imports.try_for_each(|import| write!(f, ", {import} edited"))?;
+        write!(f, ", checked in {time})")?;
         let mut parameters = self.parameters.iter();
-        parameters.try_for_each(|parameter| write!(f, "  {parameter}"))
+        parameters.try_for_each(|parameter| write!(f, "  {parameter}"))?;
+        let parts = self
+            .effect
+            .iter()
+            .zip(["  "].into_iter().chain(std::iter::repeat("; ")));
+        parts
+            .into_iter()
+            .try_for_each(|(part, before)| write!(f, "{before}{part}"))
     }
 }
 

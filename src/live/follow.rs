@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
 
-use super::check::dry_runs;
+use super::check::{DryRuns, Passed, dry_runs};
 use super::event::{LiveEvent, VersionChange};
-use super::watch::{SETTLE_AT_MOST, Watch};
+use super::watch::{SETTLE, SETTLE_AT_MOST, Watch};
 use super::{Failed, InUse, LiveOptions, Loaded};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -20,14 +20,23 @@ use crate::tensor::Guard;
 /// The most events kept for a run that does not fetch them; the oldest are dropped first.
 const EVENTS: usize = 1024;
 
+/// After so many times its time a check is given up: comparing answers with references is not the script's time, and a machine
+/// that does much else stalls.
+const PATIENCE: u32 = 6;
+
+/// A version that passed, unless it is the one in use.
+type Checked = Option<(Recipe, Passed)>;
+
 /// The state that the run shares with the thread.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) host: Host,
     pub(super) options: LiveOptions,
-    /// Bounds each check of the thread. Cancelling it ends the thread.
+    /// Cancelled when the live recipe is dropped.
     pub(super) guard: Arc<Guard>,
     ledger: Mutex<Ledger>,
+    /// [`dry_runs`], but in tests.
+    dry_runs: DryRuns,
 }
 
 /// The changing part, under one lock, so that events have the order of the versions. The lock is held only while a few
@@ -71,10 +80,11 @@ impl Shared {
             waiting: Vec::new(),
         };
         Shared {
-            guard: options.guard(host),
             host: host.clone(),
             options,
+            guard: Guard::unlimited(),
             ledger: Mutex::new(ledger),
+            dry_runs,
         }
     }
 
@@ -86,27 +96,89 @@ impl Shared {
         self.ledger().current.clone()
     }
 
-    /// Publishes a version, unless the version that it was compared with is no longer the newest.
+    /// Publishes a version with its warnings, unless the version that it was compared with is no longer the newest.
     pub(super) fn publish(
         &self,
         compared_with: &Arc<Loaded>,
-        recipe: Recipe,
-        times: (Duration, Duration),
+        mut loaded: Loaded,
+        warnings: Vec<Diagnostic>,
     ) -> bool {
         let settings = &self.options.settings;
-        let change = VersionChange::between(&compared_with.recipe, &recipe, settings, times);
+        let change = VersionChange::between(compared_with, &loaded, settings);
         let mut ledger = self.ledger();
         if !Arc::ptr_eq(&ledger.current, compared_with) {
             return false;
         }
         ledger.published += 1;
-        ledger.current = Arc::new(Loaded {
-            recipe,
-            serial: ledger.published,
-            times,
-        });
+        loaded.serial = ledger.published;
+        let version = loaded.version().clone();
+        ledger.current = Arc::new(loaded);
         ledger.tell(LiveEvent::Published(change));
+        if !warnings.is_empty() {
+            ledger.tell(LiveEvent::Warned { version, warnings });
+        }
         true
+    }
+
+    /// The result of [`Shared::check`] in a thread of its own. A thread cannot be ended from outside: one that does not end is given
+    /// up, and nothing waits for it.
+    fn checked(
+        self: &Arc<Self>,
+        settled: &SourceFiles,
+        in_use: &Arc<Loaded>,
+        files: &Arc<OnceLock<SourceFiles>>,
+    ) -> Result<Checked, Diagnostics> {
+        let (guard, (sender, answer)) = (self.options.guard(&self.host), sync_channel(1));
+        let until = Instant::now() + PATIENCE * self.options.time();
+        let (shared, bound, files) = (self.clone(), guard.clone(), files.clone());
+        let (settled, in_use) = (settled.clone(), in_use.clone());
+        start("advlab-check", move || {
+            let check = || shared.check(bound, &settled, &in_use, &files);
+            let checked = guarded("to judge a version", check);
+            // Nobody waits for it if it was given up.
+            let _ = sender.send(checked.and_then(|checked| checked));
+        })?;
+        let may_wait = || Instant::now() < until && !self.guard.is_cancelled();
+        loop {
+            match answer.recv_timeout(SETTLE) {
+                Ok(checked) => return checked,
+                Err(RecvTimeoutError::Timeout) if may_wait() => {}
+                Err(_) => break,
+            }
+        }
+        guard.cancel();
+        let message = "the check of this version does not end, and was given up";
+        let help = "this is a defect of advlab: please report it with the script";
+        Err(Diagnostic::error(message).with_help(help).into())
+    }
+
+    /// Compiles a version and tries it; `None` if it is the version in use. `files` is set as soon as its imports are known.
+    fn check(
+        &self,
+        guard: Arc<Guard>,
+        settled: &SourceFiles,
+        in_use: &Loaded,
+        files: &OnceLock<SourceFiles>,
+    ) -> Result<Checked, Diagnostics> {
+        // The script is checked, not its kernel.
+        let host = self.host.clone().with_native(&Native::default());
+        let (recipe, read) = host.with_guard(guard).load_read(settled);
+        files.get_or_init(|| read);
+        let recipe = recipe?;
+        if recipe.version() == in_use.version() {
+            return Ok(None);
+        }
+        let recipe = self.options.fit(recipe, true)?;
+        let ledger = self.ledger();
+        let (last, failed_on) = (ledger.last.clone(), ledger.failed_on.clone());
+        drop(ledger);
+        let (later, effect) = (self.dry_runs)(&recipe, last.as_ref(), failed_on.as_ref())?;
+        let known = in_use.recipe.warnings();
+        let is_new =
+            |warning: &&Diagnostic| !known.iter().any(|old| old.message == warning.message);
+        let found = recipe.warnings().iter().filter(is_new).cloned();
+        let warnings = found.chain(later).collect();
+        Ok(Some((recipe, (warnings, effect))))
     }
 
     /// Reports a version that failed at a step, or in its `migrate`, and stops using it, unless a newer one has replaced it.
@@ -129,7 +201,7 @@ impl Shared {
         }
     }
 
-    /// Starts the thread that follows the files, until the guard is cancelled; the bell wakes it. `None` if there are no files.
+    /// Starts the thread that follows the files, until the live recipe is dropped; the bell wakes it. `None` if there are no files.
     ///
     /// A resumed run starts with the version that it used: the files are checked before this returns, so that the first
     /// step uses their content, unless it is rejected.
@@ -150,20 +222,22 @@ impl Shared {
             files,
             reported: None,
             is_polling_reported: false,
+            waiting: Vec::new(),
         };
         follower.watch_files();
         if is_resumed {
             follower.judge_at_start();
         }
-        let thread = std::thread::Builder::new().name("advlab-live".to_string());
-        match thread.spawn(move || follower.follow()) {
-            Ok(_) => Ok(Some(bell)),
-            Err(error) => {
-                let message = format!("cannot start a thread to follow the script: {error}");
-                Err(Diagnostic::error(message).into())
-            }
-        }
+        start("advlab-live", move || follower.follow())?;
+        Ok(Some(bell))
     }
+}
+
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Diagnostics> {
+    let thread = std::thread::Builder::new().name(name.to_string());
+    let started = thread.spawn(run).map(drop);
+    let message = |error| format!("cannot start a thread to follow the script: {error}");
+    started.map_err(|error| Diagnostic::error(message(error)).into())
 }
 
 struct Follower {
@@ -175,19 +249,30 @@ struct Follower {
     /// was missing.
     reported: Option<Option<Version>>,
     is_polling_reported: bool,
+    /// Who began to wait before the files were last read.
+    waiting: Vec<SyncSender<()>>,
 }
 
 impl Follower {
     /// Follows the files until the live recipe is dropped.
     fn follow(mut self) {
         // A save may have come after the recipe was read and before its folder was watched.
-        self.look(None);
+        let mut event = None;
         while !self.shared.guard.is_cancelled() {
-            let event = self.watch.wait();
-            let waiting = std::mem::take(&mut self.shared.ledger().waiting);
             self.look(event);
-            drop(waiting);
+            self.waiting.clear();
+            // Whoever began to wait after the last reading may have rung while the files settled.
+            let is_awaited = !self.shared.ledger().waiting.is_empty();
+            event = match is_awaited {
+                true => Some(Instant::now()),
+                false => self.watch.wait(),
+            };
         }
+    }
+
+    fn read(&mut self, files: &SourceFiles) -> SourceFiles {
+        self.waiting.append(&mut self.shared.ledger().waiting);
+        files.again()
     }
 
     fn judge_at_start(&mut self) {
@@ -204,7 +289,7 @@ impl Follower {
     /// Reads the files, after an event or without one. If their content is new, or if another attempt is requested, waits
     /// until they are quiet, and checks them.
     fn look(&mut self, event: Option<Instant>) {
-        let now = self.files.again();
+        let now = self.read(&self.files.clone());
         // Saving a version again that was rejected or failed asks for another try: the batch or the state may have changed.
         let current = self.shared.current();
         let version = self.files.version.as_ref();
@@ -227,11 +312,11 @@ impl Follower {
     }
 
     /// Waits until nothing has changed for [`SETTLE`](super::watch::SETTLE), but at most [`SETTLE_AT_MOST`].
-    fn settle(&self, mut files: SourceFiles) -> SourceFiles {
+    fn settle(&mut self, mut files: SourceFiles) -> SourceFiles {
         let started = Instant::now();
         loop {
             let is_quiet = self.watch.is_quiet();
-            let now = files.again();
+            let now = self.read(&files);
             let is_settled = is_quiet && now.agrees(&files);
             files = now;
             let is_over = self.shared.guard.is_cancelled();
@@ -244,8 +329,7 @@ impl Follower {
     /// Publishes or rejects the content of the files.
     fn judge(&mut self, settled: &SourceFiles, since: Instant) {
         while !self.shared.guard.is_cancelled() {
-            let decided = guarded("to judge a version", || self.try_publish(settled, since));
-            match decided.and_then(|decided| decided) {
+            match self.try_publish(settled, since) {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => return self.reject(error),
@@ -256,45 +340,32 @@ impl Follower {
     /// Publishes the version in the files if it passes its checks. Returns `false` without a decision if the version that it was
     /// compared with has been taken out of use in the meantime.
     fn try_publish(&mut self, settled: &SourceFiles, since: Instant) -> Result<bool, Diagnostics> {
-        let began = Instant::now();
-        let shared = self.shared.clone();
-        shared.guard.start_clock();
-        // The script is checked, not its kernel.
-        let host = shared.host.clone().with_native(&Native::default());
-        let host = host.with_guard(shared.guard.clone());
+        let (began, shared) = (Instant::now(), self.shared.clone());
         let in_use = shared.current();
-        let (loaded, files) = host.load_read(settled);
+        let files = Arc::default();
+        let checked = shared.checked(settled, &in_use, &files);
+        let files = files.get().unwrap_or(settled).clone();
         let before = std::mem::replace(&mut self.files, files).version;
+        // A save that follows the publication is to be seen.
         self.watch_files();
-        let recipe = loaded?;
-        let version = recipe.version().clone();
-        if version == *in_use.version() {
+        let Some((recipe, (warnings, effect))) = checked? else {
             self.reported = None;
+            let version = in_use.version().clone();
             if before.is_none_or(|before| before != version) {
                 shared.ledger().tell(LiveEvent::Reverted { version });
             }
             return Ok(true);
+        };
+        let loaded = Loaded {
+            times: (began.elapsed(), since.elapsed()),
+            effect,
+            ..Loaded::of(recipe.on(&shared.host))
+        };
+        let is_published = shared.publish(&in_use, loaded, warnings);
+        if is_published {
+            self.reported = None;
         }
-        let recipe = shared.options.fit(recipe, true)?;
-        let ledger = shared.ledger();
-        let (last, failed_on) = (ledger.last.clone(), ledger.failed_on.clone());
-        drop(ledger);
-        let later = dry_runs(&recipe, last.as_ref(), failed_on.as_ref())?;
-        let known = in_use.recipe().warnings();
-        let is_new =
-            |warning: &&Diagnostic| !known.iter().any(|old| old.message == warning.message);
-        let found = recipe.warnings().iter().filter(is_new).cloned();
-        let warnings: Vec<Diagnostic> = found.chain(later).collect();
-        let times = (began.elapsed(), since.elapsed());
-        if !shared.publish(&in_use, recipe.on(&shared.host), times) {
-            return Ok(false);
-        }
-        self.reported = None;
-        if !warnings.is_empty() {
-            let warned = LiveEvent::Warned { version, warnings };
-            shared.ledger().tell(warned);
-        }
-        Ok(true)
+        Ok(is_published)
     }
 
     /// Reports why the files' content is not used.
@@ -330,5 +401,99 @@ impl Follower {
             let why = error.to_string();
             self.shared.ledger().tell(LiveEvent::PollingOnly { why });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LiveRecipe;
+    use crate::live::watch::ring;
+    use std::time::Duration;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn times(factor: u32) -> String {
+        format!("fn advantage(batch, p) {{ batch.reward * {factor}.0 }}\n")
+    }
+
+    /// A script in a folder of its own, and a live recipe that does not follow it yet.
+    fn live() -> (tempfile::TempDir, PathBuf, LiveRecipe) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("recipe.rhai");
+        std::fs::write(&path, times(1)).unwrap();
+        let recipe = Host::new().load(path.to_str().unwrap()).unwrap();
+        let live = LiveRecipe::without_file(&Host::new(), recipe, LiveOptions::default());
+        (folder, path, live.unwrap())
+    }
+
+    #[test]
+    fn a_check_that_never_ends_loses_no_later_save() {
+        let (_folder, path, mut live) = live();
+        let shared = Arc::get_mut(&mut live.shared).unwrap();
+        shared.options.deadline = Some(Duration::from_millis(50));
+        // Nothing looks at its guard here, as where a function of the engine never comes back.
+        shared.dry_runs = |recipe, last, failed_on| {
+            while recipe.text() == times(2) || recipe.text() == times(3) {
+                std::thread::sleep(LONG);
+            }
+            dry_runs(recipe, last, failed_on)
+        };
+        live.follow(path.to_str().unwrap()).unwrap();
+        for (factor, is_good) in [(2, false), (3, false), (4, true), (2, false), (5, true)] {
+            std::fs::write(&path, times(factor)).unwrap();
+            assert!(live.refresh(LONG));
+            match &live.events()[..] {
+                [LiveEvent::Published(change)] if is_good => {
+                    assert_eq!(change.to, *live.newest().version());
+                }
+                [LiveEvent::Rejected { version, error, .. }] if !is_good => {
+                    assert!(error.to_string().contains("does not end"), "{error}");
+                    assert_ne!(version, live.newest().version());
+                }
+                other => panic!("{factor}: {other:#?}"),
+            }
+        }
+        assert_eq!(live.newest().recipe().text(), times(5));
+    }
+
+    /// Settling takes the ring of whoever asks meanwhile, and answers them.
+    #[test]
+    fn a_refresh_beside_a_save_is_answered_by_it() {
+        let (_folder, path, live) = live();
+        let (watch, bell) = Watch::new(true);
+        let mut follower = Follower {
+            shared: live.shared.clone(),
+            watch,
+            files: Host::new().load_reading(path.to_str().unwrap()).1,
+            reported: None,
+            is_polling_reported: false,
+            waiting: Vec::new(),
+        };
+        std::fs::write(&path, times(2)).unwrap();
+        let (sender, _answer) = sync_channel(1);
+        let shared = live.shared.clone();
+        let asking = std::thread::spawn(move || {
+            std::thread::sleep(SETTLE / 3);
+            shared.ledger().waiting.push(sender);
+            ring(&bell);
+        });
+        follower.look(Some(Instant::now()));
+        asking.join().unwrap();
+        assert_eq!(live.newest().recipe().text(), times(2));
+        // Either this look answers, or the next one follows at once.
+        let is_left = !live.shared.ledger().waiting.is_empty();
+        assert!(follower.waiting.len() == 1 || is_left && follower.watch.wait().is_some());
+    }
+
+    #[test]
+    fn a_second_file_is_not_followed() {
+        let (_folder, path, mut live) = live();
+        live.follow(path.to_str().unwrap()).unwrap();
+        let error = live.follow(path.to_str().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("follows a file already"));
+        std::fs::write(&path, times(2)).unwrap();
+        assert!(live.refresh(LONG));
+        assert_eq!(live.newest().recipe().text(), times(2));
     }
 }

@@ -18,6 +18,12 @@
 //! and is a warning elsewhere (groups of one, responses of one token or none). Before the first batch nothing is known
 //! of the run's columns, and only a script without an end is rejected.
 //!
+//! What passes is also compared with the version of the last step ([`VersionChange::effect`]).
+//!
+//! Each version is checked in a thread of its own, which is given up if it does not end. Not in another process: the batch and
+//! the state would be copied there at each save, an embedder has no program to start, and a step runs the version in the run's
+//! own process anyway, on a batch that no check has seen. What protects the run is a script's limits.
+//!
 //! The state outlives a reload. A new version's `migrate(old, p)` takes it over; without one it stays, and gets what
 //! the new `init(p)` has beyond it. A version that fails at a step after all gives way to the one in use before it, with
 //! the state that it left; if that fails too, to the one before that, up to eight. If all fail, the batch is at fault:
@@ -37,7 +43,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use crate::batch::Batch;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Host, Outcome, Recipe, State, Version};
 use follow::{Observed, Shared};
 use watch::ring;
@@ -49,9 +55,19 @@ pub struct Loaded {
     serial: u64,
     /// The time of its checks, and the time until it was ready.
     times: (Duration, Duration),
+    effect: Vec<String>,
 }
 
 impl Loaded {
+    fn of(recipe: Recipe) -> Loaded {
+        Loaded {
+            recipe,
+            serial: 0,
+            times: Default::default(),
+            effect: Vec::new(),
+        }
+    }
+
     /// The recipe, with the run's parameter values.
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
@@ -177,12 +193,16 @@ impl LiveRecipe {
         Ok(live)
     }
 
-    /// Follows a file from here on, if none was followed before. Its content is checked before this returns, as in a resumed
-    /// run.
+    /// Follows a file from here on. Its content is checked before this returns, as in a resumed run.
     ///
     /// # Errors
-    /// [`Diagnostics`] if the system gives no thread.
+    /// [`Diagnostics`] if a file is followed already, or if the system gives no thread.
     pub fn follow(&mut self, recipe: &str) -> Result<(), Diagnostics> {
+        if self.bell.is_some() {
+            let message =
+                format!("cannot follow {recipe}: this live recipe follows a file already");
+            return Err(Diagnostic::error(message).into());
+        }
         let (_, files) = self.shared.host.load_reading(recipe);
         self.bell = self.shared.follow(files, true)?;
         Ok(())
@@ -206,11 +226,7 @@ impl LiveRecipe {
             // A parameter that the run sets may be missing from a version that it left, as from any that an edit made.
             let recipe = options.fit(recipe, is_resumed)?.on(host);
             let state = if is_resumed { state } else { recipe.init()? };
-            let loaded = Arc::new(Loaded {
-                recipe,
-                serial: 0,
-                times: Default::default(),
-            });
+            let loaded = Arc::new(Loaded::of(recipe));
             Ok(InUse { loaded, state })
         };
         let versions = left.into_iter().map(version);
@@ -389,7 +405,7 @@ impl LiveRecipe {
     /// The difference between the versions of two steps: others may have been published in between.
     pub fn change(&self, from: &Loaded, to: &Loaded) -> VersionChange {
         let settings = &self.shared.options.settings;
-        VersionChange::between(&from.recipe, &to.recipe, settings, to.times)
+        VersionChange::between(from, to, settings)
     }
 
     /// Events since the last call, in order. [`LiveRecipe::step`] gives them too.
@@ -403,8 +419,8 @@ impl LiveRecipe {
     /// [`Diagnostics`] if it lacks a required hook, or does not accept the settings.
     pub fn publish(&self, recipe: Recipe) -> Result<(), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?.on(&self.shared.host);
-        let (shared, times) = (&self.shared, Default::default());
-        while !shared.publish(&self.newest(), recipe.clone(), times) {}
+        let loaded = Loaded::of(recipe);
+        while !(self.shared).publish(&self.newest(), loaded.clone(), Vec::new()) {}
         Ok(())
     }
 }

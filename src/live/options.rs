@@ -49,10 +49,14 @@ pub struct LiveOptions {
 }
 
 impl LiveOptions {
+    /// The time for all checks of a version together.
+    pub(super) fn time(&self) -> Duration {
+        self.deadline.unwrap_or(DEADLINE)
+    }
+
     /// The guard of a version's checks, which begin now.
     pub(super) fn guard(&self, host: &Host) -> Arc<Guard> {
-        let deadline = self.deadline.unwrap_or(DEADLINE);
-        host.guard_for(deadline)
+        host.guard_for(self.time())
     }
 
     /// The recipe with the values that the run sets, if it has the hooks that the run needs.

@@ -61,6 +61,9 @@ impl Watched {
                 error, still_using, ..
             } => format!("{name}: {still_using} stays in use\n{}", rendered(error)),
             LiveEvent::Published(change) => {
+                // The next save is compared with this version.
+                let _ = self.live.begin_step();
+                self.live.observe(&self.batch);
                 let mut next = self.live.newest().recipe().clone();
                 next.keep_settings(&self.last);
                 let difference = diff::report(&self.last, &next, &self.batch, paint);

@@ -169,6 +169,21 @@ impl Statistics {
             max,
         }
     }
+
+    /// Pearson's correlation of pairs that stand for so many each; `None` if either values are all the same.
+    pub fn correlation(a: &[f64], b: &[f64], counts: &[f64]) -> Option<f64> {
+        let whole: f64 = counts.iter().sum();
+        let [a, b] = [a, b].map(|x| -> Vec<f64> {
+            let sum: f64 = x.iter().zip(counts).map(|(x, count)| count * x).sum();
+            x.iter().map(|x| x - sum / whole).collect()
+        });
+        let sum = |x: &[f64], y: &[f64]| -> f64 {
+            let pairs = x.iter().zip(y).zip(counts);
+            pairs.map(|((x, y), count)| count * (x * y)).sum()
+        };
+        let (aa, bb) = (sum(&a, &a), sum(&b, &b));
+        (aa > 0.0 && bb > 0.0).then(|| sum(&a, &b) / (aa * bb).sqrt())
+    }
 }
 
 /// A summary of an outcome.

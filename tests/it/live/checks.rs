@@ -99,6 +99,70 @@ fn a_warning_is_said_when_it_is_new() {
     lab.nothing();
 }
 
+/// Beside the version of the last step, however many were saved since.
+#[test]
+fn a_version_is_told_with_its_effect_on_the_last_batch() {
+    let centred = |factor: &str| {
+        advantage(&format!(
+            "{factor} * (batch.reward - batch.reward.mean(\"group\"))"
+        ))
+    };
+    let mut lab = Lab::new(&centred("1.0"));
+    // Nothing is known of a batch yet.
+    let first = lab.publish(&centred("2.0"));
+    assert_eq!(first.effect, [""; 0]);
+    lab.step();
+    let turned = lab.publish(&centred("-2.0"));
+    let worse = "no longer holds: right up, wrong down: 2 wrong responses raised, 2 right ones lowered, of 4: each group prefers its wrong ones: is a sign turned?";
+    let numbers = |text: &str| format!("A on the last batch, beside the last step's{text}");
+    let expected = [
+        numbers(": correlation -1.00, std 1.155 -> 1.155"),
+        worse.to_string(),
+    ];
+    assert_eq!(turned.effect, expected);
+    let larger = lab.publish(&centred("2000.0"));
+    let beside = numbers(": correlation 1.00, std 1.155 -> 1155");
+    assert_eq!(larger.effect, [beside]);
+    lab.step();
+    let same = lab.publish(&centred("0.0"));
+    let [numbers, nothing] = &same.effect[..] else {
+        panic!("{same:?}");
+    };
+    // Without a spread there is no correlation.
+    assert_eq!(
+        numbers,
+        "A on the last batch, beside the last step's: std 1155 -> 0"
+    );
+    assert!(
+        nothing.ends_with("every advantage is 0: this recipe teaches nothing"),
+        "{nothing}"
+    );
+    lab.step();
+    let back = lab.publish(&centred("1.0"));
+    assert_eq!(
+        back.effect,
+        ["A on the last batch, beside the last step's: std 0 -> 0.5774"]
+    );
+}
+
+/// By token, and with the states that the versions have.
+#[test]
+fn an_effect_is_that_of_tokens_and_states() {
+    let counting = |body: &str| {
+        format!("fn init(p) {{ #{{ n: 0 }} }}\nfn advantage(batch, p) {{ this.n += 1; {body} }}\n")
+    };
+    let mut lab = Lab::new(&counting("batch.reward"));
+    lab.step();
+    lab.step();
+    // The second step again, which has it twice as large, at the first token of a response only.
+    let by_token = "batch.reward * this.n * where(batch.old_logp < -0.3, 1.0, 0.0)";
+    let effect = lab.publish(&counting(by_token)).effect;
+    assert_eq!(
+        effect[0],
+        "A on the last batch, beside the last step's: correlation 0.58, std 0.5774 -> 0.9258"
+    );
+}
+
 #[test]
 fn a_version_that_fails_at_a_step_gives_way_to_the_one_before() {
     let mut lab = Lab::new(&times(1));

@@ -120,6 +120,12 @@ fn imports_are_followed_as_they_come_and_go() {
     lab.write("a.rhai", &scale(3));
     let published = lab.published();
     assert_eq!((published.lines_added, published.lines_removed), (1, 1));
+    assert_eq!(published.imports, ["a.rhai"]);
+    let told = published.to_string();
+    assert!(
+        told.contains("(+1 -1 lines, a.rhai edited, checked in"),
+        "{told}"
+    );
     // Not imported.
     lab.write("b.rhai", &scale(4));
     lab.nothing();

@@ -10,7 +10,7 @@ use crate::report::Report;
 use advlab::Batch;
 use advlab::number_text::{counted, share, value};
 use advlab::paint::Paint;
-use advlab::script::{Computed, Outcome, Recipe};
+use advlab::script::{Computed, Outcome, Recipe, Statistics};
 use advlab::tensor::Level;
 
 /// Advantages that differ by less, relative to the largest, differ by rounding.
@@ -71,7 +71,7 @@ fn overall(outcomes: &[Outcome; 2], report: &mut Report) -> f64 {
     let ones = vec![1.0; all];
     let same_sign = signs(&a, &b, &ones, rounding)[0] as usize;
     let mean = gaps.iter().sum::<f64>() / all as f64;
-    let correlation = correlation(&a, &b, &ones);
+    let correlation = Statistics::correlation(&a, &b, &ones);
     let part = |number: usize| number as f64 / all as f64;
     report.about = json!({
         "level": level.name(), "values": all, "differ": part(moved), "mean": mean, "same_sign": part(same_sign),
@@ -149,19 +149,4 @@ pub(super) fn signs(a: &[f64], b: &[f64], counts: &[f64], rounding: f64) -> [f64
 fn by_response(outcomes: &[Outcome; 2]) -> [Vec<f64>; 2] {
     let outcomes = outcomes.each_ref();
     outcomes.map(|outcome| outcome.advantage.by_response())
-}
-
-/// The correlation of pairs that stand for so many each.
-pub(super) fn correlation(a: &[f64], b: &[f64], counts: &[f64]) -> Option<f64> {
-    let whole: f64 = counts.iter().sum();
-    let [a, b] = [a, b].map(|x| -> Vec<f64> {
-        let sum: f64 = x.iter().zip(counts).map(|(x, count)| count * x).sum();
-        x.iter().map(|x| x - sum / whole).collect()
-    });
-    let sum = |x: &[f64], y: &[f64]| -> f64 {
-        let pairs = x.iter().zip(y).zip(counts);
-        pairs.map(|((x, y), count)| count * (x * y)).sum()
-    };
-    let (aa, bb) = (sum(&a, &a), sum(&b, &b));
-    (aa > 0.0 && bb > 0.0).then(|| sum(&a, &b) / (aa * bb).sqrt())
 }

@@ -10,10 +10,10 @@ use crate::Result;
 use advlab::Batch;
 use advlab::number_text::{counted, share, value};
 use advlab::paint::{Paint, cut, filled};
-use advlab::script::{Computed, Hook, Outcome, Recipe, Summary};
+use advlab::script::{Computed, Hook, Outcome, Recipe, Statistics, Summary};
 use advlab::tensor::Level;
 
-use super::diff::{ROUNDING, correlation, signs};
+use super::diff::{ROUNDING, signs};
 use super::{Trial, accuracies, label, percent};
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
@@ -170,7 +170,7 @@ fn in_common(all: &[(String, Mass)], outcomes: &[Outcome], report: &mut Report) 
             let most = x.iter().chain(y).fold(0.0f64, |most, x| most.max(x.abs()));
             let whole = counts.iter().sum::<f64>().max(1.0);
             let shares = signs(x, y, &counts, ROUNDING * most).map(|count| count / whole);
-            let (r, [_, opposite, one_zero]) = (correlation(x, y, &counts), shares);
+            let (r, [_, opposite, one_zero]) = (Statistics::correlation(x, y, &counts), shares);
             pairs.push(json!({ "a": a, "b": b, "correlation": r, "opposite_sign": opposite, "one_is_zero": one_zero }));
             let r = r.map_or("-".to_string(), |r| format!("{r:.3}"));
             let [opposite, one_zero] = [opposite, one_zero].map(percent);
