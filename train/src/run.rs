@@ -178,8 +178,14 @@ impl Run {
             let help = format!("`advlab train --resume {path} --steps {more}` goes on");
             return Err(problem.with_help(help).into());
         }
-        rows.retain(|row| step_of(row).is_some_and(|own| own >= step));
+        rows.retain(|row| step_of(row).is_some());
+        let is_before = |row: &Value| step_of(row) < Some(step);
+        let (before, rows): (Vec<Value>, _) = rows.into_iter().partition(is_before);
         let mut run = Run::restored(&folder, config, Some(&checkpoint), rows)?;
+        // What they warn of has been told.
+        for row in &before {
+            run.warnings.after(row, &run.config.warnings);
+        }
         if run.recorded.is_empty() {
             run.live.follow(&run.config.recipe)?;
         }

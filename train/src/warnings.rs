@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+use serde_json::Value;
+
 use super::config::WarningConfig;
-use super::row::Row;
+use super::folder::step_of;
 use advlab::number_text::value;
 
 /// Steps in the mean: one odd step is no reason to warn.
@@ -18,25 +20,40 @@ const MESSAGES: [&str; 5] = [
     "responses are {} times as long as at first: `advlab mass` shows whether long ones get more",
 ];
 
-/// The numbers of the last steps, and the warnings given so far.
+/// For so many steps after a reload, a warning names it.
+const RELOAD: u64 = 100;
+
+/// The warnings of a run, a function of its rows of `metrics.jsonl` alone: whoever has given it the rows of a stopped run does not
+/// get their warnings again.
 #[derive(Default)]
 pub(super) struct Warnings {
     recent: VecDeque<[Option<f64>; 5]>,
     /// The mean length of the first steps.
     length: Option<f64>,
     given: [bool; 5],
+    version: String,
+    /// The step of the last change of version, and the change in words.
+    change: Option<(u64, String)>,
 }
 
 impl Warnings {
     /// The warnings after a step that have not been given before.
-    pub(super) fn after(&mut self, row: &Row, bounds: &WarningConfig) -> Vec<String> {
+    pub(super) fn after(&mut self, row: &Value, bounds: &WarningConfig) -> Vec<String> {
+        let number = |name: &str| row[name].as_f64();
+        let (step, version) = (step_of(row).unwrap_or(0), &row["version"]);
+        let version = version.as_str().unwrap_or_default().to_string();
+        let before = std::mem::replace(&mut self.version, version);
+        if !before.is_empty() && before != self.version {
+            let [from, to] = [&before, &self.version].map(|one| one.get(..6).unwrap_or(one));
+            self.change = Some((step, format!("{from} -> {to}")));
+        }
         self.recent.push_back([
-            Some(row.groups_without_signal),
-            Some(row.sampled.entropy),
-            row.clip_share,
+            number("groups_without_signal"),
+            number("entropy"),
+            number("clip_share"),
             // If no group has a signal, the first warning says so already.
-            Some(row.effective_responses).filter(|share| *share > 0.0),
-            Some(row.sampled.length),
+            number("effective_responses").filter(|share| *share > 0.0),
+            number("length"),
         ]);
         if self.recent.len() < STEPS {
             return Vec::new();
@@ -47,62 +64,91 @@ impl Warnings {
         });
         self.recent.pop_front();
         let first = *self.length.get_or_insert(means[4].unwrap_or_default());
-        let mut new = Vec::new();
-        let mut warn =
-            |index: usize, is_beyond: &dyn Fn(&f64) -> bool, shown: &dyn Fn(f64) -> String| {
-                if let Some(found) = means[index].filter(is_beyond)
-                    && !std::mem::replace(&mut self.given[index], true)
-                {
-                    new.push(MESSAGES[index].replace("{}", &shown(found)));
-                }
-            };
-        let above = |bound: f64| move |found: &f64| bound > 0.0 && *found > bound;
-        let below = |bound: f64| move |found: &f64| *found < bound;
+        let change = self.change.as_ref();
+        let change = change.filter(|(at, _)| step.saturating_sub(*at) < RELOAD);
+        let change = change.map_or(String::new(), |(at, versions)| {
+            format!("; or is it the reload at step {at}, {versions}?")
+        });
+        let [signal, entropy, clipped, effective, length] = means;
+        let above = |mean: Option<f64>, bound| mean.filter(|mean| bound > 0.0 && *mean > bound);
+        let below = |mean: Option<f64>, bound| mean.filter(|mean| *mean < bound);
         let percent = |found: f64| format!("{:.0} %", 100.0 * found);
-        let growth = |found: f64| value(found / first);
-        warn(0, &above(bounds.groups_without_signal), &percent);
-        warn(1, &below(bounds.entropy), &value);
-        warn(2, &above(bounds.clip_share), &percent);
-        warn(3, &below(bounds.effective_responses), &percent);
-        warn(4, &above(bounds.length_growth * first), &growth);
-        new
+        let found = [
+            above(signal, bounds.groups_without_signal).map(percent),
+            below(entropy, bounds.entropy).map(value),
+            above(clipped, bounds.clip_share).map(percent),
+            below(effective, bounds.effective_responses).map(percent),
+            above(length, bounds.length_growth * first).map(|found| value(found / first)),
+        ];
+        let told = found.into_iter().zip(&mut self.given).zip(MESSAGES);
+        let told = told.filter_map(|((found, given), message)| {
+            let found = found.filter(|_| !std::mem::replace(given, true))?;
+            Some(format!("{}{change}", message.replace("{}", &found)))
+        });
+        told.collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Evaluation};
+    use crate::{Config, Evaluation, Row};
 
     #[test]
     fn each_is_told_once_and_by_the_mean_of_ten_steps() {
-        let row = |entropy: f64, length: f64| Row {
-            sampled: Evaluation {
-                entropy,
-                length,
-                ..Evaluation::default()
-            },
-            effective_responses: 0.5,
-            ..Row::default()
+        let row = |step: u64, version: &str, entropy: f64, length: f64| {
+            let row = Row {
+                step,
+                version: version.repeat(64),
+                sampled: Evaluation {
+                    entropy,
+                    length,
+                    ..Evaluation::default()
+                },
+                effective_responses: 0.5,
+                ..Row::default()
+            };
+            row.to_json()
         };
         let bounds = Config::default().warnings;
-        let mut warnings = Warnings::default();
-        let mut told = Vec::new();
-        for step in 0..60 {
-            let row = if step < 20 {
-                row(1.0, 10.0)
-            } else {
-                row(0.0, 100.0)
-            };
-            let new = warnings.after(&row, &bounds);
-            told.extend(new.into_iter().map(|text| (step, text)));
-        }
-        assert_eq!(told.len(), 2, "{told:?}");
+        let rows = |reload: u64| {
+            (0..200).map(move |step| {
+                let version = if step < reload { "a" } else { "b" };
+                match step < 120 {
+                    true => row(step, version, 1.0, 10.0),
+                    false => row(step, version, 0.0, 100.0),
+                }
+            })
+        };
+        let told = |warnings: &mut Warnings, rows: &mut dyn Iterator<Item = Value>| {
+            let mut told = Vec::new();
+            for row in rows {
+                let new = warnings.after(&row, &bounds);
+                told.extend(new.into_iter().map(|text| (step_of(&row).unwrap(), text)));
+            }
+            told
+        };
+        let all = told(&mut Warnings::default(), &mut rows(110));
+        assert_eq!(all.len(), 2, "{all:?}");
         assert!(
-            told[0].0 > 21 && told[0].1.contains("times as long"),
-            "{told:?}"
+            all[0].0 > 121 && all[0].1.contains("times as long"),
+            "{all:?}"
         );
-        assert!(told[1].0 == 29 && told[1].1.contains("entropy"), "{told:?}");
+        assert!(all[1].0 == 129 && all[1].1.contains("entropy"), "{all:?}");
+        // A change of version is named for a hundred steps.
+        let names = |text: &str| text.ends_with("is it the reload at step 110, aaaaaa -> bbbbbb?");
+        assert!(all.iter().all(|(_, text)| names(text)), "{all:?}");
+        for reload in [0, 20] {
+            let late = told(&mut Warnings::default(), &mut rows(reload));
+            assert!(late.iter().all(|(_, text)| !text.contains("reload")));
+        }
+        // Stopped anywhere, the rows before it are all that is needed to go on with the same warnings.
+        for stop in [5, 115, 124, 150] {
+            let mut resumed = Warnings::default();
+            let before = told(&mut resumed, &mut rows(110).take(stop));
+            let after = told(&mut resumed, &mut rows(110).skip(stop));
+            assert_eq!([before, after].concat(), all);
+        }
         // 0 is never.
         let never = WarningConfig {
             entropy: 0.0,
@@ -110,6 +156,6 @@ mod tests {
             ..bounds
         };
         let mut warnings = Warnings::default();
-        assert!((0..20).all(|_| warnings.after(&row(0.0, 1.0), &never).is_empty()));
+        assert!((0..20).all(|step| warnings.after(&row(step, "a", 0.0, 1.0), &never).is_empty()));
     }
 }

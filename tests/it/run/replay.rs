@@ -25,7 +25,18 @@ fn a_run_repeats_itself() {
 fn warnings_are_kept_and_change_no_number() {
     let mut lab = Lab::new(STATEFUL);
     lab.config.warnings.entropy = 100.0;
-    go(&mut lab.create());
+    go_to(&mut lab.create(), 13);
+    // Neither the steps after the checkpoint, which are done again, nor those behind it are warned of again.
+    let checkpoints = || std::fs::read_dir(lab.file("checkpoints")).unwrap();
+    let last = checkpoints().map(|one| one.unwrap().path()).max().unwrap();
+    std::fs::remove_dir_all(last).unwrap();
+    let mut told = 0;
+    let count = |event: &Event<'_>| {
+        told += usize::from(matches!(event, Event::Log(line) if line.text.contains("the entropy")));
+        false
+    };
+    assert_eq!(go_until(&mut lab.resume(), count), Ending::Finished);
+    assert_eq!(told, 0);
     let kept = lines(&lab.file("reloads.jsonl"));
     let is_of_entropy = |line: &&serde_json::Value| {
         let message = line["message"].as_str();

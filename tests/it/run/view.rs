@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use super::lab::{Lab, Process, STATEFUL, command, done, rows, says};
+use super::lab::{Lab, Process, STATEFUL, command, done, lines, rows, says};
 
 /// A run of the command line, whose lines are read as they come.
 struct Shown {
@@ -79,8 +79,15 @@ fn saves_are_shown_and_ctrl_c_says_how_to_go_on() {
     let reload = shown.until("->");
     let line = reload.lines().last().unwrap();
     says(line, &["recipe.rhai", "(+1 -1 lines, checked in "]);
-    let (start, end) = ("step ", "pull 0.5 -> 0.75");
-    assert!(line.starts_with(start) && line.ends_with(end), "{line}");
+    let effect =
+        "  pull 0.5 -> 0.75  A on the last batch, beside the last step's: correlation 1.00, std ";
+    assert!(line.starts_with("step ") && line.contains(effect), "{line}");
+    let log = lines(&lab.file("reloads.jsonl"));
+    let used = log.iter().find(|line| line["event"] == "use").unwrap();
+    says(
+        used["effect"][0].as_str().unwrap(),
+        &["A on the last batch", "correlation 1.00"],
+    );
 
     std::fs::write(lab.script(), edited.replace("this.mean +", "this.maen +")).unwrap();
     let rejected = shown.until("still using");
@@ -124,7 +131,7 @@ fn a_resumed_run_follows_its_script_from_another_folder() {
     let shown = Shown::start_in(elsewhere.path(), resume);
     let reload = shown.until("->");
     says(&reload, &[&format!("edit {} and", path.display())]);
-    assert!(reload.trim_end().ends_with("pull 0.5 -> 0.75"), "{reload}");
+    says(&reload, &["pull 0.5 -> 0.75"]);
     drop(shown);
     // From where it was begun, the path is as short as it was.
     let shown = Shown::start_in(&home, command(&home, "train --resume run"));

@@ -403,6 +403,10 @@ fn a_run_is_followed_in_a_browser() {
         let means = "reward_mean 0.05 0.2";
         assert!(cells.as_str().unwrap().contains(means), "{cells}");
 
+        // Its effect is shown as text.
+        browser.until("text('#detail').includes('no longer holds: <i>right</i> up')");
+        browser.until("text('#events').includes('+1 −1 in base.rhai')");
+
         // The keyboard alone: to the mark before, and Enter.
         browser.value("q('#strip .use').focus()");
         browser.key("ArrowLeft", 37);

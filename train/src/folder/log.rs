@@ -69,6 +69,12 @@ pub enum LogEvent {
         checked_in_ms: f64,
         #[serde(default)]
         ready_after_ms: f64,
+        /// The file names of edited imports.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        imports: Vec<String>,
+        /// What it changes on the last batch, in words.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        effect: Vec<String>,
     },
     /// A version failed at this step (`hook` is "step"), or its `migrate` before the step (`hook` is "migrate"); `back_to` was
     /// tried instead, if there was one.
@@ -89,6 +95,8 @@ pub enum LogEvent {
         #[serde(default)]
         still_using: String,
     },
+    /// The file holds the version in use again, after it was missing or held a rejected version.
+    Reverted { version: String },
     /// Another warning for the user: about the recipe's file or the run's numbers.
     Warning { message: String },
     /// A line written by another program.
@@ -160,6 +168,10 @@ impl LogLine {
                 line.text = format!("{version} is used all the same");
                 line.problems = warnings.clone();
             }
+            LiveEvent::Reverted { version } => {
+                let version = version.as_str().to_string();
+                line.event = LogEvent::Reverted { version };
+            }
             _ => {}
         }
         Some(line)
@@ -167,7 +179,8 @@ impl LogLine {
 
     /// From this step on, another version is used than `before`.
     pub(crate) fn switched(step: u64, live: &LiveRecipe, before: &Loaded) -> LogLine {
-        let (recipe, change) = (live.in_use().recipe(), live.change(before, live.in_use()));
+        let recipe = live.in_use().recipe();
+        let mut change = live.change(before, live.in_use());
         let switch = LogEvent::Use {
             recipe: KeptVersion::of(recipe),
             from: change.from.as_str().to_string(),
@@ -175,8 +188,14 @@ impl LogLine {
             lines_removed: change.lines_removed,
             checked_in_ms: change.checked_in.as_secs_f64() * 1e3,
             ready_after_ms: change.ready_after.as_secs_f64() * 1e3,
+            imports: change.imports.clone(),
+            effect: change.effect.clone(),
         };
-        LogLine::new(step, switch, &change).keeping([recipe])
+        // What comes out worse is shown by itself.
+        let worse = change.effect.split_off(change.effect.len().min(1));
+        let mut line = LogLine::new(step, switch, &change).keeping([recipe]);
+        line.problems = worse.into_iter().map(Diagnostic::warning).collect();
+        line
     }
 
     /// A version failed at a step on a batch, or its `migrate` did.
@@ -400,6 +419,8 @@ mod tests {
 {"step":0,"event":"start","script":"scripts/a/m.rhai","version":"a"}
 {"step":5,"event":"resume","platform":{"threads":"2"}}
 {"step":4,"event":"use","script":"s","version":"b","from":"a","lines_added":1,"lines_removed":2,"checked_in_ms":0.5,"ready_after_ms":1.5}
+{"step":4,"event":"use","script":"s","version":"b","from":"a","lines_added":1,"lines_removed":2,"checked_in_ms":0.5,"ready_after_ms":1.5,"imports":["a.rhai"],"effect":["e"]}
+{"step":4,"event":"reverted","version":"b"}
 {"step":4,"event":"failed","hook":"step","script":"s","version":"b","error":"e","back_to":null,"batch":"batches/failed-000004-b.safetensors"}
 {"step":4,"event":"failed","hook":"migrate","script":"s","version":"b","error":"e","back_to":"a"}
 {"step":4,"event":"rejected","version":"b","error":"e","still_using":"a"}

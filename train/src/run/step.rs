@@ -89,7 +89,10 @@ impl Run {
             row.evaluation = Some(self.evaluate(observer)?);
             row.ms.evaluate = milliseconds(started);
         }
-        for message in self.warnings.after(&row, &self.config.warnings) {
+        let new = self.warnings.after(&row.to_json(), &self.config.warnings);
+        // Those of a repeated step have been told.
+        let is_repeated = !self.recorded.is_empty();
+        for message in new.into_iter().filter(|_| !is_repeated) {
             self.log(LogLine::warning(step, message), observer)?;
         }
         row.device_memory = self.learner.policy.device_memory();

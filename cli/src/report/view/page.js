@@ -65,19 +65,19 @@ function addRow(run, row) {
 
 const plain = (name) => name.replace("metrics/", "");
 const short = (version) => String(version).slice(0, 6);
-// An event with its kind, which is how its mark looks, and its line, if it is listed.
-function addEvent(run, { event, step = 0, from, version, error, message, lines_added = 0, lines_removed = 0 }) {
+// An event: how its mark looks, and its line.
+function addEvent(run, { event, step = 0, from, version, error, message, lines_added = 0, lines_removed = 0, imports = [], effect = [] }) {
 	const [kind, line] = {
 		start: ["", `${short(version)} begins`],
-		use: ["use", `${short(from)} → ${short(version)}  +${lines_added} −${lines_removed}`],
+		use: ["use", `${short(from)} → ${short(version)}  +${lines_added} −${lines_removed}${imports.map((name) => " in " + name)}`],
 		rejected: ["bad", `rejected ${short(version)}: ${error}`],
 		failed: ["bad", `failed ${short(version)}: ${error}`],
 		warning: ["note", message],
 	}[event] ?? [];
-	run.events.push({ step, kind, line, from, version });
+	run.events.push({ step, kind, line, from, version, effect });
 }
 
-// The means before and after a step: up to the next change on either side, or 50 steps.
+// Means before and after a step: to the next change, or 50 steps.
 function around({ events, curves }, index) {
 	const { step } = events[index], uses = events.filter(isUse).map((own) => own.step);
 	const from = Math.max(0, step - 50, ...uses.filter((own) => own < step)), to = Math.min(step + 50, ...uses.filter((own) => own > step));
@@ -200,7 +200,7 @@ function marked(run, { steps, values }, isLate, [from, to]) {
 	return marks.filter(([x]) => !isNaN(x));
 }
 
-// The means, the least and the most of several runs' marks in parts of the axis.
+// The mean, least and most of several runs' marks in parts of the axis.
 function merged(all, width) {
 	const parts = {};
 	for (const [run, marks] of all.entries()) for (const [x, mean] of marks) {
@@ -213,7 +213,7 @@ function merged(all, width) {
 	});
 }
 
-// An exponential mean over a share of the axis, without a bias to the first value.
+// An exponential mean over a share of the axis, unbiased at its start.
 function smoothed(marks, size) {
 	let sum = 0, weight = 0, before = 0;
 	return marks.map(([x, mean, , , count]) => {
@@ -390,7 +390,7 @@ function sortable(id, order, heads, rows, shown, current, pick, share) {
 	parts()[spot]?.focus();
 }
 
-// A line in which the part that differs from another is marked, unless that is most of it.
+// A line whose part that differs from another is marked, unless that is most of it.
 function changed(line, other) {
 	let start = 1, end = 0;
 	const most = Math.min(line.length, other.length);
@@ -401,7 +401,7 @@ function changed(line, other) {
 	return [line.slice(1, start), says("mark", line.slice(start, to)), line.slice(to)];
 }
 
-// The lines of a diff. A removed line is compared with the added one in its place.
+// A diff. A removed line is compared with the added one in its place.
 function changedLines(diff) {
 	const lines = diff.trimEnd().split("\n"), others = [], kinds = { "+": "add", "-": "del", "@": "gap" };
 	for (const { 1: removed, 2: added, index } of lines.map((line) => line[0]).join("").matchAll(/(-+)(\++)/g)) {
@@ -416,7 +416,7 @@ function changedLines(diff) {
 
 async function choose(index, scroll) {
 	mark = index;
-	const run = now(), { step, kind, line, from: old, version } = run.events[index], detail = $("detail");
+	const run = now(), { step, kind, line, from: old, version, effect } = run.events[index], detail = $("detail");
 	for (const one of document.querySelectorAll("[data-event]")) one.ariaPressed = +one.dataset.event === index;
 	$("events").querySelector("[aria-pressed=true]").scrollIntoView({ block: "nearest" });
 	redraw();
@@ -432,7 +432,7 @@ async function choose(index, scroll) {
 		const [before, after] = all.get(name), more = after - before;
 		return [plain(name.replace("evaluation/", "● ")), number(before), number(after), (more > 0 ? "+" : "") + number(more)];
 	});
-	detail.replaceChildren(title, ...files, says("h3", `Means of steps ${from} to ${step - 1}, and ${step} to ${Math.min(to - 1, done(run))}`), table(["", "before", "after", "change"], rows));
+	detail.replaceChildren(title, ...effect.map(hint), ...files, says("h3", `Means of steps ${from} to ${step - 1}, and ${step} to ${Math.min(to - 1, done(run))}`), table(["", "before", "after", "change"], rows));
 	if (scroll) detail.scrollIntoView({ block: "nearest" });
 }
 
@@ -522,7 +522,7 @@ function turn(id) {
 	head();
 }
 
-// Reads what was added to a file; true if that failed. If the last line differs now, the file was cut.
+// Reads what was added to a file; true if that failed. If its last line differs, it was cut.
 async function grow(run, id, file, add) {
 	const size = run.heading[file];
 	let into = run;
@@ -626,7 +626,7 @@ function state() {
 	$("state").textContent = (problem ?? at) + (isSample ? ", a sample of its rows" : "") + (live || !written ? "" : ", written " + new Date(written * 1e3).toLocaleString());
 }
 
-// The runs with the settings in which they differ, and their newest numbers.
+// The runs, the settings in which they differ, and their newest numbers.
 const order = [0, 1];
 function chooser() {
 	const keys = [...new Set(runs.flatMap((run) => Object.keys(settings(run))))].filter((key) => new Set(runs.map((run) => settings(run)[key])).size > 1);
