@@ -70,6 +70,35 @@ let xs = []; loop { xs.push(batch.old_logp + xs.len()); }
 let m = #{}; loop { m[`k${m.len()}`] = m; }
 let i = 0; loop { remember(`t${i}`, batch.key("group"), batch.reward); i += 1; }
 loop { this.inner = #{ inner: this }; }
+# closures in closures
+let a = []; a.pad(3000, 1); a.some(|x| a.some(|y| a.some(|z| z == 2))); batch.reward
+let a = []; a.pad(3000, 1); a.all(|x| a.reduce(|s, y| s + a.index_of(|z| z == 2), 0) < 0); batch.reward
+let a = []; a.pad(3000, 1); loop { a.map(|x| a.contains(2)); }
+let a = []; a.pad(30000, 1); a.map(|x| { for i in 0..100000 { } }); batch.reward
+# swallows what ends it
+let a = [1, 2]; a.dedup(|x, y| { loop {} }); batch.reward
+let n = 0; let a = [1, 2]; a.dedup(|x, y| { loop { n += 1; } }); metric("n", n); batch.reward
+let x = binomial_ratio(batch.reward + 1e15, batch.reward + 2e15, 1e14).sum("batch"); print(x); print(`${x}`); print([x]); batch.reward
+# holds memory
+let s = "a"; s.pad(1000000, 'a'); let a = []; for i in 0..3000 { a.push(s.chars()); } batch.reward
+let s = "a"; s.pad(1000000, 'a'); let a = []; a.pad(30000, 1); a.map(|x| s.chars()); batch.reward
+let s = "a"; s.pad(32000, 'a'); let m = #{}; for i in 0..16000 { m[`${i}`] = s.to_blob(); } batch.reward
+let k = batch.key("group"); let a = []; for i in 0..30000 { a.push(recall("t", k, 0)); } batch.reward
+let k = batch.key("group"); let a = []; for i in 0..30000 { a.push(k == k); } batch.reward
+let a = []; for i in 0..32000 { a.push(batch.group_by(batch.reward + i)); } batch.reward
+let a = []; for i in 0..32000 { a.push(batch.regroup(batch.reward + i)); } batch.reward
+let a = []; for i in 0..32000 { a.push(batch.with(#{ c: i + 0 * batch.reward }).key("c", "group")); } batch.reward
+let s = "x"; s.pad(1000000, 'x'); let f = |n, f| { let m = #{}; for i in 0..55 { m[`${i}`] = s + `${i}`; } if n > 0 { f.call(n - 1, f); } }; f.call(28, f); batch.reward
+# asks for too much at once
+let a = "x"; while a.len() < 65536 { a += a; } a.replace("x", a); batch.reward
+Fn("sleep").call(100000000); batch.reward
+[100000000].map(Fn("sleep")); batch.reward
+# keeps what no checkpoint has
+let v = this.x; let t = v.tag; v.tag = t + 1; this.x = v; metric("tag", t); batch.reward * (1.0 + 0.01 * t) } fn init(p) { #{ x: 1 }
+[3.0, 0.0 / 0.0, 1.0].sort(); [1, "a"].sort(); batch.reward
+# a turned sign
+batch.reward.mean("group") - batch.reward
+-batch.reward
 # goes too deep
 let f = |f| f.call(f); f.call(f)
 let a = []; for n in 0..30000 { a = [a]; } batch.reward
