@@ -32,11 +32,12 @@
 //! The feature `files` adds reading and writing batches, `answers` rewards from texts, `render` diagnostics with a caret.
 //! Training runs are the package `advlab-train`; the commands, the prompt and the reports are `advlab-cli`.
 //!
-//! The library prints nothing, keeps no global state but the list of the files that it is writing, and gives the same bits for
+//! The library prints nothing, keeps no global state but the list of the files that it is writing and what each thread allocates, and gives the same bits for
 //! any number of threads. Its errors say what was found, where, and what to do: [`Diagnostics`] quotes the line of the script.
 
 #![warn(missing_docs)]
 
+pub mod allocation;
 pub mod batch;
 pub mod check;
 pub mod diagnostic;

@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: advlab::allocation::Counting = advlab::allocation::Counting;
+
 fn main() -> ExitCode {
     advlab_cli::command_line(std::env::args_os())
 }

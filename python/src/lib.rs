@@ -12,6 +12,7 @@ mod report;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use advlab::allocation::Counting;
 use advlab::check::check;
 use advlab::paint::Paint;
 use advlab::script::{BUILTINS, Host};
@@ -23,6 +24,10 @@ use pyo3::types::PyDict;
 use batch::PyBatch;
 use error::{in_python, raise};
 use recipe::PyRecipe;
+
+/// It counts what a script allocates; not what Python does.
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -373,6 +373,17 @@ impl Layout {
         Layout::new(keys, name, self.rows.clone(), self.turns.clone())
     }
 
+    /// Its approximate bytes: groups with their names, and for each response its group, its tokens' start and their runs.
+    pub(crate) fn bytes(&self) -> usize {
+        let group = |id: &GroupId| match id {
+            GroupId::Number(_) => 64,
+            GroupId::String(name) => 64 + name.len(),
+        };
+        let groups: usize = self.ids.iter().map(group).sum();
+        let runs = (0..self.responses()).map(|response| size_of_val(self.runs(response)));
+        512 + groups + self.responses() * 64 + runs.sum::<usize>()
+    }
+
     /// A cell of a level in words, such as `group "gsm8k-0007" (4 responses)`: for messages.
     pub fn describe(&self, level: Level, index: usize) -> String {
         let of_group = |group: usize| format!("of group {}", self.ids[group]);

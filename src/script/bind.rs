@@ -8,6 +8,7 @@ use super::engine::{Method, add_raw, add_type};
 use super::error::{CallError, Raised, located, origin};
 use super::explain::NO_ELSE;
 use super::members;
+use super::sandbox::ENOUGH;
 use super::value::{as_tensor, describe, in_brackets, level_of, number, text};
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
@@ -47,7 +48,7 @@ pub(super) fn tensor_type(module: &mut Module) {
         ("value", number_of),
         ("values", |tensor| {
             let value = tensor.evaluate()?;
-            Ok(value.iter().map(Dynamic::from_float).collect())
+            Ok(value.iter().take(ENOUGH).map(Dynamic::from_float).collect())
         }),
         // A length is below 2^63 as long as memory is.
         ("len", |tensor| Ok((tensor.evaluate()?.len() as INT).into())),
@@ -85,7 +86,12 @@ fn number_of(tensor: &Tensor) -> Result<Dynamic, CallError> {
 }
 
 fn shown(tensor: &Tensor) -> Result<Dynamic, CallError> {
-    let value = tensor.evaluate()?;
+    let value = tensor.evaluate().inspect_err(|error| {
+        // The engine prints the type's name in the place of a string that it cannot have.
+        if let Some(frame) = tensor.frame().filter(|frame| !frame.is_open_view()) {
+            frame.context.guard.fail(error);
+        }
+    })?;
     if tensor.level() == Level::Batch {
         return Ok(value.get(0).to_string().into());
     }

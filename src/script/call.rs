@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use hmac_sha256::Hash as Sha256;
 
-use super::error::CallError;
+use super::error::{CallError, Raised};
 use super::host::Host;
 use super::memory::Tables;
 use super::recipe::Hook;
 use crate::parallel::lock;
 use crate::tensor::{Context, Depth, Guard, Moments, Origin, Tensor, TensorError};
 
-/// The most metrics of a step.
+/// The most metrics of a step, and the most notes.
 const METRICS: usize = 256;
 /// The most bytes that a step prints.
 const PRINTED: usize = 1 << 20;
@@ -58,6 +58,7 @@ impl Call {
         step: u64,
         update: Option<u64>,
     ) -> Arc<Self> {
+        guard.forget_failure();
         let context = Context {
             executor: host.executor,
             by_rows: host.by_rows,
@@ -75,6 +76,14 @@ impl Call {
 
     pub(super) fn guard(&self) -> &Arc<Guard> {
         &self.context.guard
+    }
+
+    /// The result of a hook, or the error that ends the call, whoever passed over it.
+    pub(crate) fn unless_failed<T>(&self, result: Raised<T>) -> Raised<T> {
+        match self.guard().failure() {
+            Some(error) if result.is_ok() => Err(error.into()),
+            _ => result,
+        }
     }
 
     pub(crate) fn effects(&self) -> MutexGuard<'_, Effects> {
@@ -191,6 +200,13 @@ impl Effects {
     pub(super) fn map_groups(&mut self, call: MapGroups) {
         self.map_groups.retain(|known| known.origin != call.origin);
         self.map_groups.push(call);
+    }
+
+    /// Keeps a note, once.
+    pub(super) fn note(&mut self, note: String) {
+        if self.notes.len() < METRICS && !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     /// Keeps a printed line; above a limit it says once that there is more.

@@ -94,7 +94,10 @@ fn compiled(
 pub(crate) fn natives(engine: &Engine) -> Arities {
     by_name(engine.collect_fn_metadata(
         None,
-        |info| Some((info.metadata.name.to_string(), info.metadata.num_params)),
+        |info| {
+            let (name, parameters) = (&info.metadata.name, info.metadata.num_params);
+            (!name.contains('$')).then(|| (name.to_string(), parameters))
+        },
         true,
     ))
 }

@@ -57,7 +57,7 @@ impl From<TensorError> for CallError {
 }
 
 /// The help for a script that takes too long.
-pub(super) const ENDLESS: &str =
+const ENDLESS: &str =
     "is there an endless loop, or one over many responses that a tensor operation could replace?";
 
 /// The help for an error of an operation; `None` if its message says enough.
@@ -71,7 +71,7 @@ fn help_for(error: &TensorError) -> Option<String> {
             "k can be as large as the smallest group, `batch.reward.count(\"group\").min(\"batch\")`; 1 less where each \
              response itself is left out"
         }
-        TensorErrorKind::Stopped(Stopped::Deadline(_)) => ENDLESS,
+        TensorErrorKind::Stopped(Stopped::Deadline(_) | Stopped::Script(_)) => ENDLESS,
         TensorErrorKind::Stopped(Stopped::Memory { .. } | Stopped::Graph { .. }) => {
             "does a loop keep making tensors from tensors?"
         }

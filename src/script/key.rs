@@ -10,9 +10,13 @@ use super::call::Call;
 use super::engine::{Method, add, add_raw, add_type};
 use super::error::{CallError, located};
 use super::memory::{MAX_KEYS, MemoryTable};
+use super::sandbox::ENOUGH;
 use super::value::{as_tensor, describe, in_brackets, number, text};
 use crate::tensor::op::{self, Argument};
-use crate::tensor::{Frame, Level, Tensor, TensorError};
+use crate::tensor::{Frame, Level, Reservation, Tensor, TensorError};
+
+/// The bytes of a name without its text.
+const NAME_BYTES: usize = 48;
 
 /// A text per response: from a column, the group's name, or several of them joined.
 #[derive(Clone, Debug)]
@@ -21,6 +25,7 @@ pub(crate) struct Key {
     pub(super) codes: Tensor,
     pub(super) names: Arc<[Arc<str>]>,
     pub(super) call: Arc<Call>,
+    _reservation: Option<Arc<Reservation>>,
 }
 
 impl Key {
@@ -29,7 +34,7 @@ impl Key {
         frame: &Arc<Frame>,
         call: &Arc<Call>,
         texts: impl Iterator<Item = Arc<str>>,
-    ) -> Key {
+    ) -> Result<Key, TensorError> {
         let mut names: Vec<Arc<str>> = Vec::new();
         let mut seen: HashMap<Arc<str>, usize> = HashMap::new();
         let codes = texts.map(|text| {
@@ -39,11 +44,14 @@ impl Key {
                 names.len() - 1
             }) as f64
         });
-        Key {
-            codes: Tensor::of_responses(frame, codes.collect()),
+        let codes = Tensor::of_responses(frame, codes.collect())?;
+        let texts: usize = names.iter().map(|name| NAME_BYTES + name.len()).sum();
+        Ok(Key {
+            codes,
             names: names.into(),
             call: call.clone(),
-        }
+            _reservation: call.guard().hold(texts).map(Arc::new),
+        })
     }
 
     /// The text of each response.
@@ -74,7 +82,7 @@ impl Key {
                 let codes: Vec<f64> = other.names.iter().map(|name| code(name)).collect();
                 let theirs = other.codes.evaluate()?;
                 let theirs = theirs.iter().map(|theirs| codes[theirs as usize]);
-                Argument::Tensor(Tensor::of_responses(other.frame(), theirs.collect()))
+                Argument::Tensor(Tensor::of_responses(other.frame(), theirs.collect())?)
             }
             (_, Some(name), _) => Argument::Number(code(&name)),
             (.., Some(number)) => Argument::Number(code(&number.to_string())),
@@ -96,7 +104,8 @@ pub(super) fn key_type(module: &mut Module) {
         ("len", |key| Ok((key.texts()?.len() as INT).into())),
         ("values", |key| {
             let texts = key.texts()?.into_iter();
-            Ok(texts.map(|text| Dynamic::from(text.to_string())).collect())
+            let texts = texts.map(|text| Dynamic::from(text.to_string()));
+            Ok(texts.take(ENOUGH).collect())
         }),
     ];
     add_type(module, "key", summary, &methods);
@@ -150,7 +159,7 @@ pub(super) fn of_responses(frame: &Arc<Frame>, value: &Dynamic) -> Result<Vec<f6
         return Err(CallError::new(message, help));
     };
     let zeros = vec![0.0; frame.layout().responses()];
-    let sum = op::add(&tensor, &Tensor::of_responses(frame, zeros.into()))?;
+    let sum = op::add(&tensor, &Tensor::of_responses(frame, zeros)?)?;
     Ok(sum.evaluate()?.iter().collect())
 }
 
@@ -167,7 +176,7 @@ fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> 
         known.unwrap_or(start)
     };
     let values = texts.iter().zip(start).map(value).collect();
-    Ok(Tensor::of_responses(key.frame(), values))
+    Ok(Tensor::of_responses(key.frame(), values)?)
 }
 
 /// `remember`, with one value per response, or `running`, with three. Writes response by response in batch order, and returns
@@ -210,9 +219,11 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let is_full = writing.bound(most);
     let mut effects = key.call.effects();
     effects.said += 1;
-    effects.notes.extend(is_full.then(|| {
-        format!("\"{name}\" has had more than {most} keys: those written longest ago are forgotten")
-    }));
+    if is_full {
+        effects.note(format!(
+            "\"{name}\" has had more than {most} keys: those written longest ago are forgotten"
+        ));
+    }
     let kept = effects.tables.insert(&name, table);
     kept.map_err(|bound| {
         let table: String = name.chars().take(40).collect();
@@ -223,5 +234,5 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
         );
         CallError::new(message, help)
     })?;
-    Ok(Tensor::of_responses(key.frame(), before.into()))
+    Ok(Tensor::of_responses(key.frame(), before)?)
 }

@@ -4,11 +4,15 @@
 //! (`1e-17 > 0.0` is false): in a formula, both are silent errors.
 
 use std::any::TypeId;
+use std::cmp::Ordering;
 
-use rhai::{Array, Dynamic, FLOAT, FnPtr, INT, ImmutableString, Module, NativeCallContext};
+use rhai::{
+    Array, Dynamic, EvalAltResult, FLOAT, FnPtr, INT, ImmutableString, Module, NativeCallContext,
+};
 
 use super::engine::{add, add_raw};
 use super::error::{CallError, Raised, origin};
+use super::sandbox::TEXT_BYTES;
 use super::value::{as_tensor, describe, number, text};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::Tensor;
@@ -17,6 +21,13 @@ use crate::tensor::op::{self, Argument, Class, Op};
 /// Registers exact comparisons, the division of integers, and the functions of arrays.
 pub(super) fn numbers(module: &mut Module) {
     arrays(module);
+    replace(module);
+    // The engine's gives 0 for NaN.
+    add(module, "to_int", |x: FLOAT| {
+        let is_within = x.abs() < -widened(INT::MIN);
+        let wrong = || CallError::new(format!("{x} is no integer"), "`is_finite(x)` tells");
+        Raised::Ok(is_within.then_some(x as INT).ok_or_else(wrong)?)
+    });
     add(module, "/", |a: INT, b: INT| widened(a) / widened(b));
     add_raw(module, "/=", &[TypeId::of::<INT>(); 2], |_, args| {
         let quotient = widened(args[0].as_int()?) / widened(args[1].as_int()?);
@@ -54,43 +65,84 @@ fn arrays(module: &mut Module) {
         add(module, name, reduced);
     }
     let (array, name) = (TypeId::of::<Array>(), TypeId::of::<ImmutableString>());
-    for comparer in [TypeId::of::<FnPtr>(), name] {
-        for (name, is_in_place) in [
-            ("sort", true),
-            ("sort_by", true),
-            ("order", false),
-            ("order_by", false),
-        ] {
-            add_raw(module, name, &[array, comparer], move |context, args| {
-                let comparer = match text(args[1]) {
-                    Some(name) => FnPtr::new(name)?,
-                    None => args[1].clone_cast(),
+    let function = TypeId::of::<FnPtr>();
+    for types in [&[array][..], &[array, function], &[array, name]] {
+        let names = match types {
+            [_] => "sort sort_desc order order_desc",
+            _ => "sort sort_by order order_by dedup",
+        };
+        for name in names.split(' ') {
+            add_raw(module, name, types, move |context, args| {
+                let comparer = args.get(1).map(|comparer| match text(comparer) {
+                    Some(name) => FnPtr::new(name),
+                    None => Ok(comparer.clone_cast()),
+                });
+                let (array, comparer) = (args[0].clone_cast::<Array>(), comparer.transpose()?);
+                let result = match (name, &comparer) {
+                    ("dedup", Some(comparer)) => without_repeats(context, array, comparer)?,
+                    (_, Some(comparer)) => {
+                        sorted(&array, &|a, b| is_before(context, comparer, a, b))?
+                    }
+                    ("sort" | "order", None) => sorted(&array, &is_less)?,
+                    _ => sorted(&array, &|a, b| is_less(b, a))?,
                 };
-                let array = args[0].clone_cast::<Array>();
-                let sorted = Dynamic::from_array(sorted(context, &array, &comparer)?);
-                if !is_in_place {
-                    return Ok(sorted);
+                if name.starts_with("order") {
+                    return Ok(result.into());
                 }
-                *args[0] = sorted;
+                *args[0] = result.into();
                 Ok(Dynamic::UNIT)
             });
         }
     }
 }
 
-/// A stable merge sort. Rhai's own sort continues after an error of the comparer and ignores the results of a comparer that
-/// gives floats: both sort wrongly without an error. The standard library's may panic at an inconsistent comparer.
-fn sorted(context: &NativeCallContext, values: &[Dynamic], comparer: &FnPtr) -> Raised<Array> {
+/// Registers `replace`, which the engine has without a bound of the result.
+fn replace(module: &mut Module) {
+    let (string, char) = (TypeId::of::<ImmutableString>(), TypeId::of::<char>());
+    let mixed = [[string, char], [char, string]];
+    for [old, new] in [[string; 2], [char; 2]].into_iter().chain(mixed) {
+        add_raw(module, "replace", &[string, old, new], |context, args| {
+            let [text, old, new] = [0, 1, 2].map(|index| args[index].to_string());
+            let found = text.matches(&old).count();
+            if text.len() + found * new.len() - found * old.len() > TEXT_BYTES {
+                let what = "Length of string".to_string();
+                return Err(EvalAltResult::ErrorDataTooLarge(what, context.call_position()).into());
+            }
+            *args[0] = text.replace(&old, &new).into();
+            Ok(Dynamic::UNIT)
+        });
+    }
+}
+
+/// An array without the elements that repeat the one before them; the engine's own function ignores the errors of a comparer.
+fn without_repeats(context: &NativeCallContext, array: Array, is: &FnPtr) -> Raised<Array> {
+    let mut kept = Array::new();
+    for value in array {
+        let repeats = kept.last().map(|last| is_before(context, is, last, &value));
+        if repeats.transpose()? != Some(true) {
+            kept.push(value);
+        }
+    }
+    Ok(kept)
+}
+
+/// A stable merge sort. Rhai's own sort continues after an error of the comparer, ignores the results of a comparer that
+/// gives floats, and leaves an array with a NaN as it is: all sort wrongly without an error. The standard library's may panic at an
+/// inconsistent comparer.
+fn sorted(
+    values: &[Dynamic],
+    is_before: &dyn Fn(&Dynamic, &Dynamic) -> Raised<bool>,
+) -> Raised<Array> {
     if values.len() < 2 {
         return Ok(values.to_vec());
     }
     let (left, right) = values.split_at(values.len() / 2);
-    let mut left = sorted(context, left, comparer)?.into_iter().peekable();
-    let mut right = sorted(context, right, comparer)?.into_iter().peekable();
+    let mut left = sorted(left, is_before)?.into_iter().peekable();
+    let mut right = sorted(right, is_before)?.into_iter().peekable();
     let mut merged = Array::with_capacity(values.len());
     while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
         // Equal values keep their order: the right one is first only if it comes before the left one.
-        let next = match is_before(context, comparer, b, a)? {
+        let next = match is_before(b, a)? {
             true => &mut right,
             false => &mut left,
         };
@@ -98,6 +150,22 @@ fn sorted(context: &NativeCallContext, values: &[Dynamic], comparer: &FnPtr) -> 
     }
     merged.extend(left.chain(right));
     Ok(merged)
+}
+
+/// Whether `a` comes before `b` by value.
+fn is_less(a: &Dynamic, b: &Dynamic) -> Raised<bool> {
+    let letter = |value: &Dynamic| Some(value.as_char().ok()?.to_string().into());
+    let order = match (a.as_int(), b.as_int(), number(a), number(b)) {
+        (Ok(a), Ok(b), ..) => Some(a.cmp(&b)),
+        (.., Some(a), Some(b)) => a.partial_cmp(&b),
+        _ => [text, letter]
+            .iter()
+            .find_map(|of| Some(of(a)?.cmp(&of(b)?))),
+    };
+    Ok(order.map(Ordering::is_lt).ok_or_else(|| {
+        let message = format!("{} and {} have no order", describe(a), describe(b));
+        CallError::new(message, "`a.filter(|x| x == x)` leaves NaN out")
+    })?)
 }
 
 /// Whether `a` comes before `b`: the comparer gives a number below 0, or true.
@@ -113,7 +181,7 @@ fn is_before(
         (_, Some(number)) => Ok(number < 0.0),
         _ => {
             let found = describe(&compared);
-            let message = format!("a sort compares by a number or a boolean, not {found}");
+            let message = format!("a comparer gives a number or a boolean, not {found}");
             Err(CallError::new(message, "as in `a.sort(|x, y| x - y)`").into())
         }
     }

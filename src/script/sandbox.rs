@@ -4,9 +4,14 @@
 //! A script's `try` catches none of these errors. Most come from the engine as `ErrorTerminated`, `ErrorDataTooLarge`
 //! and the like, which cannot be caught; errors that tensors' native functions report are converted to these.
 //!
-//! The engine checks the size of a value that an operator or a function makes. It checks neither values set into a map by key
-//! nor values captured by closures, nor depth. So variables are measured when one of them is read: at intervals that grow
-//! with their size, so that measuring costs a fraction of the script's own time.
+//! The functions that a script may call stand in `natives.txt`, with what bounds their time and the memory of their result;
+//! no others can be called. The engine checks the size of a value that an operator or a function makes. It checks neither values
+//! set into a map by key nor values captured by closures, nor depth. So variables are measured when one of them is read: at intervals
+//! that grow with their size, so that measuring costs a fraction of the script's own time. Tensors, batches and keys are counted
+//! by the call's guard for as long as they live. Last, whatever holds it, all that a script's thread has allocated is bounded, if
+//! the program counts that (`allocation.rs`).
+//!
+//! A limit that was met ends the script at its next operation or at its end, even if a function passed over the error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -45,13 +50,15 @@ pub(crate) fn guarded<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R, Diag
 }
 
 /// Operations per call: a formula over 4096 groups, group by group, takes a million; an endless loop reaches this in a second.
-pub(super) const OPERATIONS: usize = 20_000_000;
+pub(super) const OPERATIONS: u64 = 20_000_000;
 /// The total bytes of a string and of all other strings in the same array or map.
 pub(super) const TEXT_BYTES: usize = 1 << 20;
 /// Elements of an array, with those of the arrays in it.
 ///
 /// The limit is this low because the engine counts all elements at each `push`: filling an array of this size takes a second.
 pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
+/// The elements of an array that the engine refuses: of more values, no more are made.
+pub(super) const ENOUGH: usize = ARRAY_ELEMENTS + 1;
 /// Entries of a map, with those of the maps in it.
 pub(super) const MAP_ENTRIES: usize = 1 << 14;
 /// The depth to which arrays, maps and closures may be nested.
@@ -148,6 +155,7 @@ impl Measure {
                 self.measure(value, depth + 1)
             })
         } else {
+            // A number or the like; or a tensor, a batch or a key, whose content the guard counts.
             Ok(())
         }
     }

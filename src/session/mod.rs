@@ -246,8 +246,9 @@ impl Session {
 
     fn run(&mut self, engine: &Engine, ast: &AST, text: &str) -> Result<Dynamic, Diagnostics> {
         let run = || engine.eval_ast_with_scope::<Dynamic>(&mut self.scope, ast);
-        let value =
-            guarded("to evaluate this", run)?.map_err(|error| self.explain(text, &error))?;
+        let value = guarded("to evaluate this", run)?;
+        let value = self.batch.call().unless_failed(value);
+        let value = value.map_err(|error| self.explain(text, &error))?;
         Ok(value.flatten())
     }
 

@@ -3,7 +3,7 @@
 use rhai::{Engine, Map};
 
 use super::Session;
-use crate::script::engine::packages;
+use crate::script::engine::{is_listed, packages};
 use crate::script::syntax::{Token, TokenKind};
 use crate::script::value::type_named;
 use crate::script::{Hook, MEMBERS, Member, Owner};
@@ -114,7 +114,7 @@ fn of_language(types: &[&str]) -> Vec<Name> {
             let metadata = info.metadata;
             let first = metadata.params_info.first()?.rsplit(':').next()?;
             let own = type_named(first.trim().trim_start_matches("&mut ")).0;
-            let fits = types.contains(&own) && is_word(&metadata.name);
+            let fits = types.contains(&own) && is_word(&metadata.name) && is_listed(metadata);
             fits.then(|| Name::function(&metadata.name, String::new(), metadata.num_params - 1))
         },
         true,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Plan, Tensor, TensorError, Value};
+use super::{Plan, Tensor, TensorError, TensorErrorKind, Value};
 
 impl Tensor {
     /// Computes the tensor's values, or returns its earlier values.
@@ -37,7 +37,11 @@ impl Tensor {
             return Ok(());
         };
         let plan = Plan::new(&tensors);
-        let values = frame.context.run(&plan)?;
+        let values = frame.context.run(&plan).inspect_err(|error| {
+            if let TensorErrorKind::Stopped(_) = error.kind {
+                frame.context.guard.fail(error);
+            }
+        })?;
         for (tensor, &output) in tensors.iter().zip(plan.outputs()) {
             if let Some(value) = &values[output] {
                 tensor.remember(value.clone());

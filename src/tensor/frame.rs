@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::error::TensorError;
 use super::exec::Executor;
+use super::guard::Reservation;
 use super::profile::Profile;
 use super::{Guard, Level, Tensor};
 use crate::batch::Layout;
@@ -38,6 +39,8 @@ pub struct Frame {
     pub(crate) context: Context,
     /// The view, if this is the frame of a function of `map_groups` that is called once for all groups.
     view: Option<Arc<GroupView>>,
+    /// The share of the guard's memory of a layout that is not the batch's own.
+    _reservation: Option<Arc<Reservation>>,
 }
 
 /// While the view is open, its tensors represent each group separately: the level "batch" is the group's, and no
@@ -72,7 +75,19 @@ impl Frame {
             is_f64,
             context,
             view: None,
+            _reservation: None,
         })
+    }
+
+    /// The frame of another layout of these responses, or of some of them.
+    fn over(&self, layout: Layout) -> Frame {
+        let reservation = self.context.guard.hold(layout.bytes());
+        Frame {
+            layout: Arc::new(layout),
+            view: None,
+            _reservation: reservation.map(Arc::new),
+            ..self.clone()
+        }
     }
 
     pub(crate) fn layout(&self) -> &Arc<Layout> {
@@ -81,15 +96,13 @@ impl Frame {
 
     pub(crate) fn group(&self, group: usize) -> Arc<Frame> {
         Arc::new(Frame {
-            layout: Arc::new(self.layout.group(group)),
             responses: ResponsesId(Arc::new(())),
             // An odd multiplier keeps streams of nested groups apart: 0 for the batch, 1, 2, ... for its groups.
             stream: self
                 .stream
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 .wrapping_add(group as u64 + 1),
-            view: None,
-            ..self.clone()
+            ..self.over(self.layout.group(group))
         })
     }
 
@@ -156,11 +169,7 @@ impl Frame {
 
     /// The same responses in the groups of another layout, made by [`Layout::regroup`].
     pub(crate) fn with_layout(&self, layout: Layout) -> Arc<Frame> {
-        Arc::new(Frame {
-            layout: Arc::new(layout),
-            view: None,
-            ..self.clone()
-        })
+        Arc::new(self.over(layout))
     }
 
     pub(crate) fn size(&self, level: Level) -> usize {

@@ -9,17 +9,11 @@ use super::guard::Reservation;
 use super::op::{Kernel, Op, Within};
 pub(crate) use super::prim::Prim;
 use super::{Frame, Level, Value};
-use crate::batch::{Buffer, FloatBuffer, TokenValues};
+use crate::batch::{FloatBuffer, TokenValues};
 
 /// The bytes of a node, with the two counts of its `Arc`, its variable in the script's scope and the allocator's
 /// overhead: this also bounds a script that builds a graph and never computes it.
 const NODE_BYTES: usize = size_of::<Node>() + 64;
-
-/// The bytes of a group's layout, without its responses.
-const LAYOUT_BYTES: usize = 512;
-
-/// The bytes of a response in a layout: its group, its tokens' start and their runs.
-const RESPONSE_BYTES: usize = 64;
 
 /// A lazy value at a level: a node of an expression graph.
 ///
@@ -72,11 +66,18 @@ impl Tensor {
         Ok(Tensor::from_value(frame, Value::new(level, buffer, None)))
     }
 
-    pub(crate) fn of_responses(frame: &Arc<Frame>, values: Buffer<f64>) -> Tensor {
-        Tensor::from_value(
-            frame,
-            Value::new(Level::Response, FloatBuffer::F64(values), None),
-        )
+    /// A tensor of new values, one per response.
+    ///
+    /// # Errors
+    /// [`TensorErrorKind::Stopped`] if there is no memory for them.
+    pub(crate) fn of_responses(
+        frame: &Arc<Frame>,
+        values: Vec<f64>,
+    ) -> Result<Tensor, TensorError> {
+        let reserved = frame.context.guard.reserve(size_of_val(&*values));
+        let reserved = reserved.map_err(|stopped| TensorError::new("values", stopped))?;
+        let value = Value::new(Level::Response, values.into(), Some(reserved));
+        Ok(Tensor::from_value(frame, value))
     }
 
     pub(crate) fn from_value(frame: &Arc<Frame>, value: Arc<Value>) -> Tensor {
@@ -102,6 +103,8 @@ impl Tensor {
     }
 
     fn leaf(prim: Prim, level: Level, is_f64: bool, frame: Option<Arc<Frame>>) -> Tensor {
+        let guard = frame.as_ref().map(|frame| &frame.context.guard);
+        let reservation = guard.and_then(|guard| guard.hold(NODE_BYTES));
         Tensor(Arc::new(Node {
             prim,
             args: Vec::new(),
@@ -110,7 +113,7 @@ impl Tensor {
             frame,
             origin: OnceLock::new(),
             value: OnceLock::new(),
-            _reservation: None,
+            _reservation: reservation,
         }))
     }
 
@@ -121,16 +124,13 @@ impl Tensor {
         level: Level,
         frame: Option<Arc<Frame>>,
     ) -> Result<Tensor, TensorError> {
-        let reservation = match &frame {
-            Some(frame) => Some(
-                frame
-                    .context
-                    .guard
-                    .reserve_node(bytes(&prim, &args, frame))
-                    .map_err(|stopped| TensorError::new(prim.name(), stopped))?,
-            ),
-            None => None,
-        };
+        let guard = frame.as_ref().map(|frame| &frame.context.guard);
+        let reserved = guard.map(|guard| {
+            let reserved = guard.reserve_node(bytes(&args));
+            let reserved = reserved.map_err(|stopped| TensorError::new(prim.name(), stopped));
+            reserved.inspect_err(|error| guard.fail(error))
+        });
+        let reservation = reserved.transpose()?;
         // Ranks and indices count beyond 2^24, which f32 does not.
         let counts = matches!(&prim, Prim::Within(op, _) if matches!(op.kernel, Kernel::Within(Within::Rank | Within::Index)));
         let is_f64 = level != Level::Token || counts || {
@@ -318,15 +318,10 @@ impl Tensor {
     }
 }
 
-/// The bytes of a node over arguments. Numbers have no frame and no guard: their bytes count for the node that uses them. A part
-/// of a group keeps the group's layout alive.
-fn bytes(prim: &Prim, args: &[Tensor], frame: &Frame) -> usize {
+/// The bytes of a node over arguments. Numbers have no frame and no guard: their bytes count for the node that uses them.
+fn bytes(args: &[Tensor]) -> usize {
     let numbers = args.iter().filter(|arg| arg.frame().is_none()).count();
-    let layout = match prim {
-        Prim::Select(_) => LAYOUT_BYTES + frame.layout.responses() * RESPONSE_BYTES,
-        _ => 0,
-    };
-    (1 + numbers) * NODE_BYTES + size_of_val(args) + layout
+    (1 + numbers) * NODE_BYTES + size_of_val(args)
 }
 
 fn numbers(args: &[Tensor]) -> Option<Vec<f64>> {

@@ -1,11 +1,13 @@
 //! The bounds of a computation: a deadline, a way to cancel it, and a limit on the memory of its tensors.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::TensorError;
 use crate::batch::large::SpareMemory;
+use crate::parallel::lock;
 
 /// Why a computation was stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub enum Stopped {
         /// The limit.
         limit: usize,
     },
+    /// A script has done or allocated more than any formula needs: what the message says.
+    Script(&'static str),
 }
 
 impl fmt::Display for Stopped {
@@ -48,6 +52,7 @@ impl fmt::Display for Stopped {
                     "stopped: more than {limit} operations on tensors are held at once"
                 )
             }
+            Stopped::Script(why) => f.write_str(why),
         }
     }
 }
@@ -57,6 +62,9 @@ impl std::error::Error for Stopped {}
 /// The most operations that graphs hold at once. A formula of 100 operations over 8192 groups, group by group, has
 /// some 800 000; a loop that keeps on making tensors gets here in two seconds, with some 400 megabytes.
 const NODES: usize = 1 << 20;
+
+/// The bytes that a script may allocate at least, besides its tensors.
+const LEAST_BYTES: usize = 128 << 20;
 
 /// Bounds one computation; shared by the script engine and the executors, which check it between blocks of work.
 #[derive(Debug)]
@@ -71,6 +79,7 @@ pub struct Guard {
     peak: AtomicUsize,
     nodes: AtomicUsize,
     spare: SpareMemory,
+    failure: Mutex<Option<TensorError>>,
 }
 
 impl Guard {
@@ -91,6 +100,7 @@ impl Guard {
             peak: AtomicUsize::new(0),
             nodes: AtomicUsize::new(0),
             spare: spare.clone(),
+            failure: Mutex::default(),
         })
     }
 
@@ -113,6 +123,22 @@ impl Guard {
     pub fn rearm(&self) {
         self.start_clock();
         self.cancelled.store(false, Ordering::Relaxed);
+        self.forget_failure();
+    }
+
+    /// The first error that ends the script, whoever passes over it, if there is one.
+    pub(crate) fn failure(&self) -> Option<TensorError> {
+        lock(&self.failure).clone()
+    }
+
+    /// Notes an error that ends the script; the first one counts.
+    pub(crate) fn fail(&self, error: &TensorError) {
+        lock(&self.failure).get_or_insert_with(|| error.clone());
+    }
+
+    /// Forgets it, for another call.
+    pub(crate) fn forget_failure(&self) {
+        *lock(&self.failure) = None;
     }
 
     /// Starts the clock and the peak anew, for one of several runs; a cancel stays in effect. Returns
@@ -128,6 +154,14 @@ impl Guard {
         self.started.store(self.elapsed(), Ordering::Relaxed);
     }
 
+    /// Runs what is not the script's work: its time does not count.
+    pub(crate) fn untimed<R>(&self, work: impl FnOnce() -> R) -> R {
+        let (before, done) = (self.elapsed(), work());
+        let took = self.elapsed() - before;
+        self.started.fetch_add(took, Ordering::Relaxed);
+        done
+    }
+
     /// Nanoseconds since the guard was made: 2^64 of them are 584 years.
     fn elapsed(&self) -> u64 {
         self.made.elapsed().as_nanos() as u64
@@ -141,6 +175,11 @@ impl Guard {
     /// The most bytes that tensors held at once.
     pub fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
+    }
+
+    /// The bytes that a script's thread may allocate: those that tensors held at once, and an eighth of those that they may hold.
+    pub(crate) fn allowance(&self) -> usize {
+        self.peak() + (self.memory / 8).max(LEAST_BYTES)
     }
 
     /// The bytes that tensors hold now.
@@ -184,6 +223,13 @@ impl Guard {
         }
         self.peak.fetch_max(now, Ordering::Relaxed);
         Ok(reservation)
+    }
+
+    /// Counts bytes that are taken already: beyond the limit, the script ends at its next operation.
+    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+        let held = self.reserve(bytes);
+        let held = held.map_err(|stopped| self.fail(&TensorError::new("values", stopped)));
+        held.ok()
     }
 
     /// Counts an operation of a graph, and its bytes, until the reservation is dropped.

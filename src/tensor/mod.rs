@@ -28,6 +28,7 @@ pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;
 pub use grad::grad;
 pub use graph::Tensor;
+pub(crate) use guard::Reservation;
 pub use guard::{Guard, Stopped};
 pub(crate) use plan::Plan;
 pub use value::Value;

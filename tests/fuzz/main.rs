@@ -40,7 +40,7 @@ const TARGETS: &[Entry] = &[
     ("state", 500, 64 * MB, || Box::new(texts::States)),
     ("tokenizer", 100, 64 * MB, texts::Tokenizers::start),
     ("answers", 800, 64 * MB, || Box::new(texts::Answers)),
-    ("scripts", 100, 128 * MB, scripts::Scripts::start),
+    ("scripts", 100, 224 * MB, scripts::Scripts::start),
     ("run", 12, 64 * MB, Folders::read),
     ("resume", 12, 64 * MB, Folders::resumed),
     #[cfg(feature = "torch")]

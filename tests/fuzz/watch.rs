@@ -1,12 +1,14 @@
 //! What an input costs: the bytes that it allocates, and the time.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The system's allocator, which counts.
+use advlab::allocation::Counting;
+
+/// The program's allocator, with the most that all threads have held.
 struct Counted;
 
 #[global_allocator]
@@ -21,24 +23,24 @@ fn count(layout: Layout) {
     );
 }
 
-// SAFETY: every call goes to the system's allocator as it is, whose promises are those of the callers.
+// SAFETY: every call goes to the program's allocator as it is, whose promises are those of the callers.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout);
         // SAFETY: as above.
-        unsafe { System.alloc(layout) }
+        unsafe { Counting.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout);
         // SAFETY: as above.
-        unsafe { System.alloc_zeroed(layout) }
+        unsafe { Counting.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Relaxed);
         // SAFETY: as above.
-        unsafe { System.dealloc(at, layout) }
+        unsafe { Counting.dealloc(at, layout) }
     }
 }
 

@@ -9,6 +9,7 @@ mod golden;
 mod host;
 mod invariance;
 mod live;
+mod memory;
 mod native;
 mod precision;
 mod readme;

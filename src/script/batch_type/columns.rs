@@ -91,7 +91,7 @@ impl ScriptBatch {
 
     fn own_column(&self, batch: &Batch, name: &str) -> Result<Option<Tensor>, CallError> {
         if let Some(values) = batch.response_buffer(name) {
-            return Ok(Some(Tensor::of_responses(self.frame(), values.clone())));
+            return Ok(Some(self.of_batch(values)?));
         }
         if let Some(store) = batch.token_column(name) {
             return Ok(Some(Tensor::column(self.frame(), store.clone())));
@@ -128,26 +128,27 @@ impl ScriptBatch {
                 let layout = self.frame().layout();
                 let tokens_of = |response| layout.tokens_of(response).len() as f64;
                 let lengths = (0..layout.responses()).map(tokens_of);
-                Tensor::of_responses(self.frame(), lengths.collect())
+                Tensor::of_responses(self.frame(), lengths.collect())?
             }
         })
     }
 
+    /// The tensor of a response column whose memory is the batch's.
+    fn of_batch(&self, values: &Buffer<f64>) -> Result<Tensor, TensorError> {
+        let values = FloatBuffer::F64(values.clone());
+        Tensor::from_buffer(self.frame(), Level::Response, values)
+    }
+
     fn note(&self, note: &str) {
-        self.call().effects().notes.push(note.to_string());
+        self.call().effects().note(note.to_string());
     }
 
     /// 1 if the answer of a response's completion equals its solution's, 0 otherwise.
     fn verified(&self, batch: &Batch) -> Result<Tensor, CallError> {
         let guard = self.call().guard();
-        let right = batch.verified(&|| !guard.is_cancelled());
-        // The comparing is not the script's time.
-        guard.start_clock();
+        let right = guard.untimed(|| batch.verified(&|| !guard.is_cancelled()));
         let stopped = || TensorError::new("verified", Stopped::Cancelled);
-        Ok(Tensor::of_responses(
-            self.frame(),
-            right.ok_or_else(stopped)?,
-        ))
+        Ok(self.of_batch(&right.ok_or_else(stopped)?)?)
     }
 
     /// The same batch with a script's columns in front of its own: each is a tensor or a number.

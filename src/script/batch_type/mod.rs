@@ -15,11 +15,12 @@ use super::call::Call;
 use super::engine::{add, add_raw, add_type};
 use super::error::{CallError, Raised, located};
 use super::key::{Key, of_responses};
+use super::sandbox::ENOUGH;
 use super::value::{as_tensor, describe, level_of, text};
 use crate::batch::Batch;
 use crate::parallel::lock;
 use crate::suggest;
-use crate::tensor::{Frame, Level, Tensor, TensorError, op};
+use crate::tensor::{Frame, Level, Reservation, Tensor, TensorError, op};
 
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptBatch(Arc<Inner>);
@@ -34,7 +35,8 @@ struct Inner {
     /// Tensors by column name, each made once: a gradient by `batch.logp` must meet the same node everywhere.
     columns: Mutex<BTreeMap<String, Tensor>>,
     /// Keys by the names of their columns.
-    keys: Mutex<BTreeMap<String, Key>>,
+    keys: Mutex<BTreeMap<Vec<String>, Key>>,
+    _reservation: Option<Reservation>,
 }
 
 #[derive(Debug)]
@@ -82,7 +84,11 @@ impl ScriptBatch {
         source: Source,
         given: BTreeMap<String, Tensor>,
     ) -> Self {
+        // The maps' nodes have room for 11 entries; more are seldom.
+        let _reservation =
+            (frame.context.guard).hold(size_of::<Inner>() + 1024 + 128 * given.len());
         ScriptBatch(Arc::new(Inner {
+            _reservation,
             frame,
             call,
             source,
@@ -148,7 +154,7 @@ impl ScriptBatch {
 
     /// The key made of the columns of these names, texts or numbers; `group` is the key of the groups.
     fn key(&self, names: &[&str]) -> Result<Key, CallError> {
-        let cached = names.join("\u{1f}");
+        let cached: Vec<String> = names.iter().map(|name| name.to_string()).collect();
         if let Some(key) = lock(&self.0.keys).get(&cached) {
             return Ok(key.clone());
         }
@@ -164,7 +170,7 @@ impl ScriptBatch {
                 let columns = columns.collect::<Result<Vec<_>, _>>()?;
                 let rows = 0..self.frame().layout().responses();
                 let texts = rows.map(|row| text_of(&columns, row));
-                Key::of(self.frame(), self.call(), texts)
+                Key::of(self.frame(), self.call(), texts)?
             }
         };
         lock(&self.0.keys).insert(cached, key.clone());
@@ -260,7 +266,7 @@ pub(super) fn batch_type(module: &mut Module) {
             // Steps are far below 2^63.
             "step" => Dynamic::from_int(batch.call().step as INT),
             "key" if !batch.has(&name) => Dynamic::from(batch.own_key()?),
-            "groups" => Dynamic::from_array(batch.groups().map(Dynamic::from).collect()),
+            "groups" => batch.groups().take(ENOUGH).map(Dynamic::from).collect(),
             name => Dynamic::from(batch.column(name)?),
         })
     });

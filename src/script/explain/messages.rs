@@ -5,12 +5,12 @@ use rhai::{Dynamic, EvalAltResult, LexError, ParseErrorType};
 use super::names::{no_key, no_module, no_variable, unknown_function};
 use super::{Script, habit, in_its_words, row, say};
 use crate::diagnostic::{Diagnostic, Span};
-use crate::script::error::{ENDLESS, call_error};
+use crate::script::error::call_error;
 use crate::script::lint::floor_divisions;
 use crate::script::members::signature;
-use crate::script::sandbox::{ARRAY_ELEMENTS, GROWS, MAP_ENTRIES, OPERATIONS, TEXT_BYTES};
+use crate::script::sandbox::{ARRAY_ELEMENTS, GROWS, MAP_ENTRIES, TEXT_BYTES};
 use crate::script::syntax::TokenKind;
-use crate::script::value::type_named;
+use crate::script::value::{describe, type_named};
 
 pub(super) fn not_parsed(
     script: &Script<'_>,
@@ -144,6 +144,10 @@ pub(super) fn constant(name: &str) -> Diagnostic {
 fn reserved(name: &str) -> Diagnostic {
     let (what, help) = match name.starts_with(char::is_alphabetic) {
         true => ("a reserved word", "choose another name"),
+        false if signature(name).is_some() => (
+            "an operator, not a function",
+            "write a function: `|a, b| a + b`",
+        ),
         false => (
             "not an operator of this language",
             "is another operator meant?",
@@ -211,12 +215,6 @@ pub(super) fn failed(
 fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
     let diagnostic = match error {
         EvalAltResult::ErrorTerminated(why, _) => thrown(why),
-        EvalAltResult::ErrorTooManyOperations(_) => {
-            let millions = OPERATIONS / 1_000_000;
-            let message =
-                format!("stopped after {millions} million operations, more than any formula needs");
-            say(message, ENDLESS)
-        }
         EvalAltResult::ErrorStackOverflow(_) => {
             let message = "stopped: calls are nested too deeply";
             return Some(say(message, "does a function call itself without end?"));
@@ -240,7 +238,10 @@ fn thrown(value: &Dynamic) -> Diagnostic {
     if let Some(error) = call_error(value) {
         return error.diagnostic;
     }
-    let text = value.to_string();
+    let text = match value.is_variant() {
+        true => describe(value),
+        false => value.to_string(),
+    };
     let mut shown: String = text.chars().take(SHOWN).collect();
     if shown.len() < text.len() {
         shown.push_str("...");

@@ -45,9 +45,10 @@ impl Recipe {
 
     fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, Diagnostics> {
         on_deep_stack(|| {
-            let engine = self.engine(&self.host.call(0));
-            let value = invoke(self, &engine, hook, &mut Dynamic::default(), args)
-                .map_err(|error| self.failed_in(hook, &error))?;
+            let (call, mut none) = (self.host.call(0), Dynamic::default());
+            let value = invoke(self, &self.engine(&call), hook, &mut none, args);
+            let value = call.unless_failed(value);
+            let value = value.map_err(|error| self.failed_in(hook, &error))?;
             State::from_dynamic(value).map_err(|unfit| {
                 let name = hook.name();
                 let message = format!("what `{name}` returns cannot be the state: {unfit}");

@@ -54,7 +54,9 @@ impl Recipe {
                 state: state.to_dynamic(),
                 hook: Hook::Advantage,
             };
-            run(&mut hooks).map_err(|error| hooks.recipe.failed_in(hooks.hook, &error))
+            let done = run(&mut hooks);
+            let done = hooks.input.call().unless_failed(done);
+            done.map_err(|error| hooks.recipe.failed_in(hooks.hook, &error))
         })?
     }
 }

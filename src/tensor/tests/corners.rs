@@ -251,7 +251,7 @@ fn a_chain_of_50000_nodes_evaluates_differentiates_and_drops() {
         assert!((number(&loss) - 1.0).abs() < 1e-12);
         let slope = grad(&loss, &x).unwrap();
         assert!((values(&slope)[0] - 1.0).abs() < 1e-12);
-        drop((loss, slope, y));
+        drop((loss, slope, y, x));
         assert_eq!(guard.used(), 0, "all nodes and values were given back");
     });
 }

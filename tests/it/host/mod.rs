@@ -8,6 +8,7 @@ mod hooks;
 mod imports;
 mod keys;
 mod lab;
+mod limits;
 mod numbers;
 mod params;
 mod reports;

@@ -1,0 +1,55 @@
+//! Counts what each thread allocates: the last bound of a script's memory, whatever takes it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+/// Blocks from this size on are buffers of tensors, which the guard counts, and which are kept for others: no value of a script has
+/// one so large.
+const LARGE: usize = 4 << 20;
+
+thread_local! {
+    static HELD: Cell<isize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which counts per thread. A program whose `#[global_allocator]` it is bounds all that a script
+/// allocates, and not only what is known to take memory.
+pub struct Counting;
+
+/// The bytes in small blocks that this thread has allocated, without those that it has freed; 0 if nothing counts them.
+pub(crate) fn held() -> isize {
+    HELD.get()
+}
+
+fn count(bytes: usize, sign: isize) {
+    if bytes < LARGE {
+        HELD.set(HELD.get().wrapping_add(sign * bytes as isize));
+    }
+}
+
+// SAFETY: every call goes to the system's allocator as it is, whose promises are those of the callers; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size(), 1);
+        // SAFETY: as above.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size(), 1);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(layout.size(), -1);
+        count(size, 1);
+        // SAFETY: as above.
+        unsafe { System.realloc(at, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(layout.size(), -1);
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
