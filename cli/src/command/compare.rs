@@ -120,8 +120,9 @@ impl Compare {
     fn train(&self, folder: &Path) -> Result<(Vec<PathBuf>, Vec<FailedRun>)> {
         let configs = self.configs()?;
         let seeds = self.seeds as usize;
-        if configs.len() > 1 && stats::are_too_few(seeds, seeds) {
-            let note = "of each cannot show a difference at 95 %: take four or more";
+        let least = stats::least_seeds(configs.len() - 1);
+        if seeds < least {
+            let note = format!("of each cannot show a difference at 95 %: take {least} or more");
             streams::err!("note: {} {note}", counted(seeds, "seed"));
         }
         let planned = Planned::all(&configs, self.seeds, folder)?;

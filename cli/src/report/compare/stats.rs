@@ -1,5 +1,6 @@
 //! Scores of several seeds: means, interquartile means with bootstrap intervals, and the probability of improvement, as in
-//! rliable (Agarwal et al., arXiv 2108.13264).
+//! rliable (Agarwal et al., arXiv 2108.13264); and an exact test, because such intervals of few scores exclude the truth too
+//! often to decide whether two designs differ.
 
 use advlab::random::{Purpose, StreamKey};
 
@@ -7,8 +8,13 @@ use advlab::random::{Purpose, StreamKey};
 const RESAMPLES: usize = 2000;
 /// The share outside of an interval on each side.
 const OUTSIDE: f64 = 0.025;
+/// The most scores of one design times all scores for which each division is counted; of more, so many are drawn.
+const COUNTED: usize = 5_000;
+const DRAWN: usize = 20_000;
+/// A difference is claimed if its adjusted p-value is at most this.
+pub const LEVEL: f64 = 0.05;
 
-/// An estimate with the ends of its 95 % interval.
+/// An estimate with the ends of its 95 % bootstrap interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     pub value: f64,
@@ -30,48 +36,83 @@ pub fn interquartile_mean(scores: &[f64]) -> f64 {
 
 /// The interquartile mean with a percentile bootstrap over the seeds.
 pub fn interquartile(scores: &[f64]) -> Estimate {
-    estimate(&[scores], |all| interquartile_mean(&all[0]))
-}
-
-/// The chance that a run of one design scores higher than a run of the other, with equal scores counted half, and a
-/// bootstrap interval over the seeds of each design (stratified: each design is resampled separately).
-pub fn improvement(over: &[f64], scores: &[f64]) -> Estimate {
-    estimate(&[over, scores], |all| {
-        let pair = |own| all[0].iter().map(move |other: &f64| (own, other));
-        let pairs = all[1].iter().flat_map(|own: &f64| pair(own));
-        let wins = pairs.map(|(own, other)| match own.total_cmp(other) {
-            std::cmp::Ordering::Greater => 1.0,
-            std::cmp::Ordering::Equal => 0.5,
-            std::cmp::Ordering::Less => 0.0,
-        });
-        wins.sum::<f64>() / (all[0].len() * all[1].len()).max(1) as f64
-    })
-}
-
-/// A statistic of some samples, with a bootstrap that resamples each of them within itself.
-fn estimate(samples: &[&[f64]], of: impl Fn(&[Vec<f64>]) -> f64) -> Estimate {
     let mut stream = StreamKey::new(0, Purpose::Estimates, 1).stream(0);
-    let mut draw = |sample: &&[f64]| -> Vec<f64> {
-        let any = |_: &f64| *stream.pick(sample);
-        sample.iter().map(any).collect()
-    };
-    let resampled = |_| of(&samples.iter().map(&mut draw).collect::<Vec<_>>());
+    let mut any = |_: &f64| *stream.pick(scores);
+    let resampled = |_| interquartile_mean(&scores.iter().map(&mut any).collect::<Vec<f64>>());
     let mut drawn: Vec<f64> = (0..RESAMPLES).map(resampled).collect();
     drawn.sort_by(f64::total_cmp);
     let end = |share: f64| drawn[((RESAMPLES - 1) as f64 * share).round() as usize];
-    let whole: Vec<Vec<f64>> = samples.iter().map(|sample| sample.to_vec()).collect();
     Estimate {
-        value: of(&whole),
+        value: interquartile_mean(scores),
         low: end(OUTSIDE),
         high: end(1.0 - OUTSIDE),
     }
 }
 
-/// Whether so many scores of each design can never differ significantly at 95 %: in one of `ways / 2` orders, all scores of
-/// one design are on one side of the other design's.
-pub fn are_too_few(one: usize, other: usize) -> bool {
+/// The chance that a run of one design scores higher than a run of the other; an equal score counts half.
+pub fn improvement(over: &[f64], scores: &[f64]) -> f64 {
+    let wins = |own: &f64, other: &f64| u8::from(own > other) + u8::from(own >= other);
+    let pairs = scores
+        .iter()
+        .flat_map(|own| over.iter().map(move |other| wins(own, other)));
+    pairs.map(f64::from).sum::<f64>() / (2 * over.len() * scores.len()).max(1) as f64
+}
+
+/// The two-sided p-value of the Mann-Whitney test: of all divisions of the scores between the designs, the share with a rank sum
+/// at least as far from its mean. It is exact, also with equal scores, which share their mean rank.
+pub fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
+    let all = [one, other].concat();
+    // Twice the mean rank, which is whole.
+    let below = |score: &f64, x: &f64| usize::from(x < score) + usize::from(x <= score);
+    let rank = |score: &f64| all.iter().map(|x| below(score, x)).sum::<usize>() + 1;
+    let mut ranks: Vec<usize> = all.iter().map(rank).collect();
+    let (size, mean) = (one.len(), one.len() * (all.len() + 1));
+    let far = |sum: usize| sum.abs_diff(mean);
+    let found = far(ranks[..size].iter().sum());
+    if size * all.len() > COUNTED {
+        let mut stream = StreamKey::new(0, Purpose::Estimates, 2).stream(0);
+        let is_as_far = |_: &usize| {
+            stream.shuffle(&mut ranks);
+            far(ranks[..size].iter().sum()) >= found
+        };
+        // Without the division that was found, p could be 0.
+        return (1 + (0..DRAWN).filter(is_as_far).count()) as f64 / (1 + DRAWN) as f64;
+    }
+    // In how many ways so many ranks have a sum.
+    let mut ways = vec![vec![0.0; 2 * mean + 1]; size + 1];
+    ways[0][0] = 1.0;
+    for rank in ranks {
+        for count in (0..size).rev() {
+            for sum in rank..=2 * mean {
+                ways[count + 1][sum] += ways[count][sum - rank];
+            }
+        }
+    }
+    let sums = ways[size].iter().enumerate();
+    let as_far = sums.filter(|(sum, _)| far(*sum) >= found);
+    as_far.map(|(_, ways)| ways).sum::<f64>() / ways[size].iter().sum::<f64>()
+}
+
+/// P-values adjusted for their number (Holm): with these, at most 5 % of all reports have a false claim at 5 %.
+pub fn holm(values: &[f64]) -> Vec<f64> {
+    let scaled = |p: &f64| p * values.iter().filter(|other| *other >= p).count() as f64;
+    let adjusted = |p: &f64| {
+        let up_to = values.iter().filter(|other| *other <= p);
+        up_to.map(scaled).fold(0.0, f64::max).min(1.0)
+    };
+    values.iter().map(adjusted).collect()
+}
+
+/// The smallest p-value of so many scores: that of two designs of which one has all of the higher scores.
+pub fn least_p(one: usize, other: usize) -> f64 {
     let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
-    ways.product::<f64>() / 2.0 < 20.0
+    2.0 / ways.product::<f64>()
+}
+
+/// The fewest seeds of each design with which one of so many comparisons can show a difference.
+pub fn least_seeds(comparisons: usize) -> usize {
+    let is_enough = |seeds: &usize| comparisons as f64 * least_p(*seeds, *seeds) <= LEVEL;
+    (1..).find(is_enough).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -84,19 +125,75 @@ mod tests {
         assert_eq!(interquartile_mean(&[5.0, 1.0, 2.0, 9.0]), 3.5);
         assert_eq!(interquartile_mean(&[3.0, 1.0, 100.0, 2.0, -50.0]), 2.0);
         assert_eq!(interquartile_mean(&[1.0, 2.0, 6.0]), 3.0);
-        let better = improvement(&[1.0, 2.0], &[2.0, 3.0]);
-        assert_eq!(better.value, 3.5 / 4.0);
-        assert!(better.low >= 0.25 && better.high == 1.0, "{better:?}");
-        let apart = improvement(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]);
-        assert_eq!((apart.low, apart.high), (1.0, 1.0));
+        assert_eq!(improvement(&[1.0, 2.0], &[2.0, 3.0]), 3.5 / 4.0);
+        assert_eq!(improvement(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]), 1.0);
         let spread = interquartile(&[1.0, 2.0, 3.0, 4.0, 5.0]);
         assert!(spread.low < 3.0 && spread.high > 3.0 && spread.value == 3.0);
         let same = interquartile(&[2.0; 5]);
         assert_eq!((same.low, same.high), (2.0, 2.0));
     }
 
+    /// Values of scipy.stats.permutation_test with the statistic `rankdata(...)[:n].sum()`, of all permutations; without equal
+    /// scores also of `mannwhitneyu(method="exact")`.
     #[test]
-    fn three_seeds_are_too_few_and_four_are_not() {
-        assert!(are_too_few(3, 3) && are_too_few(3, 4) && !are_too_few(4, 4));
+    fn the_test_is_exact_also_with_equal_scores() {
+        let near = |p: f64, expected: f64| assert!((p - expected).abs() < 1e-12, "{p} {expected}");
+        let five = [1.0, 2.0, 3.0, 4.0, 5.0];
+        near(
+            mann_whitney(&five, &[6.0, 7.0, 8.0, 9.0, 10.0]),
+            2.0 / 252.0,
+        );
+        near(mann_whitney(&five, &five), 1.0);
+        near(mann_whitney(&[2.0], &[1.0, 2.0, 3.0]), 1.0);
+        near(mann_whitney(&[], &five), 1.0);
+        let mut trials = StreamKey::new(1, Purpose::Estimates, 0).stream(0);
+        for (few, many, values) in [(4, 4, 3), (3, 6, 4), (6, 2, 100), (5, 5, 2), (2, 7, 3)] {
+            let mut draw = |count| -> Vec<f64> {
+                let one = |_| trials.below(values) as f64 - 1.0;
+                (0..count).map(one).collect()
+            };
+            let (one, other) = (draw(few), draw(many));
+            near(mann_whitney(&one, &other), by_enumeration(&one, &other));
+            near(mann_whitney(&other, &one), by_enumeration(&one, &other));
+        }
+    }
+
+    /// Each division of the scores by itself, by the share of pairs that are won.
+    fn by_enumeration(one: &[f64], other: &[f64]) -> f64 {
+        let all = [one, other].concat();
+        let far = |wins: f64| (wins - 0.5).abs();
+        let found = far(improvement(one, other));
+        let (mut count, mut as_far) = (0, 0);
+        for chosen in (0u32..1 << all.len()).filter(|set| set.count_ones() as usize == one.len()) {
+            let part = |is_chosen: bool| -> Vec<f64> {
+                let is_part = |place: &usize| (chosen >> place & 1 == 1) == is_chosen;
+                (0..all.len()).filter(is_part).map(|at| all[at]).collect()
+            };
+            count += 1;
+            as_far += u32::from(far(improvement(&part(true), &part(false))) >= found - 1e-12);
+        }
+        f64::from(as_far) / f64::from(count)
+    }
+
+    /// Beyond what is counted the orders are drawn: it is near the normal approximation, and no less than one in those drawn.
+    #[test]
+    fn the_test_of_many_scores_draws_orders() {
+        let scores = |count: usize, more: f64| -> Vec<f64> {
+            (0..count)
+                .map(|at| (at * 7 % count) as f64 + more)
+                .collect()
+        };
+        let p = mann_whitney(&scores(80, 0.0), &scores(80, 8.5));
+        // 60 % of the pairs are won, which is 2.2 standard errors from a half.
+        assert!((p - 0.028).abs() < 0.004, "{p}");
+        let p = mann_whitney(&scores(80, 0.0), &scores(80, 100.0));
+        assert_eq!(p, 1.0 / (1.0 + DRAWN as f64));
+    }
+
+    #[test]
+    fn seeds_are_too_few_for_a_number_of_comparisons() {
+        assert_eq!([0, 1, 2, 6, 7].map(least_seeds), [1, 4, 5, 5, 6]);
+        assert_eq!(holm(&[0.04, 0.01, 0.03]), [0.06, 0.03, 0.06]);
+        assert_eq!((holm(&[]), holm(&[0.75, 0.5])), (vec![], vec![1.0, 1.0]));
     }
 }
