@@ -223,6 +223,24 @@ fn run_at(folder: &Path, config: Option<&str>, steps: &[u64]) {
     }
 }
 
+/// A seed counts once, however many names its folder has.
+#[cfg(unix)]
+#[test]
+fn a_run_that_is_linked_or_named_twice_is_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [runs, one, link] = ["runs", "runs/a", "runs/b"].map(|name| folder.path().join(name));
+    run_at(&one, Some("seed = 1\n"), &[3]);
+    std::os::unix::fs::symlink(&one, link).expect("a link");
+    std::fs::write(
+        one.join("reloads.jsonl"),
+        "{\"event\":\"start\",\"version\":\"aa\"}\n",
+    )
+    .expect("a log");
+    let designs = compare::read(&[runs, one]).expect("the run");
+    let counts: Vec<usize> = designs.iter().map(|design| design.runs.len()).collect();
+    assert_eq!(counts, [1]);
+}
+
 #[test]
 fn runs_without_a_common_step_say_so_and_names_stay_in_their_cells() {
     let folder = tempfile::tempdir().expect("a folder");

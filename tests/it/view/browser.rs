@@ -214,7 +214,7 @@ fn a_file_shows_the_same_without_a_server() {
         // A group, and a change, for which there was no room.
         browser.value("delete data.answers['group?run=1&step=1&group=1']");
         browser.value("qq('#groups tbody tr')[0].click()");
-        browser.until("text('#responses') === 'not in this file'");
+        browser.until("text('#responses') === 'Group b of step 1not in this file'");
         browser.value("qq('#groups tbody tr')[1].click()");
         browser.until("qq('#responses article').length === 2 && q('#objective svg') !== null");
         browser.until("text('#mass').includes('accuracy')");
@@ -233,6 +233,20 @@ fn a_batch_is_shown_in_a_browser() {
         browser.until("q('#groups tbody tr') !== null");
         // The group with the most to learn from comes first.
         browser.until("qq('#groups th')[3].ariaSort === 'descending' && !loading");
+        // A newer step may be selected while its batch is on the way: the responses are those of the groups that are shown.
+        browser.value("{ loading = true; q('#steps').value = 0; }");
+        browser.value("qq('#groups tbody tr')[1].click()");
+        browser.until("text('#responses h3') === 'Group b of step 1' && text('#batch-about').startsWith('Step 1, ')");
+        let asked = "performance.getEntriesByType('resource').map((one) => one.name).filter((name) => name.includes('group?')).pop()";
+        let asked = browser.value(asked);
+        assert!(
+            asked.as_str().unwrap().contains("&step=1&group=1"),
+            "{asked}"
+        );
+        browser.value("{ loading = false; load(); }");
+        browser.until("text('#responses h3') === 'Group b of step 0' && text('#batch-about').startsWith('Step 0, ')");
+        browser.value("{ q('#steps').value = 1; }");
+        browser.until("!loading && text('#batch-about').startsWith('Step 1, ')");
         // What fails on its way is said, and keeps nothing from being asked again.
         browser.value("{ const own = fetch; window.fetch = async () => { window.fetch = own; throw 0; }; load(); }");
         browser.until("text('#batch-about') === 'the server does not answer'");

@@ -102,6 +102,24 @@ fn a_change_is_shown_with_its_lines() {
     assert_eq!(error, "the batch of step 1 is not kept any more");
 }
 
+/// A run that begins later is found at the tenth question for news, and one that is linked is one run.
+#[test]
+fn new_runs_are_looked_for_now_and_then() {
+    let place = tempfile::tempdir().unwrap();
+    let add = |name: &str| {
+        std::fs::create_dir(place.path().join(name)).unwrap();
+        std::fs::write(place.path().join(name).join("metrics.jsonl"), "").unwrap();
+    };
+    add("a");
+    let page = serve(&[place.path()]);
+    let shown = || json_of(&page, "/news")["runs"].as_array().unwrap().len();
+    add("b");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(place.path().join("a"), place.path().join("link")).unwrap();
+    let counts: Vec<usize> = (0..10).map(|_| shown()).collect();
+    assert_eq!(counts, [1, 1, 1, 1, 1, 1, 1, 1, 1, 2]);
+}
+
 /// The page reads whole lines from where its last one begins.
 #[test]
 fn a_file_is_read_line_by_line_while_it_grows() {
@@ -229,4 +247,56 @@ fn a_file_for_others_does_not_say_where_the_run_was() {
     let name = place.path().file_name().unwrap().to_string_lossy();
     assert!(text.contains(&format!("\"folder\":\"{name}/advlab\"")));
     assert!(!text.contains(&*place.path().to_string_lossy()));
+
+    // The scripts and the data of a run may be anywhere, and its errors name them, or what is beside them.
+    let folder = Folder::new();
+    let own = folder.path().display();
+    let config = format!(
+        "recipe = \"/home/my name/lab/mine.rhai\"\nloss_recipe = \"{own}/losses/mine.rhai\"\nlr = 0.5\n\
+         [math]\ndata = \"/data/questions.jsonl\"\n[transformer]\nmodel = \"/model\"\n"
+    );
+    // What does not fit together is no matter to the page of a run that is there.
+    let config = config + "stop_strings = []\n";
+    let task = "task = \"math\"\npolicy = \"transformer\"\n";
+    std::fs::write(folder.path().join("config.toml"), format!("{task}{config}")).unwrap();
+    let missing = format!(
+        "/home/my name/lab/mine.rhai: No such file; /home/my name/other.rhai:6:1, \"{own}/losses/x\""
+    );
+    folder.event(json!({ "step": 2, "event": "warning", "message": &missing }));
+    folder.event(json!({ "step": 2, "event": "rejected", "version": "dd", "error": &missing }));
+    std::fs::create_dir(folder.path().join("batches")).unwrap();
+    let batch = folder.path().join("batches/step-000002.safetensors");
+    std::fs::write(batch, "not one").unwrap();
+    let file = place.path().join("other.html");
+    let site = Site::of(&[folder.path().to_path_buf()]).unwrap();
+    site.export(&file).unwrap();
+    let text = std::fs::read_to_string(file).unwrap();
+    let name = folder.path().file_name().unwrap().to_string_lossy();
+    for shown in [
+        "\"loss_recipe\":\"losses/mine.rhai\"".to_string(),
+        "\"math.data\":\"data/questions.jsonl\"".to_string(),
+        "\"transformer.model\":\"model\"".to_string(),
+        "lab/mine.rhai: No such file; my name/other.rhai:6:1".to_string(),
+        "\"batch?run=0&step=2\":{\"error\":".to_string(),
+        format!(
+            "\"name\":\"{}/{name}\"",
+            folder
+                .path()
+                .parent()
+                .unwrap()
+                .file_name()
+                .unwrap()
+                .display()
+        ),
+    ] {
+        assert!(text.contains(&shown), "{shown}");
+    }
+    // The page itself has no path: its addresses have no folder.
+    let starts = ["home", "data", "model", "tmp"].map(|root| format!("/{root}"));
+    let parent = format!("{}/", folder.path().parent().unwrap().display());
+    for start in starts.iter().chain([&parent]) {
+        let at = text.find(start).unwrap_or(text.len());
+        let found = text[at..].chars().take(60).collect::<String>();
+        assert_eq!(found, "", "{start}");
+    }
 }

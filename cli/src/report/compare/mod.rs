@@ -4,7 +4,7 @@ mod report;
 pub mod stats;
 mod training;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 pub use self::report::Comparison;
@@ -53,7 +53,10 @@ impl Finished {
             } else {
                 row
             };
-            for (steps, numbers) in [(step, &row["initial_evaluation"]), (step + 1, done)] {
+            for (steps, numbers) in [
+                (step, &row["initial_evaluation"]),
+                (step.saturating_add(1), done),
+            ] {
                 for (name, number) in numbers.as_object().into_iter().flatten() {
                     let others = ["entropy", "length", "reward_mean"];
                     let is_compared = name.starts_with("pass@") || others.contains(&&**name);
@@ -93,9 +96,9 @@ impl Finished {
 
 /// The runs of some folders, by design. A folder that is not itself a run stands for the runs in it.
 pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
-    let mut all: Vec<Compared> = Vec::new();
+    let (mut all, mut seen): (Vec<Compared>, _) = (Vec::new(), BTreeSet::new());
     for folder in folders {
-        for path in folders_of_runs(folder)? {
+        for path in folders_of_runs(folder, &mut seen)? {
             let run = RunFolder::read(&path);
             let log = run.log()?;
             let config = run.has_config().then(|| run.config()).transpose()?;
@@ -184,8 +187,9 @@ pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
     entries.filter_map(read).collect()
 }
 
-/// The folders of runs in a folder, itself included, at most three levels below it.
-pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>> {
+/// The folders of runs in a folder, itself included, at most three levels below it. One that is linked, or was `seen` before, is
+/// left out: it is one seed.
+pub fn folders_of_runs(folder: &Path, seen: &mut BTreeSet<PathBuf>) -> Result<Vec<PathBuf>> {
     let (mut runs, mut level) = (Vec::new(), vec![folder.to_path_buf()]);
     for _ in 0..4 {
         let is_run = |folder: &PathBuf| folder.join("metrics.jsonl").is_file();
@@ -201,6 +205,7 @@ pub fn folders_of_runs(folder: &Path) -> Result<Vec<PathBuf>> {
         return Err(wrong(message, help));
     }
     runs.sort();
+    runs.retain(|run| seen.insert(std::fs::canonicalize(run).unwrap_or_default()));
     Ok(runs)
 }
 

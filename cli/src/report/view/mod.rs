@@ -8,14 +8,16 @@ mod batch;
 mod run;
 mod server;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
 use self::batch::KeptBatch;
-use self::run::ShownRun;
+use self::run::{ShownRun, for_others};
 pub use self::server::Server;
 use super::compare::folders_of_runs;
 use crate::Result;
@@ -31,12 +33,16 @@ const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() < 40_000);
 
 /// The most bytes of responses in an exported page, and of each run's rows.
 const EXPORTED: usize = 8 << 20;
+/// New runs are looked for at each tenth question for news: a page asks twice a second.
+const LOOKS: usize = 10;
 
 /// Runs, with the data that the page shows of them.
 pub struct Site {
     folders: Vec<PathBuf>,
     /// The runs, in the order in which they were found.
     runs: Mutex<Vec<ShownRun>>,
+    /// How often news was asked for.
+    asked: AtomicUsize,
     /// The batch that was asked for last, by its file and when that was written: somebody looks from group to group.
     last: Mutex<Option<(PathBuf, SystemTime, Arc<KeptBatch>)>>,
     /// Names the page's own script in its content security policy.
@@ -47,11 +53,12 @@ impl Site {
     /// A page of the runs in some folders: each is a run's folder or contains some, including runs that begin later.
     pub fn of(folders: &[PathBuf]) -> Result<Site> {
         for folder in folders {
-            folders_of_runs(folder)?;
+            folders_of_runs(folder, &mut BTreeSet::new())?;
         }
         let site = Site {
             folders: folders.to_vec(),
             runs: Mutex::default(),
+            asked: AtomicUsize::default(),
             last: Mutex::default(),
             nonce: random()?,
         };
@@ -89,14 +96,19 @@ impl Site {
     /// The progress of all runs, including new ones, and the time, with which the page compares its own clock.
     fn news(&self) -> Value {
         let mut runs = lock(&self.runs);
-        for folder in &self.folders {
-            for path in folders_of_runs(folder).unwrap_or_default() {
+        let looks = self
+            .asked
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(LOOKS);
+        let mut seen = BTreeSet::new();
+        for folder in self.folders.iter().filter(|_| looks) {
+            for path in folders_of_runs(folder, &mut seen).unwrap_or_default() {
                 if !runs.iter().any(|run| run.folder == path) {
                     runs.push(ShownRun::new(path, folder));
                 }
             }
         }
-        let headings: Vec<Value> = runs.iter().map(ShownRun::heading).collect();
+        let headings: Vec<Value> = runs.iter_mut().map(ShownRun::news).collect();
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         json!({ "now": now.map_or(0, |now| now.as_secs()), "runs": headings })
     }
@@ -162,13 +174,6 @@ impl Site {
                 let groups = 0..batch.map_or(0, |batch| batch.size());
                 groups.for_each(|group| add("group", format!("{query}&group={group}")));
             }
-            // The page is for others: the rest of a path says whose machine it was.
-            for key in ["name", "folder"] {
-                let path = Path::new(heading[key].as_str().unwrap_or_default());
-                let rest = path.iter().count().saturating_sub(2);
-                let last_two: PathBuf = path.iter().skip(rest).collect();
-                heading[key] = last_two.display().to_string().into();
-            }
         }
         for (id, run) in runs.iter().enumerate() {
             for file in ["metrics", "reloads"] {
@@ -176,6 +181,17 @@ impl Site {
                 answers.insert(address, run.exported_lines(file, EXPORTED));
             }
         }
+        // Responses and scripts stay as they are.
+        let is_said = |address: &str, answer: &Value| {
+            address.contains("=reloads") || !answer["error"].is_null()
+        };
+        for (_, answer) in answers
+            .iter_mut()
+            .filter(|(address, answer)| is_said(address, answer))
+        {
+            *answer = for_others(answer);
+        }
+        news = for_others(&news);
         answers.insert("news?".to_string(), news);
         let text = self.page(&json!({ "answers": answers }));
         Replacement::write(path, text.as_bytes())

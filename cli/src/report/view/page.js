@@ -27,7 +27,7 @@ const fill = (id, ...inner) => $(id).replaceChildren(...inner);
 const average = (all) => all.reduce((sum, one) => sum + one, 0) / all.length;
 const button = (onclick, properties, ...inner) => el("button", { type: "button", onclick, ...properties }, ...inner);
 
-// The answer of the server or of the file, or an `error`.
+// The answer of the server or the file, or an `error`.
 async function get(address) {
 	if (data.answers) return data.answers[address] ?? { error: "not in this file" };
 	try {
@@ -43,8 +43,7 @@ function number(x, n) {
 	return text.replace("-", "−");
 }
 
-const HIDDEN = "step batch_step crc32c responses groups device_memory ms/native".split(" ");
-const MARKS = 400;
+const HIDDEN = "step batch_step crc32c responses groups device_memory ms/native".split(" "), MARKS = 400;
 
 function addRow(run, row) {
 	const step = run.step = row.step ?? run.step + 1;
@@ -83,7 +82,7 @@ function around({ events, curves }, index) {
 	const from = Math.max(0, step - 50, ...uses.filter((own) => own < step)), to = Math.min(step + 50, ...uses.filter((own) => own > step));
 	const mean = ({ steps, values }, from, to) => average(values.filter((_, index) => steps[index] >= from && steps[index] < to));
 	const means = Object.entries(curves).map(([name, curve]) => {
-		// An evaluation after the step before is one of what was before.
+		// An evaluation is of the version before.
 		const late = +name.startsWith("evaluation/");
 		return [name, [mean(curve, from && from + late, step + late), mean(curve, step + late, to + late)]];
 	});
@@ -98,7 +97,7 @@ function ticks(least, most, wanted) {
 	return all;
 }
 
-// The names of panels that are shown, and the others.
+// The names of panels that are shown, and others.
 function names() {
 	const all = [...new Set(runs.flatMap((run) => Object.keys(run.curves).map((name) => name.replace("evaluation/", ""))))];
 	const most = Math.max(...all.map((name) => /^pass@(\d+)$/.exec(name)?.[1] ?? 0));
@@ -115,7 +114,7 @@ function set(key, value) {
 	history.replaceState(null, "", "#" + encodeURIComponent(JSON.stringify(view)));
 	redraw();
 }
-// Adds a name to a list or removes it.
+// Adds a name or removes it.
 const toggle = (key, name) => set(key, view[key].includes(name) ? view[key].filter((own) => own !== name) : [...view[key], name]);
 
 function panel(name) {
@@ -149,7 +148,7 @@ const done = (run) => Math.max(0, run.step);
 // A run's settings, and its first version.
 const settings = ({ heading: { recipe, seed, steps, settings }, events }) => ({ recipe, seed, steps, ...settings, version: events?.[0] && short(events[0].version) });
 
-// The shown runs in lists, each a line with its ink: a run, or a design's seeds.
+// Lists of the shown runs, each drawn as one line: a run, or a design's seeds.
 function families() {
 	const all = {};
 	for (const [id, run] of runs.entries()) {
@@ -161,7 +160,7 @@ function families() {
 	return Object.values(all).filter(({ members }) => members.length);
 }
 
-// The first place in a sorted list that has at least this value.
+// The first place in a sorted list with at least this value.
 function bisect(all, value, low = 0, high = all.length) {
 	if (low >= high) return low;
 	const middle = (low + high) >> 1;
@@ -177,7 +176,7 @@ function along(run, step) {
 	return values[Math.min(bisect(steps, step), values.length - 1)] - values[0];
 }
 
-// The steps that a mark stands for.
+// How many steps a mark has.
 const stride = (steps) => 2 ** Math.max(0, Math.ceil(Math.log2(steps / MARKS)));
 
 // A curve's marks, `[x, mean, least, most, count]`. An evaluation belongs to the step before.
@@ -367,7 +366,7 @@ function table(heads, rows, share = () => null) {
 	return el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head) => says("th", head)))), el("tbody", {}, ...rows.map((cells, row) => el("tr", {}, ...cells.map(cell(row))))));
 }
 
-// Shows a table that a click on a heading sorts. `order` is a column and a sign.
+// A table that a click on a heading sorts. `order`: a column and a sign.
 function sortable(id, order, heads, rows, shown, current, pick, share) {
 	const [column, sign] = order, value = (index) => rows[index][column] ?? -1;
 	const compare = (a, b) => typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(b, "en", { numeric: true });
@@ -436,10 +435,8 @@ async function choose(index, scroll) {
 	if (scroll) detail.scrollIntoView({ block: "nearest" });
 }
 
-// The batch.
-
 let batch = null, group = 0, picked = null, sorted = [3, -1], loading = false, drawn = "";
-const at = (what) => `${what}?run=${chosen}&step=${$("steps").value}`;
+const asked = () => `?run=${chosen}&step=${$("steps").value}`;
 
 // The newest batch is followed unless another was chosen.
 function kept() {
@@ -455,21 +452,23 @@ function kept() {
 async function load() {
 	if (loading || !$("steps").value) return;
 	loading = true;
-	const address = at("batch"), seen = await get(address);
-	setTimeout(() => { loading = false; if (address !== at("batch")) load(); }, 1000);
+	const run = now(), step = $("steps").value, query = asked(), seen = await get("batch" + query);
+	setTimeout(() => { loading = false; if (query !== asked()) load(); }, 1000);
+	if (run !== now()) return;
 	const all = seen.mass?.summary;
-	batch = all ? seen : null;
-	if (batch) group = batch.groups[picked] ? picked : batch.groups.reduce((best, one, index, all) => one[3] > all[best][3] ? index : best, 0);
-	$("batch-about").textContent = all ? `${seen.recipe} ${seen.version}: ${all.groups} groups, ${all.groups_without_signal} without signal, ${all.responses} responses, ${all.tokens} tokens${seen.is_first_state ? "; with a first step's state" : ""}` : seen.error;
+	// A newer step may be selected by now.
+	batch = all && { ...seen, step, query };
+	if (all) group = batch.groups[picked] ? picked : batch.groups.reduce((best, one, index, all) => one[3] > all[best][3] ? index : best, 0);
+	$("batch-about").textContent = all ? `Step ${step}, ${seen.recipe} ${seen.version}: ${all.groups} groups, ${all.groups_without_signal} without signal, ${all.responses} responses, ${all.tokens} tokens${seen.is_first_state ? "; with a first step's state" : ""}` : seen.error;
 	for (const id of ["groups", "responses", "mass"]) fill(id);
-	if (!batch) return fill("objective", drawn = "");
+	if (!all) return fill("objective", drawn = "");
 	list();
 	responses();
 	mass(batch.mass);
 	const key = chosen + batch.recipe + batch.version;
 	if (drawn === (drawn = key)) return;
 	fill("objective", hint("computing"));
-	const { svg = "", error, notes = [error] } = await get(at("objective"));
+	const { svg = "", error, notes = [error] } = await get("objective" + query);
 	if (drawn !== key) return;
 	if (error) drawn = "";
 	$("objective").innerHTML = svg;
@@ -488,9 +487,10 @@ function list() {
 }
 
 async function responses() {
-	const address = () => `${at("group")}&group=${group}`, asked = address(), seen = await get(asked);
-	if (asked !== address()) return;
-	if (seen.error) return fill("responses", hint(seen.error));
+	const own = batch, index = group, seen = await get(`group${own.query}&group=${index}`);
+	if (own !== batch || index !== group) return;
+	const title = says("h3", `Group ${own.groups[index][0]} of step ${own.step}`);
+	if (seen.error) return fill("responses", title, hint(seen.error));
 	const all = seen.responses.map(({ number: index, reward, length, text, solution, ends, advantages }) => {
 		const token = (text, index) => {
 			const a = advantages[index] ?? advantages[0], share = 0.6 * Math.sqrt(Math.abs(a) / (seen.most || 1));
@@ -503,7 +503,7 @@ async function responses() {
 		const about = `Response ${index}: reward ${number(reward)}, mean A ${number(average(advantages))}, ${length} tokens${solution == null ? "" : ", solution " + solution}`;
 		return el("article", {}, says("h3", about), el("p", { className: "text" }, ...parts));
 	});
-	fill("responses", el("p", { className: "hint" }, `A of a token: ${number(-seen.most)}`, says("span", "", "scale"), `${number(seen.most)}; below 0 underlined`), says("p", seen.prompt ?? "", "text hint"), ...all);
+	fill("responses", title, el("p", { className: "hint" }, `A of a token: ${number(-seen.most)}`, says("span", "", "scale"), `${number(seen.most)}; below 0 underlined`), says("p", seen.prompt ?? "", "text hint"), ...all);
 }
 
 function mass({ parts, loss, summary }) {
@@ -516,8 +516,8 @@ $("steps").onchange = load;
 
 function turn(id) {
 	chosen = id;
-	picked = null;
-	fill("steps");
+	batch = picked = null;
+	for (const id of ["steps", "groups", "responses"]) fill(id);
 	forget();
 	head();
 }
@@ -527,7 +527,7 @@ async function grow(run, id, file, add) {
 	const size = run.heading[file];
 	let into = run;
 	if (add === addRow && size > 4e6 && !run.metrics.last && !data.answers) {
-		// It takes long: first a sample of the rows.
+		// All rows take long: first a sample.
 		const { text = "" } = await get(`sample?run=${id}`);
 		for (const line of text.split("\n")) try { addRow(run, JSON.parse(line)); } catch { /* Told later. */ }
 		into = empty();
@@ -571,7 +571,6 @@ function reset(run, file) {
 async function news() {
 	const { now: clock, runs: all = [], error } = document.hidden && !data.answers ? {} : await get("news?");
 	if (error && now()) {
-		// A run's end and a server's end are told apart.
 		const [at, isOver] = place(now().heading);
 		$("state").className = "";
 		$("state").textContent = `${at}${isOver ? "" : " when last seen"}; the server is gone: \`advlab view ${now().heading.folder}\` shows the run again`;
@@ -610,7 +609,7 @@ function head() {
 	redraw();
 }
 
-// How far a run is, and whether it is over.
+// How far a run is, and if it is over.
 function place({ exists, done, steps, is_stopped }) {
 	if (!exists) return ["the folder is gone", true];
 	const at = done ? `step ${done}${steps ? ` of ${steps}` : ""}` : "the first step";

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use similar::TextDiff;
@@ -27,6 +27,8 @@ pub(super) struct ShownRun {
     /// Its path below the folder that was named.
     name: String,
     pub(super) folder: PathBuf,
+    /// Its last heading, with the sizes of its two files then, and when they were written.
+    seen: Option<([Option<(u64, SystemTime)>; 2], Value)>,
 }
 
 impl ShownRun {
@@ -35,11 +37,30 @@ impl ShownRun {
         let below = folder.strip_prefix(above).ok();
         let below = below.filter(|below| !below.as_os_str().is_empty());
         let name = below.unwrap_or(&folder).display().to_string();
-        ShownRun { name, folder }
+        ShownRun {
+            name,
+            folder,
+            seen: None,
+        }
+    }
+
+    /// The heading as it is now. Only if its files have changed is it read again: there may be many runs, on a slow drive.
+    pub(super) fn news(&mut self) -> Value {
+        let files = ["metrics.jsonl", "reloads.jsonl"].map(|name| {
+            let found = std::fs::metadata(self.folder.join(name)).ok()?;
+            Some((found.len(), found.modified().ok()?))
+        });
+        let seen = self.seen.take();
+        let seen = seen.filter(|(before, _)| *before == files && files[0].is_some());
+        let mut heading = seen.map_or_else(|| self.heading(), |(_, heading)| heading);
+        let done = heading["done"].as_u64().unwrap_or_default();
+        heading["is_stopped"] = is_stopped(&self.folder, done).into();
+        self.seen = Some((files, heading.clone()));
+        heading
     }
 
     /// The heading that the page shows above the curves, and the sizes of the files whose lines it reads.
-    pub(super) fn heading(&self) -> Value {
+    fn heading(&self) -> Value {
         let config = Config::read(&self.folder.join("config.toml")).ok();
         // The number of a trainer's steps is not known.
         let own = config.as_ref().filter(|config| !config.is_recorded());
@@ -49,13 +70,11 @@ impl ShownRun {
         let written = written.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let run = RunFolder::read(&self.folder);
         let batches: Vec<u64> = run.batches().iter().map(|(step, _)| *step).collect();
-        let done = self.done(size("metrics.jsonl"));
         json!({
             "name": self.name,
             "folder": self.folder,
             "exists": self.folder.is_dir(),
-            "done": done,
-            "is_stopped": is_stopped(&self.folder, done),
+            "done": self.done(size("metrics.jsonl")),
             "steps": own.map(|config| config.steps),
             "seed": own.map(|config| config.seed),
             "settings": own.map(own_settings),
@@ -73,7 +92,8 @@ impl ShownRun {
         let (text, ..) = lines(&path, size.saturating_sub(END), PIECE).unwrap_or_default();
         let row = text.lines().next_back().unwrap_or_default();
         let row: Value = serde_json::from_str(row).unwrap_or_default();
-        row["step"].as_u64().map_or(0, |step| step + 1)
+        let last = row["step"].as_u64();
+        last.map_or(0, |step| step.saturating_add(1))
     }
 
     /// Whole lines of `metrics` or `reloads` from a byte on, and the bytes at which the last of them begins and ends.
@@ -125,6 +145,26 @@ impl ShownRun {
     }
 }
 
+/// JSON for others: of each absolute path in its texts the last two names stay, as folders say whose machine it was. A path may
+/// have blanks in it, and ends at a sign that texts put behind it.
+pub(super) fn for_others(json: &Value) -> Value {
+    let text = json.to_string();
+    let parts = text.split_inclusive(|letter: char| "\\\"'`,:;()".contains(letter));
+    let shown = parts.map(|part| {
+        let mut starts = part
+            .match_indices('/')
+            .map(|(start, _)| part.split_at(start));
+        let is_path = |path: &str| path[1..].starts_with(|next: char| !" /".contains(next));
+        let path = starts
+            .find(|(before, path)| is_path(path) && (before.is_empty() || before.ends_with(' ')));
+        let (before, path) = path.unwrap_or((part, ""));
+        let names: Vec<&str> = path.split('/').collect();
+        let last = &names[names.len().saturating_sub(2).max(1)..];
+        format!("{before}{}", last.join("/"))
+    });
+    serde_json::from_str(&shown.collect::<String>()).unwrap_or_default()
+}
+
 fn is_evaluated(row: &str) -> bool {
     row.contains("\"evaluation\":")
 }
@@ -159,9 +199,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("run");
         fs::create_dir_all(path.join("checkpoints")).unwrap();
-        let run = ShownRun::new(path.clone(), place.path());
-        let expect = |done: u64, is_stopped: bool, steps: Option<u64>| {
-            let heading = run.heading();
+        let mut run = ShownRun::new(path.clone(), place.path());
+        let mut expect = |done: u64, is_stopped: bool, steps: Option<u64>| {
+            let heading = run.news();
             let found = [&heading["done"], &heading["is_stopped"], &heading["steps"]];
             assert_eq!(found, [&json!(done), &json!(is_stopped), &json!(steps)]);
         };
@@ -183,8 +223,17 @@ mod tests {
         write("config.toml", "steps = 400\n");
         write("metrics.jsonl", "{\"step\":0}\n{\"step\":1}\n{\"st");
         expect(2, false, Some(400));
+        // Nothing but the lock is looked at again before its files change.
+        write("config.toml", "steps = 800\n");
+        lock.unlock().unwrap();
+        expect(2, true, Some(400));
+        write(
+            "metrics.jsonl",
+            "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n",
+        );
+        expect(3, false, Some(800));
         fs::remove_dir_all(&path).unwrap();
-        assert_eq!(run.heading()["exists"], false);
+        assert_eq!(run.news()["exists"], false);
     }
 
     #[test]
