@@ -60,15 +60,35 @@ pub fn width(text: &str) -> usize {
 /// A string from a file or a script, with the characters that control a terminal (such as ESC, or a change of writing
 /// direction) escaped: `\u{1b}`.
 pub fn visible(text: &str) -> String {
+    escaped(text, &[])
+}
+
+fn escaped(text: &str, kept: &[char]) -> String {
     let obeyed = |letter: char| {
         letter.is_control()
             || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     let shown = |letter: char| match letter {
-        letter if obeyed(letter) => letter.escape_unicode().to_string(),
+        letter if obeyed(letter) && !kept.contains(&letter) => letter.escape_unicode().to_string(),
         letter => letter.to_string(),
     };
     text.chars().map(shown).collect()
+}
+
+/// Lines as they are printed, wherever their parts are from: escaped as by [`visible`], except for the codes of [`Paint`].
+pub fn printed(lines: &str) -> String {
+    let shown = |text: &str| escaped(text, &['\n', '\t']);
+    let is_code = |code: &str| {
+        code.bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b';')
+    };
+    let mut parts = lines.split("\x1b[");
+    let first = parts.next().map(shown);
+    let others = parts.map(|part| match part.split_once('m') {
+        Some((code, rest)) if is_code(code) => format!("\x1b[{code}m{}", shown(rest)),
+        _ => shown(&format!("\x1b[{part}")),
+    });
+    first.into_iter().chain(others).collect()
 }
 
 /// A string cut to at most `room` columns; `…` marks the cut.
@@ -170,6 +190,23 @@ mod tests {
         assert_eq!(visible("a\x1b[31mb\u{7}"), "a\\u{1b}[31mb\\u{7}");
         assert_eq!(visible("\u{202e}abc\u{85}"), "\\u{202e}abc\\u{85}");
         assert_eq!(visible("häß 数学"), "häß 数学");
+        let bold = Paint {
+            color: true,
+            width: 9,
+        }
+        .bold("k");
+        for (text, expected) in [
+            (&*bold, &*bold),
+            ("a\n\tb 数", "a\n\tb 数"),
+            (
+                "\x1b]0;a\u{7}\x1b[2J\r",
+                "\\u{1b}]0;a\\u{7}\\u{1b}[2J\\u{d}",
+            ),
+            ("\x1b\x1b[1m\x1b[", "\\u{1b}\x1b[1m\\u{1b}["),
+            ("\u{202e}\x1b[1\x1b[0m", "\\u{202e}\\u{1b}[1\x1b[0m"),
+        ] {
+            assert_eq!(printed(text), expected);
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Check {
             match load(&host, name, &self.set) {
                 Ok(recipe) => {
                     if index > 0 {
-                        out!();
+                        out!("");
                     }
                     let report = check::report(&recipe, input.as_ref(), paint);
                     out!("{}", report.text);

@@ -8,7 +8,7 @@ use advlab_train::RunFolder;
 use anyhow::Result;
 use clap::Args;
 
-use super::streams::{on_stdout, out};
+use super::streams::{self, on_stdout, out};
 use super::{ReadArguments, load, set};
 use crate::pair;
 
@@ -65,7 +65,7 @@ impl ProfileArguments {
         let loss = loss.as_ref();
         let report = profile::report(&host, &recipe, loss, &batch, runs, on_stdout())?;
         match self.json {
-            true => out!("{}", report.about),
+            true => streams::data(&report.about.to_string())?,
             false => out!("{}", report.text),
         }
         Ok(true)

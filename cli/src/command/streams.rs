@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use advlab::diagnostic::Diagnostic;
-use advlab::paint::{NARROWEST, Paint, WIDTH};
+use advlab::paint::{NARROWEST, Paint, WIDTH, printed};
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
@@ -17,24 +17,35 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Messages that may wait to be printed; further ones are left out.
 const WAITING: usize = 1 << 12;
 
-/// Prints a line to standard output; if that fails, the function returns the error. A reader that leaves early, as in
-/// `advlab doc | head`, is an error like any other, not a panic.
+/// Prints lines to standard output; if that fails, the function returns the error. A reader that leaves early, as in
+/// `advlab doc | head`, is an error like any other, not a panic. What people read is printed by this,
+/// `err`, [`lines`] or a [`Printer`]: names in it may be from a file, and could control the terminal.
 macro_rules! out {
-    ($($text:tt)*) => {{
-        use std::io::Write;
-        writeln!(std::io::stdout(), $($text)*)?;
-    }};
+    ($($text:tt)*) => {
+        $crate::command::streams::data(&advlab::paint::printed(&format_args!($($text)*).to_string()))?
+    };
 }
 
 /// Prints a line to standard error, even if nobody reads it any more.
 macro_rules! err {
     ($($text:tt)*) => {{
         use std::io::Write;
-        let _ = writeln!(std::io::stderr(), $($text)*);
+        let lines = advlab::paint::printed(&format_args!($($text)*).to_string());
+        let _ = writeln!(std::io::stderr(), "{lines}");
     }};
 }
 
 pub(super) use {err, out};
+
+/// Prints lines to one of the streams, as `out` and `err` do.
+pub fn lines(stream: &Term, lines: &str) -> io::Result<()> {
+    stream.write_line(&printed(lines))
+}
+
+/// Prints what programs read, as it is.
+pub fn data(text: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "{text}")
+}
 
 /// Colours and lines for standard output.
 pub fn on_stdout() -> Paint {
@@ -148,10 +159,10 @@ impl Printer {
 
     /// Prints lines above the bar, unless too many messages wait already; the next ones say how many were left out.
     pub fn lines(&self, lines: String) {
-        let note = self.note();
+        let lines = printed(&format!("{}{lines}", self.note()));
         let print = move |bar: &ProgressBar| {
             // The run continues if nobody reads its output any more.
-            bar.suspend(|| drop(writeln!(io::stdout(), "{note}{lines}")));
+            bar.suspend(|| drop(data(&lines)));
         };
         match self.queue.try_send(Box::new(print)) {
             Ok(()) => self.left_out.set(0),

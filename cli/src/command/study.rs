@@ -8,7 +8,7 @@ use advlab_train::RunFolder;
 use anyhow::Result;
 use clap::Args;
 
-use super::streams::{on_stdout, out};
+use super::streams::{self, on_stdout, out};
 use super::{ReadArguments, load};
 use crate::report::draw::FigureWidth;
 use crate::report::study::{mass, objectives, recipes_of};
@@ -68,7 +68,7 @@ impl ShowObjective {
         let mut report = objectives::report(&recipes, batch.as_ref(), size, self.noise, paint)?;
         let told = report.show(self.out.as_deref(), self.width, usize::MAX)?;
         match self.json {
-            true => out!("{}", report.about["designs"]),
+            true => streams::data(&report.about["designs"].to_string())?,
             false => out!("{told}"),
         }
         Ok(true)
@@ -118,7 +118,7 @@ impl ShowMass {
         let mut report = mass::report(&recipes, &loss, &rollouts.batch, on_stdout())?;
         let told = report.show(self.out.as_deref(), self.width, usize::MAX)?;
         if self.json {
-            out!("{}", report.about);
+            streams::data(&report.about.to_string())?;
             return Ok(true);
         }
         for note in notes {

@@ -10,7 +10,7 @@ use advlab_train::{Config, Run};
 use anyhow::{Result, bail};
 use clap::Args;
 
-use super::streams::{self, out};
+use super::streams;
 use super::train_view::TrainView;
 use super::{Natively, stop_at_signals, whole};
 use crate::pair;
@@ -68,7 +68,7 @@ impl Train {
             None => {
                 let config = self.config()?;
                 if self.print_config {
-                    out!("{}", config.to_commented().trim_end());
+                    streams::data(config.to_commented().trim_end())?;
                     return Ok(true);
                 }
                 Run::create(config)?

@@ -59,7 +59,7 @@ impl Verify {
             if self.explain && verified.verdict != Verdict::Equal {
                 let text = explained(line, &verified, paint);
                 // If nobody reads it any more, the table below fails and says so.
-                let _ = stream.write_line(&text);
+                let _ = streams::lines(&stream, &text);
             }
         };
         let asked = [self.completion.as_deref(), self.solution.as_deref()];
@@ -82,7 +82,10 @@ impl Verify {
             streams::tell(&[Diagnostic::note(note)]);
         }
         if let Some(output) = self.output.filter(|output| !files::is_stdout(output)) {
-            stream.write_line(&format!("  {:<15} {}", "written", output.display()))?;
+            streams::lines(
+                &stream,
+                &format!("  {:<15} {}", "written", output.display()),
+            )?;
         }
         Ok(true)
     }
@@ -91,7 +94,7 @@ impl Verify {
     fn tell(&self, counts: &[[usize; 3]], stream: &Term) -> Result<()> {
         let all: usize = counts.iter().map(|[responses, ..]| responses).sum();
         let input = self.input.display();
-        stream.write_line(&format!("{input}: {} responses\n", count(all)))?;
+        streams::lines(stream, &format!("{input}: {} responses\n", count(all)))?;
         for (verdict, &[responses, counted, tokens]) in Verdict::ALL.iter().zip(counts) {
             let name = verdict.name();
             let (number, share) = (count(responses), share(responses, all));
@@ -100,7 +103,7 @@ impl Verify {
                 let mean = tokens as f64 / counted as f64;
                 line.push_str(&format!("   {} tokens in the mean", value(mean)));
             }
-            stream.write_line(&line)?;
+            streams::lines(stream, &line)?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper
 use super::session::{PromptSession, is_command};
 use super::watch::{Watched, Watching, lock};
 use crate::report::show::highlighted;
-use advlab::paint::NARROWEST;
+use advlab::paint::{NARROWEST, printed};
 use advlab::session::Name;
 
 const PROMPT: &str = "> ";
@@ -33,7 +33,7 @@ pub fn terminal(mut session: PromptSession) -> io::Result<()> {
     ctrlc::set_handler(move || guard.cancel()).map_err(io::Error::other)?;
     let paint = session.paint;
     println!("{} {}", paint.bold("advlab"), env!("CARGO_PKG_VERSION"));
-    println!("{}", session.about_data());
+    println!("{}", printed(&session.about_data()));
     let keys = "Type a formula: batch.reward.mean(\"group\")   :help   Tab completes   Ctrl-D ends";
     println!("{}", paint.dim(keys));
     let watching = session.watched.clone();
@@ -62,7 +62,7 @@ pub fn terminal(mut session: PromptSession) -> io::Result<()> {
         }
         let reply = session.submit(&input);
         if !reply.text.is_empty() {
-            println!("{}", reply.text);
+            println!("{}", printed(&reply.text));
         }
         if session.is_over {
             return Ok(());
@@ -120,7 +120,7 @@ fn tell_news(editor: &mut Terminal, watching: Watching) -> io::Result<()> {
         loop {
             std::thread::sleep(LOOK);
             let news = lock(&watching).as_mut().and_then(Watched::poll);
-            if news.is_some_and(|news| printer.print(news + "\n").is_err()) {
+            if news.is_some_and(|news| printer.print(printed(&news) + "\n").is_err()) {
                 return;
             }
         }
@@ -150,12 +150,12 @@ pub fn piped(
             continue;
         }
         if let Some(news) = session.news() {
-            writeln!(out, "{news}")?;
+            writeln!(out, "{}", printed(&news))?;
         }
         let reply = session.submit(input.trim_end_matches('\n'));
         wrong += usize::from(reply.is_error);
         if !reply.text.is_empty() {
-            writeln!(out, "{}", reply.text)?;
+            writeln!(out, "{}", printed(&reply.text))?;
         }
         out.flush()?;
         input.clear();
