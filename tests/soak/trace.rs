@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -40,6 +40,8 @@ pub enum Failure {
 #[derive(Debug)]
 pub struct Traced {
     pub changes: usize,
+    /// The files that were written (`write`), put on the disk (`sync`) or got a name (`name`), in order.
+    pub order: Vec<(&'static str, PathBuf)>,
     pub status: ExitStatus,
     pub stderr: String,
 }
@@ -106,6 +108,7 @@ struct Followed<'a> {
     main: pid_t,
     folder: &'a Path,
     changes: usize,
+    order: Vec<(&'static str, PathBuf)>,
     /// How far its clock is behind, in seconds.
     behind: i64,
 }
@@ -165,6 +168,7 @@ pub fn run(command: &mut Command, folder: &Path, act: impl Fn(usize) -> Option<A
         main,
         folder,
         changes: 0,
+        order: Vec::new(),
         behind: 0,
     };
     let (mut ended, mut is_followed) = (None, false);
@@ -204,6 +208,7 @@ pub fn run(command: &mut Command, folder: &Path, act: impl Fn(usize) -> Option<A
     }
     Traced {
         changes: followed.changes,
+        order: followed.order,
         status: ExitStatus::from_raw(ended.expect("the program ended")),
         stderr: std::fs::read_to_string(log.path()).unwrap(),
     }
@@ -213,6 +218,19 @@ pub fn run(command: &mut Command, folder: &Path, act: impl Fn(usize) -> Option<A
 fn memory(process: pid_t) -> File {
     let path = format!("/proc/{process}/mem");
     File::options().read(true).write(true).open(path).unwrap()
+}
+
+/// A text of a program, up to its end.
+fn text(thread: pid_t, at: u64) -> String {
+    let (memory, mut bytes, mut byte) = (memory(thread), Vec::new(), [0]);
+    while memory
+        .read_exact_at(&mut byte, at + bytes.len() as u64)
+        .is_ok()
+        && byte != [0]
+    {
+        bytes.extend(byte);
+    }
+    String::from_utf8(bytes).unwrap()
 }
 
 /// A program that begins is told nothing of the kernel's functions in its own memory, which give the time without a system call.
@@ -263,6 +281,19 @@ impl Followed<'_> {
         let file = || std::fs::read_link(format!("/proc/{}/fd/{}", self.main, registers.rdi));
         if WRITES.contains(&call) && !file().is_ok_and(|file| file.starts_with(self.folder)) {
             return go_on(thread, 0);
+        }
+        let named = match call {
+            libc::SYS_rename => registers.rsi,
+            libc::SYS_renameat2 => registers.r10,
+            libc::SYS_openat => registers.rsi,
+            libc::SYS_mkdir => registers.rdi,
+            _ => 0,
+        };
+        match (call, file()) {
+            (libc::SYS_fsync | libc::SYS_fdatasync, Ok(file)) => self.order.push(("sync", file)),
+            (call, Ok(file)) if WRITES.contains(&call) => self.order.push(("write", file)),
+            _ if named != 0 => self.order.push(("name", text(thread, named).into())),
+            _ => {}
         }
         let number = self.changes;
         self.changes += 1;

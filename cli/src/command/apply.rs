@@ -121,10 +121,13 @@ impl Apply {
                 // In one call, so that a kill leaves all of the row or nothing.
                 let row = format!("{}\n", applied.to_json());
                 let written = file.write_all(row.as_bytes());
+                let is_synced = self.state.is_some() && file.metadata()?.is_file();
+                let written =
+                    written.and_then(|()| if is_synced { file.sync_data() } else { Ok(()) });
                 written.with_context(|| format!("{}: it cannot be written", path.display()))?;
             }
             // Saved last: after a kill before this, the next call does the step again.
-            self.save_state(&recipe, &state, step)?;
+            self.save_state(&recipe, &state, step, outputs.get(index))?;
             match shows_lines {
                 true => applied.print_line(step, index == 0)?,
                 false => applied.print(self.json, &stream)?,
@@ -322,7 +325,7 @@ impl Applied {
         let path = self.rollouts.path().display();
         report.line(format!("{path}: {}\n", self.shape()));
         report.outcome_rows(&self.rows());
-        Ok(stream.write_line(&report.text)?)
+        Ok(streams::lines(stream, &report.text)?)
     }
 
     fn shape(&self) -> String {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::tensorboard::{EventFile, seconds};
 use super::{
     BATCHES, FAILED, Journal, KeptVersion, LockedFolder, LogEvent, LogLine, METRICS, RELOADS,
-    STATES, make_folder, remove, step_of,
+    STATES, make_folder, remove, step_of, sync_folder,
 };
 use crate::config::Config;
 use crate::error::{Result, io};
@@ -70,7 +70,9 @@ impl RunWriter {
     /// After this, what was written survives a crash of the machine; a checkpoint relies on it.
     pub(crate) fn sync(&self) -> Result<()> {
         self.metrics.sync()?;
-        self.log.sync()
+        self.log.sync()?;
+        // The names of these files, and of the configuration.
+        sync_folder(&self.folder.path)
     }
 
     /// Writes a line of the log, after the versions and the batch that the line names.

@@ -133,8 +133,8 @@ impl Apply {
         loop {
             let mut options = File::options();
             // Not truncated: Windows may refuse that while another process holds the lock.
-            let file = options.create(true).truncate(false).write(true).open(&path);
-            let file = file.map_err(failed)?;
+            let options = options.create(true).truncate(false).write(true);
+            let file = regular_file::open_as(&path, options).map_err(failed)?;
             match file.try_lock() {
                 Err(TryLockError::WouldBlock) => {
                     let error = Diagnostic::error("another `apply --state` is using it");
@@ -204,11 +204,23 @@ impl Apply {
         Err(error.with_help(help).into())
     }
 
-    /// Saves the state after a step.
-    pub(super) fn save_state(&self, recipe: &Recipe, state: &State, step: u64) -> Result<()> {
+    /// Saves the state after a step with this output.
+    pub(super) fn save_state(
+        &self,
+        recipe: &Recipe,
+        state: &State,
+        step: u64,
+        output: Option<&PathBuf>,
+    ) -> Result<()> {
         let Some(path) = &self.state else {
             return Ok(());
         };
+        // Also after a loss of power, the state is not ahead of its row and its output: the names of both are on the disk first.
+        for named in [output, self.metrics.as_ref()].into_iter().flatten() {
+            let folder = resolved(named).parent().map(File::open);
+            // Some systems have no folders that can be synced.
+            let _ = folder.map(|folder| folder.and_then(|folder| folder.sync_all()));
+        }
         let saved = serde_json::to_string_pretty(&SavedState {
             recipe: recipe.name().to_string(),
             version: recipe.version().as_str().to_string(),
