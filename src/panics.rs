@@ -10,9 +10,10 @@ thread_local! {
 
 /// The result of a crate's function; `None` if it panics.
 pub fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
-    IS_EXPECTED.set(true);
+    // Readers call each other: within another one, a panic is still expected afterwards.
+    let before = IS_EXPECTED.replace(true);
     let read = catch_unwind(AssertUnwindSafe(read));
-    IS_EXPECTED.set(false);
+    IS_EXPECTED.set(before);
     read.ok()
 }
 
@@ -27,4 +28,33 @@ pub fn silence_caught() {
             }
         }));
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_that_is_caught_within_another_is_not_printed() {
+        static PRINTED: AtomicUsize = AtomicUsize::new(0);
+        let (own, before) = (thread::current().id(), panic::take_hook());
+        panic::set_hook(Box::new(move |info| match thread::current().id() == own {
+            true => drop(PRINTED.fetch_add(1, Ordering::Relaxed)),
+            false => before(info),
+        }));
+        silence_caught();
+        let nested = || {
+            assert_eq!(caught(|| 1), Some(1));
+            assert_eq!(caught(|| panic!("inside")), None::<u8>);
+            panic!("outside")
+        };
+        assert_eq!(caught(nested), None::<u8>);
+        assert_eq!(PRINTED.load(Ordering::Relaxed), 0);
+        let uncaught = catch_unwind(|| panic!("to be printed"));
+        assert!(uncaught.is_err());
+        assert_eq!(PRINTED.load(Ordering::Relaxed), 1);
+    }
 }

@@ -1,6 +1,6 @@
 //! Opens regular files only: whoever opens a pipe waits for somebody to write into it, and a device may have no end.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -9,11 +9,19 @@ use std::path::Path;
 /// # Errors
 /// The file cannot be opened, or is a folder, a pipe, a socket or a device.
 pub fn open(path: &Path) -> io::Result<File> {
-    check(&fs::metadata(path)?)?;
-    let mut options = File::options();
-    options.read(true);
+    open_as(path, File::options().read(true))
+}
+
+/// Opens a file in another way, such as for writing, or makes it; never blocks.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_as(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    if let Ok(found) = fs::metadata(path) {
+        check(&found)?;
+    }
     #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+    std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_NONBLOCK);
     let file = options.open(path)?;
     // By now the path may refer to something else.
     check(&file.metadata()?)?;
@@ -67,6 +75,9 @@ mod tests {
         for path in [at("pipe"), at("socket"), "/dev/zero".into(), at("")] {
             let error = read_to_string(&path).unwrap_err().to_string();
             assert!(error.starts_with("it is a "), "{}: {error}", path.display());
+            let mut write = File::options();
+            let error = open_as(&path, write.create(true).append(true)).unwrap_err();
+            assert!(error.to_string().starts_with("it is a "), "{error}");
         }
         assert_eq!(read(&at("file")).unwrap(), b"text");
     }

@@ -343,6 +343,12 @@ impl Keep {
                 return Ok(());
             }
         }
+        let is_escaped = self.ids && is_string && raw.contains('\\');
+        if is_escaped && serde_json::from_str::<String>(raw).is_err() {
+            // Such names would become one.
+            let found = describe(raw);
+            return Err(format!("{found}, which has half of a surrogate pair in it"));
+        }
         let Some(text) = text(raw) else {
             return Err(match self.ids && id_of_number(raw).is_some() {
                 true => of_other_kind(raw, "string"),

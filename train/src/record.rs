@@ -251,6 +251,7 @@ impl Replay {
         run.log()?.start(folder)?;
         let mut rows = run.rows()?;
         if !config.is_recorded() {
+            run.check(&rows, config.steps)?;
             let mut run = Run::restored(&run, config, None, rows)?;
             return Ok(Replay {
                 note: run.notes().first().cloned(),
@@ -338,6 +339,30 @@ mod tests {
             std::fs::write(folder.join(name), well).unwrap();
         }
         Record::open(&folder, &live, &[], 2).unwrap();
+    }
+
+    /// Any version would do for an empty one.
+    #[test]
+    fn a_row_without_a_version_is_not_repeated() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("run");
+        let recipe = Host::new().load("grpo").unwrap();
+        let mut live =
+            LiveRecipe::without_file(&Host::new(), recipe, LiveOptions::default()).unwrap();
+        let mut record = Record::open(&folder, &live, &[], 2).unwrap();
+        let batch = Batch::builder().groups([0, 0]);
+        let batch = batch.response("reward", vec![1.0, 0.0]).build().unwrap();
+        record.begin(Some(0)).unwrap();
+        let before = live.state().clone();
+        let done = live.step(&batch).unwrap();
+        record.step(&live, &batch, &before, &done.outcome).unwrap();
+        let repeat = || Replay::open(&folder, Mode::Off).unwrap().go(&mut |_| {});
+        assert_eq!(repeat().unwrap(), None);
+        let path = folder.join(crate::folder::METRICS);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("\"version\"", "\"edition\"")).unwrap();
+        let error = repeat().unwrap_err().to_string();
+        assert!(error.contains("not kept the version of step 0"), "{error}");
     }
 
     #[test]

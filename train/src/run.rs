@@ -156,6 +156,7 @@ impl Run {
     pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run> {
         let (locked, mut config) = LockedFolder::open(path)?;
         config.native = native;
+        let begun_with = config.steps;
         let is_extended = change_steps(&mut config, steps)?;
         let folder = RunFolder::read(path);
         let mut rows = folder.rows().map_err(|mut error| {
@@ -163,6 +164,7 @@ impl Run {
             error.first_mut().help = Some(help.to_string());
             error
         })?;
+        folder.check(&rows, begun_with)?;
         let done = step_after(0, &rows);
         if done == 0 && CHECKPOINTS.all(path)?.is_empty() {
             // The run stopped before its first step, and begins anew with the present content of the recipe's file. There may be

@@ -40,7 +40,8 @@ fn flags_stand_above_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let text = "steps = 7\nseed = 3\nrecipe = \"passk\"\n[params]\nk = 2\n";
     std::fs::write(folder.path().join("config.toml"), text).unwrap();
-    let flags = "--steps 9 --set k=4 --set run.lr=1 --set loss_params.clip_high=0.5";
+    // A text may look like a number.
+    let flags = "--steps 9 --set k=4 --set run.lr=1 --set loss_params.clip_high=0.5 --set out=2024";
     let line = format!("train FOLDER/config.toml {flags} --print-config");
     let config = Config::parse(Path::new(""), &done(folder.path(), &line)).unwrap();
     let mut expected = Config {
@@ -48,6 +49,7 @@ fn flags_stand_above_the_file() {
         seed: 3,
         recipe: "passk".to_string(),
         lr: 1.0,
+        out: "2024".to_string(),
         loss_params: toml::toml! { clip_high = 0.5 },
         ..Config::default()
     };

@@ -1,11 +1,13 @@
 //! What can be wrong with a run's folder: each is told, and nothing that was there is lost.
 
 use std::fmt::Write;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::atomic::AtomicBool;
 
 use advlab::native::Mode;
-use advlab_train::{Ending, Run};
+use advlab_train::{Ending, Event, Run};
 use serde_json::Value;
 
 use super::lab::{
@@ -278,4 +280,94 @@ fn a_read_only_folder_is_told() {
     }
     let message = refused(&place, "train --out FOLDER/run");
     says(&message, &["cannot make the folder FOLDER/run"]);
+}
+
+/// Open files go on without their names: what is written to them would be lost.
+#[test]
+fn what_is_removed_during_a_run_ends_it() {
+    for name in ["metrics.jsonl", "reloads.jsonl"] {
+        let mut lab = Lab::new(STATEFUL);
+        // It has something to say after ten steps.
+        lab.config.warnings.entropy = 100.0;
+        let mut run = lab.create();
+        let mut remove = |event: &Event<'_>| {
+            if matches!(event, Event::Step { row, .. } if row.step == 5) {
+                std::fs::remove_file(lab.file(name)).unwrap();
+            }
+        };
+        let error = run.go(&AtomicBool::new(false), &mut remove).unwrap_err();
+        says(&error.to_string(), &[name, "it was removed or replaced"]);
+        assert!((6..12).contains(&run.step()), "{}", run.step());
+    }
+}
+
+/// The lock is waited for, and what its holder left is read after that.
+#[test]
+fn a_run_that_was_extended_while_the_lock_was_waited_for_has_its_new_steps() {
+    let lab = begun(2);
+    let lock = std::fs::File::open(lab.file("lock")).unwrap();
+    lock.lock().unwrap();
+    let run = lab.run();
+    let second = std::thread::spawn(move || {
+        let run = Run::resume(&run, None, Mode::Off).unwrap();
+        run.config().steps
+    });
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let config = std::fs::read_to_string(lab.file("config.toml")).unwrap();
+    let config = config.replace("\nsteps = 24\n", "\nsteps = 48\n");
+    std::fs::write(lab.file("config.toml"), config).unwrap();
+    lock.unlock().unwrap();
+    assert_eq!(second.join().unwrap(), 48);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_not_waited_for() {
+    let lab = begun(2);
+    std::fs::remove_file(lab.file("lock")).unwrap();
+    let mut mkfifo = std::process::Command::new("mkfifo");
+    assert!(mkfifo.arg(lab.file("lock")).status().unwrap().success());
+    done(lab.place(), "view FOLDER/run --export FOLDER/page.html");
+    let message = refused(lab.place(), "train --resume FOLDER/run");
+    says(&message, &["FOLDER/run/lock: it is a pipe"]);
+}
+
+/// Names in files may have what a terminal obeys.
+#[test]
+fn names_of_files_do_not_reach_the_terminal_as_they_are() {
+    let lab = begun(2);
+    let name = "\\u001b]0;x\\u0007";
+    let edit = |file: &str, from: &str, to: &str| {
+        let text = std::fs::read_to_string(lab.file(file)).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(lab.file(file), text.replacen(from, to, 1)).unwrap();
+    };
+    let shown = |line: &str, input: &str| {
+        let mut command = command(lab.place(), line);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(input.as_bytes())
+            .unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8(text).unwrap();
+        let is_obeyed = |letter: char| letter.is_control() && letter != '\n';
+        assert!(!text.contains(is_obeyed), "{line}: {text:?}");
+        says(&text, &["\\u{1b}]0;x\\u{7}"]);
+    };
+    let rows = lab.place().join("rows.jsonl");
+    let line = |reward| format!("{{\"group\":\"{name}\",\"reward\":{reward}}}\n");
+    std::fs::write(rows, [line(1), line(0)].concat()).unwrap();
+    let input = "for g in batch.groups { print(g.key); }\n";
+    shown("repl FOLDER/rows.jsonl --stdin", input);
+    edit("metrics.jsonl", "\"reward_std\"", &format!("\"{name}\""));
+    shown("replay FOLDER/run", "");
+    let recipe = lab.script().display().to_string();
+    edit("config.toml", &recipe, &format!("{name}.rhai"));
+    shown("compare FOLDER/run", "");
+    shown("train --resume FOLDER/run", "");
 }

@@ -200,3 +200,34 @@ fn a_kept_script_that_was_edited_is_refused() {
     let error = refused(lab.place(), "replay FOLDER/run");
     says(&error, &["has it been edited"]);
 }
+
+/// A row of a step that the run does not have: whoever looked for it would never end.
+#[test]
+fn a_row_of_another_step_is_told() {
+    let lab = Lab::new(STATEFUL);
+    go_to(&mut lab.create(), 6);
+    let path = lab.file("metrics.jsonl");
+    let whole = std::fs::read_to_string(&path).unwrap();
+    let refuse = |found: &str, expected: &str| {
+        std::fs::write(&path, format!("{whole}{{\"step\":{found}}}\n")).unwrap();
+        for line in ["replay FOLDER/run", "train --resume FOLDER/run"] {
+            let told = format!("its step is {found}: expected {expected}");
+            says(
+                &refused(lab.place(), line),
+                &["metrics.jsonl, line 7: ", &told],
+            );
+        }
+    };
+    for found in ["1000000000", "18446744073709551615", "24", "5", "null"] {
+        refuse(found, "a step from 6 to 23");
+    }
+    let config = std::fs::read_to_string(lab.file("config.toml")).unwrap();
+    let short = config.replace("\nsteps = 24\n", "\nsteps = 6\n");
+    std::fs::write(lab.file("config.toml"), short).unwrap();
+    refuse("6", "no row after the run's 6 steps");
+    std::fs::write(lab.file("config.toml"), config).unwrap();
+    // A gap may be where damaged lines were.
+    let rows: Vec<&str> = whole.split_inclusive('\n').collect();
+    std::fs::write(&path, [&rows[..2], &rows[4..]].concat().concat()).unwrap();
+    assert_eq!(replayed(&lab.run()), (4, None));
+}

@@ -1,5 +1,6 @@
 //! A run that is stopped goes on to the same numbers.
 
+use advlab::files::{ReadOptions, read};
 use advlab::native::Mode;
 use advlab_train::{Ending, Event, Run};
 
@@ -88,6 +89,25 @@ fn a_stop_is_evaluated() {
         event => matches!(event, Event::Step { row, .. } if row.step == 12),
     });
     assert_eq!(evaluated, [0, 10, 13]);
+}
+
+/// Tokens of two digits would make one text of two states.
+#[test]
+fn the_state_of_a_turn_has_each_of_its_tokens() {
+    let mut lab = Lab::new("fn advantage(batch, p) { batch.reward }");
+    (
+        lab.config.maze_turns,
+        lab.config.steps,
+        lab.config.batch_every,
+    ) = (2, 1, 1);
+    go(&mut lab.create());
+    let path = lab.file("batches/step-000000.safetensors");
+    let batch = read(&path, &ReadOptions::default()).unwrap().batch;
+    let states = batch.text("state").unwrap();
+    for state in states.iter() {
+        let tokens: Vec<u32> = serde_json::from_str(state).unwrap();
+        assert_eq!(tokens.len(), 4, "{state}");
+    }
 }
 
 /// The loss and another hook report one name: neither hides in a mean of the two.

@@ -117,7 +117,10 @@ impl Config {
             Some(own) => (own, bare),
             None => (&mut table, key),
         };
-        place.insert(key.to_string(), parsed(text));
+        // A text may look like a number: `out=2024`.
+        let is_text = place.get(key).is_some_and(toml::Value::is_str);
+        let value = if is_text { text.into() } else { parsed(text) };
+        place.insert(key.to_string(), value);
         let mut config: Config = table.try_into()?;
         config.native = self.native;
         Ok(config)

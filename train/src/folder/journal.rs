@@ -1,6 +1,6 @@
 //! A file of JSON lines that only grows, and that may be cut at any byte.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use crate::error::{Result, if_there, io};
 use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
 use advlab::number_text::counted;
+use advlab::regular_file;
 
 /// A journal that is open for writing.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl Journal {
         let mut options = File::options();
         options.create(true).truncate(false).write(true);
         // Windows cuts no file that is opened for appending.
-        let file = options.append(cfg!(not(windows))).open(path);
+        let file = regular_file::open_as(path, options.append(cfg!(not(windows))));
         let file = file.map_err(io("write", path))?;
         let mut journal = Journal {
             path: path.to_path_buf(),
@@ -61,7 +62,13 @@ impl Journal {
             return Err(io("write", &self.path)(error));
         }
         self.length += text.len() as u64;
-        Ok(())
+        // An open file goes on without its name: all later lines would be lost.
+        let there = fs::metadata(&self.path).map(|file| file.len());
+        let gone = || io::Error::other("it was removed or replaced during the run");
+        let is_this = there.is_ok_and(|length| length == self.length);
+        is_this
+            .then_some(())
+            .ok_or_else(|| io("write", &self.path)(gone()))
     }
 
     /// After this, what was written survives a crash of the machine.
@@ -78,7 +85,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Value>> {
 /// The lines, each with the byte at which it ends.
 fn lines(path: &Path) -> Result<Vec<(u64, Value)>> {
     let mut end = 0;
-    let bytes = if_there(path, advlab::regular_file::read(path))?.unwrap_or_default();
+    let bytes = if_there(path, regular_file::read(path))?.unwrap_or_default();
     let parsed = whole_lines(&bytes).enumerate().map(|(index, line)| {
         end += line.len() as u64;
         let value = serde_json::from_slice(line).map_err(|_| {
@@ -99,14 +106,14 @@ fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Moves the lines that are not JSON to the end of a file beside the journal, `metrics.damaged`. Returns a note for the user if
 /// there are any.
 pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
-    let bytes = if_there(path, advlab::regular_file::read(path))?.unwrap_or_default();
+    let bytes = if_there(path, regular_file::read(path))?.unwrap_or_default();
     let is_json = |line: &&[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
     let (good, bad): (Vec<&[u8]>, Vec<&[u8]>) = whole_lines(&bytes).partition(is_json);
     if bad.is_empty() {
         return Ok(None);
     }
     let aside = path.with_extension("damaged");
-    let file = File::options().create(true).append(true).open(&aside);
+    let file = regular_file::open_as(&aside, File::options().create(true).append(true));
     let written = file.and_then(|mut file| {
         file.write_all(&bad.concat())?;
         file.sync_all()
@@ -120,8 +127,6 @@ pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
     use serde_json::json;
 

@@ -280,15 +280,22 @@ impl RunLog {
         }
     }
 
-    /// A version that was kept and whose hash begins with `version`.
-    pub(crate) fn kept(&self, version: &str) -> Option<&KeptVersion> {
-        let mut kept = self.0.iter().filter_map(|line| match &line.event {
+    /// The version that was kept and whose hash begins with `version`, which is not empty; an error if there are several.
+    pub(crate) fn kept(&self, version: &str) -> Result<Option<&KeptVersion>> {
+        let kept = self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Start { recipe, .. }
             | LogEvent::Use { recipe, .. }
             | LogEvent::Failed { recipe, .. } => Some(recipe),
             _ => None,
         });
-        kept.find(|kept| kept.version.starts_with(version))
+        let is_meant = |kept: &&KeptVersion| kept.version.starts_with(version);
+        let mut kept = kept.filter(|kept| !version.is_empty() && is_meant(kept));
+        let first = kept.next();
+        if kept.any(|other| first.is_some_and(|first| first.version != other.version)) {
+            let message = format!("several versions begin with `{version}`: give more digits");
+            return Err(Diagnostic::error(message).into());
+        }
+        Ok(first)
     }
 
     /// The versions with which steps after the first began, or tried to begin if `migrate` failed.
@@ -443,6 +450,29 @@ mod tests {
             "error": "", "hook": "step", "script": "", "from": "", "lines_added": 0, "lines_removed": 0,
         });
         serde_json::from_value(line).unwrap()
+    }
+
+    #[test]
+    fn a_version_is_named_by_the_digits_that_no_other_has() {
+        let used = [
+            (0, "start", "aa1"),
+            (4, "use", "aa2"),
+            (9, "use", "aa1"),
+            (12, "use", "b"),
+        ];
+        let used = used.map(|(step, event, version)| line(step, event, version, None));
+        let log = RunLog(used.to_vec());
+        let kept = |digits: &str| log.kept(digits).unwrap().map(|kept| kept.version.as_str());
+        for (digits, expected) in [
+            ("aa1", Some("aa1")),
+            ("b", Some("b")),
+            ("c", None),
+            ("", None),
+        ] {
+            assert_eq!(kept(digits), expected, "{digits}");
+        }
+        let error = log.kept("aa").unwrap_err().to_string();
+        assert_eq!(error, "several versions begin with `aa`: give more digits");
     }
 
     #[test]

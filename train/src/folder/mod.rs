@@ -33,6 +33,7 @@ use super::config::Config;
 use super::error::{Result, if_there, io};
 use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
+use advlab::regular_file;
 
 pub(super) const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
@@ -71,13 +72,15 @@ impl LockedFolder {
 
     /// Locks the folder of an existing run, and removes files that a killed process left unfinished.
     pub(super) fn open(path: &Path) -> Result<(LockedFolder, Config)> {
-        let config = RunFolder::read(path).config()?;
+        // Nothing is made in a folder that is not a run's.
+        RunFolder::read(path).config()?;
         let folder = LockedFolder {
             _lock: lock(path)?,
             path: path.to_path_buf(),
         };
         folder.remove_unfinished();
-        Ok((folder, config))
+        // Now: while this process waited for the lock, another one may have extended the run.
+        Ok((folder, RunFolder::read(path).config()?))
     }
 
     fn remove_unfinished(&self) {
@@ -127,7 +130,9 @@ fn write_folder(place: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result
         fs::remove_dir_all(place).map_err(io("remove", place))?;
     }
     fs::rename(part.path(), place).map_err(io("write", place))?;
-    sync_folder(above)
+    sync_folder(above)?;
+    // It may have been made just now.
+    above.parent().map_or(Ok(()), sync_folder)
 }
 
 fn make_folder(path: &Path) -> Result<()> {
@@ -182,7 +187,7 @@ fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(LOCK);
     let mut options = File::options();
     // Windows locks no file that is opened only for appending.
-    let file = options.create(true).read(true).append(true).open(&path);
+    let file = regular_file::open_as(&path, options.create(true).read(true).append(true));
     let file = file.map_err(io("write", &path))?;
     let started = Instant::now();
     loop {
@@ -206,7 +211,7 @@ fn lock(folder: &Path) -> Result<File> {
 pub fn is_stopped(run: &Path, done: u64) -> bool {
     // A process that waits for the lock does not notice that it was held for a moment.
     let is_free = |lock: File| lock.try_lock_shared().is_ok();
-    CHECKPOINTS.path(run, done).is_dir() && File::open(run.join(LOCK)).is_ok_and(is_free)
+    CHECKPOINTS.path(run, done).is_dir() && regular_file::open(&run.join(LOCK)).is_ok_and(is_free)
 }
 
 /// Whether a file or folder of this name has not been written to its end.

@@ -81,6 +81,24 @@ impl RunFolder {
         journal::read(&self.path.join(METRICS))
     }
 
+    /// Checks rows that are to be repeated: each is of a later step than the one before it, and of one of the run's `steps`.
+    /// Whoever looks for another one's step in vain would never end.
+    pub(crate) fn check(&self, rows: &[Value], steps: u64) -> Result<()> {
+        let mut next = 0;
+        for (index, row) in rows.iter().enumerate() {
+            let step = step_of(row).filter(|step| (next..steps).contains(step));
+            next = 1 + step.ok_or_else(|| {
+                let problem = Diagnostic::error(format!("its step is {}", row["step"]));
+                let problem = problem.expected(match next < steps {
+                    true => format!("a step from {next} to {}", steps - 1),
+                    false => format!("no row after the run's {steps} steps"),
+                });
+                problem.in_file(self.path.join(METRICS)).on_line(index + 1)
+            })?;
+        }
+        Ok(())
+    }
+
     /// The lines of `reloads.jsonl`.
     pub fn log(&self) -> Result<RunLog> {
         let lines = journal::read(&self.path.join(RELOADS))?;
@@ -119,14 +137,14 @@ impl RunFolder {
         let first = log.start(&self.path)?;
         let versions = log.versions();
         let used = versions.iter().rev().find(|(first, _)| *first <= step);
-        let kept = used.and_then(|(_, version)| log.kept(version));
+        let kept = used.map_or(Ok(None), |(_, version)| log.kept(version))?;
         self.load(host, kept.unwrap_or(first))
     }
 
     /// The version whose hash begins with `version`, with the run's settings; `None` if the folder has no such version.
     pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>> {
         let log = self.log()?;
-        let kept = log.kept(version);
+        let kept = log.kept(version)?;
         kept.map(|kept| self.load(host, kept)).transpose()
     }
 
@@ -180,7 +198,7 @@ pub fn step_of(line: &Value) -> Option<u64> {
 /// removed.
 pub(crate) fn step_after(first: u64, rows: &[Value]) -> u64 {
     let last = rows.last().and_then(step_of);
-    last.map_or(first, |last| last + 1)
+    last.map_or(first, |last| last.saturating_add(1))
 }
 
 /// The path from the folder that the process is in, if the script is below it.

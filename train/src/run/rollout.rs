@@ -156,8 +156,8 @@ pub(super) fn batch(
         .token("logp", FloatBuffer::from(logp.clone()));
     if task.turns() > 1 {
         let trajectory = |one: &Response| (one.group * size + one.trajectory) as f64;
-        let state =
-            |one: &Response| -> String { one.prompt.tokens.iter().map(u32::to_string).collect() };
+        // A text that no other tokens have.
+        let state = |one: &Response| format!("{:?}", one.prompt.tokens);
         batch = batch
             .response("trajectory", all.iter().map(trajectory).collect::<Vec<_>>())
             .response("turn", numbers(|one| one.turn.into()))

@@ -28,8 +28,10 @@ pub(super) struct ShownRun {
     name: String,
     pub(super) folder: PathBuf,
     /// Its last heading, with the sizes of its two files then, and when they were written.
-    seen: Option<([Option<(u64, SystemTime)>; 2], Value)>,
+    seen: Option<([FileState; 2], Value)>,
 }
+
+type FileState = Option<(u64, SystemTime)>;
 
 impl ShownRun {
     /// A run in a folder, named by its path below `above`.
