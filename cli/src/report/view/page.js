@@ -62,9 +62,8 @@ function addRow(run, row) {
 	each(row, "");
 }
 
-const plain = (name) => name.replace("metrics/", "");
-const short = (version) => String(version).slice(0, 6);
-// An event: how its mark looks, and its line.
+const plain = (name) => name.replace("metrics/", ""), short = (version) => String(version).slice(0, 6);
+// An event's mark and line.
 function addEvent(run, { event, step = 0, from, version, error, message, lines_added = 0, lines_removed = 0, imports = [], effect = [] }) {
 	const [kind, line] = {
 		start: ["", `${short(version)} begins`],
@@ -76,7 +75,7 @@ function addEvent(run, { event, step = 0, from, version, error, message, lines_a
 	run.events.push({ step, kind, line, from, version, effect });
 }
 
-// Means before and after a step: to the next change, or 50 steps.
+// Means around a step: to the next change, or 50 steps.
 function around({ events, curves }, index) {
 	const { step } = events[index], uses = events.filter(isUse).map((own) => own.step);
 	const from = Math.max(0, step - 50, ...uses.filter((own) => own < step)), to = Math.min(step + 50, ...uses.filter((own) => own > step));
@@ -199,7 +198,7 @@ function marked(run, { steps, values }, isLate, [from, to]) {
 	return marks.filter(([x]) => !isNaN(x));
 }
 
-// The mean, least and most of several runs' marks in parts of the axis.
+// Mean, least and most of several runs' marks.
 function merged(all, width) {
 	const parts = {};
 	for (const [run, marks] of all.entries()) for (const [x, mean] of marks) {
@@ -212,7 +211,7 @@ function merged(all, width) {
 	});
 }
 
-// An exponential mean over a share of the axis, unbiased at its start.
+// An exponential mean over a share of the axis, unbiased.
 function smoothed(marks, size) {
 	let sum = 0, weight = 0, before = 0;
 	return marks.map(([x, mean, , , count]) => {
@@ -389,7 +388,7 @@ function sortable(id, order, heads, rows, shown, current, pick, share) {
 	parts()[spot]?.focus();
 }
 
-// A line whose part that differs from another is marked, unless that is most of it.
+// A line with what differs from another marked, unless that is most.
 function changed(line, other) {
 	let start = 1, end = 0;
 	const most = Math.min(line.length, other.length);
