@@ -13,7 +13,7 @@ pub mod report;
 pub use command::{command_line, read_rollouts};
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::Mapping;
+use advlab::files::{Mapping, Unscored};
 
 /// A result whose errors say where something is wrong and what to do about it.
 pub type Result<T, E = Diagnostics> = std::result::Result<T, E>;
@@ -35,6 +35,16 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
 /// A field that is read under another name, as in `--map reward=score`.
 pub(crate) fn mapping(text: &str) -> Result<Mapping, String> {
     pair(text).map(|(ours, theirs)| Mapping { ours, theirs })
+}
+
+/// What responses without a reward are, as in `--unscored zero`.
+pub fn unscored(text: &str) -> Result<Unscored, String> {
+    match text {
+        "error" => Ok(Unscored::Error),
+        "zero" => Ok(Unscored::Zero),
+        "leave-out" => Ok(Unscored::LeaveOut),
+        _ => Err(format!("\"{text}\" is none of leave-out, zero, error")),
+    }
 }
 
 /// The error for a number in the place of a recipe, which is what `--noise 0.1` gives.

@@ -195,6 +195,7 @@ fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
     let before = letters.take_while(|(at, _)| *at < end).count();
     let wrong = Diagnostic::error(what).at_column(before + 1);
     match error.is_eof() {
+        _ if line.starts_with('[') => wrong.with_help("`jq -c '.[]' FILE` makes lines of a list"),
         true => wrong.with_help(
             "is the file cut off? Each line holds one whole object: `jq -c . FILE` writes such lines",
         ),
@@ -241,6 +242,16 @@ pub(super) fn value_of<'a>(fields: &[(&str, &'a str)], name: &str) -> Option<&'a
         |key: &str| &key[1..key.len() - 1] == name || key.contains('\\') && text(key) == name;
     let mut fields = fields.iter().rev();
     Some(fields.find(|(key, _)| is_named(key))?.1)
+}
+
+/// The value at a path, as it is written: that of a field, or of a field of an object, as in `rewards.correct`.
+pub(super) fn value_at<'a>(fields: &[(&str, &'a str)], path: &str) -> Option<&'a str> {
+    // Names may have dots in them.
+    let below = |(dot, _)| match value_of(fields, &path[..dot])? {
+        "null" => Some("null"),
+        object => value_at(&self::fields(object).ok()?, &path[dot + 1..]),
+    };
+    value_of(fields, path).or_else(|| path.match_indices('.').find_map(below))
 }
 
 /// A number, or a boolean as 0 or 1, or null as NaN, as which pandas writes it.

@@ -15,6 +15,7 @@ use super::open::{self, LONGEST_LINE, Lines};
 use super::origin::FileOrigin;
 use super::parquet::{self, Shape};
 use super::replace::{Replacement, cannot_be_written};
+use super::room::{ROW, Room};
 use super::table::{FileColumn, Table};
 use super::{Progress, Result, cannot_be_read};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -90,6 +91,7 @@ impl<'a> Blocks<'a> {
 
     /// Goes to the first block with a response, and gives the fields of that with the types of their values.
     pub(super) fn begin(&mut self) -> Result<Vec<(String, JsonType)>> {
+        let room = Room::now();
         while !self.block.is_empty() {
             for (line, number) in lines(&self.block).zip(self.passed + 1..) {
                 let here = |error: Diagnostic| error.on_line(number).in_file(&self.path);
@@ -98,6 +100,8 @@ impl<'a> Blocks<'a> {
                 }
             }
             self.passed += lines(&self.block).count();
+            let fits = room.check(ROW * self.passed as u64, "its lines take");
+            fits.map_err(|error| cannot_be_read(&self.path, &error))?;
             self.block = self.next()?;
         }
         let error = Diagnostic::error("there is no response in the file");
@@ -227,11 +231,14 @@ pub(super) fn read(mut blocks: Blocks, schema: Schema) -> Result<Table> {
         let added = lines.try_for_each(|line| rows.add(line));
         added.map_err(|error| (rows.lines, error)).map(|()| rows)
     };
-    let path = blocks.path.clone();
+    let (path, room) = (blocks.path.clone(), Room::now());
     blocks.each(parse, |bytes, part| {
         let here = |(line, error): (usize, Diagnostic)| error.on_line(rows.lines + line);
         let part = part.map_err(|error| here(error).in_file(&path))?;
-        rows.append(part, bytes)
+        rows.append(part, bytes)?;
+        let values = rows.columns.iter().map(FileColumn::size).sum::<u64>();
+        let fits = room.check(8 * values + ROW * rows.lines as u64, "its lines take");
+        fits.map_err(|error| cannot_be_read(&path, &error))
     })?;
     let (columns, responses) = (rows.columns, rows.responses);
     let origin = FileOrigin {
@@ -271,8 +278,8 @@ impl TableBuilder {
             self.blank.push(self.responses);
             return Ok(());
         };
-        for (key, raw) in json::fields(line)? {
-            let response = self.responses;
+        let (fields, response) = (json::fields(line)?, self.responses);
+        for &(key, raw) in &fields {
             let column = self.column(&json::text(key));
             if column.end > response {
                 let name = &column.name;
@@ -283,6 +290,11 @@ impl TableBuilder {
             }
             column.end = response + 1;
             column.push(response, raw);
+        }
+        for at in 0..self.names.nested.len() {
+            let path = self.names.nested[at].clone();
+            let (raw, column) = (json::value_at(&fields, &path), self.column(&path));
+            raw.into_iter().for_each(|raw| column.push(response, raw));
         }
         self.responses += 1;
         Ok(())
@@ -299,7 +311,7 @@ impl TableBuilder {
             let texts = lines(bytes).filter_map(|line| text(line).transpose());
             for (response, line) in (start..).zip(texts) {
                 let fields = json::fields(line?)?;
-                if let Some(raw) = json::value_of(&fields, &column.name) {
+                if let Some(raw) = json::value_at(&fields, &column.name) {
                     column.push(response, raw);
                 }
             }

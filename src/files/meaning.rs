@@ -3,7 +3,7 @@
 //! Lines and tensors are treated alike: a list of numbers and a tensor [B, T] are a value per token, a number and a tensor [B]
 //! one per response.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::names::{ADVANTAGES, FileKind, Reading, Role, role};
@@ -11,9 +11,9 @@ use super::origin::FileOrigin;
 use super::table::{ColumnData, FileColumn, Table};
 use super::tensors::FileTensor;
 use super::values::WatchedColumn;
-use super::{Dtype, ReadOptions, Result, Rollouts};
+use super::{Dtype, ReadOptions, Result, Rollouts, Unscored};
 use crate::batch::layout::Tokens;
-use crate::batch::{Batch, BatchBuilder, GroupId, Level};
+use crate::batch::{Batch, BatchBuilder, GroupId, Layout, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::{counted, exact};
 use crate::parallel::each;
@@ -50,12 +50,14 @@ pub(super) struct Meaning<'a> {
     /// Whether there are tensors [B, T].
     pub(super) is_padded: bool,
     pub(super) watched: Vec<WatchedColumn>,
+    /// The responses that have no reward.
+    unscored: BTreeSet<usize>,
 }
 
 /// Makes a batch of a reader's table.
 pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, Diagnostics> {
     let mut meaning = Meaning {
-        notes: table.names.note.iter().cloned().collect(),
+        notes: table.names.notes.clone(),
         unit: "token",
         table,
         options: *options,
@@ -92,10 +94,12 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
             columns[at].1.numbers().iter().next()
         });
     }
+    let whole = meaning.without_unscored(&mut batch);
     let mut rollouts = Rollouts {
         notes: meaning.notes.into_iter().map(Diagnostic::note).collect(),
         unit: meaning.unit,
         watched: meaning.watched,
+        whole,
         origin,
         kind: meaning.table.names.kind,
         is_padded: meaning.is_padded,
@@ -259,6 +263,46 @@ impl Meaning<'_> {
         Ok(None)
     }
 
+    /// Sets the rewards that are NaN or null to 0. If that was not asked for, one is an error.
+    fn score(&mut self, reading: &Reading, values: &mut [f64]) -> Result<()> {
+        let all = values.len();
+        let nothing: Vec<usize> = (0..all).filter(|&at| values[at].is_nan()).collect();
+        nothing.iter().for_each(|&at| values[at] = 0.0);
+        let how = self.options.unscored;
+        let is_wrong = how == Unscored::Error || how == Unscored::LeaveOut && nothing.len() == all;
+        if let Some(&first) = nothing.first().filter(|_| is_wrong) {
+            let (number, all) = (nothing.len(), counted(all, "response"));
+            let found = format!("no value (null or NaN; {number} of {all})");
+            let (at, expected) = ((Some(first), None), expected(reading, None));
+            let wrong = self.origin().wrong(&reading.theirs, at, found, expected);
+            let help = "`--unscored leave-out` leaves such responses out, `--unscored zero` counts them as 0";
+            return Err(wrong.with_help(help));
+        }
+        self.unscored.extend(nothing);
+        Ok(())
+    }
+
+    /// Leaves responses without a reward out of the batch, if that was asked for. Returns the layout with all, and which are left.
+    fn without_unscored(&mut self, batch: &mut Batch) -> Option<(Arc<Layout>, Vec<usize>)> {
+        let is_left_out = self.options.unscored == Unscored::LeaveOut;
+        let what = if is_left_out {
+            "left out"
+        } else {
+            "taken as 0"
+        };
+        let count = counted(self.unscored.len(), "response");
+        let note = format!("no reward, {what}: {count}");
+        self.notes
+            .extend((!self.unscored.is_empty()).then_some(note));
+        if self.unscored.is_empty() || !is_left_out {
+            return None;
+        }
+        let kept = (0..self.responses).filter(|at| !self.unscored.contains(at));
+        let (whole, kept) = (batch.layout().clone(), kept.collect::<Vec<_>>());
+        *batch = batch.select(&kept);
+        Some((whole, kept))
+    }
+
     fn wrong_kind(
         &self,
         reading: &Reading,
@@ -407,9 +451,9 @@ impl Meaning<'_> {
             if let (ColumnData::Numbers(rewards), None) = (&column.data, &column.odd)
                 && names.contains(&column.name)
             {
-                let sums = sums.get_or_insert_with(|| vec![0.0; self.responses]);
-                for (sum, reward) in sums.iter_mut().zip(rewards) {
-                    *sum += if reward.is_nan() { 0.0 } else { *reward };
+                let sums = sums.get_or_insert_with(|| vec![f64::NAN; self.responses]);
+                for (sum, reward) in sums.iter_mut().zip(rewards).filter(|(_, x)| !x.is_nan()) {
+                    *sum = if sum.is_nan() { *reward } else { *sum + reward };
                 }
             }
         }
@@ -445,7 +489,9 @@ impl Meaning<'_> {
     }
 
     fn add_columns(&mut self, mut builder: BatchBuilder) -> Result<BatchBuilder> {
-        if let Some(rewards) = self.sum_of_rewards() {
+        if let Some(mut rewards) = self.sum_of_rewards() {
+            let reading = Reading::new("reward", "reward", false);
+            self.score(&reading, &mut rewards)?;
             builder = builder.response("reward", rewards);
         }
         let (numbers, arrays) = (
@@ -460,11 +506,14 @@ impl Meaning<'_> {
             if matches!(reading.role, Role::Group | Role::Step) {
                 continue;
             }
-            let values = column.numbers()?;
+            let mut values = column.numbers()?;
             // verl's `acc` is a verdict in some runs, and a share in others.
             let is_acc = reading.ours == "correct" && reading.theirs == "acc" && !reading.asked;
             let is_share = has_reward && values.iter().any(|x| ![0.0, 1.0].contains(x));
             let acc = (is_acc && is_share).then(|| "acc".to_string());
+            if acc.is_none() && matches!(&*reading.ours, "reward" | "correct") {
+                self.score(&reading, &mut values)?;
+            }
             builder = builder.response(acc.unwrap_or(reading.ours), values);
         }
         for bound in arrays

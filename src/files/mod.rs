@@ -17,6 +17,7 @@ mod origin;
 mod parquet;
 mod parquet_columns;
 mod replace;
+mod room;
 mod safetensors;
 mod saved;
 mod table;
@@ -28,6 +29,7 @@ mod values;
 mod verify;
 mod words;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
@@ -46,12 +48,12 @@ use self::format::{Format, is_parquet};
 use self::json::JsonType;
 use self::lines::{Blocks, Values};
 use self::names::{FileKind, Names, Schema};
-use self::new_columns::NewColumn;
+use self::new_columns::{NewColumn, spread};
 use self::origin::{FileOrigin, Progress, cannot_be_read, changed};
 use self::table::{FileColumn, Table};
 use self::tensors::NewTensor;
 use self::values::WatchedColumn;
-use crate::batch::{Batch, Computed, Level};
+use crate::batch::{Batch, Computed, Layout, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::regular_file;
 
@@ -67,6 +69,8 @@ pub struct ReadOptions<'a> {
     /// Leaves tensors [B, T], texts, and arrays of all columns except these in the file until they are used; problems in
     /// them are then reported by [`Rollouts::late_notes`].
     pub defer: Option<&'a BTreeSet<String>>,
+    /// What a response is without a reward.
+    pub unscored: Unscored,
     /// Counts the tokens of completions if nothing else says how long responses are; without it, words are counted.
     pub tokenizer: Option<&'a Arc<dyn Tokenize>>,
     /// Called from time to time with the number of bytes read and the total.
@@ -80,6 +84,18 @@ pub struct Mapping {
     pub ours: String,
     /// The file's name for it, such as `score`.
     pub theirs: String,
+}
+
+/// What becomes of responses whose `reward` or `correct` is null or NaN, as that of a verifier that timed out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unscored {
+    /// They are an error.
+    #[default]
+    Error,
+    /// Their reward is 0.
+    Zero,
+    /// They are not in the batch. A copy with columns added has them, with 0.
+    LeaveOut,
 }
 
 /// A precision of token columns.
@@ -104,6 +120,8 @@ pub struct Rollouts {
     origin: Arc<FileOrigin>,
     /// The columns that were left in the file.
     watched: Vec<WatchedColumn>,
+    /// If responses were left out: the layout of all, and which of them are in the batch.
+    whole: Option<(Arc<Layout>, Vec<usize>)>,
     kind: FileKind,
     /// Whether there are tensors [B, T].
     is_padded: bool,
@@ -184,7 +202,7 @@ pub fn convert(
     let (input, output) = (input.as_ref(), output.as_ref());
     let from = Format::of(input)?;
     let Some(to) = Format::named(output) else {
-        let error = Diagnostic::error("its name has no ending that says what to write");
+        let error = Diagnostic::error("the ending of its name is of no kind that is written");
         let help = format!("{} are known", Format::endings(|_| true));
         return Err(error.in_file(output).with_help(help).into());
     };
@@ -240,7 +258,12 @@ impl Rollouts {
 
     /// The line of a response in the file, from 1, if the file has lines.
     pub fn line(&self, response: usize) -> Option<usize> {
-        self.origin.line(response)
+        self.origin.line(self.row(response))
+    }
+
+    /// The place of a response in the file.
+    fn row(&self, response: usize) -> usize {
+        (self.whole.as_ref()).map_or(response, |(_, kept)| kept[response])
     }
 
     /// Writes a copy of the file with the advantage added: in lines the field `advantage`, a number or an array (0
@@ -288,8 +311,15 @@ impl Rollouts {
         let input = &self.origin.path;
         Format::of(input)?.check_copy("the advantage", out)?;
         let origin = &*self.origin;
-        let added = |given| NewColumn::added(given, origin, self.is_padded, self.is_f64);
-        let added: Vec<NewColumn> = columns.iter().copied().map(added).collect();
+        let all = columns.iter().map(|(column, values)| match &self.whole {
+            Some((layout, kept)) => (*column, Cow::Owned(spread(values, layout, kept))),
+            None => (*column, Cow::Borrowed(*values)),
+        });
+        let all: Vec<(AddedColumn, Cow<Computed>)> = all.collect();
+        let added = all.iter().map(|(column, values)| {
+            NewColumn::added((*column, values), origin, self.is_padded, self.is_f64)
+        });
+        let added: Vec<NewColumn> = added.collect();
         for column in &added {
             let checked = column.check(origin);
             checked.map_err(|what| Diagnostic::error(what).in_file(out))?;
@@ -315,6 +345,7 @@ impl Rollouts {
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), Diagnostics> {
         let (input, origin) = (&self.origin.path, &*self.origin);
+        let all = added.first().map_or(0, |column| column.layout.responses());
         let fields = added.iter().map(|column| (column.name, column.shape()));
         let fields: Vec<_> = fields.collect();
         let values = |response: usize| -> Values {
@@ -324,14 +355,14 @@ impl Rollouts {
         if is_parquet(input) && is_parquet(out) {
             origin.check(open::checksum_of_end(input).unwrap_or_default())?;
             let mut file = Replacement::new(out)?;
-            let rows = (0..self.batch.layout().responses()).map(values);
+            let rows = (0..all).map(values);
             parquet::write_copy(input, &fields, rows, &mut file)?;
             return file.finish();
         }
         let progress = Progress::new(Some(progress));
         let blocks = Blocks::open(input, &progress);
         let mut blocks = blocks.map_err(|error| changed(input, &error.message))?;
-        let mut responses = 0..self.batch.layout().responses();
+        let mut responses = 0..all;
         let values = |_, ()| match responses.next() {
             Some(response) => Ok(values(response)),
             None => Err(changed(input, "it has more lines")),

@@ -11,7 +11,7 @@ use super::json::JsonType;
 use super::saved::column_of;
 use super::table::Keep;
 use super::words::Tokenize;
-use super::{Mapping, ReadOptions, Result};
+use super::{Mapping, ReadOptions, Result, Unscored};
 use crate::batch::{Level, SOLUTIONS, column_names};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
@@ -107,8 +107,10 @@ pub(super) struct Names {
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
     /// There is no reward: the answers of completions are compared with references.
     pub(super) compares_answers: bool,
-    /// The note on a known dump, if the file is one.
-    pub(super) note: Option<String>,
+    /// Notes on names that were not asked for.
+    pub(super) notes: Vec<String>,
+    /// The paths of fields inside of objects that are read, such as `rewards.correct`.
+    pub(super) nested: Vec<String>,
     /// The columns whose sum is the reward, if there are any.
     pub(super) rewards: Vec<String>,
     /// If set, texts are read on first use, and so are arrays of all columns except these.
@@ -128,14 +130,25 @@ impl Names {
         let mut names = Names {
             kind,
             tokenizer: options.tokenizer.cloned(),
-            deferred: options.defer.cloned(),
+            // A batch of some responses has all values of these.
+            deferred: options
+                .defer
+                .cloned()
+                .filter(|_| options.unscored != Unscored::LeaveOut),
             ..Names::default()
         };
         let in_file = |error: Diagnostic| error.in_file(path);
         names.map(options.map, fields).map_err(in_file)?;
+        let nested = names.nested.iter().cloned();
+        let nested = nested.map(|path| (path, JsonType::Object));
+        let fields = &*fields.iter().cloned().chain(nested).collect::<Vec<_>>();
         let are_lines = kind == FileKind::Lines;
         if are_lines {
             recognise(&mut names, fields);
+        }
+        if !names.provides("group", fields) && fields.iter().any(|(field, _)| field == "uid") {
+            names.readings.push(Reading::new("group", "uid", false));
+            names.notes.push("`group` is read from `uid`".to_string());
         }
         let has = |ours: &&str| names.provides(ours, fields);
         let is_rewarded = REWARDS.iter().any(has);
@@ -154,13 +167,20 @@ impl Names {
     fn map(&mut self, map: &[Mapping], fields: Fields) -> Result<()> {
         for Mapping { ours, theirs } in map {
             let mut all = fields.iter().map(|(field, _)| field.as_str());
+            let is_own = all.clone().any(|field| field == theirs);
+            let is_above = |field: &str| theirs.starts_with(&format!("{field}."));
+            let is_nested = !is_own && self.kind == FileKind::Lines && all.any(is_above);
             let what = if let Some(Reading { theirs, .. }) = self.reading(ours) {
                 format!("`{ours}` is already read from `{theirs}`")
-            } else if !all.clone().any(|field| field == theirs) {
-                let near = suggest::did_you_mean(theirs, &mut all);
+            } else if !is_own && !is_nested {
+                let all = fields.iter().map(|(field, _)| field.as_str());
+                let near = suggest::did_you_mean(theirs, all);
                 format!("there is no field `{theirs}`; {near}")
             } else {
                 self.readings.push(Reading::new(ours, theirs, true));
+                if is_nested && !self.nested.contains(theirs) {
+                    self.nested.push(theirs.clone());
+                }
                 continue;
             };
             return Err(Diagnostic::error(format!(
@@ -202,7 +222,9 @@ impl Names {
             Some(field) => {
                 let is_token = field.starts_with("token_");
                 let ours = if is_token { "token_reward" } else { ours };
-                format!("{there}: if it is `{field}`, say `--map {ours}={field}`")
+                let is_object = fields.contains(&(field.to_string(), JsonType::Object));
+                let below = if is_object { ".FIELD" } else { "" };
+                format!("{there}: if it is `{field}{below}`, say `--map {ours}={field}{below}`")
             }
             None => format!("{there}: say which with `--map {ours}=FIELD`"),
         }))
@@ -257,14 +279,15 @@ impl Names {
             ids: any(&|reading| reading.role == Role::Group),
             texts: any(&is_text),
             arrays: any(&|reading| reading.role == Role::Mask || is_now(&reading.ours)),
-            nulls: self.rewards.iter().any(|reward| reward == field),
+            nulls: self.rewards.iter().any(|reward| reward == field)
+                || any(&|reading| ["reward", "correct"].contains(&&*reading.ours)),
             counts: self.count_words && any(&|reading| reading.role == Role::Completion),
             tokenizer: self.tokenizer.clone(),
         }
     }
 }
 
-const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx uid index question_id problem_id task_id example_id \
+const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx index question_id problem_id task_id example_id \
     sample_id qid idx id prompt input question problem query instruction messages";
 
 const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_reward reward_score return acc accuracy is_correct passed \
@@ -358,5 +381,8 @@ fn recognise(names: &mut Names, fields: Fields) {
         names.readings.push(reading);
     }
     let taken = taken.join(", ");
-    names.note = Some(format!("read as a dump of {}: {taken}", dump.kind));
+    let kind = &dump.kind;
+    names
+        .notes
+        .push(format!("read as a dump of {kind}: {taken}"));
 }

@@ -1,6 +1,7 @@
 //! Columns to write: a recipe's results in a copy of its input, and the columns of a batch that is saved.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use safetensors::Dtype;
 use zerocopy::IntoBytes;
@@ -35,6 +36,27 @@ impl AddedColumn {
             AddedColumn::ShapedReward => "shaped_reward",
         }
     }
+}
+
+/// The values over all responses of a file, with 0 for those that are not in the batch.
+pub(super) fn spread(values: &Computed, all: &Arc<Layout>, kept: &[usize]) -> Computed {
+    let (level, buffer) = (values.level(), values.buffer());
+    let place = |layout: &Layout, response| match level {
+        Level::Token => layout.tokens_of(response),
+        _ => response..response + 1,
+    };
+    let mut spread = vec![0.0; all.size(level)];
+    for (response, &row) in kept.iter().enumerate() {
+        let own = place(values.layout(), response).map(|at| buffer.get(at));
+        place(all, row)
+            .zip(own)
+            .for_each(|(at, value)| spread[at] = value);
+    }
+    let spread: FloatBuffer = match buffer.is_f64() {
+        true => spread.into(),
+        false => FloatBuffer::F32(narrowed(&spread, |value| value as f32).into()),
+    };
+    Computed::new(all.clone(), level, spread)
 }
 
 /// A column of numbers to write.

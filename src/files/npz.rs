@@ -16,6 +16,7 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use super::json::shorten;
 use super::replace::Replacement;
+use super::room::{ROW, Room};
 use super::tensors::{ArrayFile, ElementType, FileTensor, NewTensor};
 use super::{Result, cannot_be_read};
 use crate::diagnostic::Diagnostic;
@@ -92,6 +93,14 @@ pub(super) fn open(path: &Path) -> Result<Vec<FileTensor>> {
             store: store.clone(),
         });
     }
+    let rows = |one: &FileTensor| {
+        one.shape
+            .first()
+            .map_or(0, |&rows| one.most.min(rows as u64))
+    };
+    let bytes = tensors.iter().map(|one| one.most + ROW * rows(one)).sum();
+    let fits = Room::now().check(bytes, "its arrays take");
+    fits.map_err(|error| cannot_be_read(&store.path, &error))?;
     Ok(tensors)
 }
 

@@ -16,12 +16,16 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use super::format::{files_of_lines, has_ending};
 use super::json::BYTE_ORDER_MARK;
 use super::replace::{Replacement, cannot_be_written};
+use super::room::{Bounded, Room};
 use super::trainers::{Rows, unfold_of};
 use super::{Progress, Result, parquet};
 use crate::regular_file;
 
 /// The longest allowed line, in bytes: a bound on the memory that a compressed file can unpack to.
 pub(super) const LONGEST_LINE: u64 = 1 << 30;
+
+/// Bytes of blank lines before the first line: of more, none is a trainer's.
+const BLANK: usize = 1 << 20;
 
 /// Bytes that are compressed into one frame of Zstandard.
 const FRAME: usize = 4 << 20;
@@ -103,11 +107,13 @@ fn open_file<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
     }
     let file = Counted { file, progress };
     match () {
-        () if has_ending(path, "gz") => unfolded(MultiGzDecoder::new(file)),
-        () if has_ending(path, "zst") => unfolded(FromZstd {
-            source: BufReader::new(file),
-            decoder: FrameDecoder::new(),
-        }),
+        () if has_ending(path, "gz") => {
+            unfolded(Bounded(MultiGzDecoder::new(file), Room::now(), 0))
+        }
+        () if has_ending(path, "zst") => {
+            let (source, decoder) = (BufReader::new(file), FrameDecoder::new());
+            unfolded(Bounded(FromZstd { source, decoder }, Room::now(), 0))
+        }
         () => unfolded(file),
     }
 }
@@ -118,7 +124,7 @@ fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
     let mut text = BufReader::with_capacity(1 << 20, text);
     let (mut first, mut start) = (Vec::new(), 0);
     // Blank lines are kept, because line numbers count them.
-    while first[start..].trim_ascii().is_empty() && (first.len() as u64) < LONGEST_LINE {
+    while first[start..].trim_ascii().is_empty() && first.len() < BLANK {
         start = first.len();
         let line = (&mut text).take(LONGEST_LINE);
         if { line }.read_until(b'\n', &mut first)? == 0 {

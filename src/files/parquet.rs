@@ -23,6 +23,7 @@ use serde_json::Value;
 use super::json::{self, JsonType, write_number};
 use super::lines::Values;
 use super::replace::Replacement;
+use super::room::{ROW, Room};
 use super::{Progress, cannot_be_read};
 use crate::diagnostic::Diagnostic;
 use crate::panics::caught;
@@ -42,7 +43,12 @@ pub(super) fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
 pub(super) fn open(file: File) -> io::Result<SerializedFileReader<File>> {
     let file = whole(|| SerializedFileReader::new(file))?;
     let groups = file.metadata().row_groups().iter();
-    for column in groups.flat_map(|group| group.columns()) {
+    let columns = groups.flat_map(|group| group.columns());
+    let claims = columns.clone().map(|column| column.num_values());
+    let claims = claims.chain([file.metadata().file_metadata().num_rows()]);
+    let values = claims.fold(0, |sum: u64, claim| sum.saturating_add(claim.max(0) as u64));
+    Room::now().check(values.saturating_mul(ROW / 4), "its values take")?;
+    for column in columns {
         let packed = column.compression();
         if !matches!(
             packed,

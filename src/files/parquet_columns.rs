@@ -13,6 +13,7 @@ use ::parquet::file::metadata::RowGroupMetaData;
 use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::reader::RowIter;
 use ::parquet::schema::types::{ColumnDescriptor, Type, TypePtr};
+use serde_json::Value;
 
 use super::cannot_be_read;
 use super::json;
@@ -42,10 +43,16 @@ pub(super) fn read(path: &Path, schema: Schema) -> Result<Table, Diagnostic> {
         return Err(error.expected("one row per response"));
     };
     let names = Arc::new(schema(&json::types(&line(&fields))?, FileKind::Lines)?);
-    let part = roots.len().div_ceil(rayon::current_num_threads());
-    let columns = each_with(roots.len(), part, &file, &|file, at| {
-        let (root, mut column) = (&roots[at], FileColumn::new(roots[at].name(), &names));
-        if names.only.as_ref().is_none_or(|only| only == root.name()) {
+    let own = roots.iter().map(|root| (root, root.name()));
+    let nested = names.nested.iter().filter_map(|path| {
+        let is_above = |root: &&TypePtr| path.starts_with(&format!("{}.", root.name()));
+        Some((roots.iter().find(is_above)?, path.as_str()))
+    });
+    let wanted: Vec<(&TypePtr, &str)> = own.chain(nested).collect();
+    let part = wanted.len().div_ceil(rayon::current_num_threads());
+    let columns = each_with(wanted.len(), part, &file, &|file, at| {
+        let (root, mut column) = (wanted[at].0, FileColumn::new(wanted[at].1, &names));
+        if names.only.as_ref().is_none_or(|only| *only == column.name) {
             let file = file
                 .as_ref()
                 .map_err(|error| Error::new(error.kind(), error.to_string()))?;
@@ -67,7 +74,8 @@ fn read_column(file: &File, root: &TypePtr, column: &mut FileColumn) -> Result<(
     let schema = file.metadata().file_metadata().schema_descr();
     let mut leaves = 0..schema.num_columns();
     let leaf = leaves.find(|&leaf| schema.get_column_root(leaf).name() == root.name());
-    let is_plain = !column.keep.ids && !column.keep.counts;
+    let is_own = column.name == root.name();
+    let is_plain = !column.keep.ids && !column.keep.counts && is_own;
     // An empty struct has no leaf.
     let listed = leaf.filter(|&leaf| is_list_of_numbers(root, &schema.column(leaf)));
     if let Some(leaf) = listed.filter(|_| is_plain) {
@@ -85,10 +93,15 @@ fn read_column(file: &File, root: &TypePtr, column: &mut FileColumn) -> Result<(
         return Ok(());
     }
     let schema = Type::group_type_builder("schema").with_fields(vec![root.clone()]);
+    let key = Value::from(root.name()).to_string();
     let rows: RowIter = file.get_row_iter(Some(schema.build()?))?;
     for (response, row) in rows.enumerate() {
         if let Some((_, field)) = row?.get_column_iter().next() {
-            column.push(response, &parquet::in_json(field));
+            let raw = parquet::in_json(field);
+            let fields = [(&*key, &*raw)];
+            if let Some(raw) = json::value_at(&fields, &column.name) {
+                column.push(response, raw);
+            }
         }
     }
     Ok(())
@@ -189,4 +202,50 @@ fn each<T: DataType>(
         push((!is_null).then_some(&row[..]));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ::parquet::data_type::{DoubleType, Int64Type};
+    use ::parquet::file::writer::SerializedFileWriter;
+    use ::parquet::schema::parser::parse_message_type;
+
+    use crate::files::{Mapping, ReadOptions, read};
+
+    #[test]
+    fn a_field_of_a_struct_is_read_by_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("struct.parquet");
+        let schema = "message schema { required int64 uid;
+            optional group rewards { required double correct; required double style; } }";
+        let schema = parse_message_type(schema).unwrap().into();
+        let file = std::fs::File::create(&path).unwrap();
+        let mut file = SerializedFileWriter::new(file, schema, Default::default()).unwrap();
+        let mut group = file.next_row_group().unwrap();
+        let mut uid = group.next_column().unwrap().unwrap();
+        uid.typed::<Int64Type>()
+            .write_batch(&[7, 7], None, None)
+            .unwrap();
+        uid.close().unwrap();
+        for values in [[1.0, 0.0], [0.5, 0.25]] {
+            let mut column = group.next_column().unwrap().unwrap();
+            let typed = column.typed::<DoubleType>();
+            typed.write_batch(&values, Some(&[1, 1]), None).unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        file.close().unwrap();
+        let map = [("reward", "rewards.correct"), ("style", "rewards.style")];
+        let map = map.map(|(ours, theirs)| Mapping {
+            ours: ours.to_string(),
+            theirs: theirs.to_string(),
+        });
+        let options = ReadOptions {
+            map: &map,
+            ..ReadOptions::default()
+        };
+        let batch = read(&path, &options).unwrap().batch;
+        assert_eq!(batch.response_column("reward").unwrap(), [1.0, 0.0]);
+        assert_eq!(batch.response_column("style").unwrap(), [0.5, 0.25]);
+    }
 }

@@ -120,7 +120,7 @@ pub(super) struct Keep {
     pub(super) texts: bool,
     /// The values of arrays; otherwise only their lengths.
     pub(super) arrays: bool,
-    /// Whether null is a value: if several rewards are summed, a function may give none for a response.
+    /// Whether null is a value: a response may have no reward.
     pub(super) nulls: bool,
     /// The number of words of each text, or of its tokens.
     pub(super) counts: bool,
@@ -236,6 +236,14 @@ impl FileColumn {
             ColumnData::Ids(ids) => ids.iter().map(of_id).collect(),
             _ => Vec::new(),
         })
+    }
+
+    /// How many numbers its arrays have in memory.
+    pub(super) fn size(&self) -> u64 {
+        match &self.data {
+            ColumnData::Lists(lists) => lists.values.len() as u64,
+            _ => 0,
+        }
     }
 
     /// Adds the value of a response, as it is written in JSON. After a response without a value, only the type of the others is

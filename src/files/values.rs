@@ -245,7 +245,7 @@ impl Rollouts {
                 value if self.is_narrowed => format!("{value} (or more than f32 holds)"),
                 value => value.to_string(),
             };
-            let at = (Some(response), Some(token));
+            let at = (Some(self.row(response)), Some(token));
             let expected = "a finite number where the mask is 1";
             return Err(self.origin.wrong(theirs, at, found, expected));
         }
@@ -265,7 +265,10 @@ impl Rollouts {
         ];
         let notes = kinds.into_iter().filter_map(|(found, name, what, why)| {
             let (response, token, _, count) = found?;
-            let (count, first) = (counted(count, "token"), self.origin.name_of(response));
+            let (count, first) = (
+                counted(count, "token"),
+                self.origin.name_of(self.row(response)),
+            );
             Some(format!(
                 "`{name}` {what} at {count}, the first in {first}, token {token}{why}"
             ))

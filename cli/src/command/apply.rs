@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use advlab::diagnostic::Severity;
-use advlab::files::{AddedColumn, Dtype, Mapping, ReadOptions, Rollouts, Tokenize, step_of};
+use advlab::files::{AddedColumn, Dtype, ReadOptions, Rollouts, Tokenize, step_of};
 use advlab::native::Native;
 use advlab::number_text::{counted, in_json, shape_in, time, value};
 use advlab::paint::laid_out;
@@ -22,13 +22,13 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use console::Term;
 use serde_json::{Value, json};
 
-use super::files::{is_stdout, read_rollouts, report_stream, spare_the_input, written};
+use super::files::{Fields, is_stdout, read_rollouts, report_stream, spare_the_input, written};
 use super::streams::{self, out, tell};
 use super::{Natively, Tokenizing, end_cleanly, load, whole};
 use crate::report::show::statistics;
 use crate::report::study::run;
 use crate::report::{Report, title};
-use crate::{mapping, pair, wrong};
+use crate::{pair, wrong};
 
 /// Compute advantages for rollouts in a file.
 #[derive(Args)]
@@ -50,9 +50,8 @@ pub struct Apply {
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Read a field under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
-    map: Vec<Mapping>,
+    #[command(flatten)]
+    fields: Fields,
     /// The precision of token columns; the file's own (f64 for JSONL) if not given
     #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
         .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
@@ -154,11 +153,11 @@ impl Apply {
         let (mut rollouts, mut notes) = {
             // The bar is cleared at the end of this block.
             let options = ReadOptions {
-                map: &self.map,
                 dtype: self.dtype,
                 tokenizer,
                 defer: Some(recipe.reads()),
                 progress: Some(&streams::bytes_bar("reading")),
+                ..self.fields.options()
             };
             read_rollouts(input, None, &options)?
         };

@@ -12,18 +12,40 @@ use console::Term;
 use same_file::is_same_file;
 
 use super::{end_cleanly, streams, whole};
-use crate::{mapping, wrong};
+use crate::{mapping, unscored, wrong};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::{Mapping, ReadOptions, Rollouts, TemporaryFile, Tokenize, convert, read};
+use advlab::files::{
+    Mapping, ReadOptions, Rollouts, TemporaryFile, Tokenize, Unscored, convert, read,
+};
 use advlab_train::RunFolder;
 use advlab_train::tokenizer::Tokenizer;
+
+/// How the fields of rollouts are read.
+#[derive(Args)]
+pub(super) struct Fields {
+    /// Read a field under another name, as in --map reward=score, or one of an object, as in --map reward=rewards.correct
+    #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
+    pub(super) map: Vec<Mapping>,
+    /// What becomes of responses whose reward is null or NaN: leave-out, zero, or error
+    #[arg(long, value_name = "WHAT", default_value = "error", value_parser = unscored)]
+    pub(super) unscored: Unscored,
+}
+
+impl Fields {
+    pub(super) fn options(&self) -> ReadOptions<'_> {
+        ReadOptions {
+            map: &self.map,
+            unscored: self.unscored,
+            ..ReadOptions::default()
+        }
+    }
+}
 
 /// How the rollouts of an input are read.
 #[derive(Args)]
 pub(super) struct ReadArguments {
-    /// Read a field of the rollouts under another name, as in --map reward=score
-    #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
-    pub(super) map: Vec<Mapping>,
+    #[command(flatten)]
+    pub(super) fields: Fields,
     /// For a run's folder, the batch of this step; the last one if not given
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(super) step: Option<u64>,
@@ -33,9 +55,8 @@ impl ReadArguments {
     /// The rollouts of a file or of a run's batch, and notes on how they were read.
     pub(super) fn read(&self, input: &Path) -> Result<(Rollouts, Vec<String>)> {
         let options = ReadOptions {
-            map: &self.map,
             progress: Some(&streams::bytes_bar("reading")),
-            ..ReadOptions::default()
+            ..self.fields.options()
         };
         Ok(read_rollouts(input, self.step, &options)?)
     }
@@ -102,9 +123,8 @@ pub struct Convert {
     input: PathBuf,
     /// The file to write; its ending says what kind it is
     output: PathBuf,
-    /// Read a field under another name, as in --map reward=score; only for tensors (.safetensors, .npz), which need groups and rewards
-    #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
-    map: Vec<Mapping>,
+    #[command(flatten)]
+    fields: Fields,
 }
 
 impl Convert {
@@ -117,9 +137,8 @@ impl Convert {
         }
         let bar = streams::bytes_bar("reading");
         let options = ReadOptions {
-            map: &self.map,
             progress: Some(&bar),
-            ..ReadOptions::default()
+            ..self.fields.options()
         };
         let notes = convert(&self.input, &self.output, &options)?;
         // Nothing is printed beside a bar.

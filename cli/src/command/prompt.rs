@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
-use advlab::files::Mapping;
+use advlab::files::{Mapping, Unscored};
 use advlab::script::Host;
 use anyhow::Result;
 use clap::Args;
@@ -12,7 +12,7 @@ use super::files::of_run;
 use super::streams::{self, out};
 use super::{ReadArguments, Tokenizing, load};
 use crate::prompt::{self, PromptSession};
-use crate::{mapping, pair};
+use crate::{mapping, pair, unscored};
 
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
@@ -26,6 +26,9 @@ pub struct Repl {
     /// Read a field under another name, as in --map reward=score
     #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping, requires = "input")]
     map: Vec<Mapping>,
+    /// What becomes of responses whose reward is null or NaN: leave-out, zero, or error (if not given)
+    #[arg(long, value_name = "WHAT", value_parser = unscored, requires = "input")]
+    unscored: Option<Unscored>,
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "recipe")]
     set: Vec<(String, String)>,
@@ -50,6 +53,7 @@ impl Repl {
             session.set_seed(seed);
         }
         session.tokenizer = self.tokenizing.load()?;
+        session.unscored = self.unscored.unwrap_or_default();
         if let Some(path) = &self.input {
             session.open(path, &self.map)?;
         }
@@ -97,7 +101,8 @@ impl Look {
         let host = Host::new();
         let mut session = PromptSession::new(&host, streams::on_stdout());
         session.tokenizer = self.tokenizing.load()?;
-        session.open(&self.input, &self.reading.map)?;
+        session.unscored = self.reading.fields.unscored;
+        session.open(&self.input, &self.reading.fields.map)?;
         if let Some(step) = of_run(self.reading.step, &self.input)? {
             session.go_to(step)?;
         }

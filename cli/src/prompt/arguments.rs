@@ -3,15 +3,15 @@
 use std::path::Path;
 
 use crate::report::draw::FigureWidth;
-use crate::{Result, correlation, mapping, number_for_recipe, wrong};
-use advlab::files::Mapping;
+use crate::{Result, correlation, mapping, number_for_recipe, unscored, wrong};
+use advlab::files::{Mapping, Unscored};
 use clap::ValueEnum;
 
 /// The answer to `:help`. Its second paragraph is the table of commands, in the order in which a newcomer needs them.
 pub(super) const HELP: &str = include_str!("help.txt");
 
 /// The options, and the commands that take them.
-pub(super) const OPTIONS: [(&str, &[&str]); 5] = [
+pub(super) const OPTIONS: [(&str, &[&str]); 6] = [
     ("--n", &["curve", "objective"]),
     ("--noise", &["objective"]),
     ("--out", &["curve", "mass", "objective", "plot", "surface"]),
@@ -20,6 +20,7 @@ pub(super) const OPTIONS: [(&str, &[&str]); 5] = [
         &["curve", "mass", "objective", "plot", "surface"],
     ),
     ("--map", &["load"]),
+    ("--unscored", &["load"]),
 ];
 
 /// A row of the table.
@@ -68,6 +69,8 @@ pub(super) struct Arguments<'t> {
     pub(super) width: FigureWidth,
     /// The fields of a file by their names here, `--map reward=score`.
     pub(super) map: Vec<Mapping>,
+    /// What responses without a reward are, `--unscored zero`.
+    pub(super) unscored: Option<Unscored>,
 }
 
 impl<'t> Arguments<'t> {
@@ -120,6 +123,7 @@ impl<'t> Arguments<'t> {
             "--noise" => self.noise = Some(correlation(value).ok()?),
             "--out" => self.out = Some(Path::new(value)),
             "--width" => self.width = FigureWidth::from_str(value, false).ok()?,
+            "--unscored" => self.unscored = Some(unscored(value).ok()?),
             _ => self.map.push(mapping(value).ok()?),
         }
         Some(())

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::{Result, read_rollouts, wrong};
 use advlab::Batch;
-use advlab::files::{Mapping, ReadOptions, Tokenize, steps};
+use advlab::files::{ReadOptions, steps};
 use advlab::number_text::counted;
 use advlab::script::{Builtin, Host, Recipe, TEST_BATCH};
 use advlab_train::RunFolder;
@@ -73,12 +73,7 @@ impl LoadedBatch {
         LoadedBatch::new("the built-in batch", builtin())
     }
 
-    pub(super) fn open(
-        host: &Host,
-        path: &Path,
-        map: &[Mapping],
-        tokenizer: Option<&Arc<dyn Tokenize>>,
-    ) -> Result<LoadedBatch> {
+    pub(super) fn open(host: &Host, path: &Path, options: &ReadOptions) -> Result<LoadedBatch> {
         let name = path.display().to_string();
         if path.is_dir() {
             let run = RunFolder::open(path);
@@ -88,7 +83,7 @@ impl LoadedBatch {
                 let last = run.last().0;
                 return LoadedBatch::of_step(host, run, last);
             };
-            let mut data = LoadedBatch::open(host, last, map, tokenizer)?;
+            let mut data = LoadedBatch::open(host, last, options)?;
             let files = counted(files.len(), "step");
             let note = format!("the last of {files} in {name}");
             data.notes.insert(0, note);
@@ -102,12 +97,7 @@ impl LoadedBatch {
             let help = format!("`:recipe {name}` loads it, as `advlab repl --recipe {name}` does");
             return Err(wrong(message, help));
         }
-        let options = ReadOptions {
-            map,
-            tokenizer,
-            ..ReadOptions::default()
-        };
-        let (rollouts, notes) = read_rollouts(path, None, &options)?;
+        let (rollouts, notes) = read_rollouts(path, None, options)?;
         let data = LoadedBatch::new(name, rollouts.batch);
         Ok(LoadedBatch { notes, ..data })
     }
@@ -123,7 +113,7 @@ impl LoadedBatch {
     }
 
     fn of_step(host: &Host, run: RunFolder, step: u64) -> Result<LoadedBatch> {
-        let mut data = LoadedBatch::open(host, run.at(step)?, &[], None)?;
+        let mut data = LoadedBatch::open(host, run.at(step)?, &ReadOptions::default())?;
         let recipe = run.recipe_at(host, step).map_err(|error| ("recipe", error));
         let loss = run.loss(host).map_err(|error| ("loss recipe", error));
         let errors = [&recipe, &loss].into_iter();

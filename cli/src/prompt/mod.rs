@@ -152,7 +152,10 @@ fn help(session: &PromptSession, name: &str) -> Answered {
 fn load(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     match arguments.text.trim_matches('"') {
         "" => session.use_data(LoadedBatch::builtin()),
-        path => session.open(Path::new(path), &arguments.map)?,
+        path => {
+            session.unscored = arguments.unscored.unwrap_or(session.unscored);
+            session.open(Path::new(path), &arguments.map)?;
+        }
     }
     Ok(session.about_data())
 }

@@ -12,7 +12,7 @@ use crate::report::show;
 use crate::report::study::{Trial, recipes_of, title};
 use crate::{Result, wrong};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::{Mapping, Tokenize};
+use advlab::files::{Mapping, ReadOptions, Tokenize, Unscored};
 use advlab::number_text::{shape, value};
 use advlab::paint::{Paint, wrapped};
 use advlab::script::{Hook, Host, Recipe, unfinished};
@@ -67,6 +67,8 @@ pub struct PromptSession {
     pub editor: Option<Editor>,
     /// Counts the tokens of completions in files that are opened later.
     pub tokenizer: Option<Arc<dyn Tokenize>>,
+    /// What responses without a reward are in files that are opened.
+    pub unscored: Unscored,
     /// Whether an input has ended the session.
     pub is_over: bool,
 }
@@ -88,6 +90,7 @@ impl PromptSession {
             watched: Watching::default(),
             editor: None,
             tokenizer: None,
+            unscored: Unscored::Error,
             is_over: false,
         }
     }
@@ -100,7 +103,13 @@ impl PromptSession {
 
     /// Opens the batch of a path: a file of rollouts, a run's folder, or a script with a test batch.
     pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<()> {
-        let data = LoadedBatch::open(&self.host, path, map, self.tokenizer.as_ref())?;
+        let options = ReadOptions {
+            map,
+            unscored: self.unscored,
+            tokenizer: self.tokenizer.as_ref(),
+            ..ReadOptions::default()
+        };
+        let data = LoadedBatch::open(&self.host, path, &options)?;
         self.use_data(data);
         Ok(())
     }

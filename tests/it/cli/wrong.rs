@@ -41,6 +41,19 @@ fn a_check_that_fails_names_its_own_groups_where_they_matter() {
     }
 }
 
+/// Its own batch has no column of yours.
+#[test]
+fn a_check_without_a_column_asks_for_rollouts_that_have_it() {
+    let lab = Lab::new();
+    lab.advantage("answer.rhai", "batch.answer * batch.reward");
+    lab.advantage("misspelt.rhai", "batch.rewrad");
+    let ran = lab.run("check answer.rhai");
+    ran.shows("Help: give rollouts that have it: `advlab check answer.rhai FILE`");
+    assert!(!ran.out.contains("it has"), "{}", ran.out);
+    lab.run("check misspelt.rhai")
+        .shows("did you mean `reward`?");
+}
+
 /// What was there stays as it was.
 #[test]
 fn nothing_is_lost() {
@@ -143,6 +156,22 @@ const SLIPS: &str = r#"
 1  apply . rollouts.jsonl  =>  `.` is a folder, not a recipe
 2  apply passk rollouts.jsonl --set k 2  =>  such as k=8 or reward=score
 2  apply passk rollouts.jsonl --k 2  =>  tip: it is set by '--set k=VALUE'
+2  compare grpo passk --k 2  =>  tip: it is set by '--set k=VALUE'
+2  train --lr 0.1  =>  tip: it is set by '--set lr=VALUE'
+2  check grpo --json  =>  unexpected argument '--json'  =/>  --set
+2  apply grpo rollouts.jsonl --k 2  =>  unexpected argument '--k'  =/>  --set
+1  train --set learning_rate=0.1  =>  did you mean `lr`?
+1  look rollouts.jsonl reward=0  =>  `reward=0` is no condition  &  equality is `==`
+1  convert rollouts.jsonl out.csv  =>  the ending of its name is of no kind that is written
+1  replay past/metrics.jsonl  =>  a run is a folder: is it `past`?
+1  apply grpo nested.jsonl  =>  `--map reward=rewards.FIELD`
+1  apply grpo nested.jsonl --map reward=rewards.wrong  =>  line 1, `rewards.wrong`: found nothing
+0  apply grpo nested.jsonl --map reward=rewards.correct  =>  2 responses in 1 group
+1  apply grpo unscored.jsonl  =>  line 2, `reward`: found no value (null or NaN; 2 of 4 responses)  &  `--unscored leave-out`
+0  apply dr_grpo unscored.jsonl --unscored zero  =>  no reward, taken as 0: 2 responses  &  4 responses in 1 group
+0  apply dr_grpo unscored.jsonl --unscored leave-out  =>  no reward, left out: 2 responses  &  2 responses in 1 group
+2  apply grpo unscored.jsonl --unscored none  =>  is none of leave-out, zero, error
+0  apply grpo uid.jsonl  =>  `group` is read from `uid`
 1  apply verl.rhai rollouts.jsonl  =>  did you mean `old_logp`?
 1  apply mask.rhai rollouts.jsonl  =>  a script needs no mask
 1  apply gone.rhai bare.jsonl  =>  it has `reward`; from these follow `token_reward`, `correct`
@@ -175,13 +204,26 @@ fn what_was_meant() {
     ] {
         lab.advantage(&format!("{name}.rhai"), &format!("batch.{column}"));
     }
-    std::fs::create_dir(lab.path().join("run")).expect("a folder");
+    for folder in ["run", "past"] {
+        std::fs::create_dir(lab.path().join(folder)).expect("a folder");
+    }
     lab.files(
         r#"== bare.jsonl
 {"group": 1, "reward": 1}
 == verl.jsonl
 {"group": 1, "reward": 1, "old_log_probs": [-1]}
 == run/notes.txt
+== past/metrics.jsonl
+== nested.jsonl
+{"group": 1, "rewards": {"correct": 1, "format": 0}}
+{"group": 1, "rewards": {"correct": 0, "format": 1}}
+== unscored.jsonl
+{"group": 1, "reward": 1}
+{"group": 1, "reward": null}
+{"group": 1, "reward": NaN}
+{"group": 1, "reward": 0}
+== uid.jsonl
+{"uid": "a", "reward": 1}
 == long.jsonl
 {"group": 1, "reward": 1, "length": 2}
 {"group": 1, "reward": 1, "length": 1000000000000}
@@ -292,4 +334,43 @@ fn a_full_disk_is_an_error_that_says_so() {
     let err = String::from_utf8_lossy(&output.stderr);
     let is_told = err.contains("No space left on device") && !err.contains("panicked");
     assert!(is_told, "{err}");
+}
+
+/// Lines, rows and arrays that few bytes stand for: an error that says how much there is room for, before the memory is taken.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_small_file_takes_no_more_memory_than_there_is() {
+    let lab = Lab::new();
+    let line = b"{\"group\": 1, \"reward\": 1}\n";
+    // A frame of Zstandard: blocks of 128 kB of one byte, and a last one with a line.
+    let block = |length: usize, kind: usize| ((length << 3) | kind).to_le_bytes()[..3].to_vec();
+    let blank = [block(131_072, 2), b"\n".to_vec()].concat().repeat(400);
+    let head = [&[0x28, 0xb5, 0x2f, 0xfd, 0, 8 << 3][..], &blank].concat();
+    let frame = [&head, &block(line.len(), 1)[..], line].concat();
+    std::fs::write(lab.path().join("lines.jsonl.zst"), frame).expect("a file");
+    let claims = std::path::Path::new(crate::ROOT).join("tests/data/claims.parquet");
+    std::fs::copy(claims, lab.path().join("claims.parquet")).expect("a file");
+    let file = std::fs::File::create(lab.path().join("zeros.npz")).expect("a file");
+    let options = zip::write::SimpleFileOptions::default();
+    let options = options.compression_method(zip::CompressionMethod::Deflated);
+    let mut arrays = ndarray_npy::NpzWriter::new_with_options(file, options);
+    let zeros = ndarray::Array1::<i8>::zeros(40_000_000);
+    for name in ["rewards", "index"] {
+        arrays.add_array(name, &zeros).expect("an array");
+    }
+    arrays.finish().expect("an archive");
+    for name in ["lines.jsonl.zst", "claims.parquet", "zeros.npz"] {
+        let size = std::fs::metadata(lab.path().join(name))
+            .expect("a file")
+            .len();
+        assert!(size < 200_000, "{name}: {size} bytes");
+        let command = "ulimit -v 2097152; exec \"$0\" apply dr_grpo \"$1\"";
+        let mut shell = std::process::Command::new("sh");
+        let shell = shell.args(["-c", command, env!("CARGO_BIN_EXE_advlab"), name]);
+        let shell = shell.current_dir(lab.path()).env("RAYON_NUM_THREADS", "2");
+        let output = shell.output().expect("a shell");
+        let told = String::from_utf8_lossy(&output.stderr);
+        let is_told = told.contains("more than 1.1 GB, half of the memory that is free");
+        assert!(is_told && output.status.code() == Some(1), "{name}: {told}");
+    }
 }

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{
-    columns, mapping, notes, per_response, per_token, read, read_in, read_later, refused, tokens,
-    try_read,
+    columns, mapping, notes, packed, per_response, per_token, read, read_in, read_later, refused,
+    tokens, try_read,
 };
-use advlab::batch::FloatBuffer;
-use advlab::files::{self, AddedColumn, Dtype, Mapping, ReadOptions, Rollouts};
+use advlab::batch::{Batch, FloatBuffer};
+use advlab::files::{self, AddedColumn, Dtype, Mapping, ReadOptions, Rollouts, Unscored};
 use advlab::script::Host;
 
 fn data(name: &str) -> PathBuf {
@@ -275,4 +275,113 @@ fn chats_are_texts_and_name_groups() {
     assert_eq!(batch.response_column("length").unwrap(), [2.0; 3]);
     assert_eq!(batch.text("agent").unwrap()[1..], ["B".into(), "B".into()]);
     assert!(batch.text("reward").is_none());
+}
+
+/// What a verifier did not judge is an error, 0, or not there; the others are as in a file that never had it.
+#[test]
+fn responses_without_a_reward_are_told_taken_as_0_or_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let line = |reward: &str, logp: &str| {
+        format!("{{\"group\": \"a\"{reward}, \"old_logp\": [{logp}]}}\n")
+    };
+    let scored = [
+        line(", \"reward\": 1", "-1, -2"),
+        line(", \"reward\": 0", "-3"),
+    ];
+    let [null, nan] =
+        ["null", "NaN"].map(|nothing| line(&format!(", \"reward\": {nothing}"), "-4, -5"));
+    let all = [&null, &scored[0], &nan, &scored[1], &null]
+        .map(String::as_str)
+        .concat();
+    fs::write(place("all.jsonl"), all).unwrap();
+    fs::write(place("scored.jsonl"), scored.concat()).unwrap();
+    files::convert(
+        place("all.jsonl"),
+        place("all.parquet"),
+        &ReadOptions::default(),
+    )
+    .unwrap();
+    let tensors = "index I64 5 0 0 0 0 0; rewards F32 5 nan 1 nan 0 nan; \
+        old_log_probs F32 5,2 -4 -5 -1 -2 -4 -5 -3 0 -4 -5; response_mask U8 5,2 1 1 1 1 1 1 1 0 1 1";
+    fs::write(place("all.safetensors"), packed(tensors)).unwrap();
+    let expected = read(place("scored.jsonl")).batch;
+    for name in ["all.jsonl", "all.parquet", "all.safetensors"] {
+        let read = |unscored| {
+            let options = ReadOptions {
+                unscored,
+                ..ReadOptions::default()
+            };
+            files::read(place(name), &options)
+        };
+        let error = read(Unscored::Error).unwrap_err().to_string();
+        let told = ["3 of 5 responses", "`--unscored leave-out`"].map(|part| error.contains(part));
+        assert_eq!(told, [true; 2], "{error}");
+        let zero = read(Unscored::Zero).unwrap();
+        let rewards = zero.batch.response_column("reward").unwrap();
+        assert_eq!(rewards, [0.0, 1.0, 0.0, 0.0, 0.0], "{name}");
+        assert_eq!(notes(&zero), ["no reward, taken as 0: 3 responses"]);
+
+        let left = read(Unscored::LeaveOut).unwrap();
+        assert_eq!(notes(&left), ["no reward, left out: 3 responses"]);
+        for column in ["reward", "old_logp"] {
+            let values = |batch| match column {
+                "reward" => Batch::response_column(batch, column).unwrap().to_vec(),
+                _ => tokens(batch, column),
+            };
+            assert_eq!(values(&left.batch), values(&expected), "{name}: {column}");
+        }
+        assert_eq!(left.line(1), (!name.ends_with("tensors")).then_some(4));
+        // A copy has the others too, with 0.
+        let out = place(&format!("out.{name}"));
+        let per_token = per_token(&left, &FloatBuffer::F64(vec![0.5, 0.25, -1.0].into()));
+        left.write_advantage(&out, &per_token).unwrap();
+        let copy = ReadOptions {
+            unscored: Unscored::Zero,
+            ..ReadOptions::default()
+        };
+        let copy = files::read(&out, &copy).unwrap().batch;
+        let written = [0.0, 0.0, 0.5, 0.25, 0.0, 0.0, -1.0, 0.0, 0.0];
+        assert_eq!(tokens(&copy, "advantage"), written, "{name}");
+    }
+    fs::write(place("none.jsonl"), format!("{null}{nan}")).unwrap();
+    let options = ReadOptions {
+        unscored: Unscored::LeaveOut,
+        ..ReadOptions::default()
+    };
+    let error = files::read(place("none.jsonl"), &options).unwrap_err();
+    assert!(error.to_string().contains("2 of 2 responses"), "{error}");
+}
+
+/// A field of an object has a path. A name with a dot in it is a name.
+#[test]
+fn a_field_of_an_object_is_read_by_its_path() {
+    let lines = [
+        r#"{"uid": "a", "rewards": {"correct": 1, "by.style": {"short": [1, 2]}}, "gpt-4.1": 3, "gpt-4": {"1": 0}}"#,
+        r#"{"uid": "a", "rewards": {"by.style": {"short": [3]}, "correct": 0}, "gpt-4.1": 4, "gpt-4": {"1": 0}}"#,
+    ];
+    let map = [
+        mapping("reward", "rewards.correct"),
+        mapping("correct", "rewards.correct"),
+        mapping("short", "rewards.by.style.short"),
+        mapping("judge", "gpt-4.1"),
+    ];
+    let rollouts = read_lines(&lines, &map).unwrap();
+    let column = |name: &str| rollouts.batch.response_column(name).unwrap().to_vec();
+    assert_eq!(
+        columns(&rollouts.batch),
+        ["correct", "judge", "reward", "short"]
+    );
+    let numbers = ["reward", "correct", "judge"].map(column);
+    assert_eq!(numbers, [[1.0, 0.0], [1.0, 0.0], [3.0, 4.0]]);
+    assert_eq!(tokens(&rollouts.batch, "short"), [1.0, 2.0, 3.0]);
+    assert_eq!(notes(&rollouts), ["`group` is read from `uid`"]);
+    for (path, told) in [
+        ("rewards", "found an object"),
+        ("rewards.wrong", "found nothing"),
+        ("reward.correct", "did you mean `rewards`?"),
+    ] {
+        let error = read_lines(&lines, &[mapping("reward", path)]).unwrap_err();
+        assert!(error.contains(told), "{error}");
+    }
 }

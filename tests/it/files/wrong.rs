@@ -78,7 +78,7 @@ fn forged(header: &str, data: usize) -> Vec<u8> {
 
 /// The padded files by their names, and their tensors beside these: each is two responses of one group, if it says nothing else.
 const PADDED: &str = "
-no_index: uid I64 2; rewards F32 2
+no_index: problem_id I64 2; rewards F32 2
 no_reward: index I64 2; token_level_scores F32 2,3
 fractional_index: index F32 2 0 0.5; rewards F32 2
 rewards_of_tokens: index I64 2; rewards F32 2,3
