@@ -212,18 +212,10 @@ impl TrainView {
 
     /// Prints the last evaluation, with the script's metrics of the step.
     fn evaluation(&self, row: Option<&Row>) {
-        let Some((done, evaluation)) = self.evaluations.last() else {
+        let Some((done, _)) = self.evaluations.last() else {
             return;
         };
-        let last = evaluation.pass_at.last().filter(|(k, _)| *k > 1);
-        let last = last.map_or(String::new(), |(k, share)| format!("  pass@{k} {share:.3}"));
-        let mut line = format!(
-            "evaluation pass@1 {:.3} {}{last}  entropy {:.2}  length {:.1}",
-            evaluation.pass_at.at(1).unwrap_or(0.0),
-            sparkline(&self.evaluations, 8),
-            evaluation.entropy,
-            evaluation.length,
-        );
+        let mut line = last_line(&self.evaluations);
         // `metrics.jsonl` has all of them.
         for (name, number) in row.iter().flat_map(|row| &row.metrics).take(3) {
             line.push_str(&format!("  {name} {}", value(*number)));
@@ -260,6 +252,20 @@ fn evaluations(run: &Run) -> Vec<(u64, Evaluation)> {
     };
     let found = rows.iter().filter_map(of_row);
     found.flatten().flatten().collect()
+}
+
+/// The last evaluation, so short that a line of 80 columns has it behind its step.
+fn last_line(evaluations: &[(u64, Evaluation)]) -> String {
+    let (_, evaluation) = &evaluations[evaluations.len() - 1];
+    let last = evaluation.pass_at.last().filter(|(k, _)| *k > 1);
+    let last = last.map_or(String::new(), |(k, share)| format!(" pass@{k} {share:.3}"));
+    format!(
+        "eval pass@1 {:.3} {}{last} entropy {:.2} length {:.1}",
+        evaluation.pass_at.at(1).unwrap_or(0.0),
+        sparkline(evaluations, 6),
+        evaluation.entropy,
+        evaluation.length,
+    )
 }
 
 /// The first and the last evaluation side by side, and pass@1 of all; nothing if there is only one.
@@ -310,6 +316,18 @@ mod tests {
         assert_eq!(sparkline(&few, 4), "[▁█··]");
         let many: Vec<_> = (0..9).map(|n| (n, evaluation(n as f64 / 8.0))).collect();
         assert_eq!(sparkline(&many, 4), "[▆▇██]");
+    }
+
+    #[test]
+    fn a_line_of_an_evaluation_fits_a_terminal() {
+        let json =
+            serde_json::json!({ "pass@1": 0.5, "pass@128": 1.0, "entropy": 0.81, "length": 113.3 });
+        let evaluation: Evaluation = serde_json::from_value(json).unwrap();
+        let line = format!("step {:<5} {}", 12345, last_line(&[(12345, evaluation)]));
+        assert!(
+            line.contains("pass@128 1.000") && line.chars().count() <= 80,
+            "{line}"
+        );
     }
 
     #[test]

@@ -71,8 +71,8 @@ fn saves_are_shown_and_ctrl_c_says_how_to_go_on() {
     let begin = shown.until("save it");
     let policy = "maze with policy mlp: 4 x 4 responses a step";
     says(&begin, &["recipe.rhai", policy]);
-    let evaluation = shown.until("step 10    evaluation pass@1 ");
-    says(&evaluation, &["step 0     evaluation pass@1 ", "pass@4"]);
+    let evaluation = shown.until("step 10    eval pass@1 ");
+    says(&evaluation, &["step 0     eval pass@1 ", "pass@4"]);
 
     let edited = STATEFUL.replace("value: 0.5", "value: 0.75");
     std::fs::write(lab.script(), &edited).unwrap();
@@ -165,7 +165,7 @@ fn whose_pass_at_1_it_is_is_said() {
     let program = env!("CARGO_BIN_EXE_advlab");
     let command = format!("{program} train {}", config.display());
     let mut terminal = rexpect::spawn(&command, Some(20_000)).unwrap();
-    terminal.exp_string("evaluation pass@1 0.").unwrap();
+    terminal.exp_string("eval pass@1 0.").unwrap();
     terminal.exp_string("batch pass@1 0.").unwrap();
     terminal.send_control('c').unwrap();
     // The summary compares evaluations alone, the last one of the policy as it was stopped.

@@ -25,6 +25,7 @@ const INKS: [Ink; 7] = [
 ];
 /// Lines differ by these, also in grey.
 const DASHES: [&str; 4] = ["none", "7 3", "2 2.5", "9 3 2 3"];
+const REFERENCES: [&str; 4] = ["7 3", "2 2.5", "9 3 2 3", "14 5"];
 /// The ends of a heat map's colours: below 0, and above.
 const COLD: [f64; 3] = [5.0, 90.0, 150.0];
 const WARM: [f64; 3] = [190.0, 70.0, 0.0];
@@ -255,7 +256,7 @@ fn longest(ticks: &[(f64, String)]) -> f64 {
 /// The stroke of a mark's lines, with its ink.
 fn stroke(mark: &Mark, index: usize) -> Stroke {
     match mark {
-        Mark::Reference => (GREY, 1.0, DASHES[1 + index % 3]),
+        Mark::Reference => (GREY, 1.0, REFERENCES[index % REFERENCES.len()]),
         _ => (INKS[index % INKS.len()], 1.8, DASHES[index % DASHES.len()]),
     }
 }
@@ -270,7 +271,11 @@ fn set(text: &str) -> Vec<(bool, String)> {
         let is_word = !near(before, "_.-") && !near(after, "_.=");
         let is_prime = letter == '\'' && before == 'F' && parts.last().is_some_and(|last| last.0);
         let is_italic = is_prime || is_word && QUANTITIES.contains(&letter);
-        let shown = if is_prime { '\u{2032}' } else { letter };
+        let shown = match letter {
+            '-' if !before.is_alphanumeric() => '\u{2212}',
+            _ if is_prime => '\u{2032}',
+            _ => letter,
+        };
         match parts.last_mut().filter(|last| last.0 == is_italic) {
             Some((_, part)) => part.push(shown),
             None => parts.push((is_italic, shown.to_string())),
@@ -303,7 +308,8 @@ mod tests {
             ("total |A|", "total |[A]|"),
             ("arcsin sqrt p", "arcsin sqrt [p]"),
             ("passk k=4 p=2", "passk k=4 p=2"),
-            ("p.k - batch.p", "p.k - batch.p"),
+            ("p.k - batch.p", "p.k \u{2212} batch.p"),
+            ("A = -1, 1e-9", "[A] = \u{2212}1, 1e-9"),
             ("a'b'", "a'b'"),
             ("", ""),
         ] {

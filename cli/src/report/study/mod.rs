@@ -148,7 +148,9 @@ pub fn title(recipe: &Recipe) -> String {
 /// A recipe's name with the parameters that differ from their defaults: `passk k=8`.
 pub fn label(recipe: &Recipe) -> String {
     let params = recipe.params().iter();
-    let set = params.filter(|(parameter, value)| **value != parameter.default);
+    // Without its k, Pass@k is no name.
+    let set =
+        params.filter(|(parameter, value)| **value != parameter.default || parameter.name == "k");
     let set = set.map(|(parameter, value)| format!(" {}={value}", parameter.name));
     file_stem(recipe.name()) + &*set.collect::<String>()
 }
