@@ -8,6 +8,11 @@
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     let allowed = (wanted.chars().count() / 3).clamp(1, 3);
+    // `lr` for `learning_rate`.
+    let initials: String = wanted
+        .split('_')
+        .filter_map(|word| word.chars().next())
+        .collect();
     let letters = |text: &str| {
         let mut letters: Vec<char> = text.chars().collect();
         letters.sort_unstable();
@@ -16,7 +21,8 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     let rank = |candidate: &str| {
         let lowered = candidate.to_lowercase();
         // A name that merely lacks its ending (`adv` for `advantage`) is likelier than a wrong letter.
-        let distance = match wanted.len() >= 3 && lowered.starts_with(&wanted) {
+        let is_cut = wanted.len() >= 3 && lowered.starts_with(&wanted);
+        let distance = match is_cut || lowered.len() > 1 && lowered == initials {
             true => 0,
             false => strsim::damerau_levenshtein(&wanted, &lowered),
         };
@@ -59,6 +65,7 @@ mod tests {
         assert_eq!(nearest("ppo", ["opo", "ppo_clip"]), Some("ppo_clip"));
         assert_eq!(nearest("Length", columns), Some("length"));
         assert_eq!(nearest("sdt", ["set", "std"]), Some("std"));
+        assert_eq!(nearest("learning_rate", ["eps", "lr"]), Some("lr"));
         assert_eq!(nearest("temperature", columns), None);
         assert_eq!(nearest("k", ["eps", "std"]), None);
     }

@@ -79,9 +79,21 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let Some(base) = checks.runs(MIXED, origin, &batch) else {
         let failed = checks.findings.last_mut().filter(|_| is_own);
         let error = failed.and_then(|finding| finding.error.as_mut());
-        if let Some(error) = error.filter(|error| error[0].kind == ProblemKind::Values) {
-            let note = "the check's own groups have 4 to 8 responses: `advlab check RECIPE FILE` takes those of a file";
-            error.first_mut().notes.push(note.to_string());
+        if let Some(error) = error.map(Diagnostics::first_mut) {
+            // The columns of the check's own batch are of no help.
+            if error
+                .help
+                .as_ref()
+                .is_some_and(|help| help.starts_with("it has"))
+            {
+                let name = recipe.name();
+                error.help = Some(format!(
+                    "give rollouts that have it: `advlab check {name} FILE`"
+                ));
+            } else if error.kind == ProblemKind::Values {
+                let note = "the check's own groups have 4 to 8 responses: `advlab check RECIPE FILE` takes those of a file";
+                error.notes.push(note.to_string());
+            }
         }
         return checks.findings;
     };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rhai::{AST, ASTNode, Expr, Stmt};
 
 use super::engine::bare;
-use super::explain::{CLOSURE, Script, unknown_function};
+use super::explain::{CLOSURE, Script, habit, unknown_function};
 use super::library::{Arities, Modules, functions_of, imports_of};
 use super::members::ops;
 use super::recipe::Hook;
@@ -95,8 +95,12 @@ fn wrong_call(
             let takes: Vec<String> = counts.iter().map(usize::to_string).collect();
             let given = counted(count, "argument");
             let separator = if path.is_empty() { "" } else { "::" };
-            Diagnostic::error(format!("`{path}{separator}{name}` does not take {given}"))
-                .with_help(format!("it takes {}", takes.join(" or ")))
+            Diagnostic::error(format!("`{path}{separator}{name}` does not take {given}")).with_help(
+                match habit("functions", name) {
+                    Some(help) if path.is_empty() => help.to_string(),
+                    _ => format!("it takes {}", takes.join(" or ")),
+                },
+            )
         }
     }
 }

@@ -287,7 +287,7 @@ impl fmt::Display for Parameters {
     }
 }
 
-const KEYS: [&str; 5] = ["value", "min", "max", "choices", "doc"];
+pub(super) const KEYS: [&str; 5] = ["value", "min", "max", "choices", "doc"];
 
 fn declare(name: &str, value: &Dynamic) -> Result<Parameter, String> {
     // `eps: 1e-6` is short for `eps: #{ value: 1e-6 }`.

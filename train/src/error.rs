@@ -49,7 +49,10 @@ pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Diagnostics {
 /// The error for a folder that is not a run's, because it lacks `missing`.
 pub(super) fn no_run(folder: &Path, missing: &str) -> Diagnostics {
     let message = format!("{} is not a run: it has no {missing}", folder.display());
-    let help = "`advlab train` begins a run, and prints its folder";
+    let help = match folder.parent().filter(|_| folder.is_file()) {
+        Some(parent) => format!("a run is a folder: is it `{}`?", parent.display()),
+        None => "`advlab train` begins a run, and prints its folder".to_string(),
+    };
     Diagnostic::error(message).with_help(help).into()
 }
 

@@ -24,6 +24,7 @@ use advlab::files::discard_unfinished;
 use advlab::native::Mode;
 use advlab::panics::silence_caught;
 use advlab::{Diagnostic, Diagnostics, Host, Recipe};
+use advlab_train::Config;
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -60,7 +61,7 @@ pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// If an unknown option, such as `--k 2`, may be meant as a recipe's parameter: how to set one.
+/// If an unknown option, such as `--k 2`, is a parameter of a recipe among the words: how to set it.
 fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -69,9 +70,17 @@ fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let arguments = Command::command();
     let mut options = arguments.find_subcommand(words.get(1)?)?.get_arguments();
     let takes_settings = options.any(|one| one.get_long() == Some("set"));
-    // Any option is like one of a single letter.
-    let is_like = error.get(ContextKind::SuggestedArg).is_some() && name.len() > 1;
-    let is_setting = takes_settings && !is_like && error.kind() == ErrorKind::UnknownArgument;
+    let is_unknown = takes_settings && error.kind() == ErrorKind::UnknownArgument;
+    let is_run = ["train", "compare"]
+        .map(Some)
+        .contains(&words.get(1)?.to_str());
+    let host = Host::new();
+    let is_parameter = |word: &OsString| {
+        let recipe = word.to_str().and_then(|word| host.load(word).ok());
+        recipe.is_some_and(|recipe| recipe.params().iter().any(|(one, _)| one.name == name))
+    };
+    let is_known = || is_run && Config::key(name).is_some() || words.iter().any(is_parameter);
+    let is_setting = is_unknown && is_known();
     is_setting.then(|| format!("it is set by '--set {name}=VALUE'"))
 }
 

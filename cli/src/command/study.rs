@@ -105,7 +105,7 @@ impl ShowMass {
         let is_recipe = |word: &str| Builtin::find(word).is_some() || word.contains('=');
         let last = last.filter(|(input, _)| Path::new(input).exists() || !is_recipe(input));
         let Some((input, words)) = last.filter(|(_, words)| !words.is_empty()) else {
-            let help = "they stand behind the recipes: `advlab mass grpo maxrl rollouts.jsonl`";
+            let help = "rollouts come after the recipes: `advlab mass grpo maxrl rollouts.jsonl`";
             return Err(wrong("no rollouts are given", help).into());
         };
         let input = Path::new(input);

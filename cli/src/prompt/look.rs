@@ -140,8 +140,12 @@ impl View<'_> {
             }
         }
         let help = "it is a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
+        let assigns = lex(condition).iter().any(|token| token.text == "=");
         let (level, values) = self.script.numbers(condition).map_err(|error| {
             let mut error = self.unknown(condition, &names).unwrap_or(error);
+            if assigns {
+                error = wrong(format!("`{condition}` is no condition"), "equality is `==`");
+            }
             error.first_mut().notes.push(help.to_string());
             error
         })?;

@@ -87,7 +87,11 @@ pub fn batch(columns: &BatchColumns, paint: Paint) -> Report {
             format!("{level} {dtype}"),
         ];
         let numbers = numbers.map(|number| column(&[number]).concat());
-        let histogram = paint.blue(&blocks(&counts(&values, 10).2));
+        let nans = values.iter().filter(|x| x.is_nan()).count();
+        let mut histogram = paint.blue(&blocks(&counts(&values, 10).2));
+        if nans > 0 {
+            histogram.push_str(&format!("  NaN {}", share(nans, values.len())));
+        }
         lines.push(head.into_iter().chain(numbers).chain([histogram]).collect());
         report.rows.push(json!({
             "column": name, "level": level, "dtype": dtype, "is_derived": is_derived,

@@ -235,7 +235,7 @@ impl ScriptBatch {
             "advlab was built without its feature `answers`, which compares completions".to_string()
         } else if let Some(theirs) = theirs {
             format!(
-                "the batch calls it `{theirs}`: rename it, in a file with `--map {name}={theirs}`"
+                "the batch calls it `{theirs}`: pass it as `{name}`, in a file with `--map {name}={theirs}`"
             )
         } else if let Some(known) = known {
             known.to_string()

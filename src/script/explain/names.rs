@@ -6,7 +6,8 @@ use crate::diagnostic::{Diagnostic, Span};
 use crate::number_text::counted;
 use crate::script::library::Builtin;
 use crate::script::members::signature;
-use crate::script::syntax::{TokenKind, declared_names, sites};
+use crate::script::params::KEYS;
+use crate::script::syntax::{CodeSite, Token, TokenKind, declared_names, sites};
 use crate::script::value::type_named;
 use crate::suggest;
 use crate::tensor::Level;
@@ -66,15 +67,18 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     let code = script.code(script.name);
     let is_known = script.functions.iter().any(|known| known == short);
     let functions = script.functions.iter().map(String::as_str);
-    let functions = functions.filter(|known| !known.starts_with(CLOSURE));
+    // Any operator is like a single letter.
+    let functions = functions.filter(|known| short.len() > 1 && !known.starts_with(CLOSURE));
     let help = if let Some(foreign) = habit("functions", short) {
         foreign.to_string()
     } else if is_column(script, short) {
         format!("the column is `batch.{short}`, without parentheses")
     } else if is_known {
         "it takes other arguments".to_string()
-    } else if !name.contains("::") && declared_names(code).contains(&short) {
-        format!("a closure is called as `{short}.call(...)`")
+    } else if !name.contains("::") && is_variable(script, code, short) {
+        format!(
+            "`{short}` is a variable: a product is `{short} * x`, and a closure is called as `{short}.call(x)`"
+        )
     } else if let Some(recipe) = recipe(short) {
         recipe
     } else if let Some(near) = suggest::nearest(short, functions) {
@@ -87,6 +91,11 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
         false => format!("there is no function `{name}`"),
     };
     say(message, help)
+}
+
+/// Whether the code, or the prompt before it, declares a variable.
+fn is_variable(script: &Script<'_>, code: &[Token<'_>], name: &str) -> bool {
+    declared_names(code).contains(&name) || script.variables.iter().any(|known| known == name)
 }
 
 fn operator_help(arguments: &[&str]) -> &'static str {
@@ -135,18 +144,26 @@ fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String
     let begins_line = line.first().is_some_and(|first| first.text == name);
     let begins_statement = begins_line || ["{", "}", ";"].contains(&site.text(-1));
     let is_argument = ["batch", "p"].contains(&name);
-    let is_declared = |after: [&str; 2]| {
-        let mut sites = sites(code);
-        sites.any(|site| site.text(0) == name && [site.text(1), site.text(2)] == after)
+    // Of a script that does not compile, only the text tells which are its parameters.
+    let is_key = |site: CodeSite<'_, '_>| {
+        let in_params = || {
+            let function = code[..site.index]
+                .windows(2)
+                .rfind(|two| two[0].text == "fn");
+            function.is_some_and(|two| two[1].text == "params") && !KEYS.contains(&name)
+        };
+        let is_it = [site.text(0), site.text(1)] == [name, ":"];
+        is_it && (site.text(2) == "#{" || in_params())
     };
-    let is_parameter = script.parameters.iter().any(|known| known == name);
+    let is_parameter =
+        script.parameters.iter().any(|known| known == name) || sites(code).any(is_key);
     Some(if let Some(foreign) = habit("names", name) {
         foreign.to_string()
     } else if !is_argument && name.parse::<Level>().is_ok() {
         format!("a level is written in quotes: `x.mean(\"{name}\")`")
     } else if site.text(1) == "=" && begins_statement {
         format!("a new variable is declared with `let`: `let {name} = ...;`")
-    } else if is_parameter || is_declared([":", "#{"]) {
+    } else if is_parameter {
         format!("the parameter is `p.{name}`")
     } else if is_argument && begins_line && site.token().column == 1 {
         "a formula belongs in a hook: `fn advantage(batch, p) { ... }`".to_string()
@@ -167,8 +184,9 @@ fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String
     } else {
         let variables = script.variables.iter().map(String::as_str);
         let known = declared_names(code).into_iter().chain(variables);
-        // A single letter is similar to any other, so it is left out.
-        let known = known.filter(|known| *known != name && name.len() > 1);
+        // A single letter is similar to any other: only its other case is meant.
+        let is_likely = |known: &&str| name.len() > 1 || known.eq_ignore_ascii_case(name);
+        let known = known.filter(|known| *known != name && is_likely(known));
         format!("did you mean `{}`?", suggest::nearest(name, known)?)
     })
 }

@@ -230,7 +230,7 @@ impl HookRun<'_> {
             _ if result.is_unit() => NOTHING,
             _ if is_weight => WEIGHT,
             Some(_) => {
-                "was a `batch.reward - ` forgotten? The same for all is `x.expand(\"response\")` or `x.expand(\"token\")`"
+                "was a `batch.reward - ` forgotten? To give all responses of a group the same value: `x.expand(\"response\")`, or all tokens: `x.expand(\"token\")`"
             }
             None if number(&result).is_some() => {
                 "a number for all responses is `x + 0 * batch.reward`"

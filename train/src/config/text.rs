@@ -58,7 +58,7 @@ impl Config {
     }
 
     /// The key that a short name means, such as `transformer.temperature` for `temperature`.
-    fn key(name: &str) -> Option<String> {
+    pub fn key(name: &str) -> Option<String> {
         match name.split_once('.') {
             Some((table, _)) if is_open(table) => Some(name.to_string()),
             _ => settable().find(|own| own == name || last_part(own) == name),

@@ -99,6 +99,8 @@ pub enum LogEvent {
     Reverted { version: String },
     /// Another warning for the user: about the recipe's file or the run's numbers.
     Warning { message: String },
+    /// Something that changes nothing, such as a save of the version in use.
+    Note { message: String },
     /// A line written by another program.
     #[default]
     #[serde(other)]
@@ -163,6 +165,10 @@ impl LogLine {
                     still_using: still_using.as_str().to_string(),
                 };
                 (line.text, line.problems) = (format!("still using {still_using}"), error.to_vec());
+            }
+            LiveEvent::Reverted { .. } => {
+                let message = event.to_string();
+                line.event = LogEvent::Note { message };
             }
             LiveEvent::Warned { version, warnings } => {
                 line.text = format!("{version} is used all the same");

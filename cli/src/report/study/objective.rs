@@ -40,7 +40,7 @@ impl Objective {
             (Some(_), Some(input)) => Curve::drawn(recipe, input, size)?,
             (Some(why), None) => {
                 let name = recipe.name();
-                let no_function = "its objective is no function of p alone";
+                let no_function = "what it optimises does not depend on p alone";
                 let message = format!("the advantage of {name} depends on {why}: {no_function}");
                 let mut error = Diagnostic::error(message);
                 if let Err(cause) = exact {
