@@ -109,6 +109,7 @@ impl PyBatch {
         f64: Option<bool>,
         step: Option<u64>,
         tokenizer: Option<PathBuf>,
+        unscored: &str,
     ) -> PyResult<PyBatch> {
         let Some(path) = path else {
             return Ok(PyBatch {
@@ -128,6 +129,7 @@ impl PyBatch {
             map: &map,
             dtype: f64.map(|wide| if wide { Dtype::F64 } else { Dtype::F32 }),
             tokenizer: tokenizer.as_ref(),
+            unscored: advlab_cli::unscored(unscored).map_err(PyValueError::new_err)?,
             ..ReadOptions::default()
         };
         let read = in_pool(py, || read_rollouts(&path, step, &options))?;

@@ -279,3 +279,24 @@ def test_columns_of_a_data_set_keep_names_apart_and_may_lack_values():
     assert found.pop("level") == pytest.approx([math.nan, 2, math.nan], nan_ok=True)
     assert found == {"acc": [0.5, 1, True], "agent": ["a", "", "b"], "known": ["", "", ""]}
     assert kinds["acc"] is float and kinds["agent"] is str
+
+
+def test_columns_that_are_left_out_are_named(recipe, caplog, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from advlab.verl import estimator
+
+    monkeypatch.setattr(_trainers, "_warned", set())
+    rewards = torch.ones(2, 3)
+    tensors = {"turn_id": torch.ones(2, 3).long(), "responses": torch.ones(2, 3).long(), "process": rewards + 1}
+    rows = estimator.Rows(["a", "a"], rewards, rewards, None)
+    columns = estimator._columns(tensors, rewards, rows)
+    assert sorted(columns) == ["process", "reward", "token_reward"]
+    columns.update(_trainers.of_data_set({"turn_rewards": [[0.5], [1.0]], "level": [1, 2], "nothing": [None, None]}))
+    told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    assert [line.split(" (")[0] for line in told] == ["left out: `turn_id`", "left out: `turn_rewards`"]
+    for name in ("turn_id", "turn_rewards"):
+        text = f"fn advantage(batch, p) {{ batch.{name} * batch.reward }}"
+        call = {**columns, "groups": ["a", "a"], "mask": torch.ones(2, 3)}
+        with pytest.raises(advlab.RecipeError, match=f"no column `{name}`(.|\n)*left out: `{name}`") as error:
+            estimator.VERL.advantage(advlab.load(source=text), call)
+        assert error.value.missing_column == name

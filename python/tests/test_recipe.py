@@ -187,7 +187,7 @@ def test_an_integer_and_its_digits_are_two_groups():
         ({"step": "no"}, TypeError, "`step` is 'no'"),
         ({"step": 3.7}, TypeError, "`step` is 3.7"),
         ({"step": -1}, ValueError, "`step` is -1"),
-        ({"value": None, "values": VALUE}, advlab.RecipeError, "the batch calls it `values`: rename it, in a file with `map="),
+        ({"value": None, "values": VALUE}, advlab.RecipeError, "the batch calls it `values`: pass it as `value`"),
     ],
 )
 def test_bad_input_is_told_by_name(columns, error, words):
@@ -480,3 +480,26 @@ def test_the_command_line_comes_along(command, root):
     assert done.returncode == 0 and "256 responses in 32 groups" in done.stdout
     assert run("apply", "nothing", "examples/rollouts.jsonl").returncode == 1
     assert run("apply").returncode == 2
+
+
+def test_a_recipe_is_loaded_from_its_text():
+    text = 'import "grpo" as grpo; fn params() { grpo::params() } fn advantage(batch, p) { p.eps * grpo::advantage(batch, p) }'
+    recipe = advlab.load(source=text, eps=0.5)
+    assert recipe.text == text and recipe.params["eps"] == 0.5
+    again = pickle.loads(pickle.dumps(recipe))
+    assert again.advantage(**TWO).advantage.tolist() == recipe.advantage(**TWO).advantage.tolist() != [0, 0]
+    # The parameters are a copy that JSON and others take.
+    assert pickle.loads(pickle.dumps(recipe.params)) == json.loads(json.dumps(recipe.params)) == {**recipe.params}
+
+
+def test_responses_without_a_reward_and_fields_of_objects_are_read_as_told(tmp_path):
+    path = tmp_path / "rollouts.jsonl"
+    rows = [{"uid": "a", "rewards": {"correct": reward}} for reward in (1, None, 0)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    names = {"reward": "rewards.correct"}
+    with pytest.raises(advlab.RecipeError, match='1 of 3 responses.*\n.*`unscored="leave-out"`'):
+        advlab.read(path, map=names)
+    assert advlab.read(path, map=names, unscored="zero")["reward"].tolist() == [1, 0, 0]
+    left = advlab.read(path, map=names, unscored="leave-out")
+    assert left["reward"].tolist() == [1, 0] and left.groups == ["a", "a"]
+    assert left.notes == ["`group` is read from `uid`", "no reward, left out: 1 response"]

@@ -86,16 +86,20 @@ class Call:
     """The number of dimensions of each column of numbers."""
 
     @classmethod
-    def of(cls, batch: Batch | None, columns: dict[str, Any], f64: Sequence[str] = (), needs_groups: bool = True) -> Call:
+    def of(cls, batch: Any, columns: dict[str, Any], f64: Sequence[str] = (), needs_groups: bool = True) -> Call:
         """A user's call with a batch, or with columns as `of_columns` takes them; None is no column."""
         if batch is None:
             if needs_groups and columns.get("groups") is None:
-                raise TypeError(
-                    "`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` if each is by itself"
-                )
+                told = "`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` if each is by itself"
+                theirs = [f"; `{name}` is called `groups` here" for name in ("index", "uid", "group") if name in columns]
+                raise TypeError("".join([told, *theirs]))
             return cls.of_columns(_with_one_mask(columns), f64)
         if not isinstance(batch, Batch):
-            help = f"`advlab.read({batch!r})` reads a file" if isinstance(batch, str) else "columns are keywords"
+            help = "columns are keywords, as in `groups=[0, 0], reward=[1.0, 0.0]`"
+            if isinstance(batch, str):
+                help = f"`advlab.read({batch!r})` reads a file"
+            elif hasattr(batch, "keys"):
+                help = "its columns are keywords, `**columns`, one of which is `groups`"
             raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: {help}")
         if any(value is not None for name, value in columns.items() if name != "step"):
             raise TypeError("a batch has its columns already: pass either a batch or columns")

@@ -16,7 +16,13 @@ _Labels: TypeAlias = tuple[list[int], list[Any]]
 
 class Batch:
     def __new__(
-        cls, path: str | None, map: list[tuple[str, str]], f64: bool | None, step: int | None, tokenizer: str | None
+        cls,
+        path: str | None,
+        map: list[tuple[str, str]],
+        f64: bool | None,
+        step: int | None,
+        tokenizer: str | None,
+        unscored: str,
     ) -> Self: ...
     @staticmethod
     def of_columns(

@@ -7,7 +7,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NoReturn
 from weakref import WeakValueDictionary
 
 from . import _native, _state
@@ -18,13 +18,41 @@ from ._report import Lab
 log = logging.getLogger("advlab")
 
 
+class _Params(dict[str, Any]):
+    """The parameters with their values, which do not change."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("the parameters of a recipe do not change: `advlab.load(recipe, k=8)` gives one with others")
+
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
 class _Hooks(Lab):
     """The calls that a recipe and a live one have in common."""
 
     _groupless: frozenset[str] = frozenset()  # Versions whose loss was found not to look at groups.
 
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters with their values."""
+        return _Params(super().params)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_"):
+            raise AttributeError(f"a recipe does not change: a parameter is set by `advlab.load(recipe, {name}=...)`")
+        super().__setattr__(name, value)
+
     def advantage(
-        self, batch: Batch | None = None, *, groups: Any = None, mask: Any = None, step: int | None = None, **columns: Any
+        self,
+        batch: Batch | None = None,
+        *more: Any,
+        groups: Any = None,
+        mask: Any = None,
+        step: int | None = None,
+        **columns: Any,
     ) -> Advantage:
         """The advantage of a batch: what `advlab.read` gave, or columns as keywords.
 
@@ -39,7 +67,7 @@ class _Hooks(Lab):
         Raises `RecipeError` if the recipe or the batch is at fault, TypeError for what is no array of numbers.
         """
         columns.update(groups=groups, mask=mask, step=step)
-        return self._advantage(Call.of(batch, columns, ("reward", "token_reward")), padded=False)
+        return self._advantage(Call.of(more or batch, columns, ("reward", "token_reward")), padded=False)
 
     def _advantage(self, call: Call, padded: bool) -> Advantage:
         answer = self._compute_advantage(call.batch, call.f64, padded)
@@ -49,7 +77,7 @@ class _Hooks(Lab):
     def loss(
         self,
         batch: Batch | None = None,
-        *,
+        *more: Any,
         logp: Any = None,
         groups: Any = None,
         mask: Any = None,
@@ -64,7 +92,7 @@ class _Hooks(Lab):
         Raises as `advantage` does; also if the recipe has no loss.
         """
         columns.update(logp=logp, groups=groups, mask=mask, step=step)
-        call = Call.of(batch, columns, ("logp",), needs_groups=False)
+        call = Call.of(more or batch, columns, ("logp",), needs_groups=False)
         if "loss" not in self.hooks:
             raise RecipeError(f"{self.name} has no `loss`: `advantage` is what it has; `ppo_clip` and others are losses on one")
         if batch is None and groups is None:
@@ -233,12 +261,15 @@ class LiveRecipe(_Hooks):
 _writers: WeakValueDictionary[str, LiveRecipe] = WeakValueDictionary()  # Live recipes by the folders that they write.
 
 
-def load(recipe: str | os.PathLike[str], **params: Any) -> Recipe:
-    """Loads a recipe: a built-in by its name, or a script by its path; keywords set its parameters.
+def load(recipe: str | os.PathLike[str] | None = None, *, source: str | None = None, **params: Any) -> Recipe:
+    """Loads a recipe: a built-in by its name, a script by its path, or by its text, `source`; keywords set its parameters.
 
     Raises `RecipeError` if there is no such recipe, if it does not compile, or does not take a parameter.
     """
-    return Recipe(os.fspath(recipe), _state.settings(params))
+    if (recipe is None) == (source is None) or "fn " in str(recipe):
+        raise TypeError("`load(recipe)` takes a built-in's name or a script's path, `load(source=text)` a script's text")
+    settings = _state.settings(params)
+    return Recipe(os.fspath(recipe), settings) if recipe is not None else Recipe("source", settings, {"source": source})
 
 
 def watch(
@@ -289,24 +320,26 @@ def read(
     dtype: str | None = None,
     step: int | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
+    unscored: Literal["error", "zero", "leave-out"] = "error",
 ) -> Batch:
     """Reads rollouts as the commands do; without a path, the small built-in batch of the prompt.
 
     `path` is a .jsonl (.gz, .zst), .parquet, .safetensors or .npz file, of advlab or as a trainer dumps it; a folder of such
     lines; or a run's folder, of which the batch of `step` is read, or the last one. `map` has fields that the file calls
-    otherwise, by their names here: `{"reward": "score"}`. `dtype` is `float32` or `float64` for token columns; that of the file
+    otherwise, by their names here: `{"reward": "score"}`; a field of an object is `{"reward": "rewards.correct"}`. `dtype` is `float32` or `float64` for token columns; that of the file
     unless given. `tokenizer` is a model's tokenizer.json, which counts the tokens of completions if nothing else says how long
-    they are; without it, words are counted.
+    they are; without it, words are counted. `unscored` says what becomes of responses whose reward is None or NaN: `error`,
+    `zero`, or `leave-out`.
 
     Raises `RecipeError` with the file, the line and the field.
     """
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype is 'float32' or 'float64', not {dtype!r}")
-    if path is None and (map, dtype, step, tokenizer) != (None,) * 4:
-        raise TypeError("map, dtype, step and tokenizer are for a file: read(path, ...)")
+    if path is None and (map, dtype, step, tokenizer, unscored) != (None, None, None, None, "error"):
+        raise TypeError("map, dtype, step, tokenizer and unscored are for a file: read(path, ...)")
     wide, at = None if dtype is None else dtype == "float64", None if step is None else whole("step", step)
     places = [None if place is None else os.fspath(place) for place in (path, tokenizer)]
-    return Batch(places[0], list((map or {}).items()), wide, at, places[1])
+    return Batch(places[0], list((map or {}).items()), wide, at, places[1], unscored)
 
 
 def check(recipe: str | os.PathLike[str] | Recipe, batch: Batch | None = None, **params: Any) -> list[Finding]:

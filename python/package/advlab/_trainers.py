@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -45,7 +45,7 @@ class Trainer:
 
     def explain(self, error: RecipeError) -> RecipeError:
         """The error, with the option to set if a column is missing."""
-        option = {"advantage": ONLY_A_LOSS, **self.options}.get(error.missing_column or "")
+        option = {**_left_out, "advantage": ONLY_A_LOSS, **self.options}.get(error.missing_column or "")
         if option is None:
             return error
         place = error.message, error.path, error.line, error.column
@@ -165,6 +165,17 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     return sys.modules["torch"].from_numpy(scaled) if _arrays.is_tensor(out.advantage) else scaled
 
 
+_left_out: dict[str, str] = {}  # Columns of a trainer that are none of a recipe's, and why.
+
+
+def leave_out(names: Sequence[str], why: str) -> None:
+    """Remembers columns that recipes do not get, and names them once."""
+    told = f"left out: {', '.join(f'`{name}`' for name in names)} ({why})"
+    _left_out.update(dict.fromkeys(names, told))
+    if names:
+        warn_once(told)
+
+
 def warn_once(text: str) -> None:
     if text not in _warned:
         _warned.add(text)
@@ -234,7 +245,7 @@ def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None 
     None is NaN among numbers and the empty string among strings. `kinds` has the types of columns, `str` or `float`, for those
     with nothing but None in this batch; it is added to.
     """
-    kinds, names, kept = {} if kinds is None else kinds, Counter(map(column_name, columns)), {}
+    kinds, names, kept, others = {} if kinds is None else kinds, Counter(map(column_name, columns)), {}, []
     for name, values in columns.items():
         # If scripts would call two alike, none is the column.
         if names[column_name(name)] > 1 or column_name(name) in RESERVED:
@@ -246,6 +257,9 @@ def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None 
         if kind is not None:
             kinds[name], nothing = kind, math.nan if kind is float else ""
             kept[column_name(name)] = [nothing if value is None else value for value in values]
+        elif there:
+            others.append(column_name(name))
+    leave_out(others, "columns have numbers alone or strings alone, one for each response")
     return kept
 
 

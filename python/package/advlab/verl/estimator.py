@@ -13,7 +13,7 @@ import torch
 from .. import _arrays
 from .._recipe import LiveRecipe, load
 from .._trainers import (
-    ONLY_A_LOSS, Trainer, column_name, metrics, of_data_set, on_cpu, refusals, row_sums, setting, warn_of_unknown_loss, warn_once,
+    ONLY_A_LOSS, Trainer, column_name, leave_out, metrics, of_data_set, on_cpu, refusals, row_sums, setting, warn_of_unknown_loss, warn_once,
     weighted,
 )  # fmt: skip
 from .caller import Caller
@@ -116,14 +116,18 @@ def estimate(
 def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows") -> dict[str, Any]:
     """The columns that verl's tensors of one number per response or token are, of the chosen rows."""
     token_reward = rows.select(rewards)
-    columns = {"token_reward": token_reward, "reward": row_sums(token_reward)}
+    columns, others = {"token_reward": token_reward, "reward": row_sums(token_reward)}, []
     for name, value in tensors.items():
         is_numbers = _arrays.is_tensor(value) and not value.is_nested
         if not is_numbers or name in NO_COLUMNS or value.data_ptr() == rewards.data_ptr():
             continue
-        # Integers [B, T] are tokens.
-        if value.shape == rewards.shape[:1] or (value.shape == rewards.shape and value.is_floating_point()):
+        if value.shape == rewards.shape and not value.is_floating_point():
+            others.append(name)
+        elif value.shape in (rewards.shape[:1], rewards.shape):
             columns.setdefault(VERL.columns.get(name) or column_name(name), rows.select(on_cpu(value)))
+    # Those of verl's own are token ids and masks.
+    others = sorted({*others} - {"responses", "loss_mask"})
+    leave_out(others, "integers [B, T] are taken for tokens; `.float()` makes columns of them")
     return columns
 
 
