@@ -54,6 +54,19 @@ fn a_check_without_a_column_asks_for_rollouts_that_have_it() {
         .shows("did you mean `reward`?");
 }
 
+#[test]
+fn the_share_of_nan_stands_beside_a_column() {
+    let lab = Lab::new();
+    let line = |style: &str| format!("{{\"group\": 1, \"reward\": 1, \"style\": {style}}}\n");
+    lab.write("nan.jsonl", &[line("NaN"), line("1")].concat());
+    let shown = lab.prompt("repl nan.jsonl", "batch\n");
+    let row = shown.lines().find(|line| line.contains("style"));
+    assert!(
+        row.is_some_and(|row| row.ends_with("NaN 50.0 %")),
+        "{shown}"
+    );
+}
+
 /// What was there stays as it was.
 #[test]
 fn nothing_is_lost() {
@@ -172,6 +185,7 @@ const SLIPS: &str = r#"
 0  apply dr_grpo unscored.jsonl --unscored leave-out  =>  no reward, left out: 2 responses  &  2 responses in 1 group
 2  apply grpo unscored.jsonl --unscored none  =>  is none of leave-out, zero, error
 0  apply grpo uid.jsonl  =>  `group` is read from `uid`
+0  objective passk k=4  =>  passk k=4
 1  apply verl.rhai rollouts.jsonl  =>  did you mean `old_logp`?
 1  apply mask.rhai rollouts.jsonl  =>  a script needs no mask
 1  apply gone.rhai bare.jsonl  =>  it has `reward`; from these follow `token_reward`, `correct`

@@ -379,7 +379,7 @@ fn a_field_of_an_object_is_read_by_its_path() {
     for (path, told) in [
         ("rewards", "found an object"),
         ("rewards.wrong", "found nothing"),
-        ("reward.correct", "did you mean `rewards`?"),
+        ("reward.correct", "there is no field `reward.correct`"),
     ] {
         let error = read_lines(&lines, &[mapping("reward", path)]).unwrap_err();
         assert!(error.contains(told), "{error}");

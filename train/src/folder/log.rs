@@ -437,7 +437,8 @@ mod tests {
 {"step":4,"event":"failed","hook":"step","script":"s","version":"b","error":"e","back_to":null,"batch":"batches/failed-000004-b.safetensors"}
 {"step":4,"event":"failed","hook":"migrate","script":"s","version":"b","error":"e","back_to":"a"}
 {"step":4,"event":"rejected","version":"b","error":"e","still_using":"a"}
-{"step":4,"event":"warning","message":"m"}"#;
+{"step":4,"event":"warning","message":"m"}
+{"step":4,"event":"note","message":"m"}"#;
         for line in known.lines().skip(1) {
             let read: LogLine = serde_json::from_str(line).unwrap();
             assert!(read.event != LogEvent::Other, "{line}");

@@ -298,6 +298,16 @@ fn colour(share: f64) -> Ink {
 mod tests {
     use super::*;
 
+    /// In a legend they come after the lines, which may be any number.
+    #[test]
+    fn four_references_have_four_dashes() {
+        for first in 0..4 {
+            let dashes = (first..first + 4).map(|index| stroke(&Mark::Reference, index).2);
+            let dashes: std::collections::BTreeSet<_> = dashes.collect();
+            assert_eq!(dashes.len(), 4);
+        }
+    }
+
     /// Italic parts are in brackets here.
     #[test]
     fn quantities_are_italic_and_other_letters_are_not() {
