@@ -99,8 +99,6 @@ pub enum LogEvent {
     Reverted { version: String },
     /// Another warning for the user: about the recipe's file or the run's numbers.
     Warning { message: String },
-    /// Something that changes nothing, such as a save of the version in use.
-    Note { message: String },
     /// A line written by another program.
     #[default]
     #[serde(other)]
@@ -165,10 +163,6 @@ impl LogLine {
                     still_using: still_using.as_str().to_string(),
                 };
                 (line.text, line.problems) = (format!("still using {still_using}"), error.to_vec());
-            }
-            LiveEvent::Reverted { .. } => {
-                let message = event.to_string();
-                line.event = LogEvent::Note { message };
             }
             LiveEvent::Warned { version, warnings } => {
                 line.text = format!("{version} is used all the same");
@@ -437,8 +431,7 @@ mod tests {
 {"step":4,"event":"failed","hook":"step","script":"s","version":"b","error":"e","back_to":null,"batch":"batches/failed-000004-b.safetensors"}
 {"step":4,"event":"failed","hook":"migrate","script":"s","version":"b","error":"e","back_to":"a"}
 {"step":4,"event":"rejected","version":"b","error":"e","still_using":"a"}
-{"step":4,"event":"warning","message":"m"}
-{"step":4,"event":"note","message":"m"}"#;
+{"step":4,"event":"warning","message":"m"}"#;
         for line in known.lines().skip(1) {
             let read: LogLine = serde_json::from_str(line).unwrap();
             assert!(read.event != LogEvent::Other, "{line}");
