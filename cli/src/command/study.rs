@@ -35,7 +35,7 @@ pub struct ShowObjective {
     /// Set a parameter of every recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Write the figure: .svg or .pdf, or its numbers as .csv or .json
+    /// Write the figure as .svg, or its numbers as .csv or .json
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// The width of the figure: that of a paper's column, or of its page
@@ -87,7 +87,7 @@ pub struct ShowMass {
     set: Vec<(String, String)>,
     #[command(flatten)]
     reading: ReadArguments,
-    /// Write the figure as .svg or .pdf, the table as .csv, or a folder with both
+    /// Write the figure as .svg, the table as .csv, or a folder with both
     #[arg(long, value_name = "FILE|FOLDER")]
     out: Option<PathBuf>,
     /// The width of the figure: that of a paper's column, or of its page

@@ -155,8 +155,8 @@ impl Report {
         }
     }
 
-    /// Writes what its command writes, as the name ends: the figure (.svg, .pdf) or its points (.csv, .json), a table (.csv), a page
-    /// (.html); or `plain`, the whole text (.txt). A name without an ending is a folder for all files that the command writes.
+    /// Writes what its command writes, as the name ends: the figure (.svg) or its points (.csv, .json), a table (.csv), a page (.html);
+    /// or `plain`, the whole text (.txt). A name without an ending is a folder for all files that the command writes.
     pub fn write(&self, path: &Path, plain: &str) -> Result<()> {
         let text = match &*path.extension().unwrap_or_default().to_string_lossy() {
             "" if self.names.is_some() => return self.write_folder(path).map(drop),
@@ -166,15 +166,18 @@ impl Report {
         if let Some(text) = text {
             return Replacement::write(path, text.as_bytes());
         }
-        let path = path.display();
-        let kinds = ["svg", "pdf", "json", "html", "csv"].into_iter();
-        let kinds = kinds.filter(|kind| self.file(kind).is_some());
+        let kinds = ["svg", "json", "html", "csv"];
+        let kinds = kinds.into_iter().filter(|kind| self.file(kind).is_some());
         let kinds: String = kinds.map(|kind| format!(".{kind}, ")).collect();
         let more = match (&self.figure, self.names) {
+            (Some(_), _) if path.extension().is_some_and(|ending| ending == "pdf") => {
+                "; `rsvg-convert -f pdf -o x.pdf x.svg` makes a PDF of an .svg"
+            }
             (_, Some(_)) => ", or a folder for all of them",
             (None, None) => ": it has no figure",
             _ => "",
         };
+        let path = path.display();
         let message = format!("{path}: this report is not written as such a file");
         let help = format!("its file ends in {kinds}or .txt{more}");
         Err(wrong(message, help))
@@ -187,9 +190,9 @@ impl Report {
             Diagnostic::error(message)
         })?;
         let [figure, table] = self.names.unwrap_or(["figure", "table"]);
-        let names = ["report", figure, figure, table].into_iter();
+        let names = ["report", figure, table].into_iter();
         let mut written = Vec::new();
-        for (name, ending) in names.zip(["html", "svg", "pdf", "csv"]) {
+        for (name, ending) in names.zip(["html", "svg", "csv"]) {
             if let Some(text) = self.file(ending) {
                 let name = format!("{name}.{ending}");
                 Replacement::write(&folder.join(&name), text.as_bytes())?;

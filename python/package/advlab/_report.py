@@ -73,9 +73,9 @@ class Report:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes what the command writes, as the name ends.
 
-        `path` ends in `.svg`, `.pdf`, `.csv` (the points of the figure) or `.json` for a report with a figure; in `.csv` (the
-        table) for one without; in `.txt` for any. A comparison is written as `.html`, `.svg`, `.pdf`, `.csv` (a line per run), or
-        as a folder with all of them.
+        `path` ends in `.svg`, `.csv` (the points of the figure) or `.json` for a report with a figure; in `.csv` (the table)
+        for one without; in `.txt` for any. A comparison is written as `.html`, `.svg`, `.csv` (a line per run), or as a
+        folder with all of them.
 
         Raises `RecipeError` if the report is not written as such a file, or the file cannot be written.
         """

@@ -412,6 +412,6 @@ fn figures_are_written_as_svg_or_as_numbers() {
     }
     play(
         &mut session,
-        "> :plot batch.length --out figure.png\n! figure.png",
+        "> :plot batch.length --out figure.png\n! figure.png\n> :curve grpo --out figure.pdf\n! rsvg-convert -f pdf",
     );
 }

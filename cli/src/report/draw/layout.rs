@@ -1,9 +1,10 @@
-//! The layout of a figure on its page: shapes, which `svg` and `pdf` write. Plain shapes on white, text as text, inks for
-//! colour-blind readers, lines that also differ in grey.
+//! The layout of a figure on its page, as SVG. Plain shapes on white, text as text, inks for colour-blind readers, lines
+//! that also differ in grey.
 
 use std::collections::BTreeMap;
 
 use super::scale::{Range, ticks, written};
+use super::svg::{Ink, PagePoint, Stroke, Svg};
 use super::{Figure, FigureWidth, Mark, Panel, Series};
 use advlab::number_text::along;
 use advlab::paint::{cut, visible};
@@ -29,7 +30,6 @@ const REFERENCES: [&str; 4] = ["7 3", "2 2.5", "9 3 2 3", "14 5"];
 /// The ends of a heat map's colours: below 0, and above.
 const COLD: [f64; 3] = [5.0, 90.0, 150.0];
 const WARM: [f64; 3] = [190.0, 70.0, 0.0];
-pub(super) const BLACK: Ink = 0x1a1a1a;
 const GREY: Ink = 0x666666;
 /// The strokes of axes, of the zero line, and of the other labelled levels.
 const AXIS: Stroke = (GREY, 1.0, "none");
@@ -38,35 +38,9 @@ const LEVEL: Stroke = (0xe4e4e4, 0.8, "none");
 /// Letters that stand for a quantity if they are words of their own.
 const QUANTITIES: [char; 3] = ['F', 'p', 'A'];
 
-/// The size of text.
-pub(super) const TEXT: f64 = 11.0;
-/// A point in CSS pixels, (0, 0) at the top left.
-pub(super) type PagePoint = (f64, f64);
-/// Red, green and blue.
-pub(super) type Ink = u32;
-/// The ink of a line, its width, and its dashes.
-pub(super) type Stroke = (Ink, f32, &'static str);
-
-pub(super) enum Shape {
-    Line(Vec<PagePoint>, Stroke),
-    /// The area inside of a line, with its opacity.
-    Area(Vec<PagePoint>, Ink, f64),
-    Dot(PagePoint, Ink, f64),
-    /// Text in parts, each upright or italic, and the share of its width that is on the left of its place.
-    Text(PagePoint, f64, Vec<(bool, String)>),
-}
-
-/// A figure's shapes, from the bottom to the top, with its width and height.
-#[derive(Default)]
-pub(super) struct Drawing {
-    pub(super) width: f64,
-    pub(super) height: f64,
-    pub(super) shapes: Vec<Shape>,
-}
-
 impl Figure {
-    /// Its shapes, without its title, which a paper has in the caption.
-    pub(super) fn drawing(&self) -> Drawing {
+    /// The figure as SVG; its title is metadata only, because a paper has it in the caption.
+    pub fn svg(&self) -> String {
         let columns = self.columns.clamp(1, self.panels.len().max(1));
         // A paper's column is 3.25 inches wide, and its page 6.75 inches.
         let (width, columns, heights) = match self.width {
@@ -75,37 +49,35 @@ impl Figure {
         };
         let (legend, height) = (self.legend(), heights[columns.min(4) - 1]);
         let size = ((width - MARGIN) / columns as f64, height);
-        let mut drawing = Drawing {
-            width,
-            ..Drawing::default()
-        };
+        let elements = String::new();
+        let mut drawing = Svg { width, elements };
         let top = drawing.legend(&legend) + 8.0;
         for (index, panel) in self.panels.iter().enumerate() {
             let (row, column) = ((index / columns) as f64, (index % columns) as f64);
             let corner = (MARGIN / 2.0 + size.0 * column, top + size.1 * row);
             drawing.panel(panel, &legend, corner, size);
         }
-        drawing.height = top + size.1 * self.panels.len().div_ceil(columns) as f64;
-        drawing
+        let height = top + size.1 * self.panels.len().div_ceil(columns) as f64;
+        drawing.document(height, &self.title)
     }
 }
 
-impl Drawing {
+impl Svg {
     fn line(&mut self, from: PagePoint, to: PagePoint, stroke: Stroke) {
-        self.shapes.push(Shape::Line(vec![from, to], stroke));
+        self.polyline(&[from, to], stroke);
     }
 
     /// A rectangle by its left upper corner, its width and its height.
     fn bar(&mut self, [x, y, width, height]: [f64; 4], ink: Ink) {
         let (right, bottom) = (x + width, y + height);
-        let corners = vec![(x, y), (right, y), (right, bottom), (x, bottom)];
-        self.shapes.push(Shape::Area(corners, ink, 1.0));
+        let corners = [(x, y), (right, y), (right, bottom), (x, bottom)];
+        self.polygon(&corners, ink, 1.0);
     }
 
     /// Text in a room of some width, of which a share is on the left of its place.
     fn text(&mut self, at: PagePoint, share: f64, content: &str, room: f64) {
         let content = cut(&visible(content), (room / LETTER) as usize);
-        self.shapes.push(Shape::Text(at, share, set(&content)));
+        self.parts(at, share, &set(&content));
     }
 
     /// Draws the legend at the top, and returns its lower end.
@@ -148,7 +120,7 @@ impl Drawing {
             let (x, y) = (along(x, range.x), along(y, range.y));
             (left + x * (right - left), bottom + y * (top - bottom))
         };
-        let level = |drawing: &mut Drawing, value: f64, stroke: Stroke| {
+        let level = |drawing: &mut Svg, value: f64, stroke: Stroke| {
             let (_, y) = at(range.x.0, value);
             drawing.line((left, y), (right, y), stroke);
             y
@@ -206,13 +178,11 @@ impl Drawing {
         let ((left, bottom), (right, top)) = (at(x.0, y.0), at(x.0 + cell.0, y.0 + cell.1));
         let (wide, tall) = (right - left, bottom - top);
         match &series.mark {
-            Mark::Line | Mark::Reference => {
-                self.shapes.push(Shape::Line(points.collect(), stroke));
-            }
+            Mark::Line | Mark::Reference => self.polyline(&points.collect::<Vec<_>>(), stroke),
             Mark::Band(_) => {
                 let back: Vec<PagePoint> = series.finite().map(|(x, _, z)| at(x, z)).collect();
-                let around = points.chain(back.into_iter().rev()).collect();
-                self.shapes.push(Shape::Area(around, ink, 0.16));
+                let around: Vec<PagePoint> = points.chain(back.into_iter().rev()).collect();
+                self.polygon(&around, ink, 0.16);
             }
             Mark::Points => {
                 // Dots in one square are one dot: a figure of a million points can still be opened.
@@ -224,7 +194,7 @@ impl Drawing {
                 for (at, number) in dots.into_values() {
                     // As dark as that many on top of each other; ten are as dark as any more.
                     let opacity = 1.0 - 0.5f64.powi(number.min(10));
-                    self.shapes.push(Shape::Dot(at, ink, opacity));
+                    self.dot(at, ink, opacity);
                 }
             }
             Mark::Bars => {

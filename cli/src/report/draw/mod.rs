@@ -1,8 +1,7 @@
-//! Draws figures in a terminal, as SVG, as PDF or as data; what a figure shows is decided where it is made, mostly in
+//! Draws figures in a terminal, as SVG or as data; what a figure shows is decided where it is made, mostly in
 //! `report/study/`. A figure is described once: lines, bands, points, bars and heat maps in panels.
 
 mod layout;
-mod pdf;
 mod scale;
 mod svg;
 mod text;
@@ -146,11 +145,10 @@ impl Figure {
         legend
     }
 
-    /// The figure as a file with this ending, as SVG or PDF, or its numbers as CSV or JSON; `None` for other endings.
+    /// The figure as a file with this ending, as SVG, or its numbers as CSV or JSON; `None` for other endings.
     pub fn file(&self, ending: &str) -> Option<String> {
         match ending {
             "svg" => Some(self.svg()),
-            "pdf" => Some(self.pdf()),
             "csv" => Some(csv(&self.rows())),
             "json" => Some(format!("{}\n", json!(self))),
             _ => None,

@@ -1,50 +1,68 @@
-//! A figure as SVG.
+//! The elements of SVG that a figure is drawn with.
 
-use super::Figure;
-use super::layout::{BLACK, PagePoint, Shape};
+/// A point in CSS pixels, (0, 0) at the top left.
+pub(super) type PagePoint = (f64, f64);
+/// Red, green and blue.
+pub(super) type Ink = u32;
+/// The ink of a line, its width, and its dashes.
+pub(super) type Stroke = (Ink, f32, &'static str);
 
-impl Figure {
-    pub fn svg(&self) -> String {
-        let drawing = self.drawing();
-        let (width, height) = (drawing.width, drawing.height);
-        let shapes: String = drawing.shapes.iter().map(element).collect();
+/// The elements of a figure, from the bottom to the top, with its width.
+pub(super) struct Svg {
+    pub(super) width: f64,
+    pub(super) elements: String,
+}
+
+impl Svg {
+    pub(super) fn polyline(&mut self, points: &[PagePoint], (ink, width, dashes): Stroke) {
+        self.element(format!(
+            r##"<polyline fill="none" stroke-linejoin="round" stroke="#{ink:06x}" stroke-width="{width}" stroke-dasharray="{dashes}" points="{}"/>"##,
+            path(points)
+        ));
+    }
+
+    pub(super) fn polygon(&mut self, points: &[PagePoint], ink: Ink, opacity: f64) {
+        self.element(format!(
+            r##"<polygon fill="#{ink:06x}" fill-opacity="{opacity}" points="{}"/>"##,
+            path(points)
+        ));
+    }
+
+    pub(super) fn dot(&mut self, (x, y): PagePoint, ink: Ink, opacity: f64) {
+        self.element(format!(
+            r##"<circle cx="{x:.1}" cy="{y:.1}" r="2.4" fill="#{ink:06x}" fill-opacity="{opacity}"/>"##
+        ));
+    }
+
+    /// Text in parts, each upright or italic; `share` is the share of its width on the left of its place: 0, 0.5 or 1.
+    pub(super) fn parts(&mut self, (x, y): PagePoint, share: f64, parts: &[(bool, String)]) {
+        let anchor = ["start", "middle", "end"][(2.0 * share) as usize];
+        let part = |(is_italic, text): &(bool, String)| match is_italic {
+            true => format!(r#"<tspan font-style="italic">{}</tspan>"#, escaped(text)),
+            false => escaped(text),
+        };
+        let content: String = parts.iter().map(part).collect();
+        self.element(format!(
+            r##"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" fill="#1a1a1a">{content}</text>"##
+        ));
+    }
+
+    fn element(&mut self, element: String) {
+        self.elements += &(element + "\n");
+    }
+
+    /// The whole file, with a title that is not drawn.
+    pub(super) fn document(self, height: f64, title: &str) -> String {
+        let Svg { width, elements } = self;
         format!(
             r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, sans-serif" font-size="11">
 <title>{}</title>
 <rect width="{width}" height="{height}" fill="white"/>
-{shapes}</svg>
+{elements}</svg>
 "#,
-            escaped(&self.title)
+            escaped(title)
         )
     }
-}
-
-fn element(shape: &Shape) -> String {
-    let element = match shape {
-        Shape::Line(points, (ink, width, dashes)) => format!(
-            r##"<polyline fill="none" stroke-linejoin="round" stroke="#{ink:06x}" stroke-width="{width}" stroke-dasharray="{dashes}" points="{}"/>"##,
-            path(points)
-        ),
-        Shape::Area(points, ink, opacity) => format!(
-            r##"<polygon fill="#{ink:06x}" fill-opacity="{opacity}" points="{}"/>"##,
-            path(points)
-        ),
-        Shape::Dot((x, y), ink, opacity) => format!(
-            r##"<circle cx="{x:.1}" cy="{y:.1}" r="2.4" fill="#{ink:06x}" fill-opacity="{opacity}"/>"##
-        ),
-        Shape::Text((x, y), share, parts) => {
-            let anchor = ["start", "middle", "end"][(2.0 * share) as usize];
-            let part = |(is_italic, text): &(bool, String)| match is_italic {
-                true => format!(r#"<tspan font-style="italic">{}</tspan>"#, escaped(text)),
-                false => escaped(text),
-            };
-            let content: String = parts.iter().map(part).collect();
-            format!(
-                r##"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" fill="#{BLACK:06x}">{content}</text>"##
-            )
-        }
-    };
-    element + "\n"
 }
 
 fn path(points: &[PagePoint]) -> String {
@@ -61,8 +79,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::report::draw::{Mark, Panel, Series};
+    use crate::report::draw::{Figure, Mark, Panel, Series};
 
     fn scatter(points: Vec<(f64, f64)>) -> String {
         let series = Series::new("", Mark::Points, points);
