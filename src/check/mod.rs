@@ -12,7 +12,7 @@ use self::batches::{in_precision, wave, with_what_losses_need, without};
 use self::invariants::EXACT;
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
-use crate::script::{Hook, Outcome, Recipe, State, TEST_BATCH};
+use crate::script::{Hook, Outcome, Recipe, State};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,24 +60,15 @@ const LOSS: &str = "the loss";
 
 /// Runs the recipe on degenerate batches and compares what comes out.
 ///
-/// The batches are made from `input`; if it is `None`, from the batch that the script's `test_batch()` returns; else from
-/// one that has all usual columns. All checks together share the time and the memory of one call
-/// ([`Limits`](crate::script::Limits) of the recipe's host); a check that was stopped is left out, and a finding says so.
+/// The batches are made from `input`; if it is `None`, from one that has all usual columns. All checks together share the
+/// time and the memory of one call ([`Limits`](crate::script::Limits) of the recipe's host); a check that was stopped is left
+/// out, and a finding says so.
 pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let recipe = &recipe.for_step();
     let mut checks = Checks::new(recipe);
-    let (batch, origin) = match (input, recipe.test_batch()) {
-        (Some(batch), _) => first_of(batch),
-        (None, Ok(Some(batch))) => (first_of(&batch).0, format!("as `{TEST_BATCH}()` has them")),
-        (None, Ok(None)) => (usual(), String::new()),
-        (None, Err(error)) => {
-            checks.refused(TEST_BATCH, Fails, error);
-            return checks.findings;
-        }
-    };
-    let is_own = input.is_none() && origin.is_empty();
+    let (batch, origin) = input.map_or_else(|| (usual(), String::new()), first_of);
     let Some(base) = checks.runs(MIXED, origin, &batch) else {
-        let failed = checks.findings.last_mut().filter(|_| is_own);
+        let failed = checks.findings.last_mut().filter(|_| input.is_none());
         let error = failed.and_then(|finding| finding.error.as_mut());
         if let Some(error) = error.map(Diagnostics::first_mut) {
             // The columns of the check's own batch are of no help.

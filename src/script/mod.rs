@@ -23,7 +23,6 @@ pub(crate) mod sandbox;
 mod source_files;
 pub(crate) mod state;
 pub(crate) mod syntax;
-mod test_batch;
 pub(crate) mod value;
 
 pub use crate::batch::Computed;
@@ -41,4 +40,3 @@ pub use source_files::SourceFiles;
 pub(crate) use source_files::folder_of;
 pub use state::State;
 pub use syntax::{Token, TokenKind, Unfinished, lex, unfinished};
-pub use test_batch::TEST_BATCH;

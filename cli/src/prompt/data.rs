@@ -1,4 +1,4 @@
-//! The session's batch and its source: the built-in one, a file of rollouts, a run's folder, a script's test batch.
+//! The session's batch and its source: the built-in one, a file of rollouts, a run's folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::{Result, read_rollouts, wrong};
 use advlab::Batch;
 use advlab::files::{ReadOptions, steps};
 use advlab::number_text::counted;
-use advlab::script::{Builtin, Host, Recipe, TEST_BATCH};
+use advlab::script::{Builtin, Host, Recipe};
 use advlab_train::RunFolder;
 
 /// The first 16 groups of `examples/rollouts.jsonl`: a small policy on mazes, after 150 steps of GRPO.
@@ -51,7 +51,7 @@ pub(super) struct LoadedBatch {
     pub(super) notes: Vec<String>,
     /// The run that it is from, and the step.
     pub(super) run: Option<(RunFolder, u64)>,
-    /// The recipe that comes with it: the run's at that step, or the script whose test batch it is.
+    /// The recipe that comes with it: the run's at that step, or the script that was opened.
     pub(super) recipe: Option<Recipe>,
     /// The run's loss.
     pub(super) loss: Option<Recipe>,
@@ -129,15 +129,10 @@ impl LoadedBatch {
     }
 
     fn of_script(host: &Host, name: String) -> Result<LoadedBatch> {
-        let recipe = host.load(&name)?;
         let mut data = LoadedBatch::builtin();
-        match recipe.test_batch()? {
-            Some(batch) => data = LoadedBatch::new(format!("the test batch of {name}"), batch),
-            None => data.notes.push(format!(
-                "{name} has no `{TEST_BATCH}()`: this is the built-in batch"
-            )),
-        }
-        data.recipe = Some(recipe);
+        data.recipe = Some(host.load(&name)?);
+        data.notes
+            .push(format!("{name} is a recipe: the batch is the built-in one"));
         Ok(data)
     }
 }

@@ -101,7 +101,8 @@ impl PromptSession {
         self.use_data(self.data.clone());
     }
 
-    /// Opens the batch of a path: a file of rollouts, a run's folder, or a script with a test batch.
+    /// Opens the batch of a path: a file of rollouts, a run's folder, or a script, which comes with the built-in
+    /// batch.
     pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<()> {
         let options = ReadOptions {
             map,

@@ -113,7 +113,7 @@ class Lab(_native.Recipe):
         """What `advlab check` shows: what must hold of the recipe, tried on degenerate batches, and what is worth knowing.
 
         The columns of `batch`, or those given as keywords, and the sizes of its groups are those of the batches that are tried.
-        Without it, they are those of the script's `test_batch()`, or usual ones.
+        Without it, they are usual ones.
 
         `numbers` of the report: `check`, `result` (`holds`, `fails` or `note`), `detail`, `error`; `about`: how many of each
         result.

@@ -173,19 +173,8 @@ fn groups_of_one_are_looked_at() {
     assert!(helps.all(|help| help.contains("`safe_div(a, b)`")));
 }
 
-const TESTED: &str = r#"
-    fn advantage(batch, p) { batch.score - batch.score.mean("group") }
-    fn test_batch() {
-        #{ group: ["a", "a", "b", "b", "b"], reward: [1, 0, 0, 1, 0], score: [0.5, 0.25, 1, 0, 2] }
-    }
-"#;
-
 #[test]
-fn a_column_of_its_own_comes_from_the_test_batch_or_the_input() {
-    let tested = findings(TESTED, None);
-    assert_eq!(of(&tested, CheckResult::Fails), []);
-    assert_eq!(tested[0].detail, "as `test_batch()` has them");
-
+fn a_column_of_its_own_comes_from_the_input() {
     let text = "fn advantage(batch, p) { batch.score - batch.score.mean(\"group\") }";
     let alone = findings(text, None);
     assert_eq!(of(&alone, CheckResult::Fails).len(), 1);
@@ -210,28 +199,6 @@ fn a_column_of_its_own_comes_from_the_test_batch_or_the_input() {
     }
 }
 
-#[test]
-fn a_wrong_test_batch_fails() {
-    let of = |value: &str| {
-        format!("fn advantage(batch, p) {{ batch.reward }} fn test_batch() {{ {value} }}")
-    };
-    let findings = findings(&of("1"), None);
-    assert_eq!(findings.len(), 1);
-    let detail = &findings[0].detail;
-    assert!(detail.contains("this is a number (1)"), "{detail}");
-    // Lengths are whole numbers.
-    for (length, found) in [
-        ("-1", "`length` has a number (-1), not"),
-        ("1.5", "`length` has a number (1.5), not"),
-        ("0.0 / 0.0", "`length` has a number (NaN), not"),
-        ("1e300", "tokens in one response"),
-    ] {
-        let columns = format!("#{{ group: [1, 1], reward: [1, 0], length: [2, {length}] }}");
-        let error = recipe(&of(&columns)).test_batch().unwrap_err().to_string();
-        assert!(error.contains(found), "{length}: {error}");
-    }
-}
-
 /// A length is a claim, and no memory: what is made of it must not be as large.
 #[test]
 fn huge_lengths_are_cut() {
@@ -250,16 +217,11 @@ fn huge_lengths_are_cut() {
 
 /// Here the function `deep` needs a larger stack than the thread's own.
 #[test]
-fn a_test_batch_and_an_input_have_the_stack_of_a_hook() {
+fn an_input_has_the_stack_of_a_hook() {
     let run = || {
         let (open, close) = ("[".repeat(15), "]".repeat(15));
         let deep =
             format!("fn deep(n) {{ if n == 0 {{ 0 }} else {{ {open}deep(n - 1){close}.len() }} }}");
-        let text = format!(
-            "fn advantage(batch, p) {{ batch.reward }} {deep}
-             fn test_batch() {{ #{{ group: [1, 1], reward: [deep(28), 0] }} }}"
-        );
-        assert!(recipe(&text).test_batch().unwrap().is_some());
         let mut session = Session::new(&Host::new(), &Batch::example());
         session.evaluate(&format!("{deep} deep(28)")).unwrap();
     };

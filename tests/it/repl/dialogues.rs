@@ -193,22 +193,11 @@ const DIALOGUES: &[&str] = &[
        ~ of the tokens differ
        > :diff DIR/one.rhai DIR/same.rhai
        ~ no difference on any of the 1 363 tokens"#,
-    // A script has its own test batch.
+    // A script comes with the built-in batch.
     r#"+ own.rhai
-       . fn test_batch() {
-       .     #{ group: ["a", "a", "b", "b"], reward: [1, 0, 0, 1], hardness: [0.5, 0.5, 1.0, 1.0],
-       .        old_logp: [[-0.5, -0.25], [-1.0], [-0.75], [-0.5]] }
-       . }
-       . fn advantage(batch, p) { batch.hardness * (batch.reward - batch.reward.mean("group")) }
-       + without.rhai
-       . fn advantage(batch, p) { batch.reward }
+       . fn advantage(batch, p) { 2 * batch.reward }
        > :load DIR/own.rhai
-       > advantage().values()
-       = [0.25, -0.25, -0.5, 0.5]
-       > batch.length.values()
-       = [2, 1, 1, 1]
-       > :load DIR/without.rhai
-       ~ has no `test_batch()`
+       ~ own.rhai is a recipe: the batch is the built-in one
        > advantage().len()
        = 128"#,
     // Fields of other names are mapped.
