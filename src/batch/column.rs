@@ -159,9 +159,22 @@ impl<T: Plain> BufferOwner<T> for Kept<T> {
 }
 
 impl<T: Plain> Buffer<T> {
-    fn form(&self) -> Option<&Form<T>> {
+    fn kept(&self) -> Option<&Kept<T>> {
         let owner: &dyn Any = &*self.0;
-        owner.downcast_ref().map(|kept: &Kept<T>| &kept.form)
+        owner.downcast_ref()
+    }
+
+    fn form(&self) -> Option<&Form<T>> {
+        self.kept().map(|kept| &kept.form)
+    }
+
+    /// The same values, one after another if they are kept in a form of another layout.
+    fn in_layout(self, layout: &Arc<Layout>) -> Self {
+        let is_of_other = |kept: &Kept<T>| !Arc::ptr_eq(&kept.layout, layout);
+        if self.kept().is_some_and(is_of_other) {
+            return self.to_vec().into();
+        }
+        self
     }
 
     /// The rows of an array [B, T], if these values have that form and nobody shares them.
@@ -201,6 +214,14 @@ impl FloatBuffer {
     /// Token values in the rows of an array [B, T], 0 where no token counts.
     pub(crate) fn of_rows(layout: &Arc<Layout>, rows: Large<f32>) -> Self {
         Kept::buffer(layout, Form::Rows(rows)).into()
+    }
+
+    /// The same values for another layout with as many cells.
+    pub(super) fn in_layout(self, layout: &Arc<Layout>) -> Self {
+        match self {
+            FloatBuffer::F32(values) => values.in_layout(layout).into(),
+            FloatBuffer::F64(values) => values.in_layout(layout).into(),
+        }
     }
 
     /// The rows of an array [B, T], if these token values have that form.

@@ -27,6 +27,7 @@ impl Computed {
             found, size,
             "{found} values for {size} of the {level} level"
         );
+        let values = values.in_layout(&layout);
         Computed {
             layout,
             level,
@@ -133,8 +134,7 @@ impl Computed {
         let (responses, width) = (self.layout.responses(), self.layout.width());
         let values = match self.values {
             FloatBuffer::F32(values) => match values.into_rows() {
-                Ok(rows) if rows.len() == responses * width => return Ok(rows),
-                Ok(_) => unreachable!("values have the rows of their layout"),
+                Ok(rows) => return Ok(rows),
                 Err(values) => values.into(),
             },
             values => values,
@@ -200,7 +200,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Host;
     use crate::batch::Batch;
+    use crate::native::{Mode, Native};
 
     proptest! {
         #[test]
@@ -235,6 +237,37 @@ mod tests {
                 prop_assert_eq!(&array, &expected);
             }
             prop_assert!(wide.slice(s![.., ..;2]).iter().all(|value| value.is_nan()));
+        }
+    }
+
+    #[test]
+    fn a_result_is_written_as_rows_by_script_and_kernel_if_the_host_wants_them() {
+        let host = Host::new().with_padded_results();
+        let by_kernel = host.clone().with_native(&Native::new(Mode::On));
+        for (has_hole, native) in [(false, false), (false, true), (true, false), (true, true)] {
+            let counts = |(row, column)| !(has_hole && row == 2 && column == 1);
+            let mask = Array2::from_shape_fn((4, 3), counts);
+            let mut builder = Batch::builder().groups([0, 0, 1, 1]).mask(mask.view());
+            for name in ["old_logp", "logp", "ref_logp", "advantage"] {
+                let values = |(row, column)| 0.1 * (row * column) as f32 - 1.0;
+                builder = builder.token(name, Array2::from_shape_fn((4, 3), values));
+            }
+            let (batch, host) = (
+                builder.build().unwrap(),
+                [&host, &by_kernel][usize::from(native)],
+            );
+            let recipe = host.load("ppo_clip").unwrap();
+            let loss = recipe
+                .loss(&batch, None, &mut recipe.init().unwrap())
+                .unwrap();
+            assert_eq!(loss.native.is_some(), native && !has_hole);
+            let rows = loss.gradient.values.rows().map(<[f32]>::as_ptr);
+            let taken = loss.gradient.into_rows(&SpareMemory::default()).unwrap();
+            assert_eq!(
+                rows,
+                Some(taken.as_ptr()),
+                "{has_hole} {native}: not copied"
+            );
         }
     }
 

@@ -101,22 +101,23 @@ impl<'a> HookInputs<'a> {
             if response.is_multiple_of(RESPONSES_PER_CHECK) {
                 self.guard.check().ok()?;
             }
-            let columns = match layout.runs(response) {
-                _ if !by_rows => 0..out.len(),
-                [] => 0..0,
-                [run] => run.columns(),
-                _ => return None,
-            };
+            let mut columns = 0..out.len();
             if by_rows {
                 layout.clear_padding(response, out);
+                // `compute` declines a response with holes.
+                let run = layout.runs(response).first();
+                columns = run.map_or(0..0, |run| run.columns());
             }
             let out = &mut out[columns];
             let summary = compute(scratch, response, out)?;
             scale(out, self.factor).then_some(summary)
         };
-        let size = |response: usize| match by_rows {
-            true => layout.width(),
-            false => layout.tokens_of(response).len(),
+        let size = |response: usize| {
+            if by_rows {
+                layout.width()
+            } else {
+                layout.tokens_of(response).len()
+            }
         };
         let count = (0..layout.responses()).map(size).sum();
         let _reservation = self.guard.reserve(count * size_of::<T>()).ok()?;

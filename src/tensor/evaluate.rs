@@ -19,24 +19,30 @@ impl Tensor {
         if let Some(value) = self.known() {
             return Ok(value.clone());
         }
-        Tensor::evaluate_together(std::slice::from_ref(self))?;
+        Tensor::evaluate_all(std::slice::from_ref(self), false)?;
         Ok(match self.known() {
             Some(value) => value.clone(),
             None => Value::number(self.alone()),
         })
     }
 
-    /// Computes several tensors, and their common parts once; [`Tensor::evaluate`] then returns their values.
+    /// Computes the result of a hook, the first, with others, and their common parts once; [`Tensor::evaluate`] then returns
+    /// their values.
     ///
     /// # Errors
     /// As [`Tensor::evaluate`], for the first that fails.
-    pub(crate) fn evaluate_together(tensors: &[Tensor]) -> Result<(), TensorError> {
+    pub(crate) fn evaluate_result(tensors: &[Tensor]) -> Result<(), TensorError> {
+        Tensor::evaluate_all(tensors, true)
+    }
+
+    fn evaluate_all(tensors: &[Tensor], has_result: bool) -> Result<(), TensorError> {
         let unknown = |tensor: &&Tensor| tensor.known().is_none() && tensor.frame().is_some();
         let tensors: Vec<Tensor> = tensors.iter().filter(unknown).cloned().collect();
         let Some(frame) = tensors.first().and_then(Tensor::frame) else {
             return Ok(());
         };
-        let plan = Plan::new(&tensors);
+        let mut plan = Plan::new(&tensors);
+        plan.has_result = has_result;
         let values = frame.context.run(&plan).inspect_err(|error| {
             if let TensorErrorKind::Stopped(_) = error.kind {
                 frame.context.guard.fail(error);

@@ -59,7 +59,7 @@ pub(crate) struct GroupView {
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) executor: Executor,
-    /// Whether f32 token values that are asked for are written as the rows of an array [B, T], if the batch is one.
+    /// Whether the f32 token values of a hook's result are written as the rows of an array [B, T], if the batch is one.
     pub(crate) by_rows: bool,
     pub(crate) guard: Arc<Guard>,
     /// The profile, if times are wanted.

@@ -11,6 +11,8 @@ use super::{Frame, Level};
 pub struct Plan {
     steps: Vec<Step>,
     outputs: Vec<usize>,
+    /// Whether the first output is the result of a hook.
+    pub(crate) has_result: bool,
 }
 
 /// One node to compute, from the values of earlier steps.
@@ -74,7 +76,11 @@ impl Plan {
             index.insert(tensor.id(), step);
         }
         let outputs = outputs.iter().map(|tensor| index[&tensor.id()]).collect();
-        Plan { steps, outputs }
+        Plan {
+            steps,
+            outputs,
+            has_result: false,
+        }
     }
 
     /// The steps of the outputs, in the order of the request.

@@ -251,7 +251,7 @@ impl HookRun<'_> {
         let metrics = self.input.call().effects().metrics.clone();
         let metrics = metrics.into_iter().flat_map(|(_, values)| values);
         let results = [tensor].into_iter().chain(loss).cloned();
-        Tensor::evaluate_together(&results.chain(metrics).collect::<Vec<_>>())?;
+        Tensor::evaluate_result(&results.chain(metrics).collect::<Vec<_>>())?;
         let what = match loss {
             Some(loss) => {
                 self.finite(loss, "the loss")?;

@@ -54,6 +54,8 @@ pub(super) struct Execution<'a> {
     /// By step: the steps that read it.
     readers: Vec<Vec<usize>>,
     is_output: Vec<bool>,
+    /// The step whose f32 token values are written as the rows of an array [B, T].
+    rows_of: Option<usize>,
     pub(super) values: Vec<Option<Arc<Value>>>,
     /// By uniform step: its values by response.
     uniform: Vec<Option<Vec<f64>>>,
@@ -108,6 +110,7 @@ impl<'a> Execution<'a> {
             methods: Vec::with_capacity(steps.len()),
             readers: vec![Vec::new(); steps.len()],
             is_output: vec![false; steps.len()],
+            rows_of: (context.by_rows && plan.has_result).then(|| plan.outputs()[0]),
             values: (0..steps.len()).map(known).collect(),
             uniform: vec![None; steps.len()],
         };
@@ -434,11 +437,11 @@ impl<'a> Execution<'a> {
     /// Memory for the token values of a step, counted by the guard.
     fn memory(&self, step: usize, layout: &Layout) -> Result<(Memory, Reservation), TensorError> {
         let (tensor, spare) = (self.tensor(step), self.context.guard.spare());
-        let is_wanted = self.context.by_rows && self.is_output[step];
-        let by_rows = is_wanted && !tensor.is_f64() && layout.is_padded();
-        let count = match by_rows {
-            true => layout.responses() * layout.width(),
-            false => layout.tokens(),
+        let by_rows = self.rows_of == Some(step) && !tensor.is_f64() && layout.is_padded();
+        let count = if by_rows {
+            layout.responses() * layout.width()
+        } else {
+            layout.tokens()
         };
         let share = self.reserve(step, count)?;
         let memory = match (by_rows, tensor.is_f64()) {
