@@ -151,24 +151,25 @@ fn end_cleanly(told: fn()) -> Result<()> {
 fn stop_at_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let is_set = stop.clone();
-    let handler = move || {
+    let handler = move |status| {
         if is_set.swap(true, Ordering::Relaxed) {
-            // The status of a process that Ctrl-C ended.
-            std::process::exit(130);
+            std::process::exit(status);
         }
         // The step is finished even if nobody reads this.
         streams::err!("\nfinishing the step; Ctrl-C again ends at once");
     };
-    ctrlc::set_handler(handler).context("cannot catch Ctrl-C")?;
     // A cluster sends SIGTERM before it takes the machine away. A hangup is left to `nohup`.
     #[cfg(unix)]
     {
-        use signal_hook::{consts::SIGTERM, flag};
-        // The second one ends the process at once, as Ctrl-C does.
-        flag::register_conditional_shutdown(SIGTERM, 128 + SIGTERM, stop.clone())
-            .and_then(|_| flag::register(SIGTERM, stop.clone()))
-            .context("cannot catch SIGTERM")?;
+        use signal_hook::consts::SIGTERM;
+        // Registered once: a signal between two registrations would be lost.
+        let signals = signal_hook::iterator::Signals::new([SIGTERM]);
+        let mut signals = signals.context("cannot catch SIGTERM")?;
+        let handler = handler.clone();
+        std::thread::spawn(move || signals.forever().for_each(|signal| handler(128 + signal)));
     }
+    // The status of a process that Ctrl-C ended.
+    ctrlc::set_handler(move || handler(130)).context("cannot catch Ctrl-C")?;
     Ok(stop)
 }
 
