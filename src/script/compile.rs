@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use rhai::{AST, Dynamic, Engine, Map, Scope};
 
+use super::call::Call;
+use super::engine::is_refused;
 use super::explain::Script;
 use super::host::Host;
 use super::library::{Arities, Builtin, Library, by_name, constants, functions_of};
@@ -40,9 +42,11 @@ fn compiled(
     library: &Library,
 ) -> Result<Recipe, Diagnostics> {
     let constants = Arc::new(constants(text));
-    let mut engine = host.functions.engine(&host.call(0), &constants);
+    let call = host.call(0);
+    let mut engine = host.functions.engine(&call, &constants);
     engine.set_module_resolver(library.clone());
-    let parsed = engine.compile_into_self_contained(&constants, text);
+    // Also an error that the top of an import has passed over.
+    let parsed = call.unless_failed(engine.compile_into_self_contained(&constants, text));
     let mut sources = library.found().sources.clone();
     sources.insert(name.clone(), text.into());
     let mut script = Script::new(&name, &sources);
@@ -59,7 +63,7 @@ fn compiled(
     let own = functions_of(&ast).into_keys();
     script.functions = natives.keys().cloned().chain(own).collect();
     let params = match hooks.contains(&Hook::Params) {
-        true => declared(&ast, &script, &engine)?,
+        true => declared(&ast, &script, &engine, &call)?,
         false => Parameters::default(),
     };
     script.parameters = params.names();
@@ -90,13 +94,14 @@ fn compiled(
     })
 }
 
-/// The functions of an engine, by their names.
+/// The functions of an engine that scripts may call, by their names.
 pub(crate) fn natives(engine: &Engine) -> Arities {
     by_name(engine.collect_fn_metadata(
         None,
         |info| {
             let (name, parameters) = (&info.metadata.name, info.metadata.num_params);
-            (!name.contains('$')).then(|| (name.to_string(), parameters))
+            (!name.contains('$') && !is_refused(info.metadata))
+                .then(|| (name.to_string(), parameters))
         },
         true,
     ))
@@ -169,9 +174,15 @@ fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
 }
 
 /// Calls `params()`.
-fn declared(ast: &AST, script: &Script<'_>, engine: &Engine) -> Result<Parameters, Diagnostics> {
-    let value = engine
-        .call_fn::<Dynamic>(&mut Scope::new(), ast, Hook::Params.name(), ())
+fn declared(
+    ast: &AST,
+    script: &Script<'_>,
+    engine: &Engine,
+    call: &Call,
+) -> Result<Parameters, Diagnostics> {
+    let value = engine.call_fn::<Dynamic>(&mut Scope::new(), ast, Hook::Params.name(), ());
+    let value = call
+        .unless_failed(value)
         .map_err(|error| script.at_hook(Hook::Params, script.explain(&error)))?;
     let wrong = |message: String, place| {
         let example = "as in `k: #{ value: 4, min: 1, max: 8, doc: \"...\" }`, or with `choices: [\"a\", \"b\"]`";

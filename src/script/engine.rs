@@ -137,6 +137,12 @@ static REFUSED: LazyLock<Vec<(String, Vec<TypeId>)>> = LazyLock::new(|| {
     engine.collect_fn_metadata(None, unlisted, true)
 });
 
+/// Whether a function is refused.
+pub(super) fn is_refused(function: &FuncMetadata) -> bool {
+    let mut all = REFUSED.iter();
+    all.any(|(name, types)| *name == *function.name && **types == *function.param_types)
+}
+
 /// Puts an error in the place of each function that is refused, however a script calls it.
 fn refuse(own: &mut Module) {
     for (name, types) in REFUSED.iter() {
@@ -221,7 +227,7 @@ impl Functions {
 const OPERATIONS_PER_CHECK: u64 = 64;
 
 const WORK: &str = "stopped after 20 million operations, more than any formula needs";
-const MEMORY: &str =
+pub(super) const MEMORY: &str =
     "stopped: besides its tensors, the script takes more memory than any formula needs";
 
 /// Bounds the resources of a script: operations, depth, values, and the time and memory of the call.

@@ -2,7 +2,9 @@
 
 use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
+use super::engine::MEMORY;
 use super::members::signature;
+use super::sandbox::GROWS;
 use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::tensor::{Origin, Stopped, TensorError, TensorErrorKind};
 
@@ -71,6 +73,7 @@ fn help_for(error: &TensorError) -> Option<String> {
             "k can be as large as the smallest group, `batch.reward.count(\"group\").min(\"batch\")`; 1 less where each \
              response itself is left out"
         }
+        TensorErrorKind::Stopped(Stopped::Script(MEMORY)) => GROWS,
         TensorErrorKind::Stopped(Stopped::Deadline(_) | Stopped::Script(_)) => ENDLESS,
         TensorErrorKind::Stopped(Stopped::Memory { .. } | Stopped::Graph { .. }) => {
             "does a loop keep making tensors from tensors?"

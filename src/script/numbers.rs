@@ -8,11 +8,12 @@ use std::cmp::Ordering;
 
 use rhai::{
     Array, Dynamic, EvalAltResult, FLOAT, FnPtr, INT, ImmutableString, Module, NativeCallContext,
+    Position,
 };
 
 use super::engine::{add, add_raw};
 use super::error::{CallError, Raised, origin};
-use super::sandbox::TEXT_BYTES;
+use super::sandbox::{ARRAY_ELEMENTS, TEXT_BYTES, count};
 use super::value::{as_tensor, describe, number, text};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::Tensor;
@@ -22,6 +23,22 @@ use crate::tensor::op::{self, Argument, Class, Op};
 pub(super) fn numbers(module: &mut Module) {
     arrays(module);
     replace(module);
+    // The engine computes the size with an overflow, and would make an array of 2^49 elements.
+    add(
+        module,
+        "pad",
+        |array: &mut Array, length: INT, value: Dynamic| {
+            let more = usize::try_from(length)
+                .unwrap_or(0)
+                .saturating_sub(array.len());
+            if more.saturating_mul(count(&value)) > ARRAY_ELEMENTS {
+                let what = "Size of array/BLOB".to_string();
+                return Err(EvalAltResult::ErrorDataTooLarge(what, Position::NONE).into());
+            }
+            array.resize(array.len() + more, value);
+            Raised::Ok(())
+        },
+    );
     // The engine's gives 0 for NaN.
     add(module, "to_int", |x: FLOAT| {
         let is_within = x.abs() < -widened(INT::MIN);

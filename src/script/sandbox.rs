@@ -103,6 +103,13 @@ pub(super) fn check_size(value: &Dynamic) -> Result<(), Excess> {
     Measure::default().measure(value, 0)
 }
 
+/// The number of values in a value, with itself; of one beyond the bounds, more than any may have.
+pub(super) fn count(value: &Dynamic) -> usize {
+    let mut total = Measure::default();
+    let measured = total.measure(value, 0);
+    measured.map_or(usize::MAX, |()| total.values as usize)
+}
+
 #[derive(Default)]
 struct Measure {
     values: u64,

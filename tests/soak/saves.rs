@@ -66,6 +66,7 @@ let a = [3, 1, 2]; a.sort(|x, y| { loop {} }); batch.reward
 # takes memory without an end
 let t = "x"; loop { t += t; }
 let a = []; a.pad(1000000000, 0); batch.reward
+let s = "x"; s.pad(10, ""); batch.reward
 let xs = []; loop { xs.push(batch.old_logp + xs.len()); }
 let m = #{}; loop { m[`k${m.len()}`] = m; }
 let i = 0; loop { remember(`t${i}`, batch.key("group"), batch.reward); i += 1; }

@@ -83,6 +83,10 @@ fn an_error_that_a_function_passes_over_ends_the_hook() {
         let said = run(body, &Batch::example(), limits);
         assert!(said.contains(wanted), "{body}: {said}");
     }
+    // Of `params()` and of the top of an import as of the other hooks.
+    let params = "fn params() { [1, 2].dedup(|x, y| throw \"boom\"); #{} } fn advantage(batch, p) { batch.reward }";
+    let said = Host::new().compile("limits", params).unwrap_err();
+    assert!(said.to_string().contains("boom"), "{said}");
     for (body, prints) in [
         (
             "let a = [2, 0.5, 1, -1]; a.sort(); print(a); print([1, 2].order_desc())",
@@ -178,6 +182,9 @@ fn whatever_a_script_holds_is_counted() {
         ("let s = \"x\"; s.pad(1000000, 'x'); let a = []; a.pad(30000, 1); a.map(|x| s + x)".into(), "takes more memory than any formula needs"),
         ("let f = |n, g| { let m = #{}; let s = \"x\"; s.pad(1000000, 'x'); for i in 0..55 { m[`${i}`] = s + i; } if n > 0 { g.call(n - 1, g) } }; f.call(28, f)".into(), "takes more memory than any formula needs"),
         ("let a = \"x\"; while a.len() < 65536 { a += a; } a.replace(\"x\", a)".into(), "a string grew beyond 1048576 bytes"),
+        // Endless, or of a size that overflows, if the engine makes them.
+        ("let s = \"x\"; s.pad(10, \"\")".into(), "`pad`"),
+        ("let b = []; b.pad(32767, 0); let a = []; a.pad(562949953421312, b)".into(), "an array grew beyond 32768 elements"),
         ("let s = \"x\"; s.pad(1000000, 'x'); for i in 0..40 { s.to_chars(); }".into(), "an array grew beyond 32768 elements"),
         ("at_last_token(batch.reward).values()".into(), "an array grew beyond 32768 elements"),
         ("let a = []; for i in 0..64 { a.push(batch.key(\"agent\").values()); }".into(), "an array grew beyond"),
