@@ -238,10 +238,11 @@ impl FileColumn {
         })
     }
 
-    /// How many numbers its arrays have in memory.
+    /// The bytes of its arrays and texts in memory.
     pub(super) fn size(&self) -> u64 {
         match &self.data {
-            ColumnData::Lists(lists) => lists.values.len() as u64,
+            ColumnData::Lists(lists) => 8 * lists.values.len() as u64,
+            ColumnData::Texts(texts, _) => texts.iter().map(|text| text.len() as u64).sum(),
             _ => 0,
         }
     }
