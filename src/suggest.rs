@@ -22,9 +22,10 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         let lowered = candidate.to_lowercase();
         // A name that merely lacks its ending (`adv` for `advantage`) is likelier than a wrong letter.
         let is_cut = wanted.len() >= 3 && lowered.starts_with(&wanted);
-        let distance = match is_cut || lowered.len() > 1 && lowered == initials {
-            true => 0,
-            false => strsim::damerau_levenshtein(&wanted, &lowered),
+        let distance = if is_cut || lowered.len() > 1 && lowered == initials {
+            0
+        } else {
+            strsim::damerau_levenshtein(&wanted, &lowered)
         };
         (distance, letters(&lowered) != letters(&wanted))
     };

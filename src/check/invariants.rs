@@ -63,9 +63,10 @@ impl Checks<'_> {
             members.map(|&response| means[response as usize]).sum()
         };
         let sum = largest((0..layout.groups()).map(sum_of));
-        let why = match sum <= EXACT {
-            true => ALONE_GET.to_string(),
-            false => format!("a group's advantages sum to up to {sum:.3}"),
+        let why = if sum <= EXACT {
+            ALONE_GET.to_string()
+        } else {
+            format!("a group's advantages sum to up to {sum:.3}")
         };
         let holds = sum.max(self.alone) <= EXACT;
         self.holds_or("sums to 0 in a group", holds, Note, why);

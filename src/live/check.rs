@@ -128,15 +128,19 @@ fn effect(
     let old = before.advantage(&last.batch, &mut state.clone())?;
     let both = [&old.advantage, &outcome.advantage];
     let is_by_token = both.iter().any(|one| one.level() == Level::Token);
-    let [a, b] = both.map(|advantage| match is_by_token {
-        true => advantage.per_token().collect(),
-        false => advantage.by_response(),
+    let [a, b] = both.map(|advantage| {
+        if is_by_token {
+            advantage.per_token().collect()
+        } else {
+            advantage.by_response()
+        }
     });
     let correlation = Statistics::correlation(&a, &b, &vec![1.0; a.len()]);
     let correlation = correlation.map_or(String::new(), |r| format!("correlation {r:.2}, "));
     let [std, now] = both.map(|of: &Computed| value(Statistics::of(of.buffer().iter()).std));
-    let numbers =
-        format!("A on the last batch, beside the last step's: {correlation}std {std} -> {now}");
+    let numbers = format!(
+        "advantage on the last batch against the last step's: {correlation}std {std} -> {now}"
+    );
     let worse = worse(&before, candidate, &first(&last.batch, COMPARED));
     Ok([numbers].into_iter().chain(worse).collect())
 }

@@ -160,7 +160,7 @@ impl VersionChange {
 }
 
 impl fmt::Display for VersionChange {
-    /// One line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8  A on the last batch: ...`.
+    /// One line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8  advantage on the last batch ...`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from, to, time) = (&self.from, &self.to, number_text::time(self.checked_in));
         let (added, removed) = (self.lines_added, self.lines_removed);
@@ -170,13 +170,8 @@ impl fmt::Display for VersionChange {
         write!(f, ", checked in {time})")?;
         let mut parameters = self.parameters.iter();
         parameters.try_for_each(|parameter| write!(f, "  {parameter}"))?;
-        let parts = self
-            .effect
-            .iter()
-            .zip(["  "].into_iter().chain(std::iter::repeat("; ")));
-        parts
-            .into_iter()
-            .try_for_each(|(part, before)| write!(f, "{before}{part}"))
+        let before = if self.effect.is_empty() { "" } else { "  " };
+        write!(f, "{before}{}", self.effect.join("; "))
     }
 }
 

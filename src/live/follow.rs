@@ -35,7 +35,7 @@ pub(super) struct Shared {
     /// Cancelled when the live recipe is dropped.
     pub(super) guard: Arc<Guard>,
     ledger: Mutex<Ledger>,
-    /// [`dry_runs`], but in tests.
+    /// Tests replace [`dry_runs`].
     dry_runs: DryRuns,
 }
 
@@ -263,9 +263,10 @@ impl Follower {
             self.waiting.clear();
             // Whoever began to wait after the last reading may have rung while the files settled.
             let is_awaited = !self.shared.ledger().waiting.is_empty();
-            event = match is_awaited {
-                true => Some(Instant::now()),
-                false => self.watch.wait(),
+            event = if is_awaited {
+                Some(Instant::now())
+            } else {
+                self.watch.wait()
             };
         }
     }

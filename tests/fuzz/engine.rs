@@ -34,7 +34,7 @@ pub struct Plan {
     pub seed: u64,
     pub count: u64,
     pub time: Duration,
-    /// Whether inputs that take long are findings; otherwise only those that take minutes, which end the process.
+    /// Whether inputs that take long are reported; otherwise only those that take minutes, which end the process.
     pub is_timed: bool,
 }
 

@@ -67,7 +67,7 @@ impl Warnings {
         let change = self.change.as_ref();
         let change = change.filter(|(at, _)| step.saturating_sub(*at) < RELOAD);
         let change = change.map_or(String::new(), |(at, versions)| {
-            format!("; or is it the reload at step {at}, {versions}?")
+            format!("; or the reload at step {at} is the cause, {versions}")
         });
         let [signal, entropy, clipped, effective, length] = means;
         let above = |mean: Option<f64>, bound| mean.filter(|mean| bound > 0.0 && *mean > bound);
@@ -136,7 +136,8 @@ mod tests {
         );
         assert!(all[1].0 == 129 && all[1].1.contains("entropy"), "{all:?}");
         // A change of version is named for a hundred steps.
-        let names = |text: &str| text.ends_with("is it the reload at step 110, aaaaaa -> bbbbbb?");
+        let names =
+            |text: &str| text.ends_with("the reload at step 110 is the cause, aaaaaa -> bbbbbb");
         assert!(all.iter().all(|(_, text)| names(text)), "{all:?}");
         for reload in [0, 20] {
             let late = told(&mut Warnings::default(), &mut rows(reload));

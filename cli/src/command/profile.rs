@@ -64,9 +64,10 @@ impl ProfileArguments {
         let runs = self.runs as usize;
         let loss = loss.as_ref();
         let report = profile::report(&host, &recipe, loss, &batch, runs, on_stdout())?;
-        match self.json {
-            true => streams::data(&report.about.to_string())?,
-            false => out!("{}", report.text),
+        if self.json {
+            streams::data(&report.about.to_string())?
+        } else {
+            out!("{}", report.text)
         }
         Ok(true)
     }

@@ -67,9 +67,10 @@ impl ShowObjective {
         let (size, paint) = (self.n.map(usize::from), on_stdout());
         let mut report = objectives::report(&recipes, batch.as_ref(), size, self.noise, paint)?;
         let told = report.show(self.out.as_deref(), self.width, usize::MAX)?;
-        match self.json {
-            true => streams::data(&report.about["designs"].to_string())?,
-            false => out!("{told}"),
+        if self.json {
+            streams::data(&report.about["designs"].to_string())?
+        } else {
+            out!("{told}")
         }
         Ok(true)
     }

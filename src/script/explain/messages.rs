@@ -238,9 +238,10 @@ fn thrown(value: &Dynamic) -> Diagnostic {
     if let Some(error) = call_error(value) {
         return error.diagnostic;
     }
-    let text = match value.is_variant() {
-        true => describe(value),
-        false => value.to_string(),
+    let text = if value.is_variant() {
+        describe(value)
+    } else {
+        value.to_string()
     };
     let mut shown: String = text.chars().take(SHOWN).collect();
     if shown.len() < text.len() {

@@ -260,7 +260,9 @@ fn a_file_for_others_does_not_say_where_the_run_was() {
     let task = "task = \"math\"\npolicy = \"transformer\"\n";
     std::fs::write(folder.path().join("config.toml"), format!("{task}{config}")).unwrap();
     let missing = format!(
-        "/home/my name/lab/mine.rhai: No such file; /home/my name/other.rhai:6:1, \"{own}/losses/x\""
+        "/home/my name/lab/mine.rhai: No such file; /home/my name/other.rhai:6:1, \"{own}/losses/x\"\n\
+         /home/me/one/two, \u{1b}/home/me/one/three, data=/home/me/one/four; [/home/me/one/five] </home/me/one/six> \
+         (\"/home/me/one/seven\") file:///home/me/one/eight, //home/me/one/nine; https://example.org/lab/page"
     );
     folder.event(json!({ "step": 2, "event": "warning", "message": &missing }));
     folder.event(json!({ "step": 2, "event": "rejected", "version": "dd", "error": &missing }));
@@ -277,6 +279,8 @@ fn a_file_for_others_does_not_say_where_the_run_was() {
         "\"math.data\":\"data/questions.jsonl\"".to_string(),
         "\"transformer.model\":\"model\"".to_string(),
         "lab/mine.rhai: No such file; my name/other.rhai:6:1".to_string(),
+        "data=one/four; [one/five]".to_string(),
+        "https://example.org/lab/page".to_string(),
         "\"batch?run=0&step=2\":{\"error\":".to_string(),
         format!(
             "\"name\":\"{}/{name}\"",

@@ -37,9 +37,12 @@ impl Svg {
     /// Text in parts, each upright or italic; `share` is the share of its width on the left of its place: 0, 0.5 or 1.
     pub(super) fn parts(&mut self, (x, y): PagePoint, share: f64, parts: &[(bool, String)]) {
         let anchor = ["start", "middle", "end"][(2.0 * share) as usize];
-        let part = |(is_italic, text): &(bool, String)| match is_italic {
-            true => format!(r#"<tspan font-style="italic">{}</tspan>"#, escaped(text)),
-            false => escaped(text),
+        let part = |(is_italic, text): &(bool, String)| {
+            if *is_italic {
+                format!(r#"<tspan font-style="italic">{}</tspan>"#, escaped(text))
+            } else {
+                escaped(text)
+            }
         };
         let content: String = parts.iter().map(part).collect();
         self.element(format!(

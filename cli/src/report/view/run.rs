@@ -151,20 +151,32 @@ impl ShownRun {
 /// have blanks in it, and ends at a sign that texts put behind it.
 pub(super) fn for_others(json: &Value) -> Value {
     let text = json.to_string();
-    let parts = text.split_inclusive(|letter: char| "\\\"'`,:;()".contains(letter));
-    let shown = parts.map(|part| {
-        let mut starts = part
-            .match_indices('/')
-            .map(|(start, _)| part.split_at(start));
-        let is_path = |path: &str| path[1..].starts_with(|next: char| !" /".contains(next));
-        let path = starts
-            .find(|(before, path)| is_path(path) && (before.is_empty() || before.ends_with(' ')));
-        let (before, path) = path.unwrap_or((part, ""));
-        let names: Vec<&str> = path.split('/').collect();
+    let (mut shown, mut rest) = (String::new(), 0);
+    for (at, _) in text.match_indices('/') {
+        if at < rest || !begins_path(&text[..at], &text[at + 1..]) {
+            continue;
+        }
+        let end = text[at..].find(|letter: char| "\\\"'`,:;()[]<>".contains(letter));
+        let end = end.map_or(text.len(), |length| at + length);
+        let names: Vec<&str> = text[at..end].split('/').collect();
         let last = &names[names.len().saturating_sub(2).max(1)..];
-        format!("{before}{}", last.join("/"))
-    });
-    serde_json::from_str(&shown.collect::<String>()).unwrap_or_default()
+        shown += &format!("{}{}", &text[rest..at], last.join("/"));
+        rest = end;
+    }
+    serde_json::from_str(&(shown + &text[rest..])).unwrap_or_default()
+}
+
+/// Whether an absolute path begins at the `/` between two texts: not within a name or the `//` of an address.
+fn begins_path(before: &str, after: &str) -> bool {
+    let left = before.trim_end_matches('/');
+    let is_address = left.ends_with(':') && before.len() == left.len() + 1;
+    // Lines are JSON in JSON, in which a line break is a letter behind a backslash.
+    let escape = left.rfind('\\').map(|at| &left[at + 1..]);
+    let is_escape =
+        escape.is_some_and(|text| text.len() == 1 || text.len() == 5 && text.starts_with('u'));
+    let is_in_name = |letter: char| letter.is_alphanumeric() || "._-~".contains(letter);
+    let is_after_name = left.ends_with(is_in_name) && !is_escape;
+    !is_address && !is_after_name && !after.starts_with([' ', '/'])
 }
 
 fn is_evaluated(row: &str) -> bool {
