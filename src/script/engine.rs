@@ -403,7 +403,7 @@ mod tests {
         // What takes a type that no value of a script has is refused with the rest.
         let refused = refused.iter().filter(|row| !row.contains('?'));
         let names: BTreeSet<&str> = refused.filter_map(|row| row.split(':').next()).collect();
-        let known = "bits chars get$bits get$chars get$is_anonymous get$name is_anonymous name to_binary to_blob to_hex to_json to_octal";
+        let known = "bits chars get$bits get$chars get$is_anonymous get$name is_anonymous name pad to_binary to_blob to_hex to_json to_octal";
         assert_eq!(
             names.into_iter().collect::<Vec<_>>().join(" "),
             known,
