@@ -231,15 +231,14 @@ pub(super) fn read(mut blocks: Blocks, schema: Schema) -> Result<Table> {
         let added = lines.try_for_each(|line| rows.add(line));
         added.map_err(|error| (rows.lines, error)).map(|()| rows)
     };
-    let (path, room, mut bytes_held) = (blocks.path.clone(), Room::now(), 0);
+    let (path, room) = (blocks.path.clone(), Room::now());
     blocks.each(parse, |bytes, part| {
         let here = |(line, error): (usize, Diagnostic)| error.on_line(rows.lines + line);
         let part = part.map_err(|error| here(error).in_file(&path))?;
-        let more = part.columns.iter().map(FileColumn::size).sum::<u64>();
-        bytes_held += more + ROW * part.lines as u64;
-        let fits = room.check(bytes_held, "its lines take");
-        fits.map_err(|error| cannot_be_read(&path, &error))?;
-        rows.append(part, bytes)
+        rows.append(part, bytes)?;
+        let values = rows.columns.iter().map(FileColumn::size).sum::<u64>();
+        let fits = room.check(8 * values + ROW * rows.lines as u64, "its lines take");
+        fits.map_err(|error| cannot_be_read(&path, &error))
     })?;
     let (columns, responses) = (rows.columns, rows.responses);
     let origin = FileOrigin {

@@ -202,7 +202,7 @@ pub fn convert(
     let (input, output) = (input.as_ref(), output.as_ref());
     let from = Format::of(input)?;
     let Some(to) = Format::named(output) else {
-        let error = Diagnostic::error("no format has the ending of this name");
+        let error = Diagnostic::error("the ending of its name is of no kind that is written");
         let help = format!("{} are known", Format::endings(|_| true));
         return Err(error.in_file(output).with_help(help).into());
     };

@@ -16,6 +16,7 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use super::format::{files_of_lines, has_ending};
 use super::json::BYTE_ORDER_MARK;
 use super::replace::{Replacement, cannot_be_written};
+use super::room::{Bounded, Room};
 use super::trainers::{Rows, unfold_of};
 use super::{Progress, Result, parquet};
 use crate::regular_file;
@@ -106,10 +107,12 @@ fn open_file<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
     }
     let file = Counted { file, progress };
     match () {
-        () if has_ending(path, "gz") => unfolded(MultiGzDecoder::new(file)),
+        () if has_ending(path, "gz") => {
+            unfolded(Bounded(MultiGzDecoder::new(file), Room::now(), 0))
+        }
         () if has_ending(path, "zst") => {
             let (source, decoder) = (BufReader::new(file), FrameDecoder::new());
-            unfolded(FromZstd { source, decoder })
+            unfolded(Bounded(FromZstd { source, decoder }, Room::now(), 0))
         }
         () => unfolded(file),
     }

@@ -23,7 +23,7 @@ use serde_json::Value;
 use super::json::{self, JsonType, write_number};
 use super::lines::Values;
 use super::replace::Replacement;
-use super::room::Room;
+use super::room::{ROW, Room};
 use super::{Progress, cannot_be_read};
 use crate::diagnostic::Diagnostic;
 use crate::panics::caught;
@@ -44,8 +44,10 @@ pub(super) fn open(file: File) -> io::Result<SerializedFileReader<File>> {
     let file = whole(|| SerializedFileReader::new(file))?;
     let groups = file.metadata().row_groups().iter();
     let columns = groups.flat_map(|group| group.columns());
-    let rows = file.metadata().file_metadata().num_rows().max(0) as u64;
-    Room::now().check(rows.saturating_mul(8), "its rows take")?;
+    let claims = columns.clone().map(|column| column.num_values());
+    let claims = claims.chain([file.metadata().file_metadata().num_rows()]);
+    let values = claims.fold(0, |sum: u64, claim| sum.saturating_add(claim.max(0) as u64));
+    Room::now().check(values.saturating_mul(ROW / 4), "its values take")?;
     for column in columns {
         let packed = column.compression();
         if !matches!(

@@ -21,7 +21,6 @@ use super::names::{FileKind, Schema};
 use super::open::checksum_of_end;
 use super::origin::FileOrigin;
 use super::parquet::{self, line, open, whole};
-use super::room::Room;
 use super::table::{ColumnData, FileColumn, Lists, Table, array_of};
 use crate::diagnostic::Diagnostic;
 use crate::parallel::each_with;
@@ -57,14 +56,6 @@ pub(super) fn read(path: &Path, schema: Schema) -> Result<Table, Diagnostic> {
             let file = file
                 .as_ref()
                 .map_err(|error| Error::new(error.kind(), error.to_string()))?;
-            let groups = file.metadata().row_groups().iter();
-            let leaves = groups.flat_map(|group| group.columns());
-            let own = leaves.filter(|leaf| leaf.column_path().parts()[0] == root.name());
-            let values = own.fold(0, |sum: u64, leaf| {
-                sum.saturating_add(leaf.num_values().max(0) as u64)
-            });
-            let what = format!("the values of `{}` take", root.name());
-            Room::now().check(values.saturating_mul(8), &what)?;
             whole(|| read_column(file, root, &mut column))?;
         }
         Ok(column)

@@ -238,11 +238,10 @@ impl FileColumn {
         })
     }
 
-    /// The bytes of its arrays and texts in memory.
+    /// How many numbers its arrays have in memory.
     pub(super) fn size(&self) -> u64 {
         match &self.data {
-            ColumnData::Lists(lists) => 8 * lists.values.len() as u64,
-            ColumnData::Texts(texts, _) => texts.iter().map(|text| text.len() as u64).sum(),
+            ColumnData::Lists(lists) => lists.values.len() as u64,
             _ => 0,
         }
     }

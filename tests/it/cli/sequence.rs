@@ -252,7 +252,7 @@ fn every_kind_of_file_converts_to_every_other() {
         }
     }
     let wrong = lab.run("convert rollouts.jsonl a.csv");
-    wrong.says("no format has the ending");
+    wrong.says("of no kind that is written");
     lab.write("odd.jsonl", "{\"a\": [{\"b\": 1, \"c\": {}}, null], \"d\": 18446744073709551617, \"e\": NaN}\n{\"a\": [], \"d\": \"x\", \"f\": [[true], []]}\n");
     let ran = lab.ok("convert odd.jsonl odd.parquet");
     lab.ok("convert odd.parquet back.jsonl");
