@@ -20,9 +20,14 @@ pub(crate) fn held() -> isize {
     HELD.get()
 }
 
+/// Counts bytes as this thread's that another one has allocated, or no longer.
+pub(crate) fn moved(bytes: isize) {
+    HELD.set(HELD.get().wrapping_add(bytes));
+}
+
 fn count(bytes: usize, sign: isize) {
     if bytes < LARGE {
-        HELD.set(HELD.get().wrapping_add(sign * bytes as isize));
+        moved(sign * bytes as isize);
     }
 }
 

@@ -1,10 +1,12 @@
 //! Parallel loops that are compiled once: rayon's are compiled again for each closure and type, which was a twelfth of
 //! the library's code before it was optimised. Also the lock of data that threads share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
+
+use crate::allocation::{held, moved};
 
 /// How many parts of a loop there are for each thread, so that threads whose parts are short take more of them.
 const PARTS_PER_THREAD: usize = 16;
@@ -47,7 +49,16 @@ pub(crate) fn each_with<S, R: Send>(
     }
     let mut done: Vec<Mutex<Vec<R>>> = Vec::new();
     done.resize_with(count.div_ceil(size), Mutex::default);
-    run(done.len(), &|index| *lock(&done[index]) = part(index));
+    // The caller frees the results: without counting them as its own, a script would earn memory by each loop.
+    let results = AtomicIsize::new(0);
+    run(done.len(), &|index| {
+        let before = held();
+        *lock(&done[index]) = part(index);
+        let more = held() - before;
+        moved(-more);
+        results.fetch_add(more, Ordering::Relaxed);
+    });
+    moved(results.into_inner());
     let mut all = Vec::with_capacity(count);
     for part in done {
         all.append(&mut lock(&part));
@@ -81,4 +92,22 @@ pub(crate) fn by_parts<T: Send, R: Send>(
     each(parts.len(), 1, &|index| {
         of(index * size, &mut lock(&parts[index]))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_threads_allocate_for_results_is_counted_as_the_callers() {
+        let before = held();
+        // As the allocator of a program does.
+        let counts = each(1000, 1, &|index| {
+            moved(16);
+            index
+        });
+        assert_eq!((counts.len(), held() - before), (1000, 16_000));
+        let of_workers = rayon::broadcast(|_| held());
+        assert!(of_workers.iter().all(|&held| held == 0), "{of_workers:?}");
+    }
 }

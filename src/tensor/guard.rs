@@ -177,13 +177,12 @@ impl Guard {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// The bytes that a script's thread may allocate: those that tensors held at once, and an eighth of those that they may hold.
+    /// The bytes that a script's thread may allocate: those that tensors hold, and an eighth of those that they may hold.
     pub(crate) fn allowance(&self) -> usize {
-        self.peak() + (self.memory / 8).max(LEAST_BYTES)
+        self.used() + (self.memory / 8).max(LEAST_BYTES)
     }
 
     /// The bytes that tensors hold now.
-    #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

@@ -119,6 +119,74 @@ fn an_error_that_a_function_passes_over_ends_the_hook() {
     }
 }
 
+/// Values of a type at which a function's loop may have no end, or its result no bound.
+fn edges(of: &str) -> &'static [&'static str] {
+    match of {
+        "any" => &["1", "[]"],
+        "int" => &["0", "-1", "9223372036854775807"],
+        "float" => &["0.0 / 0.0", "1e300"],
+        "bool" => &["true"],
+        "char" => &["'x'"],
+        "string" => &["\"\"", "\"ab\""],
+        "array" => &["[]", "[1, 2]"],
+        "map" => &["#{}", "#{ a: 1 }"],
+        "Fn" => &["|x| x", "|| 1"],
+        "range" => &["0..0", "0..9223372036854775807"],
+        "range=" => &["0..=0"],
+        "tensor" => &["batch.reward"],
+        "batch" => &["batch"],
+        "key" => &["batch.key(\"group\")"],
+        _ => &[],
+    }
+}
+
+#[test]
+fn each_listed_function_ends_at_the_edges_of_its_arguments() {
+    let rows = include_str!("../../../src/script/natives.txt")
+        .split_once("\n[")
+        .unwrap()
+        .1;
+    let mut calls = Vec::new();
+    for row in rows.lines().filter(|row| !row.contains('$')) {
+        let Some((name, types)) = row
+            .split_once(": ")
+            .filter(|(name, _)| name.starts_with(char::is_alphabetic))
+        else {
+            continue;
+        };
+        let mut all = vec![String::new()];
+        for of in types.split(", ") {
+            let with = |before: &String| {
+                edges(of)
+                    .iter()
+                    .map(|one| format!("{before}{one}, "))
+                    .collect::<Vec<_>>()
+            };
+            all = all.iter().flat_map(with).collect();
+        }
+        calls.extend(
+            all.iter()
+                .map(|all| format!("{name}({})", all.trim_end_matches(", "))),
+        );
+    }
+    assert!(calls.len() > 1000, "{}", calls.len());
+    let (send, ended) = std::sync::mpsc::channel();
+    let all = calls.clone();
+    std::thread::spawn(move || {
+        let batch = Batch::example();
+        for call in all {
+            let (_, most) = most_held(|| run(&call, &batch, Limits::default()));
+            send.send(most).unwrap();
+        }
+    });
+    for call in calls {
+        // Minutes only end what has no end.
+        let most = ended.recv_timeout(Duration::from_secs(300));
+        let most = most.unwrap_or_else(|_| panic!("`{call}` has not ended"));
+        assert!(most < 64 << 20, "`{call}` held {most} bytes");
+    }
+}
+
 /// A note is kept once, however often it is given.
 #[test]
 fn notes_are_kept_once() {
