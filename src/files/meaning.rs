@@ -317,6 +317,11 @@ impl Meaning<'_> {
         let place = ((!is_tensor).then_some(at), None);
         let error = self.origin().wrong(field, place, found, expected);
         let ColumnData::Tensor(tensor) = &column.data else {
+            if found == "an object" {
+                let ours = &reading.ours;
+                let help = format!("`--map {ours}={field}.FIELD` reads a field of it");
+                return error.with_help(help);
+            }
             return error;
         };
         match (reading.ours.as_str(), &tensor.shape[..]) {

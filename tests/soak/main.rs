@@ -22,6 +22,10 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 
+/// As in the program: it bounds what a script allocates.
+#[global_allocator]
+static ALLOCATOR: advlab::allocation::Counting = advlab::allocation::Counting;
+
 /// Sends a signal, such as `-INT`.
 fn signal(child: &Child, name: &str) {
     let id = child.id().to_string();

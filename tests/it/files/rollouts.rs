@@ -377,7 +377,10 @@ fn a_field_of_an_object_is_read_by_its_path() {
     assert_eq!(tokens(&rollouts.batch, "short"), [1.0, 2.0, 3.0]);
     assert_eq!(notes(&rollouts), ["`group` is read from `uid`"]);
     for (path, told) in [
-        ("rewards", "found an object"),
+        (
+            "rewards",
+            "`--map reward=rewards.FIELD` reads a field of it",
+        ),
         ("rewards.wrong", "found nothing"),
         ("reward.correct", "there is no field `reward.correct`"),
     ] {
