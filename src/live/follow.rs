@@ -162,7 +162,7 @@ impl Shared {
     ) -> Result<Checked, Diagnostics> {
         // The script is checked, not its kernel.
         let host = self.host.clone().with_native(&Native::default());
-        let (recipe, read) = host.with_guard(guard).load_read(settled);
+        let (recipe, read) = host.with_guard(guard).load_files(settled);
         files.get_or_init(|| read);
         let recipe = recipe?;
         if recipe.version() == in_use.version() {
@@ -466,7 +466,7 @@ mod tests {
         let mut follower = Follower {
             shared: live.shared.clone(),
             watch,
-            files: Host::new().load_reading(path.to_str().unwrap()).1,
+            files: SourceFiles::of(path.to_str().unwrap()),
             reported: None,
             is_polling_reported: false,
             waiting: Vec::new(),

@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Host, Outcome, Recipe, State, Version};
+use crate::script::{Host, Outcome, Recipe, SourceFiles, State, Version};
 use follow::{Observed, Shared};
 use watch::ring;
 
@@ -181,7 +181,7 @@ impl LiveRecipe {
         recipe: &str,
         options: LiveOptions,
     ) -> Result<LiveRecipe, Diagnostics> {
-        let (loaded, files) = host.load_reading(recipe);
+        let (loaded, files) = host.load_files(&SourceFiles::of(recipe));
         let is_resumed = !options.left.is_empty();
         // A resumed run goes on even if its file is broken or gone.
         let first = match options.left.last() {
@@ -203,7 +203,7 @@ impl LiveRecipe {
                 format!("cannot follow {recipe}: this live recipe follows a file already");
             return Err(Diagnostic::error(message).into());
         }
-        let (_, files) = self.shared.host.load_reading(recipe);
+        let (_, files) = self.shared.host.load_files(&SourceFiles::of(recipe));
         self.bell = self.shared.follow(files, true)?;
         Ok(())
     }

@@ -6,16 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use hmac_sha256::Hash as Sha256;
 
 use super::error::{CallError, Raised};
-use super::host::Host;
-use super::memory::Tables;
-use super::recipe::Hook;
+use super::hook::Hook;
+use super::limits::{METRICS, PRINTED_BYTES};
+use super::remembered::Tables;
 use crate::parallel::lock;
 use crate::tensor::{Context, Depth, Guard, Moments, Origin, Tensor, TensorError};
-
-/// The most metrics of a step, and the most notes.
-const METRICS: usize = 256;
-/// The most bytes that a step prints.
-const PRINTED: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -51,24 +46,13 @@ pub(crate) struct Effects {
 pub(super) type Metric = ((Option<Hook>, String), Vec<Tensor>);
 
 impl Call {
-    /// A call within bounds. `update` is the index of the step's loss computation.
-    pub(super) fn new(
-        host: &Host,
-        guard: &Arc<Guard>,
-        step: u64,
-        update: Option<u64>,
-    ) -> Arc<Self> {
-        guard.forget_failure();
-        let context = Context {
-            executor: host.executor,
-            by_rows: host.by_rows,
-            guard: guard.clone(),
-            profile: host.profile.clone(),
-        };
+    /// A call at a step. `update` is the index of the step's loss computation.
+    pub(super) fn new(context: Context, seed: u64, step: u64, update: Option<u64>) -> Arc<Self> {
+        context.guard.forget_failure();
         Arc::new(Call {
             context,
             step,
-            seed: host.seed,
+            seed,
             update,
             effects: Mutex::default(),
         })
@@ -212,12 +196,12 @@ impl Effects {
     /// Keeps a printed line; above a limit it says once that there is more.
     pub(super) fn print(&mut self, line: &str) {
         self.said += 1;
-        if self.printed > PRINTED {
+        if self.printed > PRINTED_BYTES {
             return;
         }
         // The end of a line counts too, so that empty lines are bounded.
         self.printed += line.len() + 1;
-        self.prints.push(if self.printed > PRINTED {
+        self.prints.push(if self.printed > PRINTED_BYTES {
             "... (this step prints more than is kept)".to_string()
         } else {
             line.to_string()

@@ -6,32 +6,35 @@ use std::sync::Arc;
 use rhai::{AST, Dynamic, Engine, Map, Scope};
 
 use super::call::Call;
-use super::engine::is_refused;
 use super::explain::Script;
+use super::functions::is_refused;
+use super::hook::Hook;
 use super::host::Host;
-use super::library::{Arities, Builtin, Library, by_name, constants, functions_of};
+use super::imports::{Arities, Imports, by_name, constants, functions_of};
+use super::library::Builtin;
+use super::limits::SCRIPT_BYTES;
 use super::lint;
 use super::params::Parameters;
-use super::recipe::{Compiled, Hook, Recipe, Version};
+use super::recipe::{Compiled, Recipe};
 use super::sandbox::guarded;
-use super::source_files::LARGEST;
 use super::value::describe;
+use super::version::Version;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 
-pub(super) fn compile(
+pub(crate) fn compile(
     host: &Host,
     name: &str,
     text: &str,
-    library: &Library,
+    imports: &Imports,
 ) -> Result<Recipe, Diagnostics> {
-    if text.len() > LARGEST {
+    if text.len() > SCRIPT_BYTES {
         let message = format!("{name}: the script has {} bytes", text.len());
         let help = "values by response or token are columns of the batch: a script is a formula";
         return Err(Diagnostic::error(message).with_help(help).into());
     }
     guarded("to compile the script", || {
-        compiled(host, name.into(), text, library)
+        compiled(host, name.into(), text, imports)
     })?
 }
 
@@ -39,19 +42,19 @@ fn compiled(
     host: &Host,
     name: Arc<str>,
     text: &str,
-    library: &Library,
+    imports: &Imports,
 ) -> Result<Recipe, Diagnostics> {
     let constants = Arc::new(constants(text));
     let call = host.call(0);
     let mut engine = host.functions.engine(&call, &constants);
-    engine.set_module_resolver(library.clone());
+    engine.set_module_resolver(imports.clone());
     // Also an error that the top of an import has passed over.
     let parsed = call.unless_failed(engine.compile_into_self_contained(&constants, text));
-    let mut sources = library.found().sources.clone();
+    let mut sources = imports.found().sources.clone();
     sources.insert(name.clone(), text.into());
     let mut script = Script::new(&name, &sources);
     let mut ast = parsed.map_err(|error| {
-        let missing = library.found().missing.clone();
+        let missing = imports.found().missing.clone();
         let import = || script.import(&missing?);
         let error = script.explain(&error);
         let place = error.span.clone().or_else(import);
@@ -67,7 +70,7 @@ fn compiled(
         false => Parameters::default(),
     };
     script.parameters = params.names();
-    let warnings = linted(&ast, &script, &natives, library)?;
+    let warnings = linted(&ast, &script, &natives, imports)?;
     let mut reads = BTreeSet::new();
     for source in sources.keys() {
         lint::reads(script.code(source), &mut reads);
@@ -112,12 +115,12 @@ fn linted(
     ast: &AST,
     script: &Script<'_>,
     natives: &Arities,
-    library: &Library,
+    imports: &Imports,
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
-    let found = library.found();
-    let imports = &found.modules;
-    let mut errors = lint::errors(ast, script, natives, imports);
-    let scripts = imports.values();
+    let found = imports.found();
+    let modules = &found.modules;
+    let mut errors = lint::errors(ast, script, natives, modules);
+    let scripts = modules.values();
     let scripts: BTreeMap<_, _> = scripts.map(|(ast, _)| (ast.source(), ast)).collect();
     for (name, ast) in scripts {
         let name = name.unwrap_or_default().into();
@@ -125,7 +128,7 @@ fn linted(
             functions: script.functions.clone(),
             ..Script::new(&name, script.sources)
         };
-        errors.extend(lint::errors(ast, &import, natives, imports));
+        errors.extend(lint::errors(ast, &import, natives, modules));
     }
     match Diagnostics::several(errors) {
         Some(errors) => Err(errors),

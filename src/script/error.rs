@@ -2,9 +2,8 @@
 
 use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
-use super::engine::MEMORY;
-use super::members::signature;
-use super::sandbox::GROWS;
+use super::limits::{ENDLESS, GROWS, MEMORY};
+use super::reference::signature;
 use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::tensor::{Origin, Stopped, TensorError, TensorErrorKind};
 
@@ -57,10 +56,6 @@ impl From<TensorError> for CallError {
         }
     }
 }
-
-/// The help for a script that takes too long.
-const ENDLESS: &str =
-    "is there an endless loop, or one over many responses that a tensor operation could replace?";
 
 /// The help for an error of an operation; `None` if its message says enough.
 fn help_for(error: &TensorError) -> Option<String> {

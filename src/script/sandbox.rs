@@ -18,12 +18,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rhai::{Array, Dynamic, EvalAltResult, FnPtr, ImmutableString, Map, Position, Scope};
 
 use super::error::CallError;
+use super::limits::{GROWS, MAP_ENTRIES, VALUE_DEPTH, VARIABLE_BYTES};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-
-/// Calls within calls. A hook needs three or four.
-pub(super) const CALL_LEVELS: usize = 32;
-/// Expressions within expressions, outside and inside functions.
-pub(super) const EXPRESSION_DEPTH: usize = 64;
 
 /// The stack that scripts run on.
 ///
@@ -49,22 +45,6 @@ pub(crate) fn guarded<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R, Diag
     })
 }
 
-/// Operations per call: a formula over 4096 groups, group by group, takes a million; an endless loop reaches this in a second.
-pub(super) const OPERATIONS: u64 = 20_000_000;
-/// The total bytes of a string and of all other strings in the same array or map.
-pub(super) const TEXT_BYTES: usize = 1 << 20;
-/// Elements of an array, with those of the arrays in it.
-///
-/// The limit is this low because the engine counts all elements at each `push`: filling an array of this size takes a second.
-pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
-/// The elements of an array that the engine refuses: of more values, no more are made.
-pub(super) const ENOUGH: usize = ARRAY_ELEMENTS + 1;
-/// Entries of a map, with those of the maps in it.
-pub(super) const MAP_ENTRIES: usize = 1 << 14;
-/// The depth to which arrays, maps and closures may be nested.
-const DEPTH: usize = 64;
-/// Bytes of all variables of a function, without tensors.
-const BYTES: usize = 64 << 20;
 /// The least number of reads of variables between two measurements. It is odd: a loop often reads an even number of
 /// variables, and each of them is to have its turn.
 pub(super) const READS: u64 = 61;
@@ -75,9 +55,6 @@ pub(super) const PER_READ: u64 = 8;
 const VALUE_BYTES: usize = size_of::<Dynamic>();
 /// The bytes of a map's entry without its value.
 const ENTRY_BYTES: usize = 48;
-
-pub(super) const GROWS: &str =
-    "does a loop keep adding to it? Values by response or token belong in tensors";
 
 /// A description of the exceeded bound, to follow the value's name, and a help.
 pub(super) type Excess = (String, &'static str);
@@ -120,9 +97,9 @@ struct Measure {
 
 impl Measure {
     fn measure(&mut self, value: &Dynamic, depth: usize) -> Result<(), Excess> {
-        if depth > DEPTH {
+        if depth > VALUE_DEPTH {
             return Err((
-                format!("nests arrays, maps or closures more than {DEPTH} deep"),
+                format!("nests arrays, maps or closures more than {VALUE_DEPTH} deep"),
                 "does a loop put it into itself? To add to an array, write `a.push(x)`",
             ));
         }
@@ -170,8 +147,8 @@ impl Measure {
     fn add(&mut self, bytes: usize) -> Result<(), Excess> {
         self.values += 1;
         self.bytes += bytes;
-        if self.bytes > BYTES {
-            let most = BYTES >> 20;
+        if self.bytes > VARIABLE_BYTES {
+            let most = VARIABLE_BYTES >> 20;
             let excess = format!("and the variables before it hold more than {most} MiB");
             return Err((excess, GROWS));
         }
@@ -183,7 +160,7 @@ impl Measure {
 mod tests {
     use super::*;
     use crate::Batch;
-    use crate::script::sandbox::{ARRAY_ELEMENTS, MAP_ENTRIES};
+    use crate::script::limits::{ARRAY_ELEMENTS, MAP_ENTRIES};
     use crate::script::{Host, Recipe};
     use rhai::{Array, Dynamic, Engine, Map};
 

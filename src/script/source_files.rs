@@ -5,24 +5,22 @@ use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::recipe::Version;
+use super::library::Builtin;
+use super::limits::SCRIPT_BYTES;
+use super::version::Version;
 use crate::regular_file;
 
 /// The bytes of a file when it was read, or why it could not be read: the kind of the error, and the system's message.
 pub(crate) type FileBytes = Result<Arc<[u8]>, (ErrorKind, String)>;
 
-/// The largest script, in bytes. A recipe has a few kilobytes; a larger script has data in it, and compiling megabytes
-/// takes minutes.
-pub(super) const LARGEST: usize = 256 << 10;
-
 /// Reads a regular file. One that is too large is not read further.
 pub(super) fn read(path: &Path) -> FileBytes {
     let mut bytes = Vec::new();
     let file = regular_file::open(path);
-    let read = file.and_then(|file| file.take(LARGEST as u64 + 1).read_to_end(&mut bytes));
+    let read = file.and_then(|file| file.take(SCRIPT_BYTES as u64 + 1).read_to_end(&mut bytes));
     read.map_err(|error| (error.kind(), error.to_string()))?;
-    if bytes.len() > LARGEST {
-        let most = LARGEST >> 10;
+    if bytes.len() > SCRIPT_BYTES {
+        let most = SCRIPT_BYTES >> 10;
         let why = format!("it has more than {most} KiB, and a script is a formula");
         return Err((ErrorKind::FileTooLarge, why));
     }
@@ -38,6 +36,19 @@ pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, S
         let byte = error.valid_up_to();
         format!("{path}: its byte {byte} is not UTF-8")
     })
+}
+
+/// The kind of a path that cannot be a script.
+pub(super) fn another_kind(path: &Path) -> Option<&'static str> {
+    let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+    match ending.as_deref().and_then(|ending| ending.to_str()) {
+        _ if path.is_dir() => Some("a folder"),
+        Some("jsonl" | "ndjson" | "gz" | "zst" | "json" | "safetensors" | "npz" | "parquet") => {
+            Some("a file of rollouts")
+        }
+        Some("toml") => Some("a configuration"),
+        _ => None,
+    }
 }
 
 pub(super) fn is_missing(content: &FileBytes) -> bool {
@@ -66,6 +77,8 @@ pub(super) fn scripts_in(folder: &Path) -> Vec<String> {
 /// A missing file counts too: an import that refers to a built-in refers to a file of that name as soon as one exists.
 #[derive(Clone, Debug, Default)]
 pub struct SourceFiles {
+    /// The recipe as it was asked for: a built-in's name, or the script's path.
+    pub(super) recipe: String,
     /// The script itself; `None` for a built-in, which has no files.
     pub(crate) main: Option<PathBuf>,
     /// The script, and the files where its imports are or might be.
@@ -75,12 +88,18 @@ pub struct SourceFiles {
 }
 
 impl SourceFiles {
-    /// A script, before its imports are known.
-    pub(super) fn of(path: &Path) -> SourceFiles {
+    /// Reads a recipe's script, if it is the path of one; its imports are not yet known.
+    pub fn of(recipe: &str) -> SourceFiles {
+        let path = Path::new(recipe);
+        let is_path = recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists();
+        let is_script = is_path && Builtin::find(recipe).is_none() && another_kind(path).is_none();
+        let main = is_script.then(|| path.to_path_buf());
+        let files = main.iter().map(|path| (path.clone(), read(path)));
         SourceFiles {
-            main: Some(path.to_path_buf()),
-            files: [(path.to_path_buf(), read(path))].into(),
+            recipe: recipe.to_string(),
+            files: files.collect(),
             version: None,
+            main,
         }
     }
 
@@ -98,6 +117,7 @@ impl SourceFiles {
     pub(crate) fn again(&self) -> SourceFiles {
         let files = self.files.keys();
         SourceFiles {
+            recipe: self.recipe.clone(),
             main: self.main.clone(),
             files: files.map(|path| (path.clone(), read(path))).collect(),
             version: None,

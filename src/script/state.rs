@@ -8,7 +8,8 @@ use rhai::{Array, Dynamic, Map};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::memory::{MemoryTable, Tables};
+use super::limits::STATE_DEPTH;
+use super::remembered::{MemoryTable, Tables};
 use super::sandbox::check_size;
 use super::value::{describe, text, written};
 use crate::diagnostic::Diagnostic;
@@ -152,9 +153,6 @@ impl PartialEq for State {
     }
 }
 
-/// The nesting of arrays and maps. A checkpoint's JSON has two levels per map, and readers stop at 128.
-const DEPTH: usize = 32;
-
 /// The value without the data that it shares with a closure: a copy of a state must not change with the closure.
 ///
 /// Refuses values that cannot outlive a step: tensors and batches, which belong to one step, functions, which belong to
@@ -162,9 +160,9 @@ const DEPTH: usize = 32;
 fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, (String, String)> {
     let mut value = value.flatten();
     let refused = |why| Err((String::new(), why));
-    if depth > DEPTH {
+    if depth > STATE_DEPTH {
         return refused(format!(
-            "is nested more than {DEPTH} deep, which a checkpoint cannot keep"
+            "is nested more than {STATE_DEPTH} deep, which a checkpoint cannot keep"
         ));
     }
     if let Some(mut map) = value.write_lock::<Map>() {

@@ -13,7 +13,7 @@ use super::values::Answer;
 use crate::batch::Computed;
 use crate::diagnostic::Diagnostic;
 use crate::script::engine::own_token;
-use crate::script::library::imports_of;
+use crate::script::imports::imports_of;
 use crate::script::syntax::{CodeSite, Token, TokenKind, code, sites};
 use crate::script::value::written;
 use crate::script::{Hook, Recipe};

@@ -15,15 +15,14 @@ pub use self::names::Name;
 pub use self::values::{Answer, BatchColumns, Pairs};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::batch_type::ScriptBatch;
-use crate::script::compile::natives;
+use crate::script::compile::{compile, natives};
 use crate::script::error::{CallError, Raised};
 use crate::script::explain::Script;
-use crate::script::library::{Library, functions_of};
-use crate::script::lint::misread_operators;
+use crate::script::imports::{Imports, functions_of};
+use crate::script::misread::misread_operators;
 use crate::script::sandbox::{guarded, on_deep_stack};
 use crate::script::syntax::code;
-use crate::script::{Hook, Host, Recipe, Setting};
+use crate::script::{Hook, Host, Recipe, ScriptBatch, Setting};
 use crate::tensor::{Guard, Tensor, TensorError};
 
 /// The name of the recipe that was typed, in messages.
@@ -48,8 +47,10 @@ pub struct Session {
     scope: Scope<'static>,
     functions: AST,
     inputs: Inputs,
-    library: Library,
+    imports: Imports,
     recipe: Option<Recipe>,
+    /// The loss of a run, for recipes that have none.
+    loss: Option<Recipe>,
 }
 
 /// The effects of an input.
@@ -81,8 +82,9 @@ impl Session {
             scope: Scope::new(),
             functions: AST::empty(),
             inputs: Inputs::default(),
-            library: Library::new(Some(Path::new("."))),
+            imports: Imports::new(Some(Path::new("."))),
             recipe: None,
+            loss: None,
         };
         session.reset();
         session
@@ -103,6 +105,14 @@ impl Session {
         self.recipe.as_ref()
     }
 
+    /// The loss for a recipe that has none: the run's, or the default.
+    pub fn loss(&self) -> Result<Recipe, Diagnostics> {
+        match &self.loss {
+            Some(loss) => Ok(loss.on(&self.host)),
+            None => self.host.loss(),
+        }
+    }
+
     /// The inputs that ran.
     pub fn inputs(&self) -> &Inputs {
         &self.inputs
@@ -113,7 +123,7 @@ impl Session {
         self.scope = Scope::new();
         self.functions = AST::empty();
         self.inputs = Inputs::default();
-        self.library = Library::new(Some(Path::new(".")));
+        self.imports = Imports::new(Some(Path::new(".")));
         self.scope.push(LAST, ());
         self.place_own();
     }
@@ -121,7 +131,8 @@ impl Session {
     /// Continues with another batch and its seed for `batch.random`, and with the loss for advantages whose recipes have
     /// none: a run's, or `ppo_clip`. Variables stay, including tensors of the earlier batch.
     pub fn set_batch(&mut self, batch: &Batch, seed: u64, loss: Option<Recipe>) {
-        self.host = self.host.clone().with_seed(seed).with_loss(loss);
+        self.host = self.host.clone().with_seed(seed);
+        self.loss = loss;
         self.recipe = self.recipe.take().map(|recipe| recipe.on(&self.host));
         self.batch = ScriptBatch::new(self.host.call(batch.step()), batch);
         // It belongs to the batch before.
@@ -145,8 +156,8 @@ impl Session {
     /// # Errors
     /// As [`Host::compile`](crate::script::Host::compile).
     pub fn typed_recipe(&self) -> Result<Recipe, Diagnostics> {
-        let (script, folder) = (self.typed_script(), Path::new("."));
-        let mut recipe = self.host.compile_beside(TYPED, &script, folder)?;
+        let imports = Imports::new(Some(Path::new(".")));
+        let mut recipe = compile(&self.host, TYPED, &self.typed_script(), &imports)?;
         if let Some(in_use) = self.recipe.as_ref().filter(|_| self.inputs.has_hook()) {
             recipe.keep_settings(in_use);
         }
@@ -255,7 +266,7 @@ impl Session {
     fn engine(&self, text: &str) -> Engine {
         let (functions, call) = (&self.host.functions, self.batch.call());
         let mut engine = functions.engine(call, &Arc::default());
-        engine.set_module_resolver(self.library.clone());
+        engine.set_module_resolver(self.imports.clone());
         // The optimiser replaces names of constants by their values, and panics at an assignment to one.
         engine.set_optimization_level(OptimizationLevel::None);
         self.inputs.name_last_value(&mut engine, text);
@@ -267,9 +278,12 @@ impl Session {
     /// from the state that `init` makes, so that the same input gives the same result.
     fn hooks(&self, engine: &mut Engine) {
         for hook in Hook::OF_BATCH {
-            let (recipe, current, name) = (self.recipe.clone(), self.batch.clone(), hook.name());
+            let (recipe, loss) = (self.recipe.clone(), self.loss.clone());
+            let (current, name) = (self.batch.clone(), hook.name());
             let call = move |batch: Option<ScriptBatch>, p: Map| -> Raised<Tensor> {
-                Ok(called(hook, recipe.as_ref(), &current, batch, &p)?)
+                let recipe = recipe_of(hook, recipe.as_ref(), &current, batch, &p)?;
+                let tensor = recipe.tensor(hook, &current, loss.as_ref());
+                Ok(tensor.map_err(|error| CallError::from(error[0].clone()))?)
             };
             let (of_batch, of_both) = (call.clone(), call.clone());
             engine
@@ -315,7 +329,7 @@ impl Session {
     }
 
     fn explain(&self, text: &str, error: &EvalAltResult) -> Diagnostics {
-        let mut sources = self.library.found().sources.clone();
+        let mut sources = self.imports.found().sources.clone();
         let name: Arc<str> = SOURCE.into();
         sources.insert(name.clone(), self.inputs.whole(text).into());
         let mut functions = natives(&self.engine(""));
@@ -349,14 +363,14 @@ impl Session {
     }
 }
 
-/// A hook's values on the session's batch, with the settings in `p`, if any.
-fn called(
+/// The recipe whose hook runs on the session's batch, with the settings in `p`, if any.
+fn recipe_of(
     hook: Hook,
     recipe: Option<&Recipe>,
     current: &ScriptBatch,
     batch: Option<ScriptBatch>,
     p: &Map,
-) -> Result<Tensor, CallError> {
+) -> Result<Recipe, CallError> {
     let name = hook.name();
     let Some(mut recipe) = recipe.cloned() else {
         let message = format!("`{name}()` is a recipe's, and none is loaded");
@@ -373,8 +387,7 @@ fn called(
         let set = recipe.set(name, setting);
         set.map_err(|error| CallError::from(error).help("`:params` shows what the recipe has"))?;
     }
-    let tensor = recipe.tensor(hook, current);
-    tensor.map_err(|error| error[0].clone().into())
+    Ok(recipe)
 }
 
 impl Host {

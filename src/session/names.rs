@@ -3,7 +3,8 @@
 use rhai::{Engine, Map};
 
 use super::Session;
-use crate::script::engine::{is_listed, packages};
+use crate::script::engine::packages;
+use crate::script::functions::is_listed;
 use crate::script::syntax::{Token, TokenKind};
 use crate::script::value::type_named;
 use crate::script::{Hook, MEMBERS, Member, Owner};

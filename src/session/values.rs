@@ -8,7 +8,7 @@ use rhai::{Array, Dynamic, FnPtr, Map};
 use super::Session;
 use crate::batch::{Computed, Layout};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::batch_type::ScriptBatch;
+use crate::script::ScriptBatch;
 use crate::script::explain::CLOSURE;
 use crate::script::value::{as_tensor, describe, number, text};
 use crate::tensor::{Level, Tensor, TensorError, grad};

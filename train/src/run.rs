@@ -27,7 +27,7 @@ use advlab::check::flipped_loss;
 use advlab::diagnostic::Diagnostic;
 use advlab::live::{LiveOptions, LiveRecipe, Loaded};
 use advlab::native::Mode;
-use advlab::script::{Recipe, State, Version};
+use advlab::script::{Recipe, SourceFiles, State, Version};
 use learner::Learner;
 use rollout::Sampled;
 
@@ -409,7 +409,7 @@ fn change_steps(config: &mut Config, steps: Option<u64>) -> Result<bool> {
 /// The note that the recipe's file still holds a version which was rejected: it is not tried again.
 fn rejected_note(config: &Config, checkpoint: &Checkpoint, rejected: &[String]) -> Option<String> {
     let file = &config.recipe;
-    let (_, reading) = config.host().load_reading(file);
+    let (_, reading) = config.host().load_files(&SourceFiles::of(file));
     let in_file = reading.version.as_ref().map(Version::as_str)?;
     let is_used = in_file == checkpoint.recipe.version.version;
     (!is_used && rejected.iter().any(|old| old == in_file)).then(|| {

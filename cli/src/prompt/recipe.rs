@@ -60,7 +60,7 @@ pub(super) fn set(session: &mut PromptSession, arguments: &Arguments<'_>) -> Ans
 pub(super) fn run(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
     let whose = ["default", "of the run"][usize::from(session.data.loss.is_some())];
-    let loss = (session.script.host().loss()?, whose);
+    let loss = (session.script.loss()?, whose);
     Ok(study::run::report(&recipe, &session.data.batch, loss, false, session.paint)?.text)
 }
 
@@ -110,7 +110,7 @@ pub(super) fn objective(session: &mut PromptSession, arguments: &Arguments<'_>) 
 
 pub(super) fn mass(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipes = session.recipes(arguments.text)?;
-    let loss = session.script.host().loss()?;
+    let loss = session.script.loss()?;
     let report = study::mass::report(&recipes, &loss, &session.data.batch, session.paint)?;
     shown(session, report, arguments)
 }
@@ -179,7 +179,7 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     let text = arguments.text;
     let (note, gradient) = if text.is_empty() || text == "loss()" {
         let trial = session.trial(&session.recipe()?)?;
-        let loss = trial.loss(&session.script.host().loss()?)?;
+        let loss = trial.loss(&session.script.loss()?)?;
         (trial.note, Answer::Tensor(loss.gradient))
     } else {
         (None, session.script.gradient(text)?)

@@ -2,13 +2,14 @@
 
 use rhai::{Dynamic, EvalAltResult, LexError, ParseErrorType};
 
+use super::habits::{habit, in_its_words, row, say};
 use super::names::{no_key, no_module, no_variable, unknown_function};
-use super::{Script, habit, in_its_words, row, say};
+use super::script::Script;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::script::error::call_error;
-use crate::script::lint::floor_divisions;
-use crate::script::members::signature;
-use crate::script::sandbox::{ARRAY_ELEMENTS, GROWS, MAP_ENTRIES, TEXT_BYTES};
+use crate::script::limits::{ARRAY_ELEMENTS, GROWS, MAP_ENTRIES, TEXT_BYTES};
+use crate::script::misread::floor_divisions;
+use crate::script::reference::signature;
 use crate::script::syntax::TokenKind;
 use crate::script::value::{describe, type_named};
 

@@ -1,55 +1,19 @@
 //! Turns the script engine's errors into diagnostics: what happened in terms of the field, where, and what to do.
 
+pub(crate) mod habits;
 mod messages;
-mod names;
+pub(crate) mod names;
+mod script;
 
-use std::cell::OnceCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rhai::{EvalAltResult, Position};
+use rhai::EvalAltResult;
 
-pub(super) use self::names::{NO_ELSE, unknown_function};
+pub(crate) use self::script::{CLOSURE, Script};
 use super::error::call_error;
-use super::library::Sources;
-use super::recipe::Hook;
-use super::syntax::{CodeSite, Token, code, sites};
-use crate::diagnostic::{Diagnostic, Diagnostics, Span};
-use crate::tensor::Origin;
+use crate::diagnostic::{Diagnostic, Span};
 
-/// The prefix of the engine's names for closures.
-pub(crate) const CLOSURE: &str = "anon$";
-
-/// A script with the sources that it imports, and the names that it may use: for the diagnostics of its errors.
-pub(crate) struct Script<'a> {
-    pub(crate) name: &'a Arc<str>,
-    pub(crate) sources: &'a Sources,
-    /// The parameters of the recipe.
-    pub(crate) parameters: Vec<String>,
-    /// All functions that the script can call.
-    pub(crate) functions: Vec<String>,
-    /// The variables of the prompt.
-    pub(crate) variables: Vec<String>,
-    /// The columns of the prompt's batch.
-    pub(crate) columns: Vec<String>,
-    /// The tokens of each source by its name, read on first use.
-    pub(crate) code: OnceCell<BTreeMap<&'a str, Vec<Token<'a>>>>,
-}
-
-impl<'a> Script<'a> {
-    /// A script of which only the sources are known.
-    pub(crate) fn new(name: &'a Arc<str>, sources: &'a Sources) -> Self {
-        Script {
-            name,
-            sources,
-            parameters: Vec::new(),
-            functions: Vec::new(),
-            variables: Vec::new(),
-            columns: Vec::new(),
-            code: OnceCell::new(),
-        }
-    }
-
+impl Script<'_> {
     pub(crate) fn explain(&self, error: &EvalAltResult) -> Diagnostic {
         let mut source: Arc<str> = self.name.clone();
         let mut trace = Vec::new();
@@ -86,14 +50,6 @@ impl<'a> Script<'a> {
         trace.into_iter().fold(diagnostic, Diagnostic::with_note)
     }
 
-    /// A problem of a hook; at its definition unless the problem has a place.
-    pub(super) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {
-        match diagnostic.span {
-            Some(_) => diagnostic.into(),
-            None => diagnostic.at(self.definition(hook.name())).into(),
-        }
-    }
-
     /// The location that the error of a native function carries: the hook that failed, or the line that made the tensor at fault,
     /// which may differ from the line that asked for its value.
     fn reported_place(&self, error: &EvalAltResult) -> Option<Span> {
@@ -106,160 +62,4 @@ impl<'a> Script<'a> {
         let of_tensor = || self.place_of(error.origin.as_ref()?);
         error.diagnostic.span.clone().or_else(of_tensor)
     }
-
-    /// `None` if the origin is in no source of the script.
-    pub(super) fn place_of(&self, origin: &Origin) -> Option<Span> {
-        let source = origin.source.as_ref().unwrap_or(self.name);
-        self.span(source, origin.line, origin.column)
-    }
-
-    /// `None` if the position is unknown, or in no source of the script.
-    pub(super) fn place(&self, source: &Arc<str>, position: Position) -> Option<Span> {
-        self.span(source, position.line()?, position.position().unwrap_or(1))
-    }
-
-    fn span(&self, source: &Arc<str>, line: usize, column: usize) -> Option<Span> {
-        let text = self.sources.get(source)?;
-        let span = Span {
-            source: source.clone(),
-            text: text.clone(),
-            line,
-            column,
-            length: 1,
-        };
-        let CodeSite { code, index } = self.site(&span);
-        let here = code.get(index);
-        let is_here = |token: &&Token<'_>| (token.line, token.column) == (line, column);
-        let token = match here.filter(is_here) {
-            // A property is reported at its dot: the name comes after it.
-            Some(dot) if dot.text == "." => code.get(index + 1),
-            token => token,
-        };
-        Some(token.map_or(span, |token| token.span(source, text)))
-    }
-
-    /// The first token that does not begin before the location.
-    fn site(&self, span: &Span) -> CodeSite<'_, 'a> {
-        let code = self.code(&span.source);
-        let place = (span.line, span.column);
-        let index = code.partition_point(|token| (token.line, token.column) < place);
-        CodeSite { code, index }
-    }
-
-    /// The tokens of the location's line.
-    fn line(&self, span: &Span) -> &[Token<'a>] {
-        let code = self.code(&span.source);
-        let start = code.partition_point(|token| token.line < span.line);
-        let end = code.partition_point(|token| token.line <= span.line);
-        &code[start..end]
-    }
-
-    /// The location right after the previous token: where something is missing.
-    fn end_before(&self, span: &Span) -> Span {
-        let CodeSite { code, index } = self.site(span);
-        let Some(last) = code[..index].last() else {
-            return span.clone();
-        };
-        let before = &span.text[..last.end()];
-        let line = before.rsplit('\n').next().unwrap_or("");
-        Span {
-            line: before.matches('\n').count() + 1,
-            column: line.chars().count() + 1,
-            length: 1,
-            ..span.clone()
-        }
-    }
-
-    /// The tokens of a source without its comments.
-    pub(super) fn code(&self, source: &str) -> &[Token<'a>] {
-        let all = self.code.get_or_init(|| {
-            let sources = self.sources.iter();
-            sources.map(|(name, text)| (&**name, code(text))).collect()
-        });
-        all.get(source).map_or(&[], Vec::as_slice)
-    }
-
-    pub(super) fn text(&self) -> Arc<str> {
-        self.sources.get(self.name).cloned().unwrap_or_default()
-    }
-
-    /// The definition of a function in the script itself.
-    pub(crate) fn definition(&self, function: &str) -> Option<Span> {
-        self.first(|site| site.text(0) == function && site.text(-1) == "fn")
-    }
-
-    /// The place where the script declares a parameter of that name, or else its first use of the name as the key of a map.
-    pub(super) fn key(&self, key: &str) -> Option<Span> {
-        let is_key = |site: &CodeSite<'_, '_>| site.text(0) == key && site.text(1) == ":";
-        let declared = self.first(|site| is_key(site) && site.text(2) == "#{");
-        declared.or_else(|| self.first(is_key))
-    }
-
-    /// Where an import is written, in the script or in one that it imports.
-    pub(super) fn import(&self, path: &str) -> Option<Span> {
-        let path = format!("\"{path}\"");
-        let is_import =
-            |site: &CodeSite<'_, '_>| [site.text(-1), site.text(0)] == ["import", &path];
-        self.all(is_import).next()
-    }
-
-    /// The loop that may have no end: the only one in all sources.
-    fn only_loop(&self) -> Option<Span> {
-        let mut loops = self.all(|site| matches!(site.text(0), "loop" | "while"));
-        loops.next().filter(|_| loops.next().is_none())
-    }
-
-    /// The first token of the script itself for which `is_it` holds.
-    fn first(&self, is_it: impl Fn(&CodeSite<'_, '_>) -> bool) -> Option<Span> {
-        let mut all = self.all(is_it);
-        all.find(|span| span.source == *self.name)
-    }
-
-    /// The tokens of all sources for which `is_it` holds.
-    fn all(&self, is_it: impl Fn(&CodeSite<'_, '_>) -> bool) -> impl Iterator<Item = Span> {
-        self.sources.iter().flat_map(move |(source, text)| {
-            let found = sites(self.code(source)).filter(|site| is_it(site));
-            let places = found.map(|site| site.token().span(source, text));
-            places.collect::<Vec<Span>>()
-        })
-    }
-}
-
-const HABITS: &str = include_str!("habits.txt");
-
-/// The row for this word in a section of the table of other languages' habits.
-pub(crate) fn habit(section: &str, word: &str) -> Option<&'static str> {
-    let (_, rows) = HABITS.split_once(&format!("\n[{section}]\n"))?;
-    let mut rows = rows.lines().take_while(|row| !row.is_empty());
-    rows.find_map(|row| {
-        let (words, text) = row.split_once(": ")?;
-        words.split(' ').any(|known| known == word).then_some(text)
-    })
-}
-
-/// The help for a name of another language or library; `None` for any other name.
-pub fn help_for_foreign(name: &str) -> Option<&'static str> {
-    let sections = ["functions", "properties", "names", "keywords", "reserved"];
-    let mut sections = sections.into_iter();
-    sections.find_map(|section| habit(section, name))
-}
-
-/// A row of that table that has a message and a help.
-fn row(section: &str, word: &str) -> Option<Diagnostic> {
-    let (message, help) = habit(section, word)?.split_once(" | ")?;
-    Some(say(message, help))
-}
-
-fn say(message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
-    Diagnostic::error(message).with_help(help)
-}
-
-/// The engine's own message, to be embedded in a sentence.
-fn in_its_words(message: &str) -> String {
-    // It ends in the position, which the caret shows.
-    let text = message.split(" (line ").next().unwrap_or(message);
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| {
-        first.to_lowercase().collect::<String>() + letters.as_str()
-    })
 }

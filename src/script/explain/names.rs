@@ -1,19 +1,17 @@
 //! Messages for names that do not exist: functions, variables, modules, keys of maps.
 
-use super::{CLOSURE, Script, habit, row, say};
+use super::habits::{NO_ELSE, habit, row, say};
+use super::script::{CLOSURE, Script};
 use crate::batch::column_names;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::number_text::counted;
 use crate::script::library::Builtin;
-use crate::script::members::signature;
 use crate::script::params::KEYS;
+use crate::script::reference::signature;
 use crate::script::syntax::{CodeSite, Token, TokenKind, declared_names, sites};
 use crate::script::value::type_named;
 use crate::suggest;
 use crate::tensor::Level;
-
-pub(in crate::script) const NO_ELSE: &str =
-    "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";
 
 /// The help for the bare name of a built-in recipe; `None` for any other name.
 fn recipe(name: &str) -> Option<String> {

@@ -11,9 +11,10 @@ pub use outcome::{Loss, Outcome, Statistics, Summary};
 use rhai::{Dynamic, Engine, FuncArgs};
 use run::invoke;
 
-use super::batch_type::ScriptBatch;
+use super::bindings::batch::ScriptBatch;
 use super::call::Call;
-use super::recipe::{Hook, Recipe};
+use super::hook::Hook;
+use super::recipe::Recipe;
 use super::sandbox::on_deep_stack;
 use super::state::State;
 use crate::batch::{Batch, Computed};
@@ -133,12 +134,18 @@ impl Recipe {
 
     /// A hook's tensor over the batch of a session; the hooks before it run too.
     ///
-    /// The state is the one that `init` makes. A recipe without a loss uses [`Host::loss`](super::Host::loss); a recipe
-    /// without an advantage uses the advantage equivalent to its loss.
-    pub(crate) fn tensor(&self, hook: Hook, batch: &ScriptBatch) -> Result<Tensor, Diagnostics> {
-        let default = match hook == Hook::Loss && !self.has(Hook::Loss) {
-            true => self.host.loss()?,
-            false => self.clone(),
+    /// The state is the one that `init` makes. A recipe without a loss uses `loss`, or else
+    /// [`Host::loss`](super::Host::loss); a recipe without an advantage uses the advantage equivalent to its loss.
+    pub(crate) fn tensor(
+        &self,
+        hook: Hook,
+        batch: &ScriptBatch,
+        loss: Option<&Recipe>,
+    ) -> Result<Tensor, Diagnostics> {
+        let default = match loss {
+            _ if hook != Hook::Loss || self.has(Hook::Loss) => self.clone(),
+            Some(loss) => loss.on(&self.host),
+            None => self.host.loss()?,
         };
         self.run(hook, batch.clone(), &self.init()?, |run| {
             run.reward()?;
@@ -183,7 +190,7 @@ impl Request<'_> {
         let started = Instant::now();
         let (step, is_loss) = (self.batch.step(), self.hook == Hook::Loss);
         let update = is_loss.then(|| state.updates(step));
-        let call = Call::new(&self.recipe.host, &self.guard, step, update);
+        let call = self.recipe.host.call_under(&self.guard, step, update);
         let input = ScriptBatch::new(call.clone(), self.batch);
         let computed = self.recipe.run(self.hook, input, state, |run| {
             let (reward, weight, (tensor, loss)) = match is_loss {

@@ -6,9 +6,8 @@ use super::{Outcome, Request, correct};
 use crate::batch::Computed;
 use crate::diagnostic::Diagnostics;
 use crate::native::{CallKey, HookInputs, HookState, NativeHook};
-use crate::script::batch_type::ScriptBatch;
-use crate::script::call::Call;
-use crate::script::recipe::Hook;
+use crate::script::bindings::batch::ScriptBatch;
+use crate::script::hook::Hook;
 use crate::script::sandbox::guarded;
 use crate::script::state::State;
 use crate::tensor::Moments;
@@ -74,7 +73,7 @@ impl Request<'_> {
         let (host, layout) = (&self.recipe.host, self.batch.layout());
         let bytes = layout.responses() * BYTES_PER_RESPONSE;
         let _reservation = self.guard.reserve(bytes).ok()?;
-        let call = Call::new(host, &self.guard, self.batch.step(), None);
+        let call = host.call_under(&self.guard, self.batch.step(), None);
         let is_advantage = self.hook == Hook::Advantage;
         let inputs = HookInputs {
             batch: self.batch,

@@ -9,7 +9,7 @@ use crate::batch::{Batch, Computed};
 use crate::diagnostic::Diagnostics;
 use crate::number_text::{count, share};
 use crate::script::call::MapGroups;
-use crate::script::recipe::Hook;
+use crate::script::hook::Hook;
 use crate::tensor::{Depth, Level, Moments};
 
 /// The advantage of a batch, with the hooks' reports.

@@ -7,9 +7,10 @@ use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
 
 use crate::batch::{Batch, Computed};
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
-use crate::script::batch_type::ScriptBatch;
+use crate::script::bindings::batch::ScriptBatch;
 use crate::script::error::{CallError, Raised};
-use crate::script::recipe::{Hook, Recipe};
+use crate::script::hook::Hook;
+use crate::script::recipe::Recipe;
 use crate::script::sandbox::guarded;
 use crate::script::state::State;
 use crate::script::value::{describe, number};

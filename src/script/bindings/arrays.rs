@@ -1,73 +1,19 @@
-//! Plain numbers and arrays in scripts, with the behaviour that users of Python expect.
-//!
-//! Rhai's own division of integers is whole (`1 / 2` is 0), and its comparison of floats has a tolerance
-//! (`1e-17 > 0.0` is false): in a formula, both are silent errors.
+//! Arrays in scripts: their sums and means, and sorting by value.
 
 use std::any::TypeId;
 use std::cmp::Ordering;
 
-use rhai::{
-    Array, Dynamic, EvalAltResult, FLOAT, FnPtr, INT, ImmutableString, Module, NativeCallContext,
-    Position,
-};
+use rhai::{Array, Dynamic, FnPtr, ImmutableString, Module, NativeCallContext};
 
-use super::engine::{add, add_raw};
-use super::error::{CallError, Raised, origin};
-use super::sandbox::{ARRAY_ELEMENTS, TEXT_BYTES, count};
-use super::value::{as_tensor, describe, number, text};
 use crate::diagnostic::Diagnostic;
+use crate::script::engine::{add, add_raw};
+use crate::script::error::{CallError, Raised, origin};
+use crate::script::value::{as_tensor, describe, number, text};
 use crate::tensor::Tensor;
 use crate::tensor::op::{self, Argument, Class, Op};
 
-/// Registers exact comparisons, the division of integers, and the functions of arrays.
-pub(super) fn numbers(module: &mut Module) {
-    arrays(module);
-    replace(module);
-    // The engine computes the size with an overflow, and would make an array of 2^49 elements.
-    add(
-        module,
-        "pad",
-        |array: &mut Array, length: INT, value: Dynamic| {
-            let more = usize::try_from(length)
-                .unwrap_or(0)
-                .saturating_sub(array.len());
-            if more.saturating_mul(count(&value)) > ARRAY_ELEMENTS {
-                let what = "Size of array/BLOB".to_string();
-                return Err(EvalAltResult::ErrorDataTooLarge(what, Position::NONE).into());
-            }
-            array.resize(array.len() + more, value);
-            Raised::Ok(())
-        },
-    );
-    // The engine's gives 0 for NaN.
-    add(module, "to_int", |x: FLOAT| {
-        let is_within = x.abs() < -widened(INT::MIN);
-        let wrong = || CallError::new(format!("{x} is no integer"), "`is_finite(x)` tells");
-        Raised::Ok(is_within.then_some(x as INT).ok_or_else(wrong)?)
-    });
-    add(module, "/", |a: INT, b: INT| widened(a) / widened(b));
-    add_raw(module, "/=", &[TypeId::of::<INT>(); 2], |_, args| {
-        let quotient = widened(args[0].as_int()?) / widened(args[1].as_int()?);
-        *args[0] = Dynamic::from_float(quotient);
-        Ok(Dynamic::UNIT)
-    });
-    macro_rules! comparisons {
-        ($($sign:literal $compare:tt),+) => {$(
-            add(module, $sign, |a: FLOAT, b: FLOAT| a $compare b);
-            add(module, $sign, |a: INT, b: FLOAT| widened(a) $compare b);
-            add(module, $sign, |a: FLOAT, b: INT| a $compare widened(b));
-        )+};
-    }
-    comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
-}
-
-/// Exact up to 2^53, as in all operations of integers with other numbers.
-fn widened(whole: INT) -> FLOAT {
-    whole as FLOAT
-}
-
 /// Registers `sum`, `mean`, `min` and `max` of arrays, which are numbers if all elements are.
-fn arrays(module: &mut Module) {
+pub(in crate::script) fn arrays(module: &mut Module) {
     for (name, row) in [("sum", "+"), ("mean", "+"), ("min", "min"), ("max", "max")] {
         let row = op::table().find(|op| op.name == row && op.class == Class::Elementwise);
         let row = row.expect("an array's functions are made of rows of the op table");
@@ -110,24 +56,6 @@ fn arrays(module: &mut Module) {
                 Ok(Dynamic::UNIT)
             });
         }
-    }
-}
-
-/// Registers `replace`, which the engine has without a bound of the result.
-fn replace(module: &mut Module) {
-    let (string, char) = (TypeId::of::<ImmutableString>(), TypeId::of::<char>());
-    let mixed = [[string, char], [char, string]];
-    for [old, new] in [[string; 2], [char; 2]].into_iter().chain(mixed) {
-        add_raw(module, "replace", &[string, old, new], |context, args| {
-            let [text, old, new] = [0, 1, 2].map(|index| args[index].to_string());
-            let found = text.matches(&old).count();
-            if text.len() + found * new.len() - found * old.len() > TEXT_BYTES {
-                let what = "Length of string".to_string();
-                return Err(EvalAltResult::ErrorDataTooLarge(what, context.call_position()).into());
-            }
-            *args[0] = text.replace(&old, &new).into();
-            Ok(Dynamic::UNIT)
-        });
     }
 }
 

@@ -4,12 +4,12 @@ use std::any::TypeId;
 
 use rhai::{Dynamic, FLOAT, INT, Module, NativeCallContext};
 
-use super::engine::{Method, add_raw, add_type};
-use super::error::{CallError, Raised, located, origin};
-use super::explain::NO_ELSE;
-use super::members;
-use super::sandbox::ENOUGH;
-use super::value::{as_tensor, describe, in_brackets, level_of, number, text};
+use crate::script::engine::{Method, add_raw, add_type};
+use crate::script::error::{CallError, Raised, located, origin};
+use crate::script::explain::habits::NO_ELSE;
+use crate::script::limits::ENOUGH;
+use crate::script::reference;
+use crate::script::value::{as_tensor, describe, in_brackets, level_of, number, text};
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
@@ -19,12 +19,12 @@ use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
 /// A named function accepts any type, so that a wrong argument gets our message; Rhai prefers its own functions of numbers
 /// (`exp(1.0)`) if the types match exactly. An operator needs a tensor: for numbers, strings and the like, the operators
 /// are Rhai's. Every pair with a tensor is registered, because Rhai silently treats an unregistered pair as unequal.
-pub(super) fn ops(module: &mut Module) {
+pub(in crate::script) fn ops(module: &mut Module) {
     let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());
     for op in op::table() {
         // `min` and `max` have a row in two classes: a level as the second argument means the reduction.
         let is_twin = |other: &&Op| other.class != op.class && other.params.len() > 1;
-        let twin = members::ops(op.name).find(is_twin);
+        let twin = reference::ops(op.name).find(is_twin);
         let is_operator = !op.name.starts_with(char::is_alphabetic);
         let needed = op.params.iter().filter(|param| !param.optional).count();
         for count in needed..=op.params.len() {
@@ -35,7 +35,7 @@ pub(super) fn ops(module: &mut Module) {
             };
             for types in signatures {
                 add_raw(module, op.name, &types, move |context, args| {
-                    located(context, call(op, twin, context, args))
+                    located(context, dispatch(op, twin, context, args))
                 });
             }
         }
@@ -43,7 +43,7 @@ pub(super) fn ops(module: &mut Module) {
 }
 
 /// Registers the type with its methods that are not in the op table: value, length, level, string.
-pub(super) fn tensor_type(module: &mut Module) {
+pub(in crate::script) fn tensor_type(module: &mut Module) {
     let methods: [(&str, Method<Tensor>); 3] = [
         ("value", number_of),
         ("values", |tensor| {
@@ -99,7 +99,7 @@ fn shown(tensor: &Tensor) -> Result<Dynamic, CallError> {
     Ok(in_brackets(tensor.level().name(), value.len(), values).into())
 }
 
-fn call(
+fn dispatch(
     op: &'static Op,
     twin: Option<&'static Op>,
     context: &NativeCallContext,

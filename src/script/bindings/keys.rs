@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use rhai::{Dynamic, INT, ImmutableString, Module, NativeCallContext as Context};
 
-use super::call::Call;
-use super::engine::{Method, add, add_raw, add_type};
-use super::error::{CallError, located};
-use super::memory::{MAX_KEYS, MemoryTable};
-use super::sandbox::ENOUGH;
-use super::value::{as_tensor, describe, in_brackets, number, text};
+use crate::script::call::Call;
+use crate::script::engine::{Method, add, add_raw, add_type};
+use crate::script::error::{CallError, located};
+use crate::script::limits::{ENOUGH, TABLE_KEYS};
+use crate::script::remembered::MemoryTable;
+use crate::script::value::{as_tensor, describe, in_brackets, number, text};
 use crate::tensor::op::{self, Argument};
 use crate::tensor::{Frame, Level, Reservation, Tensor, TensorError};
 
@@ -22,15 +22,15 @@ const NAME_BYTES: usize = 48;
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     /// The index of each response's name, at response level.
-    pub(super) codes: Tensor,
-    pub(super) names: Arc<[Arc<str>]>,
-    pub(super) call: Arc<Call>,
+    pub(in crate::script) codes: Tensor,
+    pub(in crate::script) names: Arc<[Arc<str>]>,
+    pub(in crate::script) call: Arc<Call>,
     _reservation: Option<Arc<Reservation>>,
 }
 
 impl Key {
     /// The key with these texts of all responses.
-    pub(super) fn of(
+    pub(in crate::script) fn of(
         frame: &Arc<Frame>,
         call: &Arc<Call>,
         texts: impl Iterator<Item = Arc<str>>,
@@ -55,13 +55,13 @@ impl Key {
     }
 
     /// The text of each response.
-    pub(super) fn texts(&self) -> Result<Vec<Arc<str>>, TensorError> {
+    pub(in crate::script) fn texts(&self) -> Result<Vec<Arc<str>>, TensorError> {
         let codes = self.codes.evaluate()?;
         Ok(codes.iter().map(|code| self.name(code)).collect())
     }
 
     /// The name with a code, which is its index.
-    pub(super) fn name(&self, code: f64) -> Arc<str> {
+    pub(in crate::script) fn name(&self, code: f64) -> Arc<str> {
         self.names[code as usize].clone()
     }
 
@@ -99,7 +99,7 @@ impl Key {
 }
 
 /// Registers the type of keys, and the functions for values remembered by key.
-pub(super) fn key_type(module: &mut Module) {
+pub(in crate::script) fn key_type(module: &mut Module) {
     let methods: [(&str, Method<Key>); 2] = [
         ("len", |key| Ok((key.texts()?.len() as INT).into())),
         ("values", |key| {
@@ -149,7 +149,10 @@ fn summary(key: &Key) -> Result<Dynamic, CallError> {
 }
 
 /// A tensor or a number, as one value per response of a batch; an error if it belongs to another batch.
-pub(super) fn of_responses(frame: &Arc<Frame>, value: &Dynamic) -> Result<Vec<f64>, CallError> {
+pub(in crate::script) fn of_responses(
+    frame: &Arc<Frame>,
+    value: &Dynamic,
+) -> Result<Vec<f64>, CallError> {
     let tensor = as_tensor(value).filter(|tensor| tensor.level().contains(Level::Response));
     let Some(tensor) = tensor else {
         let found = describe(value);
@@ -186,7 +189,7 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
         unreachable!("the function is registered for a string and a key");
     };
     let most = match args.get(2 + count).map(|most| most.as_int()) {
-        None => Some(MAX_KEYS),
+        None => Some(TABLE_KEYS),
         Some(most) => most.ok().and_then(|most| usize::try_from(most).ok()),
     };
     let Some(most) = most.filter(|most| *most > 0) else {

@@ -34,9 +34,9 @@ pub enum Owner {
     Nobody,
 }
 
-/// All members, in the order of the reference: the rows of `members.txt`.
+/// All members, in the order of the reference: the rows of `reference.txt`.
 pub static MEMBERS: LazyLock<Vec<Member>> = LazyLock::new(|| {
-    let rows = include_str!("members.txt").split("\n\n").map(|row| {
+    let rows = include_str!("reference.txt").split("\n\n").map(|row| {
         let mut lines = row.lines();
         let mut head = lines.next()?.splitn(3, ' ');
         let of = match head.next()? {
@@ -55,7 +55,7 @@ pub static MEMBERS: LazyLock<Vec<Member>> = LazyLock::new(|| {
         })
     });
     let rows: Option<Vec<Member>> = rows.collect();
-    rows.expect("each row of members.txt has a head, a doc line, an example and its value")
+    rows.expect("each row of reference.txt has a head, a doc line, an example and its value")
 });
 
 /// The rows of the op table with this name: `min` and `max` have two.

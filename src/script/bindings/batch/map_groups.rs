@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rhai::{Array, Dynamic, FnPtr, Map, NativeCallContext};
 
-use super::ScriptBatch;
+use super::columns::ScriptBatch;
 use crate::diagnostic::Diagnostic;
 use crate::script::call::MapGroups;
 use crate::script::error::{CallError, Raised, origin};
@@ -55,7 +55,7 @@ impl ScriptBatch {
     /// The results of all groups by one call of the function; `None` if it has to be called for each group.
     fn called_once(&self, context: &NativeCallContext, f: &FnPtr) -> Option<Tensor> {
         let frame = self.frame().view();
-        let batch = self.part(frame.clone(), None);
+        let batch = self.after(frame.clone(), None);
         let result = f.call_within_context::<Dynamic>(context, (batch,));
         let part = result.and_then(|result| part_of(&result));
         let is_checked = frame.close_view()?;

@@ -4,12 +4,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// The most keys of a table, unless the script sets another bound.
-pub(super) const MAX_KEYS: usize = 200_000;
+use super::limits::{ALL_BYTES, ALL_KEYS};
 
-/// The most keys of all tables, and the most bytes.
-const ALL_KEYS: usize = 1 << 20;
-const ALL_BYTES: usize = 256 << 20;
 /// The approximate bytes of a table, and of a key without its text.
 const TABLE_BYTES: usize = 1024;
 const KEY_BYTES: usize = 80;

@@ -1,0 +1,442 @@
+//! Columns as scripts see them: those of the batch, those derived from others, and those that a script adds.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use rhai::Map;
+
+use crate::batch::{Batch, Buffer, FloatBuffer, column_names};
+use crate::diagnostic::{Diagnostic, ProblemKind};
+use crate::parallel::lock;
+use crate::script::bindings::keys::Key;
+use crate::script::call::Call;
+use crate::script::error::{CallError, Raised};
+use crate::script::explain::habits::habit;
+use crate::script::value::{as_tensor, describe};
+use crate::suggest;
+use crate::tensor::{Frame, Level, Reservation, Stopped, Tensor, TensorError, op};
+
+/// The batch of a call as a script sees it: the whole batch, one of its groups, the same responses in other groups, or any of
+/// these with more columns.
+#[derive(Clone, Debug)]
+pub(crate) struct ScriptBatch(pub(super) Arc<Inner>);
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) whole: Arc<WholeBatch>,
+    /// The way from the whole batch to this one.
+    pub(super) steps: Vec<Step>,
+    pub(super) added: Arc<AddedColumns>,
+    /// Columns that came here by steps, each converted once: a gradient by `batch.logp` must meet the same node everywhere.
+    converted: Arc<Mutex<BTreeMap<String, Tensor>>>,
+    _reservation: Option<Reservation>,
+}
+
+/// The batch that the call was given, with the tensors of the columns that were used so far.
+#[derive(Debug)]
+pub(super) struct WholeBatch {
+    frame: Arc<Frame>,
+    call: Arc<Call>,
+    pub(super) batch: Batch,
+    /// Tensors by column name, each made once, for the same reason.
+    columns: Mutex<BTreeMap<String, Tensor>>,
+    /// Keys by the names of their columns.
+    pub(super) keys: Mutex<BTreeMap<Vec<String>, Key>>,
+}
+
+/// A step from one batch to another with the same columns.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) frame: Arc<Frame>,
+    /// The index of the group that the step goes to; `None` if all responses stay.
+    pub(super) group: Option<usize>,
+}
+
+/// Columns that hide the whole batch's columns of the same name: a shaped reward, the advantage, columns of a script.
+#[derive(Debug, Default)]
+pub(super) struct AddedColumns {
+    /// Each tensor belongs to the batch after that number of steps.
+    pub(super) columns: BTreeMap<String, (Tensor, usize)>,
+    /// Keys by the names of their columns, at least one of which was added; at the batch where the last of these was added.
+    pub(super) keys: Mutex<BTreeMap<Vec<String>, Key>>,
+}
+
+/// Columns that can be derived if the batch lacks them, each with the columns of which any one suffices.
+const DERIVED: [(&str, &[&str]); 6] = [
+    ("reward", &["token_reward", "correct", "verified"]),
+    ("token_reward", &["reward", "correct", "verified"]),
+    ("correct", &["reward", "token_reward", "verified"]),
+    ("verified", &[]),
+    ("logp", &["old_logp"]),
+    ("length", &[]),
+];
+
+/// The note for a batch without `logp`.
+pub(crate) const OLD_FOR_LOGP: &str =
+    "there is no column `logp`: `old_logp` stands for it, as at a step's first update";
+
+impl ScriptBatch {
+    /// A whole batch, in one call.
+    pub(crate) fn new(call: Arc<Call>, batch: &Batch) -> Self {
+        let whole = WholeBatch {
+            frame: Frame::new(batch.layout().clone(), batch.is_f64(), call.context.clone()),
+            call,
+            batch: batch.clone(),
+            columns: Mutex::default(),
+            keys: Mutex::default(),
+        };
+        ScriptBatch::of(Arc::new(whole), Vec::new(), Arc::default(), Arc::default())
+    }
+
+    fn of(
+        whole: Arc<WholeBatch>,
+        steps: Vec<Step>,
+        added: Arc<AddedColumns>,
+        converted: Arc<Mutex<BTreeMap<String, Tensor>>>,
+    ) -> Self {
+        // The maps' nodes have room for 11 entries; more are seldom.
+        let bytes = size_of::<Inner>() + 1024 + 128 * added.columns.len();
+        let _reservation = whole.call.guard().hold(bytes);
+        ScriptBatch(Arc::new(Inner {
+            whole,
+            steps,
+            added,
+            converted,
+            _reservation,
+        }))
+    }
+
+    /// The same batch, with columns that hide its own.
+    pub(in crate::script) fn with(&self, given: BTreeMap<String, Tensor>) -> Self {
+        if given.is_empty() {
+            return self.clone();
+        }
+        let Inner {
+            whole,
+            steps,
+            added,
+            converted,
+            ..
+        } = &*self.0;
+        let mut columns = added.columns.clone();
+        let given = given.into_iter();
+        columns.extend(given.map(|(name, tensor)| (name, (tensor, steps.len()))));
+        let added = AddedColumns {
+            columns,
+            keys: Mutex::default(),
+        };
+        ScriptBatch::of(
+            whole.clone(),
+            steps.clone(),
+            Arc::new(added),
+            converted.clone(),
+        )
+    }
+
+    /// The batch after one more step.
+    pub(super) fn after(&self, frame: Arc<Frame>, group: Option<usize>) -> ScriptBatch {
+        let Inner {
+            whole,
+            steps,
+            added,
+            ..
+        } = &*self.0;
+        let steps = steps.iter().cloned().chain([Step { frame, group }]);
+        ScriptBatch::of(
+            whole.clone(),
+            steps.collect(),
+            added.clone(),
+            Arc::default(),
+        )
+    }
+
+    pub(crate) fn frame(&self) -> &Arc<Frame> {
+        self.frame_after(self.0.steps.len())
+    }
+
+    pub(super) fn frame_after(&self, steps: usize) -> &Arc<Frame> {
+        match steps.checked_sub(1) {
+            Some(last) => &self.0.steps[last].frame,
+            None => &self.0.whole.frame,
+        }
+    }
+
+    pub(crate) fn call(&self) -> &Arc<Call> {
+        &self.0.whole.call
+    }
+
+    /// Converts a tensor of the batch after `from` steps to a tensor of the batch after `to` steps.
+    pub(super) fn convert(
+        &self,
+        tensor: Tensor,
+        from: usize,
+        to: usize,
+    ) -> Result<Tensor, TensorError> {
+        let mut steps = self.0.steps[from..to].iter();
+        steps.try_fold(tensor, |tensor, step| match step.group {
+            Some(group) => tensor.select(group, &step.frame),
+            None => tensor.rehomed(&step.frame),
+        })
+    }
+
+    /// The columns of the whole batch that have been used so far.
+    pub(in crate::script) fn known_columns(&self) -> Vec<(String, Tensor)> {
+        lock(&self.0.whole.columns).clone().into_iter().collect()
+    }
+
+    /// The names of the batch's own columns, and of the columns that can be derived from them.
+    pub(crate) fn column_names(&self) -> (Vec<String>, Vec<String>) {
+        let (mut own, mut derived) = self.0.whole.column_names();
+        let added = self.0.added.columns.keys();
+        let added: Vec<String> = added.filter(|name| !own.contains(name)).cloned().collect();
+        own.extend(added);
+        derived.retain(|name| !own.contains(name));
+        (own, derived)
+    }
+
+    /// The values of a column at response level.
+    pub(crate) fn response_values(&self, name: &str) -> Option<Buffer<f64>> {
+        let value = self.find(name).ok()??.evaluate().ok()?;
+        match (value.level(), value.buffer()) {
+            (Level::Response, FloatBuffer::F64(values)) => Some(values.clone()),
+            _ => None,
+        }
+    }
+
+    /// A column by its name: one of the batch, or one derived from others.
+    pub(crate) fn column(&self, name: &str) -> Result<Tensor, CallError> {
+        let found = self.find(name)?;
+        found.ok_or_else(|| self.0.whole.unknown(name))
+    }
+
+    /// A column by its name, if the batch has it or it can be derived.
+    pub(in crate::script) fn find(&self, name: &str) -> Result<Option<Tensor>, CallError> {
+        let last = self.0.steps.len();
+        let added = self.0.added.columns.get(name);
+        let (tensor, taken) = match added {
+            Some(found) => found.clone(),
+            None => match self.0.whole.find(name)? {
+                Some(tensor) => (tensor, 0),
+                None => return Ok(None),
+            },
+        };
+        if taken == last {
+            return Ok(Some(tensor));
+        }
+        if let Some(known) = lock(&self.0.converted).get(name) {
+            return Ok(Some(known.clone()));
+        }
+        let tensor = self.convert(tensor, taken, last)?;
+        let mut converted = lock(&self.0.converted);
+        Ok(Some(
+            converted.entry(name.to_string()).or_insert(tensor).clone(),
+        ))
+    }
+
+    /// The same batch with a script's columns in front of its own: each is a tensor or a number.
+    pub(super) fn with_columns(&mut self, columns: Map) -> Raised<ScriptBatch> {
+        let mut given = BTreeMap::new();
+        for (name, value) in columns {
+            let cannot = |be: &str| {
+                let help = "a column is a tensor of this batch or a number: `batch.with(#{ reward: batch.reward / 2 })`";
+                CallError::new(format!("column `{name}` cannot be {be}"), help)
+            };
+            let tensor = as_tensor(&value).ok_or_else(|| cannot(&describe(&value)))?;
+            if ["step", "groups", "group", "mask"].contains(&name.as_str()) {
+                let help = "`batch.regroup(key)` makes other groups";
+                return Err(CallError::new(format!("`{name}` is no column"), help).into());
+            }
+            let own = self.frame();
+            let frame = tensor.frame().filter(|_| tensor.level() != Level::Batch);
+            if frame.is_some_and(|frame| !frame.meets(own)) {
+                return Err(cannot("a tensor of another batch").into());
+            }
+            let is_at_home = frame.is_some_and(|frame| Arc::ptr_eq(&frame.layout, &own.layout));
+            let column = match tensor.level() {
+                Level::Response | Level::Token if is_at_home => tensor,
+                Level::Response | Level::Token => tensor.rehomed(own)?,
+                Level::Position => tensor.expanded(Level::Token, own)?,
+                _ => tensor.expanded(Level::Response, own)?,
+            };
+            given.insert(name.to_string(), column);
+        }
+        self.complete_rewards(&mut given)?;
+        Ok(self.with(given))
+    }
+
+    /// Makes a given reward available at both levels, unless it is the batch's own, which is there at both.
+    pub(in crate::script) fn complete_rewards(
+        &self,
+        given: &mut BTreeMap<String, Tensor>,
+    ) -> Result<(), TensorError> {
+        let own = |name, x: &Tensor| self.known(name).is_some_and(|own| own.same(x));
+        let (name, other) = match (given.get("reward"), given.get("token_reward")) {
+            (Some(x), None) if !own("reward", x) => ("token_reward", op::at_last_token(x)?),
+            (None, Some(x)) if !own("token_reward", x) => ("reward", op::sum_of_tokens(x)?),
+            _ => return Ok(()),
+        };
+        given.insert(name.to_string(), other);
+        Ok(())
+    }
+
+    /// A column of this batch, if it was used or added already.
+    fn known(&self, name: &str) -> Option<Tensor> {
+        let (added, last) = (self.0.added.columns.get(name), self.0.steps.len());
+        match added {
+            Some((tensor, taken)) if *taken == last => Some(tensor.clone()),
+            None if last == 0 => lock(&self.0.whole.columns).get(name).cloned(),
+            _ => lock(&self.0.converted).get(name).cloned(),
+        }
+    }
+
+    /// Whether the batch has the column itself, or was given it.
+    pub(in crate::script) fn has(&self, name: &str) -> bool {
+        self.0.added.columns.contains_key(name) || self.0.whole.batch.has(name)
+    }
+}
+
+impl WholeBatch {
+    fn column_names(&self) -> (Vec<String>, Vec<String>) {
+        let own = self.batch.column_names().map(|name| name.to_string());
+        let derived = DERIVED.iter().map(|(name, _)| name.to_string());
+        let own: Vec<String> = own.collect();
+        let derived = derived.filter(|name| !own.contains(name) && self.follows(name));
+        let derived = derived.collect();
+        (own, derived)
+    }
+
+    /// Whether a column can be derived from the batch's columns.
+    fn follows(&self, name: &str) -> bool {
+        match DERIVED.iter().find(|(derived, _)| *derived == name) {
+            // Also if no token may count.
+            Some(("length", _)) => {
+                self.batch.layout().width() > 0 || self.batch.token_columns().next().is_some()
+            }
+            Some(("verified", _)) => self.batch.is_verifiable(),
+            Some((_, from)) => from.iter().any(|&column| {
+                self.batch.has(column) || column == "verified" && self.follows(column)
+            }),
+            None => false,
+        }
+    }
+
+    fn find(&self, name: &str) -> Result<Option<Tensor>, CallError> {
+        let known = lock(&self.columns).get(name).cloned();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let found = self.own_column(name)?;
+        let mut columns = lock(&self.columns);
+        Ok(found.map(|tensor| columns.entry(name.to_string()).or_insert(tensor).clone()))
+    }
+
+    pub(super) fn column(&self, name: &str) -> Result<Tensor, CallError> {
+        self.find(name)?.ok_or_else(|| self.unknown(name))
+    }
+
+    fn own_column(&self, name: &str) -> Result<Option<Tensor>, CallError> {
+        if let Some(values) = self.batch.response_buffer(name) {
+            return Ok(Some(self.of_batch(values)?));
+        }
+        if let Some(store) = self.batch.token_column(name) {
+            return Ok(Some(Tensor::column(&self.frame, store.clone())));
+        }
+        let follows = self.follows(name);
+        follows.then(|| self.derived(name)).transpose()
+    }
+
+    /// Columns derived from others, by the usual conventions of the field.
+    fn derived(&self, name: &str) -> Result<Tensor, CallError> {
+        Ok(match name {
+            "reward" if self.batch.has("token_reward") => {
+                op::sum_of_tokens(&self.column("token_reward")?)?
+            }
+            "reward" => self.column("correct")?,
+            "correct" if !self.batch.has("reward") && !self.batch.has("token_reward") => {
+                self.note("there is no reward: it is 1 where the answer of the completion is that of the solution");
+                self.column("verified")?
+            }
+            "verified" => self.verified()?,
+            "token_reward" => op::at_last_token(&self.column("reward")?)?,
+            "correct" => {
+                // `correct` follows from the verifier's reward: a shaped reward is a column above this batch.
+                op::greater(&self.column("reward")?, &Tensor::number(0.0))?
+            }
+            "logp" => {
+                let old = self.batch.token_column("old_logp");
+                let old = old.ok_or_else(|| self.unknown(name))?;
+                self.note(OLD_FOR_LOGP);
+                // A leaf of its own: a gradient with respect to `logp` is not one with respect to `old_logp`.
+                Tensor::column(&self.frame, old.clone())
+            }
+            _ => {
+                let layout = self.frame.layout();
+                let tokens_of = |response| layout.tokens_of(response).len() as f64;
+                let lengths = (0..layout.responses()).map(tokens_of);
+                Tensor::of_responses(&self.frame, lengths.collect())?
+            }
+        })
+    }
+
+    /// The tensor of a response column whose memory is the batch's.
+    fn of_batch(&self, values: &Buffer<f64>) -> Result<Tensor, TensorError> {
+        let values = FloatBuffer::F64(values.clone());
+        Tensor::from_buffer(&self.frame, Level::Response, values)
+    }
+
+    fn note(&self, note: &str) {
+        self.call.effects().note(note.to_string());
+    }
+
+    /// 1 if the answer of a response's completion equals its solution's, 0 otherwise.
+    fn verified(&self) -> Result<Tensor, CallError> {
+        let guard = self.call.guard();
+        let right = guard.untimed(|| self.batch.verified(&|| !guard.is_cancelled()));
+        let stopped = || TensorError::new("verified", Stopped::Cancelled);
+        Ok(self.of_batch(&right.ok_or_else(stopped)?)?)
+    }
+
+    fn unknown(&self, name: &str) -> CallError {
+        let own: Vec<&str> = self.batch.column_names().collect();
+        if self.batch.text(name).is_some() {
+            let help = format!("as a key they tell responses apart: `batch.key(\"{name}\")`");
+            return CallError::new(
+                format!("`{name}` is a column of texts, which are no numbers"),
+                help,
+            );
+        }
+        let theirs = own
+            .iter()
+            .find(|theirs| column_names::ours(theirs) == Some(name));
+        let derived = DERIVED.iter().map(|(name, _)| *name);
+        let also = ["advantage", "groups", "step"];
+        let texts = self.batch.texts().map(|(name, _)| name);
+        let names = own.iter().copied().chain(derived).chain(also);
+        let near = suggest::nearest(name, names.chain(texts));
+        let ours = column_names::ours(name).or(near).unwrap_or(name);
+        let known = habit("columns", ours).filter(|_| !self.batch.has(ours));
+        let help = if name == "verified" && !cfg!(feature = "answers") {
+            "advlab was built without its feature `answers`, which compares completions".to_string()
+        } else if let Some(theirs) = theirs {
+            format!(
+                "the batch calls it `{theirs}`: pass it as `{name}`, in a file with `--map {name}={theirs}`"
+            )
+        } else if let Some(known) = known {
+            known.to_string()
+        } else if ours != name {
+            format!("did you mean `{ours}`?")
+        } else {
+            let (_, derived) = self.column_names();
+            let derived = suggest::list(derived.iter().map(String::as_str));
+            match (&*suggest::list(own), &*derived) {
+                ("", "") => "it has only groups".to_string(),
+                ("", names) | (names, "") => format!("it has {names}"),
+                (own, derived) => format!("it has {own}; from these follow {derived}"),
+            }
+        };
+        let diagnostic =
+            Diagnostic::error(format!("the batch has no column `{name}`")).with_help(help);
+        let kind = ProblemKind::MissingColumn(name.to_string());
+        diagnostic.of_kind(kind).into()
+    }
+}

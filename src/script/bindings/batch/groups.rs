@@ -1,0 +1,44 @@
+//! The groups of a batch: one batch for each, or the same responses in other groups.
+
+use rhai::{Dynamic, ImmutableString};
+
+use super::columns::ScriptBatch;
+use crate::script::bindings::keys::{Key, of_responses};
+use crate::script::error::{CallError, Raised};
+
+impl ScriptBatch {
+    /// One batch per group, in the groups' order.
+    pub(super) fn groups(&self) -> impl Iterator<Item = ScriptBatch> {
+        self.frame().look_at();
+        let groups = 0..self.frame().layout().groups();
+        groups.map(|group| self.after(self.frame().group(group), Some(group)))
+    }
+
+    /// The batch with its groups split by a key or by the values of a response tensor; `across` ignores the old groups.
+    pub(super) fn regroup(&self, by: &Dynamic, across: bool) -> Result<ScriptBatch, CallError> {
+        self.frame().look_at();
+        let key = by.read_lock::<Key>();
+        let values = match &key {
+            Some(key) => of_responses(self.frame(), &Dynamic::from(key.codes.clone()))?,
+            None => of_responses(self.frame(), by)?,
+        };
+        let name = |code: f64| match &key {
+            Some(key) => key.name(code),
+            None => code.to_string().into(),
+        };
+        let layout = self.frame().layout().regroup(&values, across, name);
+        Ok(self.after(self.frame().with_layout(layout), None))
+    }
+
+    /// The name of the group whose batch this is.
+    pub(super) fn own_key(&self) -> Raised<ImmutableString> {
+        self.frame().look_at();
+        let last = self.0.steps.last();
+        if last.is_some_and(|step| step.group.is_some()) {
+            return Ok((&*self.frame().layout().group_id(0).name()).into());
+        }
+        let message = "`key` is the name of one group, `g.key` in `for g in batch.groups`";
+        let help = "the names of all responses are `batch.key(\"group\")`";
+        Err(CallError::new(message, help).into())
+    }
+}

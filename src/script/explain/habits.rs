@@ -1,0 +1,45 @@
+//! The habits of users of other languages: `habits.txt`, which has messages and helps for their words.
+
+use crate::diagnostic::Diagnostic;
+
+const HABITS: &str = include_str!("habits.txt");
+
+/// The row for this word in a section of the table of other languages' habits.
+pub(crate) fn habit(section: &str, word: &str) -> Option<&'static str> {
+    let (_, rows) = HABITS.split_once(&format!("\n[{section}]\n"))?;
+    let mut rows = rows.lines().take_while(|row| !row.is_empty());
+    rows.find_map(|row| {
+        let (words, text) = row.split_once(": ")?;
+        words.split(' ').any(|known| known == word).then_some(text)
+    })
+}
+
+/// The help for a name of another language or library; `None` for any other name.
+pub fn help_for_foreign(name: &str) -> Option<&'static str> {
+    let sections = ["functions", "properties", "names", "keywords", "reserved"];
+    let mut sections = sections.into_iter();
+    sections.find_map(|section| habit(section, name))
+}
+
+/// A row of that table that has a message and a help.
+pub(super) fn row(section: &str, word: &str) -> Option<Diagnostic> {
+    let (message, help) = habit(section, word)?.split_once(" | ")?;
+    Some(say(message, help))
+}
+
+pub(super) fn say(message: impl Into<String>, help: impl Into<String>) -> Diagnostic {
+    Diagnostic::error(message).with_help(help)
+}
+
+/// The engine's own message, to be embedded in a sentence.
+pub(super) fn in_its_words(message: &str) -> String {
+    // It ends in the position, which the caret shows.
+    let text = message.split(" (line ").next().unwrap_or(message);
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| {
+        first.to_lowercase().collect::<String>() + letters.as_str()
+    })
+}
+
+pub(in crate::script) const NO_ELSE: &str =
+    "an `if` without an `else` gives nothing, as does a block whose last line ends in `;`";

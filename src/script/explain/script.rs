@@ -1,0 +1,172 @@
+//! A script with its sources and names: where a diagnostic finds the place that it is about.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rhai::Position;
+
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::script::hook::Hook;
+use crate::script::syntax::{CodeSite, Token, code, sites};
+use crate::script::version::Sources;
+use crate::tensor::Origin;
+
+/// The prefix of the engine's names for closures.
+pub(crate) const CLOSURE: &str = "anon$";
+
+/// A script with the sources that it imports, and the names that it may use: for the diagnostics of its errors.
+pub(crate) struct Script<'a> {
+    pub(crate) name: &'a Arc<str>,
+    pub(crate) sources: &'a Sources,
+    /// The parameters of the recipe.
+    pub(crate) parameters: Vec<String>,
+    /// All functions that the script can call.
+    pub(crate) functions: Vec<String>,
+    /// The variables of the prompt.
+    pub(crate) variables: Vec<String>,
+    /// The columns of the prompt's batch.
+    pub(crate) columns: Vec<String>,
+    /// The tokens of each source by its name, read on first use.
+    pub(crate) code: OnceCell<BTreeMap<&'a str, Vec<Token<'a>>>>,
+}
+
+impl<'a> Script<'a> {
+    /// A script of which only the sources are known.
+    pub(crate) fn new(name: &'a Arc<str>, sources: &'a Sources) -> Self {
+        Script {
+            name,
+            sources,
+            parameters: Vec::new(),
+            functions: Vec::new(),
+            variables: Vec::new(),
+            columns: Vec::new(),
+            code: OnceCell::new(),
+        }
+    }
+
+    /// A problem of a hook; at its definition unless the problem has a place.
+    pub(in crate::script) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {
+        match diagnostic.span {
+            Some(_) => diagnostic.into(),
+            None => diagnostic.at(self.definition(hook.name())).into(),
+        }
+    }
+
+    /// `None` if the origin is in no source of the script.
+    pub(in crate::script) fn place_of(&self, origin: &Origin) -> Option<Span> {
+        let source = origin.source.as_ref().unwrap_or(self.name);
+        self.span(source, origin.line, origin.column)
+    }
+
+    /// `None` if the position is unknown, or in no source of the script.
+    pub(in crate::script) fn place(&self, source: &Arc<str>, position: Position) -> Option<Span> {
+        self.span(source, position.line()?, position.position().unwrap_or(1))
+    }
+
+    fn span(&self, source: &Arc<str>, line: usize, column: usize) -> Option<Span> {
+        let text = self.sources.get(source)?;
+        let span = Span {
+            source: source.clone(),
+            text: text.clone(),
+            line,
+            column,
+            length: 1,
+        };
+        let CodeSite { code, index } = self.site(&span);
+        let here = code.get(index);
+        let is_here = |token: &&Token<'_>| (token.line, token.column) == (line, column);
+        let token = match here.filter(is_here) {
+            // A property is reported at its dot: the name comes after it.
+            Some(dot) if dot.text == "." => code.get(index + 1),
+            token => token,
+        };
+        Some(token.map_or(span, |token| token.span(source, text)))
+    }
+
+    /// The first token that does not begin before the location.
+    pub(super) fn site(&self, span: &Span) -> CodeSite<'_, 'a> {
+        let code = self.code(&span.source);
+        let place = (span.line, span.column);
+        let index = code.partition_point(|token| (token.line, token.column) < place);
+        CodeSite { code, index }
+    }
+
+    /// The tokens of the location's line.
+    pub(super) fn line(&self, span: &Span) -> &[Token<'a>] {
+        let code = self.code(&span.source);
+        let start = code.partition_point(|token| token.line < span.line);
+        let end = code.partition_point(|token| token.line <= span.line);
+        &code[start..end]
+    }
+
+    /// The location right after the previous token: where something is missing.
+    pub(super) fn end_before(&self, span: &Span) -> Span {
+        let CodeSite { code, index } = self.site(span);
+        let Some(last) = code[..index].last() else {
+            return span.clone();
+        };
+        let before = &span.text[..last.end()];
+        let line = before.rsplit('\n').next().unwrap_or("");
+        Span {
+            line: before.matches('\n').count() + 1,
+            column: line.chars().count() + 1,
+            length: 1,
+            ..span.clone()
+        }
+    }
+
+    /// The tokens of a source without its comments.
+    pub(in crate::script) fn code(&self, source: &str) -> &[Token<'a>] {
+        let all = self.code.get_or_init(|| {
+            let sources = self.sources.iter();
+            sources.map(|(name, text)| (&**name, code(text))).collect()
+        });
+        all.get(source).map_or(&[], Vec::as_slice)
+    }
+
+    pub(in crate::script) fn text(&self) -> Arc<str> {
+        self.sources.get(self.name).cloned().unwrap_or_default()
+    }
+
+    /// The definition of a function in the script itself.
+    pub(crate) fn definition(&self, function: &str) -> Option<Span> {
+        self.first(|site| site.text(0) == function && site.text(-1) == "fn")
+    }
+
+    /// The place where the script declares a parameter of that name, or else its first use of the name as the key of a map.
+    pub(in crate::script) fn key(&self, key: &str) -> Option<Span> {
+        let is_key = |site: &CodeSite<'_, '_>| site.text(0) == key && site.text(1) == ":";
+        let declared = self.first(|site| is_key(site) && site.text(2) == "#{");
+        declared.or_else(|| self.first(is_key))
+    }
+
+    /// Where an import is written, in the script or in one that it imports.
+    pub(in crate::script) fn import(&self, path: &str) -> Option<Span> {
+        let path = format!("\"{path}\"");
+        let is_import =
+            |site: &CodeSite<'_, '_>| [site.text(-1), site.text(0)] == ["import", &path];
+        self.all(is_import).next()
+    }
+
+    /// The loop that may have no end: the only one in all sources.
+    pub(super) fn only_loop(&self) -> Option<Span> {
+        let mut loops = self.all(|site| matches!(site.text(0), "loop" | "while"));
+        loops.next().filter(|_| loops.next().is_none())
+    }
+
+    /// The first token of the script itself for which `is_it` holds.
+    fn first(&self, is_it: impl Fn(&CodeSite<'_, '_>) -> bool) -> Option<Span> {
+        let mut all = self.all(is_it);
+        all.find(|span| span.source == *self.name)
+    }
+
+    /// The tokens of all sources for which `is_it` holds.
+    fn all(&self, is_it: impl Fn(&CodeSite<'_, '_>) -> bool) -> impl Iterator<Item = Span> {
+        self.sources.iter().flat_map(move |(source, text)| {
+            let found = sites(self.code(source)).filter(|site| is_it(site));
+            let places = found.map(|site| site.token().span(source, text));
+            places.collect::<Vec<Span>>()
+        })
+    }
+}

@@ -1,0 +1,313 @@
+//! The functions that scripts may call, and the engine of a call, which has them.
+//!
+//! Each call has its own engine, so that its limits, its metrics and its printed lines belong to that call and nothing is
+//! global. The functions are in modules that all engines share, because registering them takes as long as computing the
+//! advantage of a small batch.
+
+use std::any::TypeId;
+use std::collections::HashSet;
+use std::ops::{Range, RangeInclusive};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use rhai::{
+    Array, Dynamic, Engine, EvalAltResult, FLOAT, FnPtr, FuncInfo, FuncMetadata, INT,
+    ImmutableString, Map, Module, Position, Scope, Shared,
+};
+
+use super::bindings::batch::{self, ScriptBatch};
+use super::bindings::keys::{self, Key};
+use super::bindings::{arithmetic, arrays, tensors};
+use super::call::Call;
+use super::engine::{Method, add_raw, add_type, bare, packages};
+use super::error::{CallError, Raised};
+use super::limits::{
+    ARRAY_ELEMENTS, CALL_LEVELS, EXPRESSION_DEPTH, MAP_ENTRIES, MEMORY, OPERATIONS, TEXT_BYTES,
+    WORK,
+};
+use super::sandbox::{PER_READ, READS, measure_all};
+use super::value::{as_tensor, describe};
+use crate::allocation::held;
+use crate::diagnostic::Diagnostic;
+use crate::tensor::{Level, Stopped, Tensor, TensorError};
+
+/// The functions that scripts may call. A function of a later module comes before one of an earlier module.
+#[derive(Clone, Debug)]
+pub(crate) struct Functions(Arc<[Shared<Module>]>);
+
+impl Default for Functions {
+    fn default() -> Self {
+        let mut own = Module::new();
+        refuse(&mut own);
+        tensors::ops(&mut own);
+        tensors::tensor_type(&mut own);
+        arithmetic::numbers(&mut own);
+        arrays::arrays(&mut own);
+        batch::batch_type(&mut own);
+        keys::key_type(&mut own);
+        // The value of `catch (error)`.
+        let message: Method<CallError> = |problem| Ok(problem.diagnostic.message.clone().into());
+        add_type(&mut own, "error", message, &[]);
+        Functions(packages().into_iter().chain([own.into()]).collect())
+    }
+}
+
+/// The functions that scripts may call, by what bounds their time and the memory of their result.
+const NATIVES: &str = include_str!("natives.txt");
+
+/// A function as its row in that table, such as `pad: array, int, any`.
+fn row_of(function: &FuncMetadata) -> String {
+    macro_rules! types {
+        ($($type:ty = $name:literal),+) => { [$((TypeId::of::<$type>(), $name)),+] };
+    }
+    let names = types!(
+        Dynamic = "any", () = "()", INT = "int", FLOAT = "float", bool = "bool", char = "char", ImmutableString = "string",
+        Array = "array", Map = "map", FnPtr = "Fn", Range<INT> = "range", RangeInclusive<INT> = "range=", Tensor = "tensor",
+        ScriptBatch = "batch", Key = "key", CallError = "error"
+    );
+    let named = |id: &TypeId| names.iter().find(|(known, _)| known == id);
+    let types = function.param_types.iter().map(named);
+    let types: Vec<&str> = types
+        .map(|found| found.map_or("?", |(_, name)| name))
+        .collect();
+    let row = format!("{}: {}", function.name, types.join(", "));
+    row.trim_end().to_string()
+}
+
+/// Whether a function of the language itself stands in the table.
+pub(crate) fn is_listed(function: &FuncMetadata) -> bool {
+    static ROWS: LazyLock<HashSet<&str>> = LazyLock::new(|| NATIVES.lines().collect());
+    ROWS.contains(&*row_of(function))
+}
+
+/// The functions of the language itself that have no row in the table: no script may call them.
+static REFUSED: LazyLock<Vec<(String, Vec<TypeId>)>> = LazyLock::new(|| {
+    let mut engine = Engine::new_raw();
+    packages().into_iter().for_each(|package| {
+        engine.register_global_module(package);
+    });
+    let unlisted = |FuncInfo { metadata, .. }: FuncInfo<'_>| {
+        let function = || (metadata.name.to_string(), metadata.param_types.to_vec());
+        (!is_listed(metadata)).then(function)
+    };
+    engine.collect_fn_metadata(None, unlisted, true)
+});
+
+/// Whether a function is refused.
+pub(super) fn is_refused(function: &FuncMetadata) -> bool {
+    let mut all = REFUSED.iter();
+    all.any(|(name, types)| *name == *function.name && **types == *function.param_types)
+}
+
+/// Puts an error in the place of each function that is refused, however a script calls it.
+fn refuse(own: &mut Module) {
+    for (name, types) in REFUSED.iter() {
+        add_raw(own, name, types, move |_, args| {
+            let types: Vec<&str> = args.iter().map(|value| (**value).type_name()).collect();
+            let name = name.trim_start_matches("get$");
+            let call = format!("{name} ({})", types.join(", "));
+            Err(EvalAltResult::ErrorFunctionNotFound(call, Position::NONE).into())
+        });
+    }
+}
+
+impl Functions {
+    /// An engine for one call; functions see the constants.
+    pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Scope<'static>>) -> Engine {
+        let mut engine = bare();
+        for module in self.0.iter() {
+            engine.register_global_module(module.clone());
+        }
+        // Otherwise the engine does not look up overrides of its own operators.
+        engine.set_fast_operators(false);
+        bound(&mut engine, call);
+        watch(&mut engine, constants.clone());
+        reports(&mut engine, call);
+        engine
+    }
+}
+
+/// Operations between two looks at the guard: some 10 microseconds.
+const OPERATIONS_PER_CHECK: u64 = 64;
+
+/// Bounds the resources of a script: operations, depth, values, and the time and memory of the call.
+fn bound(engine: &mut Engine, call: &Arc<Call>) {
+    engine
+        .set_max_call_levels(CALL_LEVELS)
+        .set_max_expr_depths(EXPRESSION_DEPTH, EXPRESSION_DEPTH)
+        .set_max_string_size(TEXT_BYTES)
+        .set_max_array_size(ARRAY_ELEMENTS)
+        .set_max_map_size(MAP_ENTRIES)
+        .set_strict_variables(true)
+        .set_fail_on_invalid_map_property(true)
+        .disable_symbol("eval");
+    let (guard, before) = (call.guard().clone(), held());
+    // The engine's own number is that of the caller in each call of a closure by a native function.
+    let operations = AtomicU64::new(0);
+    engine.on_progress(move |_| {
+        // A script runs in one thread.
+        let now = operations.load(Ordering::Relaxed) + 1;
+        operations.store(now, Ordering::Relaxed);
+        if !now.is_multiple_of(OPERATIONS_PER_CHECK) {
+            return None;
+        }
+        let checked = match usize::try_from(held() - before) {
+            _ if now > OPERATIONS => Err(Stopped::Script(WORK)),
+            Ok(bytes) if bytes > guard.allowance() => Err(Stopped::Script(MEMORY)),
+            _ => guard.check(),
+        };
+        if let Err(stopped) = checked {
+            guard.fail(&TensorError::new("script", stopped));
+        }
+        // Also of a limit that was met elsewhere, and that the engine has passed over.
+        Some(Dynamic::from(CallError::from(guard.failure()?)))
+    });
+}
+
+/// Measures variables when one of them is read, at intervals that grow with their size, so that measuring takes only a
+/// fraction of the script's time. Also gives closures the batch and the script's constants.
+fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
+    let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
+    // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
+    #[allow(deprecated)]
+    engine.on_var(move |name, index, context| {
+        let read = reads.fetch_add(1, Ordering::Relaxed);
+        if read >= due.load(Ordering::Relaxed) {
+            let values = measure_all(context.scope(), context.this_ptr())?;
+            due.store(read + READS.max(values / PER_READ), Ordering::Relaxed);
+        }
+        let scope = context.scope();
+        let constant = || constants.get(name).filter(|_| !scope.contains(name));
+        Ok(captured_batch(scope, name, index).or_else(|| constant().cloned()))
+    });
+}
+
+/// A copy of the batch, which is cheap, if the variable is a batch that a closure has captured.
+///
+/// The engine locks a captured variable while a method of it runs, so `batch.map_groups(|g| ... batch ...)` would find it
+/// locked. A batch does not change, and needs no lock.
+fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic> {
+    // The engine counts from the last variable, from 1; 0 is a variable that it looks up by name.
+    let (found, _, value) = scope.iter_raw().nth(index.checked_sub(1)?)?;
+    if !value.is_shared() || found != name {
+        return None;
+    }
+    let batch = value.read_lock::<ScriptBatch>()?;
+    Some(Dynamic::from(batch.clone()))
+}
+
+/// `metric` and `print`.
+fn reports(engine: &mut Engine, call: &Arc<Call>) {
+    let (metrics, prints, debugs) = (call.clone(), call.clone(), call.clone());
+    engine.register_fn("metric", move |name: &str, value: Dynamic| -> Raised<()> {
+        let value = metric(name, &value)?;
+        Ok(metrics.effects().metric(name, value)?)
+    });
+    engine.on_print(move |line| prints.effects().print(line));
+    engine.on_debug(move |line, _, _| debugs.effects().print(line));
+}
+
+fn metric(name: &str, value: &Dynamic) -> Result<Tensor, CallError> {
+    let length = name.len();
+    if !(1..=64).contains(&length) {
+        let message = format!("a metric's name has 1 to 64 characters, this one has {length}");
+        return Err(Diagnostic::error(message).into());
+    }
+    let number = as_tensor(value).filter(|tensor| tensor.level_looked_at() == Level::Batch);
+    number.ok_or_else(|| {
+        let found = describe(value);
+        let message = format!("metric \"{name}\" is {found}: a metric is one number");
+        CallError::new(message, "reduce it first, as in `x.mean(\"batch\")`")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::script::{Host, reference};
+
+    /// The functions of an engine as rows of the table.
+    fn rows(engine: &Engine) -> BTreeSet<String> {
+        let row = |info: FuncInfo<'_>| Some(row_of(info.metadata));
+        engine
+            .collect_fn_metadata(None, row, true)
+            .into_iter()
+            .collect()
+    }
+
+    /// The operators that the engine itself has for values of the language, without any function.
+    fn built_in() -> BTreeSet<String> {
+        let values = "int 2~float 0.5~bool true~char 'a'~string \"a\"~array [1]~map #{ a: 1 }~Fn Fn(\"f\")~range 0..2~range= 0..=2~() ()";
+        let values: Vec<(&str, &str)> = values
+            .split('~')
+            .filter_map(|value| value.split_once(' '))
+            .collect();
+        let signs = "+ - * / % ** << >> & | == != < <= > >= += -= *= /= %= **= <<= >>= &= |=";
+        let engine = Engine::new_raw();
+        let mut rows = BTreeSet::new();
+        for sign in signs.split(' ') {
+            for (a, left) in &values {
+                for (b, right) in &values {
+                    let script = format!("let a = {left}; let b = {right}; a {sign} b");
+                    let missing = |error: EvalAltResult| match error {
+                        EvalAltResult::ErrorFunctionNotFound(..) => true,
+                        other => panic!("{script}: {other}"),
+                    };
+                    let done = engine.eval::<Dynamic>(&script);
+                    if !done.is_err_and(|error| missing(*error)) {
+                        // All values can be compared.
+                        let is_comparison = "== != <= >=".contains(sign);
+                        let types = [*a, *b].map(|one| if is_comparison { "any" } else { one });
+                        rows.insert(format!("{sign}: {}", types.join(", ")));
+                    }
+                }
+            }
+        }
+        rows
+    }
+
+    /// Every function and operator of the engine, the language's and ours, stands in the table, is a row of the op table, or is refused: an
+    /// upgrade of the engine adds none unseen.
+    #[test]
+    fn every_function_that_a_script_can_call_is_listed() {
+        let host = Host::new();
+        let all = rows(&host.functions.engine(&host.call(0), &Arc::default()));
+        let all: BTreeSet<String> = all.into_iter().chain(built_in()).collect();
+        let mut language = Engine::new_raw();
+        packages().into_iter().for_each(|package| {
+            language.register_global_module(package);
+        });
+        let language = rows(&language);
+        let (_, sections) = NATIVES.split_once("\n[").unwrap();
+        let is_row = |line: &&str| !line.is_empty() && !line.ends_with(']');
+        let listed: BTreeSet<&str> = sections.lines().filter(is_row).collect();
+        let unlisted = all.iter().filter(|row| !listed.contains(&***row));
+        let (refused, own): (Vec<&String>, Vec<&String>) =
+            unlisted.partition(|row| language.contains(*row));
+        let is_op = |row: &str| {
+            let (name, types) = row.split_once(": ").unwrap_or((row, ""));
+            let is_of_tensors = types
+                .split(", ")
+                .all(|one| ["any", "tensor"].contains(&one));
+            is_of_tensors && reference::ops(name).next().is_some()
+        };
+        let own: Vec<&&String> = own.iter().filter(|row| !is_op(row)).collect();
+        assert!(own.is_empty(), "these have no row in natives.txt: {own:#?}");
+        let gone: Vec<&&str> = listed.iter().filter(|row| !all.contains(**row)).collect();
+        assert!(
+            gone.is_empty(),
+            "these rows of natives.txt are of no function: {gone:#?}"
+        );
+        // What takes a type that no value of a script has is refused with the rest.
+        let refused = refused.iter().filter(|row| !row.contains('?'));
+        let names: BTreeSet<&str> = refused.filter_map(|row| row.split(':').next()).collect();
+        let known = "bits chars get$bits get$chars get$is_anonymous get$name is_anonymous name pad to_binary to_blob to_hex to_json to_octal";
+        assert_eq!(
+            names.into_iter().collect::<Vec<_>>().join(" "),
+            known,
+            "are these refused or listed?"
+        );
+    }
+}

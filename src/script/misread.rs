@@ -1,0 +1,113 @@
+//! Operators that mean something else in Python: `-x ** y`, and `//`, which begins a comment here.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::engine::bare;
+use super::reference::ops;
+use super::syntax::{CodeSite, Token, TokenKind, code, declared_names, lex, sites};
+use crate::diagnostic::{Diagnostic, Span};
+
+/// Operators that mean something else in Python. `knows` says whether a name is a variable, besides the names in the text.
+pub(crate) fn misread_operators(
+    source: &Arc<str>,
+    text: &Arc<str>,
+    knows: &dyn Fn(&str) -> bool,
+) -> Vec<Diagnostic> {
+    let code = code(text);
+    let minuses = sites(&code).filter(|site| site.token().kind == TokenKind::Negation);
+    // Here the minus belongs to the operand of `**`, and in Python, Julia and algebra to the power.
+    let powers = minuses.filter(|minus| operator_after(&code[minus.index + 1..]) == Some("**"));
+    let powers = powers.map(|minus| {
+        let error = Diagnostic::error(
+            "`-x ** y` is `(-x) ** y` here, and `-(x ** y)` in Python and in algebra",
+        );
+        let help = "write the brackets: `(-x) ** y` or `-(x ** y)`";
+        let place = minus.token().span(source, text);
+        error.with_help(help).at(Some(place))
+    });
+    let divisions = floor_divisions(source, text, knows);
+    powers.chain(divisions).collect()
+}
+
+/// The operator, bracket or separator after the operand that code begins with, and after its calls, indices and members.
+fn operator_after<'a>(code: &[Token<'a>]) -> Option<&'a str> {
+    let mut depth = 0;
+    let mut rest = code.iter().filter(|token| {
+        let is_outside = depth == 0;
+        depth += token.nesting();
+        is_outside
+    });
+    let of_operand = [".", "?.", "::", "(", "()", "[", "?[", "!"];
+    let ends =
+        rest.find(|token| token.kind == TokenKind::Symbol && !of_operand.contains(&token.text));
+    ends.map(|token| token.text)
+}
+
+/// Every `//` between an expression and a likely operand: in Rhai it begins a comment, so the division is lost.
+pub(crate) fn floor_divisions(
+    source: &Arc<str>,
+    text: &Arc<str>,
+    knows: &dyn Fn(&str) -> bool,
+) -> Vec<Diagnostic> {
+    let all = lex(text);
+    let functions = sites(&all).filter(|site| site.text(-1) == "fn");
+    let functions: HashSet<&str> = functions.map(|site| site.text(0)).collect();
+    let declared: HashSet<&str> = declared_names(&all).into_iter().collect();
+    let is_variable =
+        |name: &str| (declared.contains(name) || knows(name)) && !functions.contains(name);
+    let divisions = all.windows(2).filter_map(|two| {
+        let (last, comment) = (&two[0], &two[1]);
+        let behind = comment.text.strip_prefix("//")?;
+        let is_literal = last.kind == TokenKind::String || last.text == "}";
+        let is_candidate = last.line == comment.line && last.ends_operand() && !is_literal;
+        if !is_candidate || !is_operand(behind, &is_variable) {
+            return None;
+        }
+        let span = Span {
+            length: 2,
+            ..comment.span(source, text)
+        };
+        let error = Diagnostic::error("`//` begins a comment here, and floor division in Python");
+        let help = "write `floor(a / b)`; a comment that looks like an operand belongs on a line of its own";
+        Some(error.with_help(help).at(Some(span)))
+    });
+    divisions.collect()
+}
+
+/// Whether the text of a comment is the right side of a division, perhaps with more code after it: an expression of
+/// numbers, known variables and operations. A lone number in brackets (of an equation), 0, `p` and `batch` are comments.
+fn is_operand(comment: &str, is_variable: &dyn Fn(&str) -> bool) -> bool {
+    let (operand, rest) = comment.split_once(';').unwrap_or((comment, ""));
+    let operand = operand.trim_end_matches(['{', ' ']);
+    let mut tokens = code(operand);
+    let mut open = 0;
+    // Brackets that were opened before the `//`.
+    let closing = tokens.iter().position(|token| {
+        open += token.nesting();
+        open < 0
+    });
+    let operand = closing.map_or(operand, |index| &operand[..tokens[index].start]);
+    tokens.truncate(closing.unwrap_or(tokens.len()));
+    let texts: Vec<&str> = tokens.iter().map(|token| token.text).collect();
+    let is_remark = match texts[..] {
+        [] | ["0" | "0.0" | "p" | "batch"] => true,
+        ["(", number, ")"] => number.starts_with(|c: char| c.is_ascii_digit()),
+        [first, ..] => !first.starts_with(|c: char| c.is_alphanumeric() || "_(".contains(c)),
+    };
+    let goes_on = code(rest)
+        .first()
+        .is_none_or(|next| next.kind == TokenKind::Keyword || is_variable(next.text));
+    let is_known = |site: CodeSite<'_, '_>| {
+        let (token, next) = (site.token(), tokens.get(site.index + 1));
+        let is_called = next.is_some_and(|next| next.opens_call() && next.start == token.end());
+        match token.kind {
+            TokenKind::Name if site.text(-1) == "." => true,
+            TokenKind::Name if is_called => ops(token.text).next().is_some(),
+            TokenKind::Name => is_variable(token.text),
+            _ => true,
+        }
+    };
+    let is_expression = || bare().compile_expression(format!("[{operand}]")).is_ok();
+    !is_remark && goes_on && sites(&tokens).all(is_known) && is_expression()
+}

@@ -1,0 +1,50 @@
+//! The texts of a recipe, and the version that names them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use hmac_sha256::Hash as Sha256;
+
+/// The scripts of a recipe, by name, with their texts.
+pub(crate) type Sources = BTreeMap<Arc<str>, Arc<str>>;
+
+/// Names the exact content of a recipe with all its imports: a SHA-256 in hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Version(String);
+
+impl Version {
+    pub(super) fn of(main: &str, text: &[u8], imports: &Sources) -> Version {
+        let mut hash = Sha256::new();
+        // Only the main script's bytes count: a copy of a built-in is the same version until it is edited.
+        let mut add = |text: &[u8]| {
+            hash.update((text.len() as u64).to_le_bytes());
+            hash.update(text);
+        };
+        add(text);
+        // In the order of the names in the `import`s: their folder is ignored here too.
+        let imports = imports.iter().filter(|(name, _)| &***name != main);
+        let mut imports: Vec<_> = imports.collect();
+        imports.sort_by_key(|(name, _)| Path::new(&***name).file_stem());
+        imports.iter().for_each(|(_, text)| add(text.as_bytes()));
+        let digits = hash.finalize().map(|byte| format!("{byte:02x}"));
+        Version(digits.concat())
+    }
+
+    /// All 64 digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The first six digits, as messages show it.
+    pub fn short(&self) -> &str {
+        &self.0[..6]
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.short())
+    }
+}
