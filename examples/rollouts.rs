@@ -4,9 +4,9 @@
 
 use std::error::Error;
 
-use advlab::random::{Purpose, StreamKey};
 use advlab::{Batch, Host};
 use advlab_train::policy::{AdamWConfig, Mlp, Policy, Samples};
+use advlab_train::random::{Purpose, StreamKey};
 use advlab_train::task::{Maze, Prompt, Task, training_prompts};
 use serde_json::json;
 

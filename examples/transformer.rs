@@ -8,8 +8,8 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Instant;
 
-use advlab::random::{Purpose, StreamKey};
 use advlab_train::policy::{AdamWConfig, Policy, Responses, Transformer, TransformerOptions};
+use advlab_train::random::{Purpose, StreamKey};
 use advlab_train::task::Prompt;
 use advlab_train::{TransformerConfig, torch};
 use serde::Deserialize;

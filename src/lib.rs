@@ -40,6 +40,7 @@
 pub mod allocation;
 pub mod batch;
 pub mod check;
+pub mod deep_stack;
 pub mod diagnostic;
 #[cfg(feature = "files")]
 pub mod files;
@@ -48,12 +49,14 @@ pub mod native;
 pub mod number_text;
 #[cfg(feature = "render")]
 pub mod paint;
+#[doc(hidden)]
 pub mod panics;
 mod parallel;
-pub mod random;
+#[doc(hidden)]
 pub mod regular_file;
 pub mod script;
 pub mod session;
+#[doc(hidden)]
 pub mod suggest;
 pub mod tensor;
 
@@ -63,7 +66,6 @@ pub use batch::Batch;
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use live::LiveRecipe;
 pub use script::{Host, Recipe};
-pub use suggest::nearest;
 
 /// The Rust block of docs/embedding.md, run as a documentation test.
 #[cfg(all(doctest, feature = "files"))]

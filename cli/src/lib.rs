@@ -7,6 +7,8 @@
 
 mod command;
 pub mod doc;
+pub(crate) mod number_text;
+pub(crate) mod paint;
 pub mod prompt;
 pub mod report;
 

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::sleep;
 use std::time::Duration;
 
+use advlab::deep_stack;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -23,7 +24,7 @@ pub fn install<R: Send>(run: impl FnOnce() -> R + Send) -> PyResult<R> {
     if let Some((_, threads)) = unsafe { known.as_ref() }.filter(|pool| pool.0 == process) {
         return Ok(threads.install(run));
     }
-    let threads = ThreadPoolBuilder::new()
+    let threads = deep_stack::pool(ThreadPoolBuilder::new())
         .thread_name(|index| format!("advlab-{index}"))
         .build()
         .map_err(|error| PyRuntimeError::new_err(format!("cannot start threads: {error}")))?;

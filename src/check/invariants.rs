@@ -1,9 +1,12 @@
 //! Invariants: equivalent batches must have the same advantages; and properties worth reporting.
 
+use rayon::ThreadPoolBuilder;
+
 use super::CheckResult::{self, Fails, Holds, Note};
 use super::batches::{in_precision, with_rewards};
 use super::{ALONE_GET, Checks, largest};
 use crate::batch::{Batch, Computed, Layout, Level};
+use crate::deep_stack;
 use crate::diagnostic::Diagnostics;
 use crate::number_text::counted;
 use crate::script::Outcome;
@@ -29,8 +32,10 @@ impl Checks<'_> {
             (off <= 1e-3 * scale, Fails, why)
         });
         const AGAIN: &str = "again, on one thread";
-        let again = rayon::ThreadPoolBuilder::new().num_threads(1).build().ok();
-        let again = again.and_then(|pool| pool.install(|| self.advantage(batch)).ok());
+        let alone = deep_stack::pool(ThreadPoolBuilder::new().num_threads(1)).build();
+        let again = alone
+            .ok()
+            .and_then(|pool| pool.install(|| self.advantage(batch)).ok());
         match again.is_some_and(|again| bits(&again) == bits(base)) {
             true => self.add(AGAIN, Holds, "the same bits"),
             false => self.add(AGAIN, Fails, "the results differ"),

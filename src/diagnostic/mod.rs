@@ -100,6 +100,15 @@ impl Diagnostic {
         Diagnostic::new(Severity::Error, message.into())
     }
 
+    /// The error of what takes a part of advlab that this build lacks, such as `parquet`.
+    pub fn not_built(part: &str) -> Self {
+        let help = format!(
+            "`cargo build --release --features full` builds it with {part}, and \
+             `cargo install --path cli --features full` installs it"
+        );
+        Diagnostic::error(format!("this advlab was built without {part}")).with_help(help)
+    }
+
     /// A warning without a location.
     pub fn warning(message: impl Into<String>) -> Self {
         Diagnostic::new(Severity::Warning, message.into())

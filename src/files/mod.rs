@@ -1,6 +1,6 @@
 //! Reads rollouts from files, and writes them back with the advantage added.
 //!
-//! A file holds lines of JSON, in some form ([`open`]), rows of parquet ([`parquet_columns`]), or [`tensors`]. A reader makes a
+//! A file holds lines of JSON, in some form ([`open`]), rows of parquet ([`mod@parquet`]), or [`tensors`]. A reader makes a
 //! [`table`] of its columns, and [`meaning`] makes a batch of the table; [`values`] reads what is left in the file on first
 //! use. [`names`] and [`trainers`] know the formats of trainers' files. All that is written is [`new_columns`], added to a copy
 //! of the file or [`saved`].
@@ -14,7 +14,12 @@ mod new_columns;
 mod npz;
 mod open;
 mod origin;
+#[cfg(feature = "parquet")]
 mod parquet;
+#[cfg(not(feature = "parquet"))]
+#[path = "no_parquet.rs"]
+mod parquet;
+#[cfg(feature = "parquet")]
 mod parquet_columns;
 mod replace;
 mod room;
@@ -147,7 +152,7 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
 fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table> {
     if Format::of(path)? == Format::Lines {
         return match is_parquet(path) {
-            true => parquet_columns::read(path, schema),
+            true => parquet::read(path, schema),
             false => lines::read(Blocks::open(path, progress)?, schema),
         };
     }

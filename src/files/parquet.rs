@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use super::json::{self, JsonType, write_number};
 use super::lines::Values;
+pub(super) use super::parquet_columns::read;
 use super::replace::Replacement;
 use super::room::{ROW, Room};
 use super::{Progress, cannot_be_read};

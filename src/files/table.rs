@@ -70,6 +70,7 @@ impl Lists {
         self.values.extend_from_slice(&more.values);
     }
 
+    #[cfg(feature = "parquet")]
     pub(super) fn add_row(&mut self, row: &[f64], is_kept: bool) {
         let values = if is_kept { row } else { &[] };
         self.starts.push(self.count() + row.len());

@@ -19,23 +19,20 @@ use rhai::{Array, Dynamic, EvalAltResult, FnPtr, ImmutableString, Map, Position,
 
 use super::error::CallError;
 use super::limits::{GROWS, MAP_ENTRIES, VALUE_DEPTH, VARIABLE_BYTES};
+use crate::deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// The stack that scripts run on.
-///
-/// The engine drops, clones and compares values by recursion, and a value can be as deep as it has elements: 2^15 arrays and
-/// 2^14 maps, nested in each other, take below 1 KiB per level in a debug build. Only touched pages become memory.
-const STACK: usize = 256 << 20;
-
-/// Runs code that touches a script's values, on any thread, with a stack that is large enough for the deepest value.
-pub(crate) fn on_deep_stack<R>(run: impl FnOnce() -> R) -> R {
-    // Not again for a hook that is called from a check, or from another hook's call.
-    stacker::maybe_grow(STACK / 2, STACK, run)
+/// Runs code that may call scripts on a deep stack. A panic of ours becomes an ordinary error: a script must not end a run.
+pub(crate) fn guarded<R: Send>(
+    doing: &str,
+    run: impl FnOnce() -> R + Send,
+) -> Result<R, Diagnostics> {
+    without_panic(doing, || deep_stack::call(run))
 }
 
-/// Runs code that may call scripts on a deep stack. A panic of ours becomes an ordinary error: a script must not end a run.
-pub(crate) fn guarded<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
-    catch_unwind(AssertUnwindSafe(|| on_deep_stack(run))).map_err(|panic| {
+/// Runs code of which a panic becomes an ordinary error.
+pub(super) fn without_panic<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let owned = panic.downcast_ref::<String>().map(String::as_str);
         let text = owned.or_else(|| panic.downcast_ref::<&str>().copied());
         let text = text.unwrap_or("no message");
@@ -160,6 +157,7 @@ impl Measure {
 mod tests {
     use super::*;
     use crate::Batch;
+    use crate::deep_stack::STACK;
     use crate::script::limits::{ARRAY_ELEMENTS, MAP_ENTRIES};
     use crate::script::{Host, Recipe};
     use rhai::{Array, Dynamic, Engine, Map};
@@ -180,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_deepest_value_is_cloned_and_dropped() {
-        on_deep_stack(|| {
+        deep_stack::call(|| {
             let value = nested(DEEPEST);
             assert!(value.clone().is_array());
         });
@@ -189,7 +187,8 @@ mod tests {
     /// Comparing takes time quadratic in the depth, so the test uses an eighth of the depth on an eighth of the stack.
     #[test]
     fn a_deep_value_is_shown_and_compared() {
-        stacker::grow(STACK / 8, || {
+        let on_an_eighth = std::thread::Builder::new().stack_size(STACK / 8);
+        let done = on_an_eighth.spawn(|| {
             let value = nested(DEEPEST / 8);
             assert!(value.to_string().len() > DEEPEST / 8);
             let engine = Engine::new();
@@ -199,6 +198,7 @@ mod tests {
             let are_equal: bool = engine.eval_with_scope(&mut scope, "a == b").unwrap();
             assert!(are_equal);
         });
+        done.unwrap().join().unwrap();
     }
 
     fn recipe(body: &str) -> Result<Recipe, Diagnostics> {

@@ -14,13 +14,14 @@ use self::inputs::{LAST, SOURCE, items};
 pub use self::names::Name;
 pub use self::values::{Answer, BatchColumns, Pairs};
 use crate::batch::Batch;
+use crate::deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::compile::{compile, natives};
 use crate::script::error::{CallError, Raised};
 use crate::script::explain::Script;
 use crate::script::imports::{Imports, functions_of};
 use crate::script::misread::misread_operators;
-use crate::script::sandbox::{guarded, on_deep_stack};
+use crate::script::sandbox::guarded;
 use crate::script::syntax::code;
 use crate::script::{Hook, Host, Recipe, ScriptBatch, Setting};
 use crate::tensor::{Guard, Tensor, TensorError};
@@ -216,7 +217,7 @@ impl Session {
         let ast = self.compile(&engine, text)?;
         let value = self.run(&engine, &self.functions.merge(&ast), text)?;
         let reports = self.batch.call().take_reports();
-        let metrics = on_deep_stack(|| reports.metrics());
+        let metrics = deep_stack::call(|| reports.metrics());
         let metrics = metrics.map_err(|error| self.failed_in(text, error))?;
         self.own_unchanged(text)?;
         let answer = self.answer(text, &value)?;
@@ -359,7 +360,7 @@ impl Session {
     }
 
     fn answer(&self, text: &str, value: &Dynamic) -> Result<Answer, Diagnostics> {
-        on_deep_stack(|| Answer::of(value)).map_err(|error| self.failed_in(text, error))
+        deep_stack::call(|| Answer::of(value)).map_err(|error| self.failed_in(text, error))
     }
 }
 

@@ -3,7 +3,7 @@
 //! No input may make it panic, hang, or take memory out of bounds; what else must hold is said at each target. A long run of one:
 //!
 //! ```sh
-//! ADVLAB_FUZZ_SEED=7 ADVLAB_FUZZ_SECONDS=600 cargo test --release --test fuzz -- --ignored parquet
+//! ADVLAB_FUZZ_SEED=7 ADVLAB_FUZZ_SECONDS=600 cargo test --release --features full --test fuzz -- --ignored parquet
 //! ```
 //!
 //! `ADVLAB_FUZZ_COUNT` bounds the inputs, and `ADVLAB_FUZZ_INPUT` is a file to try alone. Each input that went wrong is kept in
@@ -19,6 +19,9 @@ mod texts;
 mod watch;
 
 use std::time::Duration;
+
+use advlab::deep_stack;
+use rayon::ThreadPoolBuilder;
 
 use engine::{Plan, Target, asked};
 use folders::{Folders, Page};
@@ -96,7 +99,7 @@ fn main() {
             is_timed: is_long,
         };
         // No other thread has to be woken for an input.
-        let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build();
+        let alone = deep_stack::pool(ThreadPoolBuilder::new().num_threads(1)).build();
         let run = || engine::run(name, &*start(), *most_bytes, &plan);
         let share = alone.unwrap().install(run);
         // Scripts are written so that they run, and files so that some of them are read.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use advlab::diagnostic::Diagnostics;
-use advlab::random::{Purpose, StreamKey};
 use advlab_train::policy::{AdamWConfig, ModelConfig, Policy, Transformer, TransformerOptions};
+use advlab_train::random::{Purpose, StreamKey};
 use advlab_train::task::Prompt;
 use advlab_train::text::{Message, Text};
 use advlab_train::{TransformerConfig, torch};

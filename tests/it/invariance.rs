@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use advlab::batch::large::SpareMemory;
 use advlab::batch::{Batch, BatchBuilder};
 use advlab::check::groups_are_independent;
+use advlab::deep_stack;
 use advlab::native::{Mode, Native};
 use advlab::script::{BUILTINS, Builtin, Computed, Hook, Host, Recipe, Setting};
 use advlab::tensor::Level;
@@ -299,7 +300,7 @@ fn close(a: &[f64], b: &[f64], tolerance: f64) -> bool {
 static POOLS: LazyLock<[ThreadPool; 2]> = LazyLock::new(|| {
     [1, 4].map(|threads| {
         let pool = ThreadPoolBuilder::new().num_threads(threads);
-        pool.build().expect("threads")
+        deep_stack::pool(pool).build().expect("threads")
     })
 });
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use advlab::batch::{Batch, BatchBuilder, Computed, FloatBuffer};
+use advlab::deep_stack;
 use advlab::native::{Mode, Native};
 use advlab::script::{Host, Loss, Outcome, Recipe};
 use advlab::tensor::Guard;
@@ -181,7 +182,7 @@ fn loss(recipe: &Recipe, batch: &Batch, of: Option<&Computed>) -> Loss {
 fn kernels_have_the_bits_of_the_script() {
     let pools = [1, 2, 7].map(|threads| {
         let pool = ThreadPoolBuilder::new().num_threads(threads);
-        pool.build().unwrap()
+        deep_stack::pool(pool).build().unwrap()
     });
     let recipes = SETTINGS.map(|(name, settings, _)| both(name, settings));
     let given = ["reinforce_pp", "grpo"].map(|name| Host::new().load(name).unwrap());

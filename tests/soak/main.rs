@@ -1,6 +1,6 @@
 //! What advlab promises of saves, kills, disks and its page, tried for as long as asked.
 //!
-//! `cargo test --release --test soak -- --ignored --nocapture NAME`, where NAME is `saves`, `kills`, `disks` or `page`.
+//! `cargo test --release --features full --test soak -- --ignored --nocapture NAME`, where NAME is `saves`, `kills`, `disks` or `page`.
 //! SOAK_SEED, SOAK_COUNT and SOAK_SECONDS set the seed, the number of trials and the time; docs/reliability.md has the
 //! results. Each test also runs in small with all the others.
 

@@ -30,12 +30,17 @@ mod config;
 mod error;
 mod folder;
 pub mod policy;
+pub mod random;
 mod record;
 mod row;
 mod run;
 pub mod task;
 #[cfg(feature = "torch")]
 pub mod text;
+#[cfg(feature = "tokenizer")]
+pub mod tokenizer;
+#[cfg(not(feature = "tokenizer"))]
+#[path = "no_tokenizer.rs"]
 pub mod tokenizer;
 #[cfg(feature = "torch")]
 pub mod torch;

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::number_text::{counted, in_json, shape_in, time, value};
+use crate::paint::laid_out;
 use advlab::diagnostic::Severity;
 use advlab::files::{AddedColumn, Dtype, ReadOptions, Rollouts, Tokenize, step_of};
 use advlab::native::Native;
-use advlab::number_text::{counted, in_json, shape_in, time, value};
-use advlab::paint::laid_out;
 use advlab::script::{Computed, Hook, Outcome, State, Statistics, Summary};
 use advlab::tensor::Level;
 use advlab::{Diagnostics, Host, Recipe};

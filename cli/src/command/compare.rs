@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use crate::number_text::counted;
 use crate::pair;
 use crate::report::compare::{self, Comparison, FailedRun, Planned, stats};
 use crate::report::draw::FigureWidth;
 use crate::report::file_stem;
 use crate::report::study::recipes_of;
-use advlab::number_text::counted;
 use advlab::script::Builtin;
 use advlab_train::Config;
 use anyhow::{Context, Result, bail};

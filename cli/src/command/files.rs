@@ -214,3 +214,41 @@ pub fn written<R>(
     out.flush()?;
     Ok(result)
 }
+
+#[cfg(test)]
+#[cfg(not(any(feature = "parquet", feature = "tokenizer")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_built_in_says_how_to_build_it() {
+        let data = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data"));
+        let options = ReadOptions::default();
+        let parquet = data.join("dumps/trl_plain.parquet");
+        let folder = data.join("dumps/trl");
+        let tokenizing = Tokenizing {
+            tokenizer: Some(data.join("tokenizers/gpt.json")),
+            special_tokens: false,
+        };
+        for error in [
+            read_rollouts(&parquet, None, &options)
+                .unwrap_err()
+                .to_string(),
+            read_rollouts(&folder, None, &options)
+                .unwrap_err()
+                .to_string(),
+            tokenizing.load().unwrap_err().to_string(),
+        ] {
+            assert!(error.contains("built without"), "{error}");
+            assert!(
+                error.contains("cargo build --release --features full"),
+                "{error}"
+            );
+            assert!(
+                error.contains("cargo install --path cli --features full"),
+                "{error}"
+            );
+        }
+        assert!(read_rollouts(&data.join("verl.jsonl"), None, &options).is_ok());
+    }
+}

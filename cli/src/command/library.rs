@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::doc;
+use crate::paint::{Paint, beside};
 use advlab::check::needs;
 use advlab::files::Replacement;
-use advlab::paint::{Paint, beside};
 use advlab::script::Host;
 use anyhow::{Result, bail};
 use clap::Args;

@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use advlab::deep_stack;
 use advlab::files::discard_unfinished;
 use advlab::native::Mode;
 use advlab::panics::silence_caught;
@@ -38,8 +39,12 @@ use self::files::{ReadArguments, Tokenizing};
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     silence_caught();
     let words: Vec<OsString> = arguments.into_iter().collect();
+    deep_stack::call(|| run_words(&words))
+}
+
+fn run_words(words: &[OsString]) -> ExitCode {
     let is_broken_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
-    match Command::try_parse_from(&words).map(|command| run(command, &words)) {
+    match Command::try_parse_from(words).map(|command| run(command, words)) {
         Ok(Ok(is_right)) => ExitCode::from(u8::from(!is_right)),
         // The reader of standard output has gone.
         Ok(Err(error)) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
@@ -48,7 +53,7 @@ pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(1)
         }
         Err(mut error) => {
-            if let Some(tip) = tip(&error, &words) {
+            if let Some(tip) = tip(&error, words) {
                 // Clap's own tip only compares letters.
                 error.remove(ContextKind::SuggestedArg);
                 let tip = ContextValue::StyledStrs(vec![tip.into()]);

@@ -7,8 +7,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::paint::{NARROWEST, Paint, WIDTH, printed};
 use advlab::diagnostic::Diagnostic;
-use advlab::paint::{NARROWEST, Paint, WIDTH, printed};
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
@@ -22,7 +22,7 @@ const WAITING: usize = 1 << 12;
 /// `err`, [`lines`] or a [`Printer`]: names in it may be from a file, and could control the terminal.
 macro_rules! out {
     ($($text:tt)*) => {
-        $crate::command::streams::data(&advlab::paint::printed(&format_args!($($text)*).to_string()))?
+        $crate::command::streams::data(&$crate::paint::printed(&format_args!($($text)*).to_string()))?
     };
 }
 
@@ -30,7 +30,7 @@ macro_rules! out {
 macro_rules! err {
     ($($text:tt)*) => {{
         use std::io::Write;
-        let lines = advlab::paint::printed(&format_args!($($text)*).to_string());
+        let lines = crate::paint::printed(&format_args!($($text)*).to_string());
         let _ = writeln!(std::io::stderr(), "{lines}");
     }};
 }

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::number_text::{BLOCKS, counted, value};
+use crate::paint::{Paint, laid_out, wrapped};
 use advlab::diagnostic::Diagnostics;
-use advlab::number_text::{BLOCKS, counted, value};
-use advlab::paint::{Paint, laid_out, wrapped};
 use advlab_train::{Config, Ending, Evaluation, Event, LogEvent, LogLine, Row, Run, RunFolder};
 use anyhow::Result;
 use console::Term;

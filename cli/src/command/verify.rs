@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::number_text::{count, share, value};
+use crate::paint::{Paint, cut, visible};
 use advlab::diagnostic::Diagnostic;
 use advlab::files::{Verified, verify_lines};
-use advlab::number_text::{count, share, value};
-use advlab::paint::{Paint, cut, visible};
 use advlab_answers::Verdict;
 use anyhow::Result;
 use clap::Args;

@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::Result;
+use crate::number_text::value;
+use crate::paint::{Paint, beside, folded, wrapped};
 use crate::report::study::indices;
 use advlab::Batch;
 use advlab::batch::column_names;
-use advlab::number_text::value;
-use advlab::paint::{Paint, beside, folded, wrapped};
 use advlab::script::{Computed, Host, MEMBERS, Owner, Parameter, Recipe};
 use advlab::session::Answer;
 use advlab::tensor::Level;

@@ -9,9 +9,9 @@ mod tests;
 
 use std::path::Path;
 
+use crate::paint::{Paint, beside, wrapped};
 use crate::{Result, wrong};
 use advlab::check::needs;
-use advlab::paint::{Paint, beside, wrapped};
 use advlab::script::{BUILTINS, Builtin, Hook, Host, RECIPE_KINDS};
 use advlab::suggest;
 

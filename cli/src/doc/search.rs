@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::entry::{ENTRIES, TOPICS};
+use crate::paint::{Paint, beside, wrapped};
 use crate::{Result, wrong};
-use advlab::paint::{Paint, beside, wrapped};
 use advlab::script::{BUILTINS, Builtin, help_for_foreign};
 use advlab::suggest;
 

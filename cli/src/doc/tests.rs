@@ -6,10 +6,10 @@ use std::path::Path;
 use super::entry::{Entry, TOPICS, Topic, filled, sections, shown};
 use super::search::{Alias, found, items, trainers};
 use crate::Result;
+use crate::paint::{Paint, WIDTH};
 use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
 use advlab::check::{needs, usual};
-use advlab::paint::{Paint, WIDTH};
 use advlab::script::{BUILTINS, MEMBERS, RECIPE_KINDS};
 use advlab::{Batch, Diagnostics, Host, Recipe};
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::number_text::counted;
 use crate::{Result, read_rollouts, wrong};
 use advlab::Batch;
 use advlab::files::{ReadOptions, steps};
-use advlab::number_text::counted;
 use advlab::script::{Builtin, Host, Recipe};
 use advlab_train::RunFolder;
 

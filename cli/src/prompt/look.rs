@@ -1,16 +1,16 @@
 //! `:look`: responses with their columns, their texts, the answer that was found, and their largest advantages by token.
 
 use super::session::{Answered, PromptSession};
+use crate::number_text::{counted, value};
+use crate::paint::{beside, cut, visible, width, wrapped};
 use crate::report::study::members;
 use crate::{Result, wrong};
 use advlab::batch::Level;
 use advlab::files::spans;
-use advlab::number_text::{counted, value};
-use advlab::paint::{beside, cut, visible, width, wrapped};
 use advlab::script::{Token, TokenKind, lex};
 use advlab::session::Session;
-use advlab::suggest::did_you_mean;
-use advlab::{Batch, Diagnostics, nearest};
+use advlab::suggest::{did_you_mean, nearest};
+use advlab::{Batch, Diagnostics};
 use advlab_answers::Verdict;
 
 /// Responses that are shown at once.

@@ -18,15 +18,15 @@ use std::path::Path;
 pub use self::data::builtin;
 pub use self::session::{PromptSession, Reply};
 pub use self::terminal::{piped, terminal};
-pub use advlab::paint::Paint;
+pub use crate::paint::Paint;
 
 use self::arguments::{Arguments, HELP, commands, row};
 use self::data::LoadedBatch;
 use self::session::{Answered, is_command, step};
 use crate::doc;
+use crate::paint::{beside, wrapped};
 use crate::report::show;
 use crate::{Result, wrong};
-use advlab::paint::{beside, wrapped};
 use advlab::session::{Answer, is_typed};
 use advlab::suggest::nearest;
 

@@ -4,12 +4,12 @@
 use super::arguments::Arguments;
 use super::session::{Answered, PromptSession, assign, step};
 use super::watch::lock;
+use crate::number_text::counted;
+use crate::paint::{cut, wrapped};
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::report::{self, Report, show, study};
 use crate::{doc, wrong};
 use advlab::Diagnostic;
-use advlab::number_text::counted;
-use advlab::paint::{cut, wrapped};
 use advlab::session::Answer;
 
 /// Bars of a histogram.

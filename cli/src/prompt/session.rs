@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use super::data::LoadedBatch;
 use super::watch::{Watching, lock};
+use crate::number_text::{shape, value};
+use crate::paint::{Paint, wrapped};
 use crate::report::show;
 use crate::report::study::{Trial, recipes_of, title};
 use crate::{Result, wrong};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::{Mapping, ReadOptions, Tokenize, Unscored};
-use advlab::number_text::{shape, value};
-use advlab::paint::{Paint, wrapped};
 use advlab::script::{Hook, Host, Recipe, unfinished};
 use advlab::session::{Answer, Session, is_typed};
 use advlab::tensor::Guard;

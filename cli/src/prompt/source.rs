@@ -8,12 +8,12 @@ use super::arguments::Arguments;
 use super::session::{Answered, PromptSession};
 use super::watch::{Watched, lock};
 use crate::doc;
+use crate::number_text::counted;
 use crate::report::show::highlighted;
 use crate::report::study::title;
 use crate::{Result, wrong};
 use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
-use advlab::number_text::counted;
 use advlab::script::{Builtin, Computed, Recipe};
 use advlab::session::is_typed;
 

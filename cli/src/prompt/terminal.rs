@@ -15,8 +15,8 @@ use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper
 
 use super::session::{PromptSession, is_command};
 use super::watch::{Watched, Watching, lock};
+use crate::paint::{NARROWEST, printed};
 use crate::report::show::highlighted;
-use advlab::paint::{NARROWEST, printed};
 use advlab::session::Name;
 
 const PROMPT: &str = "> ";

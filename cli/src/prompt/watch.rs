@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Result;
+use crate::paint::Paint;
 use crate::report::study::diff;
 use advlab::live::{LiveEvent, LiveOptions};
-use advlab::paint::Paint;
 use advlab::{Batch, Diagnostics, Host, LiveRecipe, Recipe};
 
 pub(super) struct Watched {

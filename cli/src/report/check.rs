@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::Report;
+use crate::number_text::counted;
+use crate::paint::Paint;
 use advlab::check::{CheckResult, check};
-use advlab::number_text::counted;
-use advlab::paint::Paint;
 use advlab::{Batch, Diagnostic, Diagnostics, Recipe};
 
 /// Checks a recipe. The text ends with the errors of failed checks, each error once.

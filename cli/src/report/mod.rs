@@ -13,9 +13,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use self::draw::{Figure, FigureWidth};
+use crate::paint::{Paint, beside, table, width, wrapped};
 use crate::{Result, wrong};
 use advlab::files::Replacement;
-use advlab::paint::{Paint, beside, table, width, wrapped};
 use advlab::{Diagnostic, Recipe};
 
 /// A report: a figure if it has one, the text below it, and its numbers.

@@ -5,20 +5,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ndarray::Array2;
-use rand::rngs::ChaCha8Rng;
-use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Report, file_name};
 use crate::Result;
+use crate::number_text::{counted, shape, time};
+use crate::paint::{Paint, cut, width};
 use advlab::batch::Batch;
 use advlab::batch::large::Large;
 use advlab::native::{Mode, Native};
-use advlab::number_text::{counted, shape, time};
-use advlab::paint::{Paint, cut, width};
 use advlab::script::{Hook, Host, MapGroups, Recipe};
 use advlab::tensor::profile::Profile;
+use advlab_train::random::{Purpose, StreamKey};
 
 /// One run of all hooks of a recipe, with its times in seconds.
 #[derive(Default)]
@@ -282,15 +281,18 @@ fn short(seconds: f64) -> String {
 /// A batch of random numbers in all columns that built-in recipes read: responses of an eighth of `tokens` to all of
 /// them, with a reward of 0 or 1. The same numbers each time.
 pub fn example(groups: usize, size: usize, tokens: usize) -> Batch {
-    let mut random = ChaCha8Rng::seed_from_u64(0);
+    let mut random = StreamKey::new(0, Purpose::Estimates, 0).stream(0);
     let all = groups * size;
-    let lengths = (0..all).map(|_| random.random_range(tokens / 8..=tokens));
-    let lengths: Vec<usize> = lengths.collect();
-    let rewards = (0..all).map(|_| f64::from(random.random_range(0..2u8)));
-    let rewards: Vec<f64> = rewards.collect();
+    let shortest = tokens / 8;
+    let mut below = |count: usize| random.below(count as u64) as usize;
+    let lengths: Vec<usize> = (0..all)
+        .map(|_| shortest + below(tokens - shortest + 1))
+        .collect();
+    let rewards: Vec<f64> = (0..all).map(|_| below(2) as f64).collect();
     let mask = Array2::from_shape_fn((all, tokens), |(i, token)| u8::from(token < lengths[i]));
     let mut column = |least: f32, most: f32| {
-        Array2::from_shape_fn((all, tokens), |_| random.random_range(least..most))
+        let within = |share: f64| least + (most - least) * share as f32;
+        Array2::from_shape_fn((all, tokens), |_| within(random.uniform()))
     };
     let old_logp = column(-1.0, 0.0);
     let logp = &old_logp + &column(-0.05, 0.05);

@@ -2,9 +2,9 @@
 
 use super::Report;
 use super::study::indices;
+use crate::number_text::{BLOCKS, along, column, counted, exact, shape, share, value};
+use crate::paint::{Paint, cut, filled, table, visible, width};
 use advlab::batch::Layout;
-use advlab::number_text::{BLOCKS, along, column, counted, exact, shape, share, value};
-use advlab::paint::{Paint, cut, filled, table, visible, width};
 use advlab::script::{Computed, Statistics, Token, TokenKind, lex};
 use advlab::session::{Answer, BatchColumns};
 use advlab::tensor::Level;

@@ -15,9 +15,9 @@ use super::bindings::batch::ScriptBatch;
 use super::call::Call;
 use super::hook::Hook;
 use super::recipe::Recipe;
-use super::sandbox::on_deep_stack;
 use super::state::State;
 use crate::batch::{Batch, Computed};
+use crate::deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::native::KernelChange;
 use crate::tensor::{Guard, Tensor};
@@ -44,8 +44,8 @@ impl Recipe {
         Ok(state.with_tables(old.tables.clone()))
     }
 
-    fn state_from(&self, hook: Hook, args: impl FuncArgs) -> Result<State, Diagnostics> {
-        on_deep_stack(|| {
+    fn state_from(&self, hook: Hook, args: impl FuncArgs + Send) -> Result<State, Diagnostics> {
+        deep_stack::call(|| {
             let (call, mut none) = (self.host.call(0), Dynamic::default());
             let value = invoke(self, &self.engine(&call), hook, &mut none, args);
             let value = call.unless_failed(value);

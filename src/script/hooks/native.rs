@@ -8,7 +8,7 @@ use crate::diagnostic::Diagnostics;
 use crate::native::{CallKey, HookInputs, HookState, NativeHook};
 use crate::script::bindings::batch::ScriptBatch;
 use crate::script::hook::Hook;
-use crate::script::sandbox::guarded;
+use crate::script::sandbox::without_panic;
 use crate::script::state::State;
 use crate::tensor::Moments;
 
@@ -84,7 +84,7 @@ impl Request<'_> {
             factor: is_advantage.then(|| -(layout.tokens() as f64)),
             by_rows: host.by_rows,
         };
-        let mut answer = guarded("in a kernel", || kernel(&inputs)).ok()??;
+        let mut answer = without_panic("in a kernel", || kernel(&inputs)).ok()??;
         answer.correct = is_advantage.then(|| correct(&inputs.script)).flatten();
         answer.time = started.elapsed();
         answer.native = Some(answer.time);

@@ -11,7 +11,7 @@ use crate::script::bindings::batch::ScriptBatch;
 use crate::script::error::{CallError, Raised};
 use crate::script::hook::Hook;
 use crate::script::recipe::Recipe;
-use crate::script::sandbox::guarded;
+use crate::script::sandbox::{guarded, without_panic};
 use crate::script::state::State;
 use crate::script::value::{describe, number};
 use crate::tensor::{Level, Origin, Tensor, Value, depends_on, grad, op};
@@ -38,12 +38,12 @@ const GRADIENT: &str = "dloss/dlogp";
 
 impl Recipe {
     /// Runs hooks on a batch. `hook` is what the message of a failure says was being computed.
-    pub(super) fn run<'a, T>(
+    pub(super) fn run<'a, T: Send>(
         &'a self,
         hook: Hook,
         input: ScriptBatch,
         state: &State,
-        run: impl FnOnce(&mut HookRun<'a>) -> Raised<T>,
+        run: impl FnOnce(&mut HookRun<'a>) -> Raised<T> + Send,
     ) -> Result<T, Diagnostics> {
         guarded(&format!("to compute the {}", hook.name()), || {
             input.call().effects().tables = state.tables.clone();
@@ -316,7 +316,7 @@ pub(super) fn invoke(
 ) -> Raised<Dynamic> {
     let name = hook.name();
     let (mut scope, ast) = (Scope::new(), &recipe.script.ast);
-    let called = guarded(&format!("in `{name}`"), || {
+    let called = without_panic(&format!("in `{name}`"), || {
         let options = CallFnOptions::new().bind_this_ptr(state);
         engine.call_fn_with_options::<Dynamic>(options, &mut scope, ast, name, args)
     });

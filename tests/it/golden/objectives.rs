@@ -1,9 +1,9 @@
 //! What designs optimise: exact objectives, their limits for large groups, and the updates of whole policies.
 
 use advlab::paint::Paint;
-use advlab::random::{Purpose, RandomStream, StreamKey};
 use advlab::{Batch, Host, Recipe};
 use advlab_cli::report::study::{Curve, KnownObjective, Objective, Update, mass, objectives};
+use advlab_train::random::{Purpose, RandomStream, StreamKey};
 use serde_json::Value;
 
 use super::cases::{cases, numbers, recipe, script};
@@ -285,7 +285,7 @@ fn noise_is_that_of_a_few_simulated_groups() {
     noise_is_that_of_simulated_groups(5_000);
 }
 
-/// `cargo test --release --test it -- --ignored --nocapture million`
+/// `cargo test --release --features full --test it -- --ignored --nocapture million`
 #[test]
 #[ignore = "takes minutes"]
 fn noise_is_that_of_a_million_simulated_groups() {

@@ -1,5 +1,6 @@
 //! What a step reports and draws: metrics, prints, the step's number, random numbers.
 
+use advlab::deep_stack;
 use advlab::script::Host;
 
 use super::lab::{
@@ -70,7 +71,7 @@ fn random_numbers_follow_the_seed_the_step_and_the_call() {
         let recipe = Host::new().with_seed(seed).compile("test", text).unwrap();
         let batch = builder().step(step).build().unwrap();
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-        let outcome = pool
+        let outcome = deep_stack::pool(pool)
             .build()
             .unwrap()
             .install(|| recipe.advantage(&batch, &mut recipe.init().unwrap()));

@@ -1,5 +1,6 @@
 //! A run learns its task, whatever the number of threads.
 
+use advlab::deep_stack;
 use advlab_train::Config;
 use serde_json::Value;
 
@@ -46,7 +47,8 @@ fn the_number_of_threads_changes_no_number() {
     (lab.config.rollout_batch_size, lab.config.group_size) = (22, 8);
     let on = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-        pool.build().unwrap().install(|| lab.unstopped())
+        let pool = deep_stack::pool(pool).build();
+        pool.unwrap().install(|| lab.unstopped())
     };
     let one = on(1);
     assert_eq!(one.len(), 24);

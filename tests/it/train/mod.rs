@@ -6,8 +6,8 @@ mod state;
 
 use std::collections::BTreeMap;
 
-use advlab::random::{Purpose, StreamKey};
 use advlab_train::policy::{AdamWConfig, Mlp, Policy, Responses, Samples};
+use advlab_train::random::{Purpose, StreamKey};
 use advlab_train::task::{Maze, Task, training_prompts};
 use safetensors::SafeTensors;
 

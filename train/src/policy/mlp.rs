@@ -14,9 +14,9 @@ use super::adamw::AdamW;
 use super::tensor_file::{self, TensorFile};
 use super::{AdamWConfig, NonFinite, POLICY, Policy, REFERENCE, Responses, Samples, Scores};
 use crate::error::Result;
+use crate::random::{Purpose, RandomStream, StreamKey};
 use crate::task::{Prompt, TaskShape};
 use advlab::diagnostic::Diagnostic;
-use advlab::random::{Purpose, RandomStream, StreamKey};
 use network::{Forward, Network, draw};
 
 /// Responses per pass, for any number of threads: the order of summing a batch's gradients depends on this.

@@ -27,8 +27,8 @@ use super::error::Result;
 #[cfg(not(feature = "torch"))]
 use super::error::without_libtorch;
 use super::task::{Prompt, Task};
+use crate::random::StreamKey;
 use advlab::diagnostic::Diagnostic;
-use advlab::random::StreamKey;
 
 /// The files of a checkpoint: the policy with its optimizer, and the reference.
 const POLICY: &str = "policy.safetensors";

@@ -8,10 +8,10 @@ use super::rollout::Sampled;
 use crate::config::Config;
 use crate::error::Result;
 use crate::policy::{NonFinite, Policy, Responses};
+use crate::random::{Purpose, StreamKey};
 use crate::row::{Row, milliseconds, rounded};
 use advlab::batch::{Batch, Computed};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::random::{Purpose, StreamKey};
 use advlab::script::{Hook, Loss, Outcome, Recipe, State, Summary};
 use advlab::tensor::Level;
 

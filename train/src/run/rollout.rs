@@ -7,10 +7,10 @@ use rayon::prelude::*;
 
 use crate::error::Result;
 use crate::policy::{Policy, Responses};
+use crate::random::StreamKey;
 use crate::row::{Evaluation, PassAt, Row};
 use crate::task::{Prompt, Task};
 use advlab::batch::{Batch, FloatBuffer};
-use advlab::random::StreamKey;
 use advlab::script::Statistics;
 use advlab::tensor::k3;
 

@@ -14,10 +14,10 @@ use crate::task::{Prompt, drawn_prompts, pooled_prompts};
 use serde_json::Value;
 
 use crate::error::Result;
+use crate::random::{Purpose, StreamKey};
 use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostic;
 use advlab::live::Loaded;
-use advlab::random::{Purpose, StreamKey};
 use advlab::script::Statistics;
 
 /// How often a step replaces groups without weight.

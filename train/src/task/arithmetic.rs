@@ -3,7 +3,7 @@
 use super::{Prompt, Task, TaskShape, Texts, within, words};
 use crate::config::DIGITS;
 use crate::error::Result;
-use advlab::random::RandomStream;
+use crate::random::RandomStream;
 
 const STOP: u32 = 10;
 const EQUALS: u32 = 11;
@@ -120,7 +120,7 @@ impl Task for Arithmetic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use advlab::random::{Purpose, StreamKey};
+    use crate::random::{Purpose, StreamKey};
 
     fn prompt(a: &[u32], b: &[u32]) -> Prompt {
         Prompt {

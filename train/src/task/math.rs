@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 use super::{Prompt, Task, TaskShape, Texts, is_held_out};
 use crate::config::{Config, MathConfig};
 use crate::error::{Result, io, read_json};
+use crate::random::RandomStream;
 use crate::text::{Message, Text, config_file};
 use advlab::diagnostic::Diagnostic;
-use advlab::random::RandomStream;
 use advlab::suggest::{did_you_mean, list};
 use advlab_answers::Verdict;
 
@@ -244,8 +244,8 @@ mod tests {
 
     use super::*;
     use crate::Config;
+    use crate::random::{Purpose, StreamKey};
     use crate::task::{evaluation_prompts, training_prompts};
-    use advlab::random::{Purpose, StreamKey};
 
     fn without_chat() -> MathConfig {
         MathConfig {

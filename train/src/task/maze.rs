@@ -3,7 +3,7 @@
 use super::{Prompt, Task, TaskShape, Texts, within, words};
 use crate::config::{MAZE_SIZES, MAZE_TURNS};
 use crate::error::Result;
-use advlab::random::RandomStream;
+use crate::random::RandomStream;
 
 const STOP: u32 = 4;
 const OPEN: u32 = 5;
@@ -196,7 +196,7 @@ fn prompt_of(cells: Vec<u32>) -> Prompt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use advlab::random::{Purpose, StreamKey};
+    use crate::random::{Purpose, StreamKey};
 
     fn prompt(rows: &[&str]) -> Prompt {
         let cell = |cell| match cell {

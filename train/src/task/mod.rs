@@ -24,8 +24,8 @@ use super::error::Result;
 use super::error::without_libtorch;
 #[cfg(feature = "torch")]
 use super::text::Text;
+use crate::random::{Purpose, RandomStream, StreamKey};
 use advlab::diagnostic::Diagnostic;
-use advlab::random::{Purpose, RandomStream, StreamKey};
 
 /// One prompt in this many is held out of training.
 pub const EVALUATION_SHARE: u8 = 16;

@@ -8,10 +8,10 @@ use super::stats::{
     self, Estimate, LEVEL, improvement, interquartile, least_p, mann_whitney, mean,
 };
 use super::{Compared, FailedRun, Finished};
+use crate::number_text::{counted, value};
+use crate::paint::{Paint, cut, table};
 use crate::report::Report;
 use crate::report::draw::{Figure, FigureWidth, Mark, Panel, Series};
-use advlab::number_text::{counted, value};
-use advlab::paint::{Paint, cut, table};
 
 /// The most points of a curve: each is a bootstrap.
 const PLACES: usize = 200;
@@ -332,7 +332,7 @@ fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use advlab::random::{Purpose, RandomStream, StreamKey};
+    use advlab_train::random::{Purpose, RandomStream, StreamKey};
     use std::collections::BTreeMap;
 
     /// The share of reports with a claim, of so many comparisons of equal designs.

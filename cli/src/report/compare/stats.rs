@@ -2,7 +2,7 @@
 //! rliable (Agarwal et al., arXiv 2108.13264); and an exact test, because such intervals of few scores exclude the truth too
 //! often to decide whether two designs differ.
 
-use advlab::random::{Purpose, StreamKey};
+use advlab_train::random::{Purpose, StreamKey};
 
 /// Resamples of an interval.
 const RESAMPLES: usize = 2000;

@@ -7,6 +7,7 @@ use std::thread;
 
 use super::words_of;
 use crate::{Result, wrong};
+use advlab::deep_stack;
 use advlab::diagnostic::Diagnostics;
 use advlab_train::{Config, Ending, Event, Run, RunFolder};
 
@@ -120,7 +121,8 @@ pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>) -> Ve
     let threads = (cores / jobs.max(1)).max(1);
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let worker = || {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        let pool = deep_stack::pool(pool).build();
         while !stop.load(Ordering::Relaxed) {
             let Some(run) = left.get(next.fetch_add(1, Ordering::Relaxed)) else {
                 break;

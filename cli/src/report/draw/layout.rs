@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::scale::{Range, ticks, written};
 use super::svg::{Ink, PagePoint, Stroke, Svg};
 use super::{Figure, FigureWidth, Mark, Panel, Series};
-use advlab::number_text::along;
-use advlab::paint::{cut, visible};
+use crate::number_text::along;
+use crate::paint::{cut, visible};
 
 const MARGIN: f64 = 10.0;
 /// Height above and below a panel's plot: for its name, and for the numbers and the name of the x axis.

@@ -95,7 +95,7 @@ pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, Strin
 
 /// A number with a typographic minus sign.
 pub(super) fn written(number: f64) -> String {
-    advlab::number_text::value(number).replace('-', "\u{2212}")
+    crate::number_text::value(number).replace('-', "\u{2212}")
 }
 
 #[cfg(test)]

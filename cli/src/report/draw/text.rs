@@ -2,8 +2,8 @@
 
 use super::scale::Range;
 use super::{Figure, Mark, Panel, Series};
-use advlab::number_text::{along, value};
-use advlab::paint::{self, Paint, cut, width, wrapped};
+use crate::number_text::{along, value};
+use crate::paint::{self, Paint, cut, width, wrapped};
 
 /// The most rows of a drawing, and the fewest.
 const DOWN: usize = 10;

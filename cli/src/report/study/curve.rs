@@ -4,15 +4,15 @@ use serde_json::json;
 
 use super::{Design, accuracies, label, largest_group, title};
 use crate::Result;
+use crate::number_text::{column, value};
+use crate::paint::Paint;
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::check::{groups_are_independent, on_policy, regrouped, shortened, with_rewards};
-use advlab::number_text::{column, value};
-use advlab::paint::Paint;
-use advlab::random::{Purpose, RandomStream, StreamKey};
 use advlab::script::{Computed, Statistics};
 use advlab::session::Answer;
 use advlab::{Batch, Diagnostic, Host, Recipe};
+use advlab_train::random::{Purpose, RandomStream, StreamKey};
 
 /// Rows of the table below a curve.
 const ROWS: usize = 9;

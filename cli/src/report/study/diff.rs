@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::{Point, Trial, accuracies, members, title};
 use crate::Result;
+use crate::number_text::{counted, share, value};
+use crate::paint::Paint;
 use crate::report::Report;
 use advlab::Batch;
-use advlab::number_text::{counted, share, value};
-use advlab::paint::Paint;
 use advlab::script::{Computed, Outcome, Recipe, Statistics};
 use advlab::tensor::Level;
 

@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::Result;
+use crate::number_text::{counted, share, value};
+use crate::paint::{Paint, cut, filled};
 use advlab::Batch;
-use advlab::number_text::{counted, share, value};
-use advlab::paint::{Paint, cut, filled};
 use advlab::script::{Computed, Hook, Outcome, Recipe, Statistics, Summary};
 use advlab::tensor::Level;
 

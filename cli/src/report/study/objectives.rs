@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::{KnownObjective, Objective, Update, largest_group, percent};
 use crate::Result;
+use crate::number_text::value;
+use crate::paint::{Paint, cut, filled, wrapped};
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
-use advlab::number_text::value;
-use advlab::paint::{Paint, cut, filled, wrapped};
 use advlab::{Batch, Recipe};
 
 /// Places of a curve, and of one in a small panel.

@@ -4,10 +4,10 @@ use serde_json::json;
 
 use super::Trial;
 use crate::Result;
+use crate::number_text::{time, value};
+use crate::paint::{Paint, cut};
 use crate::report::{Report, show};
 use advlab::Batch;
-use advlab::number_text::{time, value};
-use advlab::paint::{Paint, cut};
 use advlab::script::{Computed, Hook, Outcome, Recipe, State, Summary};
 
 /// The column at which the texts of the rows begin.

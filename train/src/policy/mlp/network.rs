@@ -10,8 +10,8 @@ use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView1, ArrayView2, ArrayViewMut2};
 
 use crate::policy::Scores;
+use crate::random::RandomStream;
 use crate::task::{Prompt, TaskShape};
-use advlab::random::RandomStream;
 
 /// Two hidden layers with ReLU and an output layer.
 ///

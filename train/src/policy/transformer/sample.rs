@@ -7,10 +7,10 @@ use super::decoder::{Tokens, attention, hidden_states};
 use super::{Transformer, TransformerOptions};
 use crate::error::Result;
 use crate::policy::Responses;
+use crate::random::RandomStream;
 use crate::task::Prompt;
 use crate::torch::{self, TorchError, TorchResult, indices, to_vec};
 use advlab::diagnostic::Diagnostic;
-use advlab::random::RandomStream;
 
 impl TransformerOptions {
     /// Whether a response ends with its last token.

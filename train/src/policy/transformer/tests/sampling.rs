@@ -6,9 +6,9 @@ use tch::{Device, Kind, no_grad_guard};
 
 use super::*;
 use crate::policy::Samples;
+use crate::random::{Purpose, StreamKey};
 use crate::text::Text;
 use crate::torch::to_vec;
-use advlab::random::{Purpose, StreamKey};
 
 /// Greedy, and each response as long as it may be.
 fn greedy(max_new_tokens: usize) -> TransformerConfig {
