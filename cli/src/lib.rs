@@ -14,6 +14,8 @@ pub mod report;
 
 pub use command::{command_line, read_rollouts};
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::{Mapping, Unscored};
 
@@ -23,6 +25,11 @@ pub type Result<T, E = Diagnostics> = std::result::Result<T, E>;
 /// An error with what to do about it.
 pub(crate) fn wrong(message: impl Into<String>, help: impl Into<String>) -> Diagnostics {
     Diagnostic::error(message).with_help(help).into()
+}
+
+/// Locks a mutex, also after a panic: no panic can leave the data of our locks half changed.
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A name with its value, as in `--set k=8`.

@@ -26,7 +26,7 @@ use super::files::{Fields, is_stdout, read_rollouts, report_stream, spare_the_in
 use super::streams::{self, out, tell};
 use super::{Natively, Tokenizing, end_cleanly, load, whole};
 use crate::report::show::statistics;
-use crate::report::study::run;
+use crate::report::study::outcome;
 use crate::report::{Report, title};
 use crate::{pair, wrong};
 
@@ -352,7 +352,7 @@ impl Applied {
     }
 
     /// The rows of the table below the head.
-    fn rows(&self) -> Vec<run::Row> {
+    fn rows(&self) -> Vec<outcome::Row> {
         let of_what = match self.outcome.loss {
             Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
             None => "",
@@ -362,7 +362,7 @@ impl Applied {
             [("loss", loss), ("dloss/dlogp", statistics(gradient))]
         });
         let started = Instant::now();
-        let mut rows = run::rows(&self.outcome, loss.into_iter().flatten().collect());
+        let mut rows = outcome::rows(&self.outcome, loss.into_iter().flatten().collect());
         let parts = [self.reading, self.computing, started.elapsed()];
         let [reading, computing, summing] = parts.map(time);
         let native = self.outcome.native.map_or("", |_| " (native)");

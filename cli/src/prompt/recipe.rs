@@ -3,12 +3,11 @@
 
 use super::arguments::Arguments;
 use super::session::{Answered, PromptSession, assign, step};
-use super::watch::lock;
 use crate::number_text::counted;
 use crate::paint::{cut, wrapped};
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::report::{self, Report, show, study};
-use crate::{doc, wrong};
+use crate::{doc, lock, wrong};
 use advlab::Diagnostic;
 use advlab::session::Answer;
 
@@ -61,7 +60,7 @@ pub(super) fn run(session: &mut PromptSession, arguments: &Arguments<'_>) -> Ans
     let recipe = session.recipe_of(arguments.text)?;
     let whose = ["default", "of the run"][usize::from(session.data.loss.is_some())];
     let loss = (session.script.loss()?, whose);
-    Ok(study::run::report(&recipe, &session.data.batch, loss, false, session.paint)?.text)
+    Ok(study::outcome::report(&recipe, &session.data.batch, loss, false, session.paint)?.text)
 }
 
 /// Compares the two recipes that the words name, or the one in use and the one that they name; `k=8` is the one in use, set

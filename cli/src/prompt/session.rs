@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::data::LoadedBatch;
-use super::watch::{Watching, lock};
+use super::watch::Watching;
 use crate::number_text::{shape, value};
 use crate::paint::{Paint, wrapped};
 use crate::report::show;
 use crate::report::study::{Trial, recipes_of, title};
-use crate::{Result, wrong};
+use crate::{Result, lock, wrong};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::files::{Mapping, ReadOptions, Tokenize, Unscored};
 use advlab::script::{Hook, Host, Recipe, unfinished};

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use super::arguments::Arguments;
 use super::session::{Answered, PromptSession};
-use super::watch::{Watched, lock};
+use super::watch::Watched;
 use crate::doc;
 use crate::number_text::counted;
 use crate::report::show::highlighted;
 use crate::report::study::title;
-use crate::{Result, wrong};
+use crate::{Result, lock, wrong};
 use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
 use advlab::script::{Builtin, Computed, Recipe};

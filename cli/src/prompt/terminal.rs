@@ -14,7 +14,8 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
 
 use super::session::{PromptSession, is_command};
-use super::watch::{Watched, Watching, lock};
+use super::watch::{Watched, Watching};
+use crate::lock;
 use crate::paint::{NARROWEST, printed};
 use crate::report::show::highlighted;
 use advlab::session::Name;

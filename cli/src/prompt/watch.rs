@@ -1,6 +1,6 @@
 //! A watched script: shows the effect of each save on the session's batch.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::Result;
 use crate::paint::Paint;
@@ -18,10 +18,6 @@ pub(super) struct Watched {
 
 /// The watched script, if any, shared with the thread that reports its saves.
 pub(super) type Watching = Arc<Mutex<Option<Watched>>>;
-
-pub(super) fn lock(watching: &Watching) -> MutexGuard<'_, Option<Watched>> {
-    watching.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Watched {
     pub(super) fn new(

@@ -11,7 +11,7 @@ use super::{Compared, FailedRun, Finished};
 use crate::number_text::{counted, value};
 use crate::paint::{Paint, cut, table};
 use crate::report::Report;
-use crate::report::draw::{Figure, FigureWidth, Mark, Panel, Series};
+use crate::report::draw::{Figure, FigureWidth, Mark, Panel, Series, escaped};
 
 /// The most points of a curve: each is a bootstrap.
 const PLACES: usize = 200;
@@ -229,22 +229,21 @@ impl Comparison {
 
     /// The report with the command, this machine, and each design's seeds, versions, configuration and scripts.
     fn html(&self, svg: Option<&str>, command: &str) -> String {
-        let safe = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
         let row = |(index, row): (usize, &Vec<String>)| {
             let tag = if index == 0 { "th" } else { "td" };
-            let cell = |cell: &String| format!("<{tag}>{}</{tag}>", safe(cell));
+            let cell = |cell: &String| format!("<{tag}>{}</{tag}>", escaped(cell));
             format!("<tr>{}</tr>\n", row.iter().map(cell).collect::<String>())
         };
         let table: String = self.cells().iter().enumerate().map(row).collect();
-        let claim = |claim: &String| format!("<li>{}</li>\n", safe(claim));
+        let claim = |claim: &String| format!("<li>{}</li>\n", escaped(claim));
         let claims: String = self.claims().iter().map(claim).collect();
-        let (version, machine) = (env!("CARGO_PKG_VERSION"), safe(&machine()));
-        let (method, command) = (safe(&self.method()), safe(command));
+        let (version, machine) = (env!("CARGO_PKG_VERSION"), escaped(&machine()));
+        let (method, command) = (escaped(&self.method()), escaped(command));
         let figure = svg.map_or(String::new(), |svg| {
             format!("<figure>{svg}<figcaption>{TITLE}</figcaption></figure>\n")
         });
         let about = self.designs.iter().map(|design| {
-            let (name, about) = (safe(&design.name), safe(&design.about()));
+            let (name, about) = (escaped(&design.name), escaped(&design.about()));
             format!("<details><summary>{name}</summary><pre>{about}</pre></details>\n")
         });
         let about: String = about.collect();

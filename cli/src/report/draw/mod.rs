@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::csv;
+pub(super) use svg::escaped;
 
 /// How points are drawn.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -75,7 +75,8 @@ fn path(points: &[PagePoint]) -> String {
     path.join(" ")
 }
 
-fn escaped(text: &str) -> String {
+/// Escapes a text for HTML or SVG.
+pub(in crate::report) fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     text.replace('>', "&gt;")
 }

@@ -1,12 +1,12 @@
 //! Studies of a design: the advantages of right and wrong responses ([`Curve`]), the objective that they optimise
-//! ([`Objective`]), a loss over ratio and advantage ([`surface`]), what a recipe gives ([`run`]), and how two differ ([`diff`]).
+//! ([`Objective`]), a loss over ratio and advantage ([`surface`]), what a recipe gives ([`outcome`]), and how two differ ([`diff`]).
 
 pub mod curve;
 pub mod diff;
 pub mod mass;
 mod objective;
 pub mod objectives;
-pub mod run;
+pub mod outcome;
 mod surface;
 
 pub use self::curve::{Curve, Point};

@@ -5,22 +5,22 @@
 //! addresses such as `lines?run=0&file=metrics&from=0`; an exported page contains the answers.
 
 mod batch;
-mod run;
 mod server;
+mod shown_run;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
 use self::batch::KeptBatch;
-use self::run::{ShownRun, for_others};
 pub use self::server::Server;
+use self::shown_run::{ShownRun, for_others};
 use super::compare::folders_of_runs;
-use crate::Result;
+use crate::{Result, lock};
 use advlab::diagnostic::Diagnostic;
 use advlab::files::Replacement;
 use advlab_train::{LogEvent, RunFolder};
@@ -196,11 +196,6 @@ impl Site {
         let text = self.page(&json!({ "answers": answers }));
         Replacement::write(path, text.as_bytes())
     }
-}
-
-/// Locks what another thread may have left when it panicked: that is still whole.
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn parameter<'q>(query: &'q str, name: &str) -> Option<&'q str> {

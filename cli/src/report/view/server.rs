@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use httparse::{EMPTY_HEADER, Header, Status};
 
-use super::{Site, lock, parameter, random};
-use crate::{Result, wrong};
+use super::{Site, parameter, random};
+use crate::{Result, lock, wrong};
 
 const PORT: u16 = 8765;
 /// The most connections that have not shown the token; each occupies a waiting thread.
