@@ -11,14 +11,14 @@ use std::time::Instant;
 use advlab_train::policy::{AdamWConfig, Policy, Responses, Transformer, TransformerOptions};
 use advlab_train::random::{Purpose, StreamKey};
 use advlab_train::task::Prompt;
-use advlab_train::{TransformerConfig, torch};
+use advlab_train::{Config, Device, TransformerConfig, torch};
 use serde::Deserialize;
 use serde_json::json;
 
 /// `work.json` in the model's folder.
 #[derive(Deserialize)]
 struct Work {
-    device: String,
+    device: Device,
     threads: NonZeroUsize,
     prompts: Vec<Vec<u32>>,
     group_size: usize,
@@ -35,13 +35,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(&folder);
     let work: Work = serde_json::from_slice(&fs::read(folder.join("work.json"))?)?;
     let options = TransformerOptions {
-        device: torch::start(&work.device, work.threads)?,
+        device: torch::start(work.device, work.threads)?,
         threads: work.threads,
         config: TransformerConfig {
             tokens_per_forward: work.tokens_per_forward,
             max_new_tokens: work.max_tokens,
             rows_per_batch: work.responses.len(),
-            ..TransformerConfig::default()
+            ..Config::default().transformer
         },
         stops: vec![],
         text: None,

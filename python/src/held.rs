@@ -8,7 +8,7 @@ use advlab::live::{LiveEvent, LiveOptions, Loaded};
 use advlab::native::{Mode, Native};
 use advlab::script::{Hook, Host, Outcome, Recipe, State};
 use advlab::{Batch, Diagnostic, Diagnostics, LiveRecipe};
-use advlab_train::Record;
+use advlab_train::TrainerRun;
 use pyo3::prelude::*;
 
 use crate::batch::PyBatch;
@@ -43,7 +43,7 @@ pub struct Held {
     kept_tokens: usize,
     /// The serial number at which a resumed run began: its new versions are counted from there.
     pub first_serial: u64,
-    pub record: Option<Record>,
+    pub record: Option<TrainerRun>,
     /// Whether the last step could be written to the folder.
     is_recorded: bool,
     /// Events that nobody has asked for yet.
@@ -95,7 +95,8 @@ impl Held {
         };
         let mut held = Held::new(LiveRecipe::watch(&host(), name, options.clone())?);
         if let Some(folder) = follow.folder {
-            let record = Record::open(&folder, &held.live, &options.settings, follow.keep_batches);
+            let record =
+                TrainerRun::open(&folder, &held.live, &options.settings, follow.keep_batches);
             held.record = Some(record?);
         }
         held.options = options;

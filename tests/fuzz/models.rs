@@ -10,7 +10,7 @@ use advlab_train::policy::{AdamWConfig, ModelConfig, Policy, Transformer, Transf
 use advlab_train::random::{Purpose, StreamKey};
 use advlab_train::task::Prompt;
 use advlab_train::text::{Message, Text};
-use advlab_train::{TransformerConfig, torch};
+use advlab_train::{Config, TransformerConfig, torch};
 
 use crate::engine::{Target, root};
 use crate::folders::Folders;
@@ -56,7 +56,7 @@ fn options(text: Option<Arc<Text>>) -> TransformerOptions {
         threads: NonZeroUsize::MIN,
         config: TransformerConfig {
             max_new_tokens: 4,
-            ..TransformerConfig::default()
+            ..Config::default().transformer
         },
         stops: text.iter().flat_map(|text| text.ends().to_vec()).collect(),
         text,

@@ -68,7 +68,7 @@ impl Target for Configs {
         let printed = config.to_commented();
         let again = Config::parse(path, &printed);
         let again = again.map_err(|error| format!("what it prints is refused: {error}"))?;
-        let is_same = again.to_table() == config.to_table();
+        let is_same = again.flat() == config.flat();
         holds(is_same, || format!("printed otherwise: {printed}")).map(|()| true)
     }
 }

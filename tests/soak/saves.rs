@@ -373,8 +373,8 @@ fn storm(trials: &Trials) {
                 stop.store(writing.is_finished(), Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(10));
             }
-            Event::Log(line) => {
-                let told = match line.event.clone() {
+            Event::Log(notice) => {
+                let told = match notice.line.event.clone() {
                     LogEvent::Use { recipe, .. } => (recipe.version, None),
                     LogEvent::Failed { recipe, error, .. } => (recipe.version, Some(error)),
                     LogEvent::Rejected { version, error, .. } => (version, Some(error)),

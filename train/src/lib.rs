@@ -31,7 +31,7 @@ mod error;
 mod folder;
 pub mod policy;
 pub mod random;
-mod record;
+mod replay;
 mod row;
 mod run;
 pub mod task;
@@ -44,10 +44,14 @@ pub mod tokenizer;
 pub mod tokenizer;
 #[cfg(feature = "torch")]
 pub mod torch;
+mod trainer_run;
 mod warnings;
 
-pub use config::{Config, MathConfig, TransformerConfig, WarningConfig};
-pub use folder::{KeptVersion, LogEvent, LogLine, RunFolder, RunLog, is_stopped};
-pub use record::{Difference, Record, Replay};
-pub use row::{Evaluation, Milliseconds, PassAt, Row, flatten};
+pub use config::{
+    Config, Device, MathConfig, PolicyName, Schedule, TaskName, TransformerConfig, WarningConfig,
+};
+pub use folder::{KeptVersion, LogEvent, LogLine, Notice, RunFolder, RunKind, RunLog, is_stopped};
+pub use replay::{Difference, Replay};
+pub use row::{Evaluation, PassAt, Row, Stage};
 pub use run::{Ending, Event, Run, export};
+pub use trainer_run::TrainerRun;

@@ -3,27 +3,40 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use advlab::number_text::in_json;
+use advlab::script::{Summary, Version};
 use advlab::tensor::binomial_ratio;
 
-/// One row of `metrics.jsonl`, which also has the `time` when it was written. All fields but that, `ms` and `device_memory` are
-/// the same, bit for bit, in a resumed run or a replay.
-#[derive(Clone, Debug, Default, Serialize)]
+/// One row of `metrics.jsonl`, of a run of advlab or of a trainer. A number that the run does not have has no key, and one that is
+/// not finite is null. All fields but `device_memory`, `ms` and `time` are the same, bit for bit, in a resumed run or a replay.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The step, from 0.
     pub step: u64,
     /// The recipe's version that made the step's update; all 64 digits.
+    #[serde(default)]
     pub version: String,
     /// Versions that failed at this step before `version` was used.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
-    /// Mean reward of the verifier.
-    pub reward_mean: f64,
+    /// What `batch.step` was in a trainer's run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_step: Option<u64>,
+    /// The batch's responses, in a trainer's run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub responses: Option<usize>,
+    /// The batch's groups, in a trainer's run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups: Option<usize>,
+    /// Mean reward of the verifier, or of the trainer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reward_mean: Option<f64>,
     /// Standard deviation of that reward, ddof 1.
-    pub reward_std: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reward_std: Option<f64>,
     /// Mean reward after the recipe's `reward` hook, summed over tokens if it has one per token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipe_reward_mean: Option<f64>,
@@ -31,38 +44,52 @@ pub struct Row {
     #[serde(flatten)]
     pub sampled: Evaluation,
     /// Share of the groups in which every advantage is exactly 0.
-    pub groups_without_signal: f64,
-    /// Groups that were drawn again, since none of their responses had weight; not if the run does not do that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups_without_signal: Option<f64>,
+    /// Groups that were drawn again because all their weights were 0, if `resample` is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resampled: Option<usize>,
     /// The effective number of responses that share the sum of |A|, as a share of the step's responses.
-    pub effective_responses: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effective_responses: Option<f64>,
     /// Mean advantage, over the values at its own level.
-    pub advantage_mean: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advantage_mean: Option<f64>,
     /// Standard deviation of the advantage, ddof 1.
-    pub advantage_std: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advantage_std: Option<f64>,
     /// Smallest advantage.
-    pub advantage_min: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advantage_min: Option<f64>,
     /// Largest advantage.
-    pub advantage_max: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advantage_max: Option<f64>,
     /// Mean k3 estimate, over tokens, of the KL from the sampling policy to the reference, nats; if the run has a reference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl: Option<f64>,
-    /// Mean loss of the step's updates.
-    pub loss: f64,
+    /// Mean loss of the step's updates, or the loss that a recipe reports to a trainer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
     /// Share of tokens whose ratio was clipped, if the loss recipe reports it as `clip_share`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_share: Option<f64>,
     /// Mean norm of the step's gradients, before clipping.
-    pub grad_norm: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grad_norm: Option<f64>,
     /// The values that scripts report with `metric`; a loss's metrics are averaged over the step's updates with equal
     /// weights. If the advantage and the loss report the same name, they are `advantage/name` and `loss/name`.
     #[serde(
+        default,
         skip_serializing_if = "BTreeMap::is_empty",
-        serialize_with = "all_numbers"
+        serialize_with = "all_numbers",
+        deserialize_with = "numbers"
     )]
     pub metrics: BTreeMap<String, f64>,
-    /// The evaluation before the first step, in that step's row.
+    /// CRC-32C of the advantage's bytes, in a trainer's run. After the numbers above, so that a difference in one of these is
+    /// reported by its own name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crc32c: Option<u32>,
+    /// The evaluation before training; only in the row of step 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_evaluation: Option<Evaluation>,
     /// The evaluation after this step, if there was one.
@@ -71,8 +98,12 @@ pub struct Row {
     /// The most bytes in use at once on the policy's GPU so far; depends on the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<u64>,
-    /// Milliseconds of each stage.
-    pub ms: Milliseconds,
+    /// Milliseconds of each stage, which depend on the machine.
+    #[serde(default)]
+    pub ms: BTreeMap<Stage, f64>,
+    /// When the row was written, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<f64>,
 }
 
 /// The policy's results on some prompts: the evaluation set, which training never draws, or the prompts of a step.
@@ -82,32 +113,38 @@ pub struct Evaluation {
     #[serde(flatten)]
     pub pass_at: PassAt,
     /// Mean entropy of a token, nats.
-    pub entropy: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entropy: Option<f64>,
     /// Mean tokens of a response.
-    pub length: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length: Option<f64>,
 }
 
-/// Milliseconds of the stages of a step: the only numbers of a row that depend on the machine.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Milliseconds {
+/// A stage of a step. A trainer's run has only that of the recipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
     /// Drawing prompts, sampling and verifying responses.
-    pub sample: f64,
+    Sample,
     /// The responses' log-probs under the reference policy, and the batch of it all.
-    pub reference: f64,
+    Reference,
     /// The recipe's reward and advantage.
-    pub recipe: f64,
+    Recipe,
     /// Losses, gradients and updates.
-    pub update: f64,
+    Update,
     /// Of these two, the hooks that kernels answered.
-    pub native: f64,
+    Native,
     /// The evaluation.
-    pub evaluate: f64,
+    Evaluate,
+    /// A stage of another program.
+    #[serde(other)]
+    Other,
 }
 
-/// Estimates of pass@k, the chance that at least one of k responses is right, for k = 1, 2, 4, ... up to the group's size;
-/// named `pass@1` and so on.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PassAt(Map<String, Value>);
+/// Estimates of pass@k by k, the chance that at least one of k responses is right, for k = 1, 2, 4, ... up to the group's size;
+/// in JSON they are named `pass@1` and so on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PassAt(BTreeMap<usize, f64>);
 
 impl PassAt {
     /// Estimates from the number of right responses in each group; all groups have `group_size` responses.
@@ -125,20 +162,42 @@ impl PassAt {
         };
         let powers = std::iter::successors(Some(1), |k| Some(k * 2));
         let ks = powers.take_while(|k| *k < group_size).chain([group_size]);
-        let named = ks.map(|k| (format!("pass@{k}"), estimate(k).into()));
-        PassAt(named.collect())
+        PassAt(ks.map(|k| (k, estimate(k))).collect())
     }
 
     /// The estimate for `k`, if there is one.
     pub fn at(&self, k: usize) -> Option<f64> {
-        self.0.get(&format!("pass@{k}"))?.as_f64()
+        self.0.get(&k).copied()
     }
 
     /// The largest k and its estimate.
     pub fn last(&self) -> Option<(usize, f64)> {
-        let (name, estimate) = self.0.iter().next_back()?;
-        let k = name.strip_prefix("pass@")?.parse().ok()?;
-        Some((k, estimate.as_f64()?))
+        let (k, estimate) = self.0.last_key_value()?;
+        Some((*k, *estimate))
+    }
+
+    /// The names of the estimates with their values.
+    fn named(&self) -> impl Iterator<Item = (String, f64)> {
+        let all = self.0.iter();
+        all.map(|(k, estimate)| (format!("pass@{k}"), *estimate))
+    }
+}
+
+impl Serialize for PassAt {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.named())
+    }
+}
+
+impl<'de> Deserialize<'de> for PassAt {
+    /// The estimates among all keys that no other field has.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let keys = BTreeMap::<String, Value>::deserialize(deserializer)?;
+        let estimate = |(name, value): (&String, &Value)| {
+            let k = name.strip_prefix("pass@")?.parse().ok()?;
+            Some((k, value.as_f64()?))
+        };
+        Ok(PassAt(keys.iter().filter_map(estimate).collect()))
     }
 }
 
@@ -150,25 +209,71 @@ fn all_numbers<S: Serializer>(
     serializer.collect_map(numbers)
 }
 
+/// What [`all_numbers`] wrote.
+fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    let metrics = BTreeMap::<String, Value>::deserialize(deserializer)?;
+    let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.parse().ok());
+    let numbers = metrics.into_iter();
+    Ok(numbers
+        .filter_map(|(name, value)| Some((name, number(&value)?)))
+        .collect())
+}
+
 impl Row {
-    /// The row as JSON, in the form of `metrics.jsonl`.
-    pub fn to_json(&self) -> Value {
-        json!(self)
+    /// The numbers that the rows of all runs have: those of a version's advantage.
+    pub(super) fn of_advantage(step: u64, version: &Version, summary: &Summary) -> Row {
+        let (silent, groups) = (summary.groups_without_signal, summary.groups.max(1));
+        Row {
+            step,
+            version: version.as_str().to_string(),
+            groups_without_signal: Some(silent as f64 / groups as f64),
+            advantage_mean: Some(summary.advantage.mean),
+            advantage_std: Some(summary.advantage.std),
+            advantage_min: Some(summary.advantage.min),
+            advantage_max: Some(summary.advantage.max),
+            ..Row::default()
+        }
+    }
+
+    /// The seconds of all stages.
+    pub fn seconds(&self) -> f64 {
+        // Those of the kernels are a part of other stages.
+        let stages = self.ms.iter().filter(|(stage, _)| **stage != Stage::Native);
+        stages.map(|(_, ms)| ms).sum::<f64>() / 1e3
+    }
+
+    /// The values by their paths, such as `evaluation/pass@1`, in the row's order.
+    pub(super) fn flat(&self) -> Map<String, Value> {
+        flat(json!(self))
     }
 }
 
-/// The values of a row by their paths, such as `evaluation/pass@1`, in the row's order.
-pub fn flatten(row: &Value) -> Map<String, Value> {
+/// Without nulls, which stand for numbers that are not finite and, in old rows of trainers, for those that there are not.
+fn flat(value: Value) -> Map<String, Value> {
     let mut all = Map::new();
-    for (name, value) in row.as_object().into_iter().flatten() {
+    let Value::Object(fields) = value else {
+        return all;
+    };
+    for (name, value) in fields {
         if value.is_object() {
-            let inner = flatten(value).into_iter();
+            let inner = flat(value).into_iter();
             all.extend(inner.map(|(path, value)| (format!("{name}/{path}"), value)));
-        } else {
-            all.insert(name.clone(), value.clone());
+        } else if !value.is_null() {
+            all.insert(name, value);
         }
     }
     all
+}
+
+impl Evaluation {
+    /// The numbers with their names in JSON.
+    pub fn named(&self) -> impl Iterator<Item = (String, f64)> {
+        let others = [("entropy", self.entropy), ("length", self.length)];
+        let others = others.into_iter();
+        self.pass_at
+            .named()
+            .chain(others.filter_map(|(name, value)| Some((name.to_string(), value?))))
+    }
 }
 
 /// The milliseconds since a moment.
@@ -196,6 +301,27 @@ mod tests {
             json,
             serde_json::json!({ "a": "NaN", "b": "inf", "c": 0.5 })
         );
+    }
+
+    /// A row as earlier versions wrote it is read, and written unchanged.
+    #[test]
+    fn a_row_keeps_its_form() {
+        let own = r#"{"step":3,"version":"aa","failed":["bb"],"reward_mean":0.125,"reward_std":0.3415650255319866,"recipe_reward_mean":0.5,"pass@1":0.125,"pass@2":0.25,"pass@16":0.5,"entropy":1.5861538171768188,"length":4.375,"groups_without_signal":0.0,"resampled":2,"effective_responses":0.6827304542088444,"advantage_mean":-0.0,"advantage_std":0.3204551580591551,"advantage_min":-0.23749999701976776,"advantage_max":0.762499988079071,"kl":2.008643241403148e-6,"loss":0.12321428443704333,"clip_share":0.0,"grad_norm":0.01938893086841713,"metrics":{"mean":0.23750000000000002,"none":"NaN","odd":"-inf"},"initial_evaluation":{"pass@1":0.125,"entropy":1.5872290652731191,"length":5.75},"evaluation":{"pass@1":0.5,"entropy":1.0,"length":5.0},"device_memory":9007199254740993,"ms":{"sample":92.474,"reference":0.159,"recipe":0.38,"update":0.302,"native":0.0,"evaluate":0.0},"time":1795888560.715}"#;
+        let trainers = r#"{"step":1,"version":"aa","batch_step":7,"responses":4,"groups":2,"reward_mean":0.5,"reward_std":0.5,"groups_without_signal":0.0,"advantage_mean":0.0,"advantage_std":1.0,"advantage_min":-1.0,"advantage_max":1.0,"metrics":{"by":2.0},"crc32c":1234567890,"ms":{"recipe":0.25},"time":1795888560.5}"#;
+        for line in [own, trainers] {
+            let row: Row = serde_json::from_str(line).unwrap();
+            assert_eq!(serde_json::to_string(&row).unwrap(), line);
+        }
+        // Numbers that a trainer's run did not have were null.
+        let nulls = trainers.replace(r#""metrics":{"by":2.0}"#, r#""loss":null,"metrics":{}"#);
+        let row: Row = serde_json::from_str(&nulls).unwrap();
+        assert_eq!((row.loss, row.metrics.len()), (None, 0));
+        // Another program's row has what it has; a step it must have.
+        let row: Row =
+            serde_json::from_str(r#"{"step":2,"pass@1":0.5,"epoch":3,"ms":{"train":1.5}}"#)
+                .unwrap();
+        assert_eq!((row.step, row.sampled.pass_at.last()), (2, Some((1, 0.5))));
+        assert!(serde_json::from_str::<Row>(r#"{"pass@1":0.5}"#).is_err());
     }
 
     #[test]

@@ -10,12 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::Value;
-
-use super::config::{COSINE, Config};
+use super::config::{Config, Device, Schedule};
 use super::folder::{
-    CHECKPOINTS, Checkpoint, KeptVersion, LockedFolder, LogLine, METRICS, RELOADS, RunFolder,
-    RunWriter, VersionState, make_empty, set_damaged_aside, step_after, step_of,
+    CHECKPOINTS, Checkpoint, KeptVersion, LockedFolder, METRICS, Notice, RELOADS, RunFolder,
+    RunKind, RunWriter, VersionState, make_empty, set_damaged_aside, step_after,
 };
 use super::policy;
 use super::row::{Evaluation, Row};
@@ -47,7 +45,7 @@ pub struct Run {
     initial: Option<Evaluation>,
     warnings: Warnings,
     /// The rows of steps that were done before and are repeated.
-    pub(super) recorded: VecDeque<Value>,
+    pub(super) recorded: VecDeque<Row>,
     /// The versions with which repeated steps began, or tried to begin, if they differ from the step before.
     switches: HashMap<u64, Recipe>,
     /// `None` if the run is only repeated.
@@ -68,7 +66,7 @@ pub enum Event<'a> {
         of: u64,
     },
     /// An event of the recipe's file, or numbers of the run that deserve attention: a line of `reloads.jsonl`.
-    Log(Box<LogLine>),
+    Log(&'a Notice),
     /// The script printed a line.
     Printed { step: u64, line: &'a str },
     /// The policy has been evaluated: before the first step, after a step, or when the run is stopped.
@@ -106,7 +104,7 @@ impl Run {
         config.check()?;
         let mut run = Run::first(config)?;
         run.dry_run()?;
-        let folder = LockedFolder::create(&mut run.config)?;
+        let folder = LockedFolder::create(&mut run.config, RunKind::Own)?;
         run.written_to(folder, 0)
     }
 
@@ -155,6 +153,11 @@ impl Run {
     /// is followed. `steps` changes the total number of steps.
     pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run> {
         let (locked, mut config) = LockedFolder::open(path)?;
+        if locked.kind == RunKind::Trainer {
+            let message = "the steps of this run are a trainer's: advlab has recorded them";
+            let help = "it goes on where `advlab.watch` is called with this `folder`";
+            return Err(Diagnostic::error(message).with_help(help).into());
+        }
         config.native = native;
         let begun_with = config.steps;
         let is_extended = change_steps(&mut config, steps)?;
@@ -180,12 +183,10 @@ impl Run {
             let help = format!("`advlab train --resume {path} --steps {more}` goes on");
             return Err(problem.with_help(help).into());
         }
-        rows.retain(|row| step_of(row).is_some());
-        let is_before = |row: &Value| step_of(row) < Some(step);
-        let (before, rows): (Vec<Value>, _) = rows.into_iter().partition(is_before);
-        let mut run = Run::restored(&folder, config, Some(&checkpoint), rows)?;
-        // What they warn of has been told.
-        for row in &before {
+        let later = rows.split_off(rows.partition_point(|row| row.step < step));
+        let mut run = Run::restored(&folder, config, Some(&checkpoint), later)?;
+        // The user has seen their warnings.
+        for row in &rows {
             run.warnings.after(row, &run.config.warnings);
         }
         if run.recorded.is_empty() {
@@ -205,7 +206,7 @@ impl Run {
         folder: &RunFolder,
         config: Config,
         checkpoint: Option<&Checkpoint>,
-        rows: Vec<Value>,
+        rows: Vec<Row>,
     ) -> Result<Run> {
         let (host, path, log) = (config.host(), folder.folder(), folder.log()?);
         let first = checkpoint.map_or(0, |checkpoint| checkpoint.step);
@@ -254,7 +255,7 @@ impl Run {
     pub fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
         let (_held, _) = LockedFolder::open(path)?;
         RunFolder::read(path).log()?;
-        set_damaged_aside(&path.join(METRICS))
+        set_damaged_aside::<Row>(&path.join(METRICS))
     }
 
     pub fn folder(&self) -> &Path {
@@ -340,31 +341,23 @@ impl Run {
         let Some(writer) = &mut self.writer else {
             return Ok(());
         };
-        let recipe = self.live.in_use().recipe();
-        let line = match writer.is_new() {
-            true => LogLine::start(recipe, Some(&self.learner.loss), platform),
-            false if platform.is_empty() => return Ok(()),
-            false => LogLine::resume(self.step, platform),
+        let (recipe, loss) = (self.live.in_use().recipe(), &self.learner.loss);
+        let notice = if writer.is_new() {
+            Notice::start(recipe, Some(loss), platform)
+        } else if platform.is_empty() {
+            return Ok(());
+        } else {
+            Notice::resume(self.step, platform)
         };
-        writer.log(&line)?;
-        observer(&Event::Log(Box::new(line)));
+        writer.log(&notice.line, &[recipe, loss], None)?;
+        observer(&Event::Log(&notice));
         Ok(())
     }
 
-    /// Reports an event: first to the folder, so that the observer can rely on the files, except for repeated steps, which are
-    /// there already.
-    fn tell(&mut self, event: Event<'_>, observer: &mut Observer<'_>) -> Result<()> {
-        if let Some(writer) = &mut self.writer
-            && self.recorded.is_empty()
-        {
-            match &event {
-                Event::Log(line) => writer.log(line)?,
-                Event::Step { row, batch } => writer.step(row.step, &row.to_json(), batch, None)?,
-                _ => {}
-            }
-        }
-        observer(&event);
-        Ok(())
+    /// The folder's writer, unless the present step is repeated: what happens in it is there already.
+    fn recorder(&mut self) -> Option<&mut RunWriter> {
+        let is_repeated = !self.recorded.is_empty();
+        self.writer.as_mut().filter(|_| !is_repeated)
     }
 
     /// Writes a checkpoint, unless the newest one is of this step.
@@ -395,7 +388,7 @@ impl Run {
 /// Gives a run another number of steps, if there is one; says whether it differs.
 fn change_steps(config: &mut Config, steps: Option<u64>) -> Result<bool> {
     let is_changed = steps.is_some_and(|steps| steps != config.steps);
-    if is_changed && config.lr_schedule == COSINE {
+    if is_changed && config.lr_schedule == Schedule::Cosine {
         let end = config.steps;
         let message = format!("the run's learning rate falls to 0 at step {end}");
         let help = "with `lr_schedule = \"cosine\"` a run has the steps that it began with";
@@ -422,7 +415,7 @@ fn rejected_note(config: &Config, checkpoint: &Checkpoint, rejected: &[String]) 
 pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>)> {
     let mut config = RunFolder::read(run).config()?;
     // Nothing is computed here, wherever the run was.
-    config.transformer.device = "cpu".to_string();
+    config.transformer.device = Device::Cpu;
     let (checkpoint, notes) = Checkpoint::newest(run, u64::MAX)?;
     let mut policy = policy::of_config(&config, &*task::of_config(&config)?)?;
     policy.load(&checkpoint.folder)?;

@@ -2,10 +2,8 @@
 
 use std::collections::VecDeque;
 
-use serde_json::Value;
-
 use super::config::WarningConfig;
-use super::folder::step_of;
+use super::row::Row;
 use advlab::number_text::value;
 
 /// Steps in the mean: one odd step is no reason to warn.
@@ -38,22 +36,20 @@ pub(super) struct Warnings {
 
 impl Warnings {
     /// The warnings after a step that have not been given before.
-    pub(super) fn after(&mut self, row: &Value, bounds: &WarningConfig) -> Vec<String> {
-        let number = |name: &str| row[name].as_f64();
-        let (step, version) = (step_of(row).unwrap_or(0), &row["version"]);
-        let version = version.as_str().unwrap_or_default().to_string();
-        let before = std::mem::replace(&mut self.version, version);
+    pub(super) fn after(&mut self, row: &Row, bounds: &WarningConfig) -> Vec<String> {
+        let step = row.step;
+        let before = std::mem::replace(&mut self.version, row.version.clone());
         if !before.is_empty() && before != self.version {
             let [from, to] = [&before, &self.version].map(|one| one.get(..6).unwrap_or(one));
             self.change = Some((step, format!("{from} -> {to}")));
         }
         self.recent.push_back([
-            number("groups_without_signal"),
-            number("entropy"),
-            number("clip_share"),
+            row.groups_without_signal,
+            row.sampled.entropy,
+            row.clip_share,
             // If no group has a signal, the first warning says so already.
-            number("effective_responses").filter(|share| *share > 0.0),
-            number("length"),
+            row.effective_responses.filter(|share| *share > 0.0),
+            row.sampled.length,
         ]);
         if self.recent.len() < STEPS {
             return Vec::new();
@@ -92,39 +88,38 @@ impl Warnings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Evaluation, Row};
+    use crate::{Config, Evaluation};
 
     #[test]
     fn each_is_told_once_and_by_the_mean_of_ten_steps() {
-        let row = |step: u64, version: &str, entropy: f64, length: f64| {
-            let row = Row {
-                step,
-                version: version.repeat(64),
-                sampled: Evaluation {
-                    entropy,
-                    length,
-                    ..Evaluation::default()
-                },
-                effective_responses: 0.5,
-                ..Row::default()
-            };
-            row.to_json()
+        let row = |step: u64, version: &str, entropy: f64, length: f64| Row {
+            step,
+            version: version.repeat(64),
+            sampled: Evaluation {
+                entropy: Some(entropy),
+                length: Some(length),
+                ..Evaluation::default()
+            },
+            effective_responses: Some(0.5),
+            ..Row::default()
         };
         let bounds = Config::default().warnings;
         let rows = |reload: u64| {
             (0..200).map(move |step| {
                 let version = if step < reload { "a" } else { "b" };
-                match step < 120 {
-                    true => row(step, version, 1.0, 10.0),
-                    false => row(step, version, 0.0, 100.0),
-                }
+                let (entropy, length) = if step < 120 {
+                    (1.0, 10.0)
+                } else {
+                    (0.0, 100.0)
+                };
+                row(step, version, entropy, length)
             })
         };
-        let told = |warnings: &mut Warnings, rows: &mut dyn Iterator<Item = Value>| {
+        let told = |warnings: &mut Warnings, rows: &mut dyn Iterator<Item = Row>| {
             let mut told = Vec::new();
             for row in rows {
                 let new = warnings.after(&row, &bounds);
-                told.extend(new.into_iter().map(|text| (step_of(&row).unwrap(), text)));
+                told.extend(new.into_iter().map(|text| (row.step, text)));
             }
             told
         };

@@ -134,7 +134,7 @@ impl Compare {
         std::fs::create_dir_all(folder).with_context(cannot)?;
         let stop = stop_at_signals()?;
         let bar = streams::steps_bar("comparing", all, done);
-        let failed = compare::run(&planned, &stop, &|finished| match finished {
+        let failed = compare::train_all(&planned, &stop, &|finished| match finished {
             Some(folder) => bar.suspend(|| streams::err!("{} is done", folder.display())),
             None => bar.inc(1),
         });

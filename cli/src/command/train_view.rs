@@ -6,11 +6,11 @@ use std::time::Instant;
 use crate::number_text::{BLOCKS, counted, value};
 use crate::paint::{Paint, laid_out, wrapped};
 use advlab::diagnostic::Diagnostics;
-use advlab_train::{Config, Ending, Evaluation, Event, LogEvent, LogLine, Row, Run, RunFolder};
+use advlab_train::{
+    Config, Ending, Evaluation, Event, LogEvent, Notice, PolicyName, Row, Run, RunFolder, Stage,
+};
 use anyhow::Result;
 use console::Term;
-use serde::Deserialize;
-use serde_json::Value;
 
 use super::report;
 use super::streams::{self, Printer, err, out};
@@ -161,7 +161,7 @@ impl TrainView {
                     self.at(0, &format!("{what}: {of} updates in {seconds:.1} s"));
                 }
             }
-            Event::Log(ref entry) => self.log(entry),
+            Event::Log(notice) => self.log(notice),
             Event::Printed { step, line } => line.lines().for_each(|line| self.at(step, line)),
             Event::Evaluated {
                 done,
@@ -187,9 +187,9 @@ impl TrainView {
         }
     }
 
-    fn log(&mut self, entry: &LogLine) {
-        let mut line = entry.text.clone();
-        let counted = match &entry.event {
+    fn log(&mut self, notice: &Notice) {
+        let mut line = notice.text.clone();
+        let counted = match &notice.line.event {
             LogEvent::Start { .. } | LogEvent::Resume { .. } => return,
             LogEvent::Use { .. } => Some(0),
             LogEvent::Rejected { .. } => Some(1),
@@ -204,10 +204,10 @@ impl TrainView {
             self.counts[index] += 1;
             line = format!("{} {line}", file_name(&self.config.recipe));
         }
-        for problem in &entry.problems {
+        for problem in &notice.problems {
             self.say(&problem.render_within(self.paint));
         }
-        self.at(entry.step, &line);
+        self.at(notice.line.step, &line);
     }
 
     /// Prints the last evaluation, with the script's metrics of the step.
@@ -227,17 +227,20 @@ impl TrainView {
     /// How fast a language model samples and learns, and its GPU memory; nothing for a small policy.
     fn speed(&self, row: &Row) -> String {
         let config = &self.config;
-        if config.policy == "mlp" {
+        if config.policy == PolicyName::Mlp {
             return String::new();
         }
         let responses = config.rollout_batch_size * config.group_size;
-        let tokens = row.sampled.length * responses as f64;
-        let each_second = |tokens: f64, ms: f64| value((tokens / ms.max(1e-3) * 1e3).round());
+        let tokens = row.sampled.length.unwrap_or_default() * responses as f64;
+        let each_second = |tokens: f64, stage: Stage| {
+            let ms = row.ms.get(&stage).copied().unwrap_or_default();
+            value((tokens / ms.max(1e-3) * 1e3).round())
+        };
         let memory = row.device_memory.map_or(String::new(), |bytes| {
             format!("  {:.1} GiB of the GPU", bytes as f64 / f64::from(1 << 30))
         });
-        let sampled = each_second(tokens, row.ms.sample);
-        let learned = each_second(tokens * config.epochs as f64, row.ms.update);
+        let sampled = each_second(tokens, Stage::Sample);
+        let learned = each_second(tokens * config.epochs as f64, Stage::Update);
         format!("  tokens/s {sampled} sampled, {learned} learned{memory}")
     }
 }
@@ -245,13 +248,13 @@ impl TrainView {
 /// The evaluations that the run's folder has from before this process.
 fn evaluations(run: &Run) -> Vec<(u64, Evaluation)> {
     let rows = RunFolder::read(run.folder()).rows().unwrap_or_default();
-    let of_row = |row: &Value| {
-        let step = row["step"].as_u64().filter(|step| *step < run.step())?;
-        let fields = [(step, "initial_evaluation"), (step + 1, "evaluation")];
-        Some(fields.map(|(done, name)| Some((done, Evaluation::deserialize(&row[name]).ok()?))))
-    };
-    let found = rows.iter().filter_map(of_row);
-    found.flatten().flatten().collect()
+    let done_before = rows.into_iter().filter(|row| row.step < run.step());
+    let evaluations = done_before.flat_map(|row| {
+        let initial = row.initial_evaluation.map(|found| (row.step, found));
+        let found = row.evaluation.map(|found| (row.step + 1, found));
+        initial.into_iter().chain(found)
+    });
+    evaluations.collect()
 }
 
 /// The last evaluation, so short that a line of 80 columns has it behind its step.
@@ -263,8 +266,8 @@ fn last_line(evaluations: &[(u64, Evaluation)]) -> String {
         "eval pass@1 {:.3} {}{last} entropy {:.2} length {:.1}",
         evaluation.pass_at.at(1).unwrap_or(0.0),
         sparkline(evaluations, 6),
-        evaluation.entropy,
-        evaluation.length,
+        evaluation.entropy.unwrap_or_default(),
+        evaluation.length.unwrap_or_default(),
     )
 }
 
@@ -283,8 +286,14 @@ fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
         let pass = [before, after].map(|one| one.pass_at.at(k).unwrap_or(0.0));
         row(&format!("pass@{k}"), pass);
     }
-    row("length", [before.length, after.length]);
-    row("entropy", [before.entropy, after.entropy]);
+    row(
+        "length",
+        [before, after].map(|one| one.length.unwrap_or_default()),
+    );
+    row(
+        "entropy",
+        [before, after].map(|one| one.entropy.unwrap_or_default()),
+    );
     let line = sparkline(evaluations, evaluations.len().min(40));
     let title = "pass@1 of each evaluation, from 0 to 1";
     lines.push(format!("\n  {title}  {line}"));

@@ -35,7 +35,7 @@ fn designs(lab: &Lab) -> Vec<(String, Config)> {
 fn go(lab: &Lab, folder: &Path, seeds: u64, stop_after: usize) -> (usize, Vec<Planned>) {
     let planned = Planned::all(&designs(lab), seeds, folder).expect("a plan");
     let (stop, steps) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let failed = compare::run(&planned, &stop, &|finished| {
+    let failed = compare::train_all(&planned, &stop, &|finished| {
         if finished.is_none() && steps.fetch_add(1, Ordering::Relaxed) + 1 >= stop_after {
             stop.store(true, Ordering::Relaxed);
         }
@@ -128,7 +128,7 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
         Planned::all(&[("a|b".to_string(), config)], 1, &edited)
     };
     let planned = plan(4).expect("a plan");
-    assert!(compare::run(&planned, &AtomicBool::new(false), &|_| {}).is_empty());
+    assert!(compare::train_all(&planned, &AtomicBool::new(false), &|_| {}).is_empty());
     let text = Comparison::of(
         compare::read(&[folder.clone(), edited.clone()]).expect("runs"),
         &[],
@@ -198,7 +198,7 @@ fn a_run_that_fails_is_told_of_and_the_others_go_on() {
     };
     let planned = [("fails".to_string(), failing), designs(&lab).remove(0)];
     let planned = Planned::all(&planned, 2, &folder).expect("a plan");
-    let failed = compare::run(&planned, &AtomicBool::new(false), &|_| {});
+    let failed = compare::train_all(&planned, &AtomicBool::new(false), &|_| {});
     assert_eq!(failed.len(), 2);
     let comparison = Comparison::of(
         compare::read(&[folder.join("grpo")]).expect("runs"),

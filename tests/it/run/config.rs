@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use advlab_train::Config;
+use advlab_train::{Config, TaskName};
 
 use super::lab::{done, refused, says};
 
@@ -41,7 +41,7 @@ fn flags_stand_above_the_file() {
     let text = "steps = 7\nseed = 3\nrecipe = \"passk\"\n[params]\nk = 2\n";
     std::fs::write(folder.path().join("config.toml"), text).unwrap();
     // A text may look like a number.
-    let flags = "--steps 9 --set k=4 --set run.lr=1 --set loss_params.clip_high=0.5 --set out=2024";
+    let flags = "--steps 9 --set k=4 --set run.lr=1 --set loss_params.clip_high=0.5 --set out=2024 --set task=arithmetic --set loss_recipe=7";
     let line = format!("train FOLDER/config.toml {flags} --print-config");
     let config = Config::parse(Path::new(""), &done(folder.path(), &line)).unwrap();
     let mut expected = Config {
@@ -50,6 +50,8 @@ fn flags_stand_above_the_file() {
         recipe: "passk".to_string(),
         lr: 1.0,
         out: "2024".to_string(),
+        task: TaskName::Arithmetic,
+        loss_recipe: "7".to_string(),
         loss_params: toml::toml! { clip_high = 0.5 },
         ..Config::default()
     };
@@ -68,6 +70,9 @@ fn wrong_configurations() {
         "group_size = 1000000000000\n",
         "group_size = \"eight\"\n",
         "task = \"mase\"\n",
+        "policy = \"mpl\"\n",
+        "lr_schedule = \"cosin\"\n",
+        "[transformer]\ndevice = \"tpu\"\n",
         "minibatches = 65\n",
         "prompts = 63\n",
         "lr = nan\n",
@@ -102,6 +107,8 @@ fn wrong_configurations() {
         "train --seed 18446744073709551615",
         "train --steps 9223372036854775808",
         "train --set lr=fast",
+        "train --set reference=1",
+        "train --set task=mase",
         "train --set hiden_size=8",
         // Of the recipe, of the run, or of neither.
         "train --set seeds=1",

@@ -49,9 +49,9 @@ fn run_into_failure(lab: &Lab, edit: &str, is_stop: &dyn Fn(u64) -> bool) {
     loop {
         let ending = go_until(&mut run, |event| match event {
             Event::Log(entry) => {
-                match &entry.event {
-                    LogEvent::Use { .. } => switched = entry.step,
-                    LogEvent::Failed { .. } => failed = Some(entry.step),
+                match &entry.line.event {
+                    LogEvent::Use { .. } => switched = entry.line.step,
+                    LogEvent::Failed { .. } => failed = Some(entry.line.step),
                     _ => {}
                 }
                 false
@@ -163,7 +163,7 @@ fn steps_since_the_checkpoint_are_done_again_by_the_versions_that_they_had() {
         assert!(run.notes().iter().any(|told| told.starts_with(&note)));
         let ending = go_until(&mut run, |event| {
             if let Event::Step { row, .. } = event {
-                let mut row = row.to_json();
+                let mut row = serde_json::json!(row);
                 row.as_object_mut().unwrap().remove("ms");
                 again.push(row);
             }
@@ -196,8 +196,8 @@ fn a_rejected_version_is_tried_again_when_it_is_saved_again() {
     );
     let (begin, mut switched) = (run.step(), None);
     go_until(&mut run, |event| match event {
-        Event::Log(entry) if matches!(entry.event, LogEvent::Use { .. }) => {
-            switched = Some(entry.step);
+        Event::Log(entry) if matches!(entry.line.event, LogEvent::Use { .. }) => {
+            switched = Some(entry.line.step);
             false
         }
         Event::Step { row, .. } => {
@@ -241,7 +241,7 @@ fn a_migrate_that_fails_on_the_runs_own_state_is_repeated_too() {
                     std::fs::write(lab.script(), migrates_sometimes(saves)).unwrap();
                 }
             }
-            Event::Log(entry) => match &entry.event {
+            Event::Log(entry) => match &entry.line.event {
                 LogEvent::Use { .. } => {
                     switches_after += usize::from(failures > 0);
                     is_judged = true;

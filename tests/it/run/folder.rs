@@ -364,7 +364,8 @@ fn names_of_files_do_not_reach_the_terminal_as_they_are() {
     std::fs::write(rows, [line(1), line(0)].concat()).unwrap();
     let input = "for g in batch.groups { print(g.key); }\n";
     shown("repl FOLDER/rows.jsonl --stdin", input);
-    edit("metrics.jsonl", "\"reward_std\"", &format!("\"{name}\""));
+    let metric = "\"metrics\":{\"mean\"";
+    edit("metrics.jsonl", metric, &metric.replace("mean", name));
     shown("replay FOLDER/run", "");
     let recipe = lab.script().display().to_string();
     edit("config.toml", &recipe, &format!("{name}.rhai"));

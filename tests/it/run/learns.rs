@@ -1,17 +1,18 @@
 //! A run learns its task, whatever the number of threads.
 
 use advlab::deep_stack;
-use advlab_train::Config;
+use advlab_train::{Config, TaskName};
 use serde_json::Value;
 
 use super::lab::{Lab, STATEFUL};
 
 #[test]
 fn a_run_learns() {
-    for (task, steps) in [("maze", 60), ("arithmetic", 150)] {
+    for (task, steps) in [(TaskName::Maze, 60), (TaskName::Arithmetic, 150)] {
+        let is_maze = task == TaskName::Maze;
         let mut lab = Lab::new("");
         lab.config = Config {
-            task: task.to_string(),
+            task,
             maze_size: 3,
             arithmetic_digits: 1,
             recipe: "grpo".to_string(),
@@ -19,7 +20,7 @@ fn a_run_learns() {
             rollout_batch_size: 32,
             group_size: 16,
             hidden_size: 128,
-            lr: if task == "maze" { 3e-3 } else { 6e-3 },
+            lr: if is_maze { 3e-3 } else { 6e-3 },
             eval_prompts: 64,
             eval_every: steps / 3,
             out: lab.config.out.clone(),
@@ -31,7 +32,7 @@ fn a_run_learns() {
         let unseen = [&rows[0]["initial_evaluation"], &last["evaluation"]].map(pass);
         let seen = [&rows[0], last].map(pass);
         // The sums of two digits are too few to learn those that are held out.
-        for [before, after] in [seen, if task == "maze" { unseen } else { seen }] {
+        for [before, after] in [seen, if is_maze { unseen } else { seen }] {
             assert!(before < 0.2 && after > before + 0.3, "{before} -> {after}");
         }
         let count = |field: &str| rows.iter().filter(|row| !row[field].is_null()).count();

@@ -3,7 +3,7 @@
 use advlab::native::Mode;
 use advlab::script::Host;
 use advlab_cli::prompt::{Paint, PromptSession};
-use advlab_train::{Difference, Ending, Event, Replay, Run};
+use advlab_train::{Difference, Ending, Event, Replay, Run, TaskName};
 use serde_json::json;
 
 use super::lab::{
@@ -55,7 +55,7 @@ fn warnings_are_kept_and_change_no_number() {
 #[test]
 fn a_fine_tuned_run_repeats_itself() {
     let mut lab = Lab::new(STATEFUL);
-    lab.config.task = "arithmetic".to_string();
+    lab.config.task = TaskName::Arithmetic;
     lab.config.arithmetic_digits = 1;
     lab.config.sft_steps = 60;
     lab.config.sft_lr = 0.01;
@@ -79,7 +79,7 @@ fn a_fine_tuned_run_repeats_itself() {
     go(&mut Run::resume(&lab.file("stopped"), None, Mode::Off).unwrap());
     assert_eq!(replayed(&lab.file("stopped")), (24, None));
 
-    lab.config.task = "maze".to_string();
+    lab.config.task = TaskName::Maze;
     lab.config.out = lab.file("other").display().to_string();
     let error = Run::create(lab.config.clone()).err().unwrap();
     let expected = "the task \"maze\" has no solutions of its own";
@@ -218,9 +218,17 @@ fn a_row_of_another_step_is_told() {
             );
         }
     };
-    for found in ["1000000000", "18446744073709551615", "24", "5", "null"] {
+    for found in ["1000000000", "18446744073709551615", "24", "5"] {
         refuse(found, "a step from 6 to 23");
     }
+    std::fs::write(&path, format!("{whole}{{\"step\":null}}\n")).unwrap();
+    for line in ["replay FOLDER/run", "train --resume FOLDER/run"] {
+        let told = "metrics.jsonl, line 7: the line is not one that a run writes: ";
+        says(&refused(lab.place(), line), &[told, "null", "repair it"]);
+    }
+    let note = Run::set_damaged_aside(&lab.run()).unwrap().unwrap();
+    says(&note, &["1 damaged line of metrics.jsonl"]);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
     let config = std::fs::read_to_string(lab.file("config.toml")).unwrap();
     let short = config.replace("\nsteps = 24\n", "\nsteps = 6\n");
     std::fs::write(lab.file("config.toml"), short).unwrap();

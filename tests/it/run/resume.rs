@@ -2,7 +2,7 @@
 
 use advlab::files::{ReadOptions, read};
 use advlab::native::Mode;
-use advlab_train::{Ending, Event, Run};
+use advlab_train::{Ending, Event, Run, Schedule};
 
 use super::lab::{Lab, STATEFUL, go, go_to, go_until, lines, replayed, rows, says};
 
@@ -29,7 +29,7 @@ fn a_resumed_run_has_the_numbers_of_one_that_never_stopped() {
 #[test]
 fn a_run_whose_rate_falls_to_0_has_the_steps_that_it_began_with() {
     let mut lab = Lab::new(STATEFUL);
-    lab.config.lr_schedule = "cosine".to_string();
+    lab.config.lr_schedule = Schedule::Cosine;
     go_to(&mut lab.create(), 2);
     let error = Run::resume(&lab.run(), Some(48), Mode::Off).err().unwrap();
     assert_eq!(

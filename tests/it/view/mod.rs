@@ -13,7 +13,7 @@ use advlab::batch::FloatBuffer;
 use advlab::live::{LiveOptions, LiveRecipe};
 use advlab::{Batch, Host};
 use advlab_cli::report::view::{Server, Site};
-use advlab_train::Record;
+use advlab_train::TrainerRun;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -87,7 +87,7 @@ fn trainers_with(text: &str) -> TempDir {
     fs::write(&script, text).unwrap();
     let script = script.to_str().unwrap();
     let mut live = LiveRecipe::watch(&Host::new(), script, LiveOptions::default()).unwrap();
-    let mut record = Record::open(&place.path().join("advlab"), &live, &[], 2).unwrap();
+    let mut record = TrainerRun::open(&place.path().join("advlab"), &live, &[], 2).unwrap();
     for step in 0..2 {
         let batch = Batch::builder()
             .groups(["a", "a", "b", "b"])

@@ -3,13 +3,25 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use toml::de::{DeTable, Deserializer};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
 
-use super::{Bound, Config, keys};
+use super::Config;
 use crate::error::{Result, io};
 use advlab::diagnostic::Diagnostic;
 use advlab::script::Host;
 use advlab::suggest;
+
+/// Every key below its comment, with its default: the only place of both.
+const COMMENTED: &str = include_str!("config.toml");
+/// The tables of a recipe's parameters, whose keys are the recipe's.
+const PARAMETERS: [&str; 2] = ["params", "loss_params"];
+
+impl Default for Config {
+    fn default() -> Self {
+        toml::from_str(COMMENTED).expect("config.toml has every key")
+    }
+}
 
 impl Config {
     /// Reads a TOML file; keys that it does not have keep their defaults.
@@ -31,28 +43,19 @@ impl Config {
             let line = 1 + text[..byte].matches('\n').count();
             problem.in_file(path).on_line(line)
         };
-        let syntax = |error: toml::de::Error| {
+        let wrong = |error: toml::de::Error| {
             let start = error.span().map_or(0, |span| span.start);
             let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
             let line = text[line..].lines().next().unwrap_or_default();
-            let key = line.split_once('=').map_or("", |(key, _)| key.trim());
-            let colon = if key.is_empty() { "" } else { ": " };
-            let message = format!("{key}{colon}{}", in_words(error.message()));
-            at(Diagnostic::error(message), start)
+            at(explained(line, error.message()), start)
         };
-        let table = DeTable::parse(text).map_err(syntax)?;
-        let found = places(table.get_ref());
-        let known: Vec<String> = keys().map(|(own, _)| own).collect();
-        if let Some((name, byte)) = found.iter().find(|(name, _)| !known.contains(name)) {
-            let problem = Diagnostic::error(format!("there is no key `{name}`"));
-            return Err(at(problem.with_help(help_for(name, &known)), *byte).into());
-        }
-        let config = Config::deserialize(Deserializer::from(table)).map_err(syntax)?;
+        let own = DeTable::parse(text).map_err(wrong)?;
+        let config = overlaid(COMMENTED, own.get_ref()).map_err(wrong)?;
         let Some((key, problem)) = config.problem() else {
             return Ok(config);
         };
-        Err(match found.iter().find(|(name, _)| *name == key) {
-            Some((_, byte)) => at(problem, *byte).into(),
+        Err(match place(own.get_ref(), &key) {
+            Some(byte) => at(problem, byte).into(),
             None => problem.in_file(path).into(),
         })
     }
@@ -60,8 +63,8 @@ impl Config {
     /// The key that a short name means, such as `transformer.temperature` for `temperature`.
     pub fn key(name: &str) -> Option<String> {
         match name.split_once('.') {
-            Some((table, _)) if is_open(table) => Some(name.to_string()),
-            _ => settable().find(|own| own == name || last_part(own) == name),
+            Some((table, _)) if PARAMETERS.contains(&table) => Some(name.to_string()),
+            _ => keys().find(|own| own == name || last_part(own) == name),
         }
     }
 
@@ -89,8 +92,21 @@ impl Config {
         match (parameters.iter().any(|own| own == bare), key) {
             (true, None) => self.set(bare, text),
             (false, Some(key)) => {
-                let set = self.with_key(&key, text);
-                *self = set.map_err(|error| wrong(&in_words(error.message())))?;
+                // The key's type decides, because a text may look like a number: `out=2024`.
+                let is_text = self.flat().get(&key).is_some_and(toml::Value::is_str);
+                let value = if is_text { text.into() } else { parsed(text) };
+                let line = format!("{key} = {value}");
+                let set = DeTable::parse(&line)
+                    .and_then(|own| overlaid(&self.to_commented(), own.get_ref()))
+                    .map_err(|error| {
+                        let mut problem = explained("", error.message());
+                        problem.message = format!("{name}={text}: {}", problem.message);
+                        problem
+                    })?;
+                *self = Config {
+                    native: self.native,
+                    ..set
+                };
             }
             (true, Some(_)) => {
                 let message =
@@ -103,27 +119,12 @@ impl Config {
                     "run" => format!("there is no key `{bare}`"),
                     _ => format!("{recipe} has no parameter `{bare}`, nor the run such a key"),
                 };
-                let known: Vec<String> = settable().chain(parameters).collect();
-                return Err(wrong(&message).with_help(help_for(bare, &known)).into());
+                let known: Vec<String> = keys().chain(parameters).collect();
+                let help = help_for(bare, known.iter().map(String::as_str));
+                return Err(wrong(&message).with_help(help).into());
             }
         }
         Ok(())
-    }
-
-    fn with_key(&self, key: &str, text: &str) -> Result<Config, toml::de::Error> {
-        let mut table = self.to_table();
-        let (own, bare) = key.split_once('.').unwrap_or(("", key));
-        let (place, key) = match table.get_mut(own).and_then(|own| own.as_table_mut()) {
-            Some(own) => (own, bare),
-            None => (&mut table, key),
-        };
-        // A text may look like a number: `out=2024`.
-        let is_text = place.get(key).is_some_and(toml::Value::is_str);
-        let value = if is_text { text.into() } else { parsed(text) };
-        place.insert(key.to_string(), value);
-        let mut config: Config = table.try_into()?;
-        config.native = self.native;
-        Ok(config)
     }
 
     /// Sets a parameter of the recipe.
@@ -131,76 +132,110 @@ impl Config {
         self.params.insert(name.to_string(), parsed(text));
     }
 
-    /// The keys with their values, and the tables.
-    pub fn to_table(&self) -> toml::Table {
+    fn to_table(&self) -> toml::Table {
         toml::Table::try_from(self).expect("every key has a TOML type")
     }
 
-    /// The configuration of a trainer's run: only the keys that describe it. [`Config::parse`] reads it back.
-    pub(crate) fn to_recorded(&self) -> String {
-        let mut table = self.to_table();
-        table.retain(|key, _| ["task", "recipe", "params"].contains(&key));
-        format!("# A trainer's run, as advlab recorded it\n{table}")
+    /// All keys with their values; a key of a table is `table.key`.
+    pub fn flat(&self) -> toml::Table {
+        flat(self.to_table())
     }
 
     /// The configuration as TOML, each key below its comment; [`Config::parse`] reads it back.
     pub fn to_commented(&self) -> String {
-        let mut text = "# A training run: advlab train THIS_FILE\n".to_string();
-        let values = self.to_table();
-        for (path, key) in keys() {
-            // A key without a comment follows the key before it directly.
-            text += if key.doc.is_empty() { "" } else { "\n" };
-            text.extend(key.doc.iter().map(|line| format!("#{line}\n")));
-            let value = match path.split_once('.') {
-                Some((table, name)) => &values[table][name],
-                None => &values[key.name],
-            };
-            text += &match (&key.bound, value.as_table()) {
-                (Bound::Scalars, Some(params)) => format!("[{}]\n{params}", key.name),
-                (_, Some(_)) => format!("[{}]\n", key.name),
-                (_, None) => format!("{} = {value}\n", key.name),
-            };
+        let (table, mut text) = (self.to_table(), String::new());
+        let mut own = &table;
+        for line in COMMENTED.lines() {
+            let key = line.split_once(" = ").map_or("", |(key, _)| key);
+            let name = line
+                .strip_prefix('[')
+                .and_then(|line| line.strip_suffix(']'));
+            if let Some((name, inner)) = name.and_then(|name| Some((name, table[name].as_table()?)))
+            {
+                own = inner;
+                let params = PARAMETERS.contains(&name).then(|| own.to_string());
+                text += &format!("{line}\n{}", params.unwrap_or_default());
+            } else if let Some(value) = own.get(key) {
+                text += &format!("{key} = {value}\n");
+            } else {
+                text += &format!("{line}\n");
+            }
         }
         text
     }
 }
 
-/// Whether this is a table of a recipe's parameters.
-fn is_open(table: &str) -> bool {
-    keys().any(|(name, key)| name == table && matches!(key.bound, Bound::Scalars))
+pub(super) fn flat(table: toml::Table) -> toml::Table {
+    let rows = table.into_iter().flat_map(|(key, value)| match value {
+        toml::Value::Table(own) => own
+            .into_iter()
+            .map(|(name, value)| (format!("{key}.{name}"), value))
+            .collect(),
+        value => vec![(key, value)],
+    });
+    rows.collect()
 }
 
-/// The keys that take a single value.
-fn settable() -> impl Iterator<Item = String> {
-    let own = keys().filter(|(_, key)| !matches!(key.bound, Bound::Scalars | Bound::Table(_)));
-    own.map(|(own, _)| own)
+/// All keys that take a single value; those of a table as `table.key`.
+fn keys() -> impl Iterator<Item = String> {
+    Config::default().flat().into_iter().map(|(key, _)| key)
 }
 
 fn last_part(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// The keys of a file with their byte offsets; keys of a table as `table.key`, except in tables of parameters.
-fn places(table: &DeTable<'_>) -> Vec<(String, usize)> {
-    let mut places = Vec::new();
-    for (key, value) in table {
-        let name = key.get_ref().to_string();
-        let inner = value.get_ref().as_table().filter(|_| !is_open(&name));
-        for (inner, _) in inner.into_iter().flatten() {
-            places.push((format!("{name}.{}", inner.get_ref()), inner.span().start));
-        }
-        places.push((name, key.span().start));
-    }
-    places.sort_by_key(|(_, byte)| *byte);
-    places
+/// The configuration of a text of TOML with all keys, with other values for some of them.
+fn overlaid(text: &str, own: &DeTable<'_>) -> Result<Config, toml::de::Error> {
+    let mut table = DeTable::parse(text)?;
+    merge(table.get_mut(), own);
+    Config::deserialize(Deserializer::from(table))
 }
 
-/// The help for an unknown name.
-fn help_for(name: &str, known: &[String]) -> String {
-    let mut known = known.iter().map(String::as_str);
-    let all = known.clone();
-    let of_other_table = known.find(|own| last_part(own) == last_part(name));
-    match of_other_table.or_else(|| suggest::nearest(name, all)) {
+fn merge<'a>(table: &mut DeTable<'a>, own: &DeTable<'a>) {
+    for (key, value) in own {
+        let present = table.get_mut(&**key.get_ref()).map(Spanned::get_mut);
+        if let (Some(DeValue::Table(inner)), DeValue::Table(own)) = (present, value.get_ref()) {
+            merge(inner, own);
+        } else {
+            table.insert(key.clone(), value.clone());
+        }
+    }
+}
+
+/// The byte at which a key of a file begins.
+fn place(table: &DeTable<'_>, key: &str) -> Option<usize> {
+    let (own, inner) = key
+        .split_once('.')
+        .map_or((key, None), |(own, key)| (own, Some(key)));
+    let (name, value) = table.get_key_value(own)?;
+    match inner {
+        Some(key) => place(value.get_ref().as_table()?, key),
+        None => Some(name.span().start),
+    }
+}
+
+/// The parser's message, with the key of the line and a help. It has each name that it found or expected in backticks.
+fn explained(line: &str, message: &str) -> Diagnostic {
+    let mut names = message.split('`').skip(1).step_by(2);
+    let found = names.next().unwrap_or_default();
+    if message.starts_with("unknown field") {
+        let problem = Diagnostic::error(format!("there is no key `{found}`"));
+        return problem.with_help(help_for(found, names));
+    }
+    let key = line.split_once('=').map_or("", |(key, _)| key.trim());
+    let colon = if key.is_empty() { "" } else { ": " };
+    let mut problem = Diagnostic::error(format!("{key}{colon}{}", message.replace('\n', ": ")));
+    if message.starts_with("unknown variant") {
+        problem.help = suggest::nearest(found, names).map(|near| format!("did you mean `{near}`?"));
+    }
+    problem
+}
+
+/// The help for an unknown key beside the known ones.
+fn help_for<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let of_other_table = keys().find(|own| last_part(own) == last_part(name));
+    match of_other_table.or_else(|| suggest::nearest(name, known).map(str::to_string)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`advlab train --print-config` prints all keys, `advlab doc RECIPE` a recipe's parameters, which are below `[params]`".to_string(),
     }
@@ -214,17 +249,15 @@ fn parsed(text: &str) -> toml::Value {
     value.unwrap_or_else(|_| text.into())
 }
 
-/// The parser's message in TOML's words instead of Rust's.
-fn in_words(message: &str) -> String {
-    let words = [
-        ("\n", ": "),
-        ("usize", "a whole number, at least 0"),
-        ("u64", "a whole number, at least 0"),
-        ("f64", "a number"),
-        ("a boolean", "true or false"),
-        ("a string", "a string in quotes"),
-        ("a sequence", "a list in brackets"),
-    ];
-    let replace = |text: String, (from, to): &(&str, &str)| text.replace(from, to);
-    words.iter().fold(message.to_string(), replace)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_commented_file_and_are_allowed() {
+        let config = Config::default();
+        assert_eq!(config.to_commented(), COMMENTED);
+        assert!(config.check().is_ok());
+        assert_eq!((config.steps, config.transformer.top_p), (400, 1.0));
+    }
 }

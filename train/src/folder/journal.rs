@@ -5,8 +5,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
 use crate::error::{Result, if_there, io};
 use advlab::diagnostic::Diagnostic;
@@ -25,7 +24,10 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Opens a journal, or makes it, and cuts it before the first line that `keep` refuses.
-    pub(crate) fn open(path: &Path, keep: impl Fn(&Value) -> bool) -> Result<Journal> {
+    pub(crate) fn open<T: DeserializeOwned>(
+        path: &Path,
+        keep: impl Fn(&T) -> bool,
+    ) -> Result<Journal> {
         let kept = lines(path)?.into_iter().take_while(|(_, line)| keep(line));
         let length = kept.last().map_or(0, |(end, _)| end);
         let mut options = File::options();
@@ -78,18 +80,22 @@ impl Journal {
 }
 
 /// The lines of a journal; none if there is no file. A last line that a crash has cut short does not count.
-pub(crate) fn read(path: &Path) -> Result<Vec<Value>> {
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     Ok(lines(path)?.into_iter().map(|(_, line)| line).collect())
 }
 
 /// The lines, each with the byte at which it ends.
-fn lines(path: &Path) -> Result<Vec<(u64, Value)>> {
+fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<(u64, T)>> {
     let mut end = 0;
     let bytes = if_there(path, regular_file::read(path))?.unwrap_or_default();
     let parsed = whole_lines(&bytes).enumerate().map(|(index, line)| {
         end += line.len() as u64;
-        let value = serde_json::from_slice(line).map_err(|_| {
-            let problem = Diagnostic::error("the line is damaged: it is not JSON");
+        let value = serde_json::from_slice(line).map_err(|error| {
+            let problem = Diagnostic::error(if error.is_data() {
+                format!("the line is not one that a run writes: {error}")
+            } else {
+                "the line is damaged: it is not JSON".to_string()
+            });
             let problem = problem.in_file(path).on_line(index + 1);
             problem.with_help("repair it, or remove it by hand")
         })?;
@@ -103,12 +109,12 @@ fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.filter(|line| line.ends_with(b"\n"))
 }
 
-/// Moves the lines that are not JSON to the end of a file beside the journal, `metrics.damaged`. Returns a note for the user if
+/// Moves the lines that cannot be read to the end of a file beside the journal, `metrics.damaged`. Returns a note for the user if
 /// there are any.
-pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
+pub(crate) fn set_damaged_aside<T: DeserializeOwned>(path: &Path) -> Result<Option<String>> {
     let bytes = if_there(path, regular_file::read(path))?.unwrap_or_default();
-    let is_json = |line: &&[u8]| serde_json::from_slice::<IgnoredAny>(line).is_ok();
-    let (good, bad): (Vec<&[u8]>, Vec<&[u8]>) = whole_lines(&bytes).partition(is_json);
+    let is_whole = |line: &&[u8]| serde_json::from_slice::<T>(line).is_ok();
+    let (good, bad): (Vec<&[u8]>, Vec<&[u8]>) = whole_lines(&bytes).partition(is_whole);
     if bad.is_empty() {
         return Ok(None);
     }
@@ -128,14 +134,14 @@ pub(crate) fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn a_journal_cut_anywhere_has_its_whole_lines_and_goes_on() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        assert!(read(&path).unwrap().is_empty());
-        let mut journal = Journal::open(&path, |_| true).unwrap();
+        assert!(read::<Value>(&path).unwrap().is_empty());
+        let mut journal = Journal::open(&path, |_: &Value| true).unwrap();
         for step in 0..3 {
             journal.append(&json!({ "step": step })).unwrap();
         }
@@ -144,10 +150,10 @@ mod tests {
             fs::write(&path, &whole[..length]).unwrap();
             let is_end = |byte: &&u8| **byte == b'\n';
             let lines = whole[..length].iter().filter(is_end).count();
-            assert_eq!(read(&path).unwrap().len(), lines);
-            let mut journal = Journal::open(&path, |line| line["step"] != 2).unwrap();
+            assert_eq!(read::<Value>(&path).unwrap().len(), lines);
+            let mut journal = Journal::open(&path, |line: &Value| line["step"] != 2).unwrap();
             journal.append(&json!({ "step": 7 })).unwrap();
-            let lines_now = read(&path).unwrap();
+            let lines_now: Vec<Value> = read(&path).unwrap();
             let steps: Vec<u64> = lines_now
                 .iter()
                 .filter_map(|l| l["step"].as_u64())
@@ -164,23 +170,23 @@ mod tests {
         let text = "{\"step\":0}\n{\"st\u{0}p\":1}\n{\"step\":2}\n{\"ste";
         fs::write(&path, text).unwrap();
         for error in [
-            read(&path).unwrap_err(),
-            Journal::open(&path, |_| false).unwrap_err(),
+            read::<Value>(&path).unwrap_err(),
+            Journal::open(&path, |_: &Value| false).unwrap_err(),
         ] {
             let text = error.to_string();
             assert!(text.contains("metrics.jsonl, line 2: "), "{text}");
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         let aside = folder.path().join("metrics.damaged");
-        let note = set_damaged_aside(&path).unwrap().unwrap();
+        let note = set_damaged_aside::<Value>(&path).unwrap().unwrap();
         let expected = format!(
             "1 damaged line of metrics.jsonl moved to {}",
             aside.display()
         );
         assert_eq!(note, expected);
         assert_eq!(fs::read_to_string(&aside).unwrap(), "{\"st\u{0}p\":1}\n");
-        let steps = read(&path).unwrap();
+        let steps: Vec<Value> = read(&path).unwrap();
         assert_eq!(steps, [json!({ "step": 0 }), json!({ "step": 2 })]);
-        assert_eq!(set_damaged_aside(&path).unwrap(), None);
+        assert_eq!(set_damaged_aside::<Value>(&path).unwrap(), None);
     }
 }

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::{FAILED, RELOADS, SCRIPTS, step_of, write_folder};
+use super::{FAILED, RELOADS, SCRIPTS, write_folder};
 use crate::error::{Result, damaged, io, no_run};
 use crate::policy::Platform;
 use advlab::batch::Batch;
@@ -14,27 +14,23 @@ use advlab::files::Replacement;
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
 use advlab::script::{Builtin, Host, Recipe};
 
-/// A line of `reloads.jsonl`; one that is written now also has the text to show to the user.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+/// A line of `reloads.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogLine {
     /// The step at which it happened: the first step with a new version, or the step that failed.
-    #[serde(default)]
     pub step: u64,
     /// What happened.
     #[serde(flatten)]
     pub event: LogEvent,
-    /// The line for a person.
-    #[serde(skip)]
+}
+
+/// A line of the log when it is written, in the form for the user.
+#[derive(Clone, Debug)]
+pub struct Notice {
+    pub line: LogLine,
     pub text: String,
     /// The errors or warnings that it is about, with their places in the script.
-    #[serde(skip)]
     pub problems: Vec<Diagnostic>,
-    /// The versions that the folder has to keep.
-    #[serde(skip)]
-    pub(super) recipes: Vec<Recipe>,
-    /// The batch that shows a failure.
-    #[serde(skip)]
-    pub(super) batch: Option<Batch>,
 }
 
 /// The content of a line of `reloads.jsonl`. A version is all 64 digits of its hash.
@@ -105,30 +101,30 @@ pub enum LogEvent {
     Other,
 }
 
-impl LogLine {
-    /// A line of `reloads.jsonl` from its JSON; [`LogEvent::Other`] if advlab writes no such line.
-    pub fn of(line: &Value) -> LogLine {
-        let other = || LogLine::new(step_of(line).unwrap_or(0), LogEvent::Other, "");
-        LogLine::deserialize(line).unwrap_or_else(|_| other())
+impl<'de> Deserialize<'de> for LogLine {
+    /// Any JSON is a line: it is [`LogEvent::Other`] if advlab writes no such line.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let line = Value::deserialize(deserializer)?;
+        let step = line.get("step").map_or(Some(0), Value::as_u64);
+        let event = step.and_then(|_| LogEvent::deserialize(&line).ok());
+        Ok(LogLine {
+            step: step.unwrap_or_default(),
+            event: event.unwrap_or_default(),
+        })
     }
+}
 
-    fn new(step: u64, event: LogEvent, text: impl ToString) -> LogLine {
-        LogLine {
-            step,
-            event,
+impl Notice {
+    fn new(step: u64, event: LogEvent, text: impl ToString) -> Notice {
+        Notice {
+            line: LogLine { step, event },
             text: text.to_string(),
-            ..LogLine::default()
+            problems: Vec::new(),
         }
     }
 
-    /// The folder has to keep these versions.
-    fn keeping<'a>(mut self, recipes: impl IntoIterator<Item = &'a Recipe>) -> LogLine {
-        self.recipes.extend(recipes.into_iter().cloned());
-        self
-    }
-
     /// A run begins. `loss` is the run's loss recipe; a trainer's run has none.
-    pub(crate) fn start(recipe: &Recipe, loss: Option<&Recipe>, platform: Platform) -> LogLine {
+    pub(crate) fn start(recipe: &Recipe, loss: Option<&Recipe>, platform: Platform) -> Notice {
         let kept = loss.map(KeptVersion::of);
         let (loss_script, loss_version) = kept.map(|kept| (kept.script, kept.version)).unzip();
         let start = LogEvent::Start {
@@ -137,18 +133,18 @@ impl LogLine {
             loss_version,
             platform,
         };
-        LogLine::new(0, start, "the run begins").keeping([recipe].into_iter().chain(loss))
+        Notice::new(0, start, "the run begins")
     }
 
     /// A run goes on.
-    pub(crate) fn resume(step: u64, platform: Platform) -> LogLine {
-        LogLine::new(step, LogEvent::Resume { platform }, "the run goes on")
+    pub(crate) fn resume(step: u64, platform: Platform) -> Notice {
+        Notice::new(step, LogEvent::Resume { platform }, "the run goes on")
     }
 
     /// Something happened to the recipe's file; `None` if it is an event of its step.
-    pub(crate) fn live(step: u64, event: &LiveEvent) -> Option<LogLine> {
+    pub(crate) fn live(step: u64, event: &LiveEvent) -> Option<Notice> {
         let message = event.to_string();
-        let mut line = LogLine::new(step, LogEvent::Warning { message }, event);
+        let mut notice = Notice::new(step, LogEvent::Warning { message }, event);
         match event {
             LiveEvent::Published(_) | LiveEvent::Rejected { at_step: true, .. } => return None,
             LiveEvent::Rejected {
@@ -157,32 +153,32 @@ impl LogLine {
                 still_using,
                 ..
             } => {
-                line.event = LogEvent::Rejected {
+                notice.line.event = LogEvent::Rejected {
                     version: version.as_str().to_string(),
                     error: one_line(error),
                     still_using: still_using.as_str().to_string(),
                 };
-                (line.text, line.problems) = (format!("still using {still_using}"), error.to_vec());
+                notice.text = format!("still using {still_using}");
+                notice.problems = error.to_vec();
             }
             LiveEvent::Warned { version, warnings } => {
-                line.text = format!("{version} is used all the same");
-                line.problems = warnings.clone();
+                notice.text = format!("using {version} anyway");
+                notice.problems = warnings.clone();
             }
             LiveEvent::Reverted { version } => {
                 let version = version.as_str().to_string();
-                line.event = LogEvent::Reverted { version };
+                notice.line.event = LogEvent::Reverted { version };
             }
             _ => {}
         }
-        Some(line)
+        Some(notice)
     }
 
     /// From this step on, another version is used than `before`.
-    pub(crate) fn switched(step: u64, live: &LiveRecipe, before: &Loaded) -> LogLine {
-        let recipe = live.in_use().recipe();
+    pub(crate) fn switched(step: u64, live: &LiveRecipe, before: &Loaded) -> Notice {
         let mut change = live.change(before, live.in_use());
         let switch = LogEvent::Use {
-            recipe: KeptVersion::of(recipe),
+            recipe: KeptVersion::of(live.in_use().recipe()),
             from: change.from.as_str().to_string(),
             lines_added: change.lines_added,
             lines_removed: change.lines_removed,
@@ -193,13 +189,14 @@ impl LogLine {
         };
         // What comes out worse is shown by itself.
         let worse = change.effect.split_off(change.effect.len().min(1));
-        let mut line = LogLine::new(step, switch, &change).keeping([recipe]);
-        line.problems = worse.into_iter().map(Diagnostic::warning).collect();
-        line
+        Notice {
+            problems: worse.into_iter().map(Diagnostic::warning).collect(),
+            ..Notice::new(step, switch, &change)
+        }
     }
 
     /// A version failed at a step on a batch, or its `migrate` did.
-    pub(crate) fn failed(step: u64, failed: &Failed, batch: Option<&Batch>) -> LogLine {
+    pub(crate) fn failed(step: u64, failed: &Failed, batch: Option<&Batch>) -> Notice {
         let recipe = failed.loaded.recipe();
         let back_to = failed.back_to.as_ref().map(|loaded| loaded.version());
         // Without another version the run ends with this error.
@@ -212,16 +209,16 @@ impl LogLine {
             back_to: back_to.map(|version| version.as_str().to_string()),
             batch: batch.map(|_| FAILED.name(step, &format!("-{}", recipe.version()))),
         };
-        let mut line = LogLine::new(step, event, text).keeping([recipe]);
-        line.problems = back_to.map_or(Vec::new(), |_| failed.error.to_vec());
-        line.batch = batch.cloned();
-        line
+        Notice {
+            problems: back_to.map_or(Vec::new(), |_| failed.error.to_vec()),
+            ..Notice::new(step, event, text)
+        }
     }
 
     /// Somebody should look at the run's numbers or its folder.
-    pub(crate) fn warning(step: u64, message: String) -> LogLine {
+    pub(crate) fn warning(step: u64, message: String) -> Notice {
         let text = format!("warning: {message}");
-        LogLine::new(step, LogEvent::Warning { message }, text)
+        Notice::new(step, LogEvent::Warning { message }, text)
     }
 }
 
@@ -239,7 +236,7 @@ impl RunLog {
     /// the step instead.
     pub fn versions(&self) -> Vec<(u64, &str)> {
         let mut used: Vec<(u64, &str)> = Vec::new();
-        for LogLine { step, event, .. } in &self.0 {
+        for LogLine { step, event } in &self.0 {
             let version = match event {
                 LogEvent::Start { recipe, .. } | LogEvent::Use { recipe, .. } => &recipe.version,
                 LogEvent::Failed {
@@ -439,7 +436,8 @@ mod tests {
         }
         // Another program's, and a kind of earlier runs.
         for event in ["moved", "missing"] {
-            let read = LogLine::of(&json!({ "step": 4, "event": event, "why": "w" }));
+            let line = json!({ "step": 4, "event": event, "why": "w" });
+            let read: LogLine = serde_json::from_value(line).unwrap();
             assert_eq!((read.step, read.event), (4, LogEvent::Other));
         }
     }

@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 
 pub(super) use checkpoint::{Checkpoint, VersionState};
 pub(super) use journal::{Journal, set_damaged_aside};
-pub use log::{KeptVersion, LogEvent, LogLine, RunLog};
-pub use reader::RunFolder;
-pub(super) use reader::{step_after, step_of};
+pub use log::{KeptVersion, LogEvent, LogLine, Notice, RunLog};
+pub(super) use reader::step_after;
+pub use reader::{RunFolder, RunKind};
 pub(super) use writer::RunWriter;
 
 use super::config::Config;
@@ -38,6 +38,8 @@ use advlab::regular_file;
 pub(super) const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
 pub(super) const RELOADS: &str = "reloads.jsonl";
+/// The line of the configuration of a trainer's run, in place of a task.
+const TRAINER: &str = "task = \"trainer\"";
 const SCRIPTS: &str = "scripts";
 const LOCK: &str = "lock";
 /// The beginning and the end of the names of files and folders while they are being written, also by [`Replacement`].
@@ -49,13 +51,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct LockedFolder {
     pub(super) path: PathBuf,
+    pub(super) kind: RunKind,
     /// The system releases the lock when the process ends, however it ends.
     _lock: File,
 }
 
 impl LockedFolder {
     /// Makes the folder of a new run, with its configuration, and sets `config.out` to its path.
-    pub(super) fn create(config: &mut Config) -> Result<LockedFolder> {
+    pub(super) fn create(config: &mut Config, kind: RunKind) -> Result<LockedFolder> {
         let path = match config.out.as_str() {
             "" => next_free(config)?,
             out => make_empty(Path::new(out))?,
@@ -64,7 +67,7 @@ impl LockedFolder {
         let _lock = lock(&path)?;
         // While this process waited for the lock, another one may have begun a run here and ended it.
         make_empty(&path)?;
-        let folder = LockedFolder { _lock, path };
+        let folder = LockedFolder { _lock, path, kind };
         folder.remove_unfinished();
         folder.write_config(config)?;
         Ok(folder)
@@ -74,13 +77,13 @@ impl LockedFolder {
     pub(super) fn open(path: &Path) -> Result<(LockedFolder, Config)> {
         // Nothing is made in a folder that is not a run's.
         RunFolder::read(path).config()?;
-        let folder = LockedFolder {
-            _lock: lock(path)?,
-            path: path.to_path_buf(),
-        };
+        let _lock = lock(path)?;
+        // Read again, because another process may have extended the run while this one waited for the lock.
+        let (kind, config) = RunFolder::read(path).kind_and_config()?;
+        let path = path.to_path_buf();
+        let folder = LockedFolder { _lock, path, kind };
         folder.remove_unfinished();
-        // Now: while this process waited for the lock, another one may have extended the run.
-        Ok((folder, RunFolder::read(path).config()?))
+        Ok((folder, config))
     }
 
     fn remove_unfinished(&self) {
@@ -98,9 +101,13 @@ impl LockedFolder {
     /// Writes the configuration, with absolute paths: a run is resumed from any folder.
     pub(super) fn write_config(&self, config: &Config) -> Result<()> {
         let config = config.with_absolute_paths();
-        let text = match config.is_recorded() {
-            true => config.to_recorded(),
-            false => config.to_commented(),
+        let text = match self.kind {
+            RunKind::Own => config.to_commented(),
+            RunKind::Trainer => {
+                let (recipe, params) = (toml::Value::from(config.recipe), &config.params);
+                let about = "# A trainer's run, as advlab recorded it";
+                format!("{about}\nrecipe = {recipe}\n{TRAINER}\n\n[params]\n{params}")
+            }
         };
         Replacement::write(&self.path.join(CONFIG), text.as_bytes())
     }

@@ -3,17 +3,25 @@
 use std::env::current_dir;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 use super::journal;
-use super::{BATCHES, CONFIG, KeptVersion, LogLine, METRICS, RELOADS, RunLog, STATES};
+use super::{BATCHES, CONFIG, KeptVersion, METRICS, RELOADS, RunLog, STATES, TRAINER};
 use crate::config::{Config, settings};
-use crate::error::{Result, damaged, if_there, no_run};
+use crate::error::{Result, damaged, if_there, io, no_run};
+use crate::row::Row;
 use advlab::diagnostic::Diagnostic;
 use advlab::script::{Hook, Host, Recipe, State};
 
 /// How many existing steps the error names if there is no batch of the requested step.
 const NEAREST: usize = 12;
+
+/// Who does the steps of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunKind {
+    /// advlab.
+    Own,
+    /// Another program: a [`TrainerRun`](crate::TrainerRun) records them.
+    Trainer,
+}
 
 /// The folder of a run, for reading, also during the run. It is a run of advlab, or of another trainer that writes the same
 /// files.
@@ -56,14 +64,28 @@ impl RunFolder {
 
     /// The run's configuration, with scripts by paths as short as people write them.
     pub fn config(&self) -> Result<Config> {
+        Ok(self.kind_and_config()?.1)
+    }
+
+    /// Who does the run's steps, and its configuration. That of a trainer's run has only a recipe with its parameters.
+    pub fn kind_and_config(&self) -> Result<(RunKind, Config)> {
         if !self.has_config() {
             return Err(no_run(&self.path, CONFIG));
         }
-        let mut config = Config::read(&self.path.join(CONFIG))?;
+        let path = self.path.join(CONFIG);
+        let text = advlab::regular_file::read_to_string(&path).map_err(io("read", &path))?;
+        // A trainer's run has this line above its parameters, in place of a task.
+        let (kind, text) = match text.split_once(TRAINER) {
+            Some((above, below)) if !above.contains("\n[") => {
+                (RunKind::Trainer, [above, below].concat())
+            }
+            _ => (RunKind::Own, text),
+        };
+        let mut config = Config::parse(&path, &text)?;
         for path in [&mut config.recipe, &mut config.loss_recipe] {
             *path = from_here(path);
         }
-        Ok(config)
+        Ok((kind, config))
     }
 
     /// Whether the folder has a configuration: the folder of another trainer's run may have none.
@@ -77,32 +99,32 @@ impl RunFolder {
     }
 
     /// The rows of `metrics.jsonl`, one per step.
-    pub fn rows(&self) -> Result<Vec<Value>> {
+    pub fn rows(&self) -> Result<Vec<Row>> {
         journal::read(&self.path.join(METRICS))
     }
 
     /// Checks rows that are to be repeated: each is of a later step than the one before it, and of one of the run's `steps`.
     /// Whoever looks for another one's step in vain would never end.
-    pub(crate) fn check(&self, rows: &[Value], steps: u64) -> Result<()> {
+    pub(crate) fn check(&self, rows: &[Row], steps: u64) -> Result<()> {
         let mut next = 0;
         for (index, row) in rows.iter().enumerate() {
-            let step = step_of(row).filter(|step| (next..steps).contains(step));
-            next = 1 + step.ok_or_else(|| {
-                let problem = Diagnostic::error(format!("its step is {}", row["step"]));
+            if !(next..steps).contains(&row.step) {
+                let problem = Diagnostic::error(format!("its step is {}", row.step));
                 let problem = problem.expected(match next < steps {
                     true => format!("a step from {next} to {}", steps - 1),
                     false => format!("no row after the run's {steps} steps"),
                 });
-                problem.in_file(self.path.join(METRICS)).on_line(index + 1)
-            })?;
+                let problem = problem.in_file(self.path.join(METRICS));
+                return Err(problem.on_line(index + 1).into());
+            }
+            next = row.step + 1;
         }
         Ok(())
     }
 
     /// The lines of `reloads.jsonl`.
     pub fn log(&self) -> Result<RunLog> {
-        let lines = journal::read(&self.path.join(RELOADS))?;
-        Ok(RunLog(lines.iter().map(LogLine::of).collect()))
+        journal::read(&self.path.join(RELOADS)).map(RunLog)
     }
 
     /// The batches by step, in order, without those on which a version failed.
@@ -189,16 +211,11 @@ impl RunFolder {
     }
 }
 
-/// The step of a row or of a line of the log.
-pub fn step_of(line: &Value) -> Option<u64> {
-    line["step"].as_u64()
-}
-
 /// The step after the last of these rows, or `first` if there are no rows. There are fewer rows than steps if damaged ones were
 /// removed.
-pub(crate) fn step_after(first: u64, rows: &[Value]) -> u64 {
-    let last = rows.last().and_then(step_of);
-    last.map_or(first, |last| last.saturating_add(1))
+pub(crate) fn step_after(first: u64, rows: &[Row]) -> u64 {
+    let last = rows.last();
+    last.map_or(first, |last| last.step.saturating_add(1))
 }
 
 /// The path from the folder that the process is in, if the script is below it.

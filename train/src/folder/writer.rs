@@ -2,19 +2,17 @@
 
 use std::path::Path;
 
-use serde_json::Value;
-
 use super::tensorboard::{EventFile, seconds};
 use super::{
     BATCHES, FAILED, Journal, KeptVersion, LockedFolder, LogEvent, LogLine, METRICS, RELOADS,
-    STATES, make_folder, remove, step_of, sync_folder,
+    STATES, make_folder, remove, sync_folder,
 };
 use crate::config::Config;
 use crate::error::{Result, io};
-use crate::row::flatten;
+use crate::row::Row;
 use advlab::batch::Batch;
 use advlab::files::Replacement;
-use advlab::script::State;
+use advlab::script::{Recipe, State};
 
 /// Batches of failures that are kept.
 const EVIDENCE: usize = 20;
@@ -76,13 +74,18 @@ impl RunWriter {
     }
 
     /// Writes a line of the log, after the versions and the batch that the line names.
-    pub(crate) fn log(&mut self, line: &LogLine) -> Result<()> {
+    pub(crate) fn log(
+        &mut self,
+        line: &LogLine,
+        recipes: &[&Recipe],
+        batch: Option<&Batch>,
+    ) -> Result<()> {
         let run = &self.folder.path;
-        for recipe in &line.recipes {
+        for recipe in recipes {
             KeptVersion::keep(run, recipe)?;
         }
-        if let LogEvent::Failed { batch, .. } = &line.event
-            && let Some((name, evidence)) = batch.as_ref().zip(line.batch.as_ref())
+        if let LogEvent::Failed { batch: name, .. } = &line.event
+            && let Some((name, evidence)) = name.as_ref().zip(batch)
         {
             evidence.write_safetensors(run.join(name))?;
             FAILED.remove_old(run, EVIDENCE)?;
@@ -92,14 +95,8 @@ impl RunWriter {
 
     /// Writes the row of a step with the time, after the step's batch if that is one to keep. If the run has no checkpoints, the state at the
     /// start of the step is written with the batch.
-    pub(crate) fn step(
-        &mut self,
-        step: u64,
-        row: &Value,
-        batch: &Batch,
-        before: Option<&State>,
-    ) -> Result<()> {
-        let run = &self.folder.path;
+    pub(crate) fn step(&mut self, row: &Row, batch: &Batch, before: Option<&State>) -> Result<()> {
+        let (run, step) = (&self.folder.path, row.step);
         if self.batch_every > 0 && step.is_multiple_of(self.batch_every) {
             if let Some(state) = before {
                 let text = state.to_json().to_string();
@@ -109,12 +106,13 @@ impl RunWriter {
             batch.write_safetensors(BATCHES.path(run, step))?;
             BATCHES.remove_old(run, self.keep_batches)?;
         }
-        let mut line = row.clone();
-        line["time"] = ((seconds() * 1e3).round() / 1e3).into();
-        self.metrics.append(&line)?;
+        self.metrics.append(&Row {
+            time: Some((seconds() * 1e3).round() / 1e3),
+            ..row.clone()
+        })?;
         if let Some(events) = &mut self.events {
-            let mut values = flatten(row);
-            values.retain(|name, _| name != "step");
+            let mut values = row.flat();
+            values.remove("step");
             events.scalars(step, &values)?;
         }
         Ok(())
@@ -123,10 +121,9 @@ impl RunWriter {
 
 /// The journals of metrics and of the log, without the lines of `step` and later ones.
 fn journals(run: &Path, step: u64) -> Result<(Journal, Journal)> {
-    let is_before = |line: &Value| step_of(line).is_some_and(|own| own < step);
-    let metrics = Journal::open(&run.join(METRICS), is_before)?;
-    let log = Journal::open(&run.join(RELOADS), |line| {
-        is_before(line) || matches!(LogLine::of(line).event, LogEvent::Start { .. })
+    let metrics = Journal::open(&run.join(METRICS), |row: &Row| row.step < step)?;
+    let log = Journal::open(&run.join(RELOADS), |line: &LogLine| {
+        line.step < step || matches!(line.event, LogEvent::Start { .. })
     })?;
     Ok((metrics, log))
 }
@@ -134,6 +131,7 @@ fn journals(run: &Path, step: u64) -> Result<(Journal, Journal)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folder::RunKind;
     use serde_json::json;
 
     #[test]
@@ -144,19 +142,18 @@ mod tests {
             tensorboard: false,
             ..Config::default()
         };
-        let run = LockedFolder::create(&mut config).unwrap();
+        let run = LockedFolder::create(&mut config, RunKind::Own).unwrap();
         let mut writer = RunWriter::open(run, &config, 0).unwrap();
         let batch = Batch::builder().groups([0, 0]);
         let batch = batch.response("reward", vec![1.0, 0.0]).build().unwrap();
-        let fail = |step| {
+        let fail = |writer: &mut RunWriter, step| {
             let name = FAILED.name(step, "-4f8ad7");
-            let event = json!({ "event": "failed", "version": "4f8ad7", "error": "", "back_to": null, "batch": name });
-            let mut line = LogLine::of(&event);
-            (line.step, line.batch) = (step, Some(batch.clone()));
-            line
+            let line = json!({ "step": step, "event": "failed", "version": "4f8ad7", "error": "", "back_to": null, "batch": name });
+            let line = serde_json::from_value(line).unwrap();
+            writer.log(&line, &[], Some(&batch)).unwrap();
         };
         for step in 0..30 {
-            writer.log(&fail(step)).unwrap();
+            fail(&mut writer, step);
         }
         let run = writer.folder.path.clone();
         let steps = || {
@@ -169,7 +166,7 @@ mod tests {
             std::fs::write(run.join(FAILED.name(step, "-4f8ad7")), "").unwrap();
         }
         writer.cut(5).unwrap();
-        writer.log(&fail(5)).unwrap();
+        fail(&mut writer, 5);
         assert_eq!(steps(), [4, 5]);
     }
 }

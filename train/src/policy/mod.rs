@@ -22,7 +22,7 @@ pub use transformer::{
     Architecture, ModelConfig, Rope, RopeScaling, Transformer, TransformerOptions,
 };
 
-use super::config::Config;
+use super::config::{Config, PolicyName};
 use super::error::Result;
 #[cfg(not(feature = "torch"))]
 use super::error::without_libtorch;
@@ -107,17 +107,17 @@ pub(super) fn of_config(config: &Config, task: &dyn Task) -> Result<Box<dyn Poli
         weight_decay: config.weight_decay,
         ..AdamWConfig::default()
     };
-    Ok(match config.policy.as_str() {
-        #[cfg(feature = "torch")]
-        "transformer" => Box::new(Transformer::of_config(config, task, adamw)?),
-        #[cfg(not(feature = "torch"))]
-        "transformer" => return Err(without_libtorch("`policy = \"transformer\"`")),
-        _ => Box::new(Mlp::new(
+    Ok(match config.policy {
+        PolicyName::Mlp => Box::new(Mlp::new(
             &task.shape(),
             config.hidden_size,
             adamw,
             config.seed,
         )),
+        #[cfg(feature = "torch")]
+        PolicyName::Transformer => Box::new(Transformer::of_config(config, task, adamw)?),
+        #[cfg(not(feature = "torch"))]
+        PolicyName::Transformer => return Err(without_libtorch("`policy = \"transformer\"`")),
     })
 }
 

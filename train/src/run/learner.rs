@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::policy::{NonFinite, Policy, Responses};
 use crate::random::{Purpose, StreamKey};
-use crate::row::{Row, milliseconds, rounded};
+use crate::row::{Stage, milliseconds, rounded};
 use advlab::batch::{Batch, Computed};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::script::{Hook, Loss, Outcome, Recipe, State, Summary};
@@ -40,6 +40,19 @@ impl From<NonFinite> for StepFailure {
     }
 }
 
+/// The numbers of a step's row that come from its version and from the updates, and the lines that the scripts printed.
+pub(super) struct Learned {
+    pub(super) summary: Summary,
+    /// The mean reward after the recipe's `reward` hook.
+    pub(super) reward_mean: Option<f64>,
+    pub(super) loss: f64,
+    pub(super) clip_share: Option<f64>,
+    pub(super) grad_norm: f64,
+    pub(super) metrics: BTreeMap<String, f64>,
+    pub(super) prints: Vec<String>,
+    pub(super) ms: [(Stage, f64); 3],
+}
+
 /// The policy, and the loss recipe for versions that have no loss of their own.
 pub(super) struct Learner {
     pub(super) policy: Box<dyn Policy>,
@@ -56,15 +69,14 @@ impl Learner {
         }
     }
 
-    /// Does one step with one version: returns its report and its printed lines. On failure the learner is unchanged,
-    /// but `state` may have changed.
+    /// Does one step with one version. On failure the learner is unchanged, but `state` may have changed.
     pub(super) fn learn(
         &mut self,
         config: &Config,
         recipe: &Recipe,
         state: &mut State,
         sampled: &Sampled,
-    ) -> Result<(Row, Vec<String>), StepFailure> {
+    ) -> Result<Learned, StepFailure> {
         let (started, has_advantage) = (Instant::now(), recipe.has(Hook::Advantage));
         let outcome = match has_advantage {
             true => recipe.advantage(&sampled.batch, state),
@@ -72,8 +84,13 @@ impl Learner {
             false => recipe.advantage(&sampled.batch, &mut state.clone()),
         };
         let mut outcome = outcome.map_err(StepFailure::Version)?;
-        let mut row = report(sampled.row.clone(), &outcome);
-        row.ms.recipe = milliseconds(started);
+        let summary = Summary::of(&outcome);
+        // Summed over tokens if the recipe's reward has one value per token.
+        let mean = |reward: &Computed| {
+            reward.buffer().iter().sum::<f64>() / summary.responses.max(1) as f64
+        };
+        let reward_mean = outcome.reward.as_ref().map(mean);
+        let of_recipe = milliseconds(started);
 
         let started = Instant::now();
         let mut batch = outcome.weighted(&sampled.batch)?;
@@ -102,18 +119,29 @@ impl Learner {
         let count = updates.len() as f64;
         let mut native = outcome.native.unwrap_or_default();
         let (mut metrics_of_loss, mut prints) = (Vec::new(), outcome.prints.clone());
+        let (mut loss_sum, mut norm_sum) = (0.0, 0.0);
         for (loss, grad_norm) in updates {
-            row.loss += loss.value;
-            row.grad_norm += grad_norm;
+            loss_sum += loss.value;
+            norm_sum += grad_norm;
             native += loss.native.unwrap_or_default();
             metrics_of_loss.extend(loss.metrics);
             prints.extend(loss.prints);
         }
-        (row.loss, row.grad_norm) = (row.loss / count, row.grad_norm / count);
-        row.metrics = metrics(&outcome, &metrics_of_loss);
-        row.clip_share = row.metrics.remove("clip_share");
-        (row.ms.update, row.ms.native) = (milliseconds(started), rounded(native));
-        Ok((row, prints))
+        let mut metrics = metrics(&outcome, &metrics_of_loss);
+        Ok(Learned {
+            summary,
+            reward_mean,
+            loss: loss_sum / count,
+            clip_share: metrics.remove("clip_share"),
+            grad_norm: norm_sum / count,
+            metrics,
+            prints,
+            ms: [
+                (Stage::Recipe, of_recipe),
+                (Stage::Update, milliseconds(started)),
+                (Stage::Native, rounded(native)),
+            ],
+        })
     }
 
     /// Updates the policy along the loss of a recipe, epoch after epoch of minibatches; returns each loss and the norm of its
@@ -209,24 +237,6 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
         .notes
         .push("in a dry run on the run's first batch: no run was begun".to_string());
     error
-}
-
-/// A step's report with the numbers of its advantage.
-fn report(sampled: Row, outcome: &Outcome) -> Row {
-    let summary = Summary::of(outcome);
-    let responses = summary.responses.max(1) as f64;
-    // Summed over tokens if the recipe's reward has one value per token.
-    let mean_of_responses = |reward: &Computed| reward.buffer().iter().sum::<f64>() / responses;
-    Row {
-        recipe_reward_mean: outcome.reward.as_ref().map(mean_of_responses),
-        groups_without_signal: summary.groups_without_signal as f64 / summary.groups.max(1) as f64,
-        effective_responses: summary.effective_responses / responses,
-        advantage_mean: summary.advantage.mean,
-        advantage_std: summary.advantage.std,
-        advantage_min: summary.advantage.min,
-        advantage_max: summary.advantage.max,
-        ..sampled
-    }
 }
 
 /// The responses of each minibatch of a step, epoch after epoch: whole groups, in the order of the batch.

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::error::Result;
 use crate::policy::{Policy, Responses};
 use crate::random::StreamKey;
-use crate::row::{Evaluation, PassAt, Row};
+use crate::row::{Evaluation, PassAt, Stage};
 use crate::task::{Prompt, Task};
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::script::Statistics;
@@ -101,17 +101,22 @@ pub(super) fn evaluation(responses: &[Response], size: usize) -> Evaluation {
     let entropy: Vec<f64> = entropy.copied().map(f64::from).collect();
     Evaluation {
         pass_at: PassAt::of(&groups.map(right).collect::<Vec<_>>(), size),
-        length: entropy.len() as f64 / responses.len().max(1) as f64,
-        entropy: Statistics::of(entropy.into_iter()).mean,
+        length: Some(entropy.len() as f64 / responses.len().max(1) as f64),
+        entropy: Some(Statistics::of(entropy.into_iter()).mean),
     }
 }
 
-/// The data of a step, and its report so far.
+/// The data of a step, and the numbers of its row that come from sampling.
 pub(super) struct Sampled {
     /// The policy's inputs, in the order of the batch.
     pub(super) responses: Responses,
     pub(super) batch: Batch,
-    pub(super) row: Row,
+    pub(super) reward: Statistics,
+    /// The policy's results on the step's prompts.
+    pub(super) results: Evaluation,
+    pub(super) resampled: Option<usize>,
+    pub(super) kl: Option<f64>,
+    pub(super) ms: [(Stage, f64); 2],
 }
 
 /// The policy's inputs, in the order of the responses.

@@ -3,22 +3,19 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::learner::StepFailure;
+use super::learner::{Learned, StepFailure};
 use super::rollout::{self, Response, Sampled};
 use super::{Event, Observer, Run};
-use crate::folder::LogLine;
-use crate::policy::Responses;
-use crate::record::{Difference, difference};
-use crate::row::{Evaluation, Milliseconds, Row, milliseconds};
-use crate::task::{Prompt, drawn_prompts, pooled_prompts};
-use serde_json::Value;
-
 use crate::error::Result;
+use crate::folder::Notice;
+use crate::policy::Responses;
 use crate::random::{Purpose, StreamKey};
+use crate::replay::{Difference, difference};
+use crate::row::{Evaluation, Row, Stage, milliseconds};
+use crate::task::{Prompt, drawn_prompts, pooled_prompts};
 use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostic;
-use advlab::live::Loaded;
-use advlab::script::Statistics;
+use advlab::script::{Recipe, Statistics};
 
 /// How often a step replaces groups without weight.
 const ATTEMPTS: u8 = 8;
@@ -51,20 +48,22 @@ impl Run {
     pub(super) fn repeat(&mut self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
         let step = self.step;
         // The row may have been damaged and removed: then its step is repeated without a comparison.
-        let is_next = |row: &&Value| row["step"] == step;
+        let is_next = |row: &&Row| row.step == step;
         let recorded = self.recorded.front().filter(is_next).cloned();
         if let Some(recipe) = self.switches.remove(&step) {
             self.live.publish(recipe)?;
         }
-        let has = |field| recorded.as_ref().is_some_and(|row| !row[field].is_null());
-        if has("initial_evaluation") {
+        let has = |of: fn(&Row) -> &Option<Evaluation>| {
+            recorded.as_ref().is_some_and(|row| of(row).is_some())
+        };
+        if has(|row| &row.initial_evaluation) {
             self.initial = Some(self.evaluate(observer)?);
         }
-        let repeated = self.train(has("evaluation"), observer)?.to_json();
+        let repeated = self.train(has(|row| &row.evaluation), observer)?;
         if recorded.is_some() {
             self.recorded.pop_front();
         }
-        Ok(recorded.and_then(|row| difference(step, &row, &repeated)))
+        Ok(recorded.and_then(|row| difference(&row, &repeated)))
     }
 
     /// One step. `is_evaluated` says whether the policy is evaluated after it. If all versions fail, everything is as before
@@ -81,23 +80,47 @@ impl Run {
         };
         self.learner.policy.set_lr(self.config.lr_at(step));
         self.begin_step(observer)?;
-        let mut row = self.learn(&sampled, observer)?;
+        let (learned, failed) = self.learn(&sampled, observer)?;
         self.step += 1;
-        row.initial_evaluation = self.initial.take();
+        let (mut evaluation, mut evaluate) = (None, 0.0);
         if is_evaluated {
             let started = Instant::now();
-            row.evaluation = Some(self.evaluate(observer)?);
-            row.ms.evaluate = milliseconds(started);
+            evaluation = Some(self.evaluate(observer)?);
+            evaluate = milliseconds(started);
         }
-        let new = self.warnings.after(&row.to_json(), &self.config.warnings);
-        // Those of a repeated step have been told.
+        let ms = sampled.ms.into_iter().chain(learned.ms);
+        let summary = &learned.summary;
+        let responses = summary.responses.max(1) as f64;
+        let row = Row {
+            failed,
+            reward_mean: Some(sampled.reward.mean),
+            reward_std: Some(sampled.reward.std),
+            recipe_reward_mean: learned.reward_mean,
+            sampled: sampled.results,
+            resampled: sampled.resampled,
+            effective_responses: Some(summary.effective_responses / responses),
+            kl: sampled.kl,
+            loss: Some(learned.loss),
+            clip_share: learned.clip_share,
+            grad_norm: Some(learned.grad_norm),
+            metrics: learned.metrics,
+            initial_evaluation: self.initial.take(),
+            evaluation,
+            device_memory: self.learner.policy.device_memory(),
+            ms: ms.chain([(Stage::Evaluate, evaluate)]).collect(),
+            ..Row::of_advantage(step, self.live.in_use().version(), summary)
+        };
+        let new = self.warnings.after(&row, &self.config.warnings);
+        // The observer knows those of a repeated step.
         let is_repeated = !self.recorded.is_empty();
         for message in new.into_iter().filter(|_| !is_repeated) {
-            self.log(LogLine::warning(step, message), observer)?;
+            self.log(&Notice::warning(step, message), &[], None, observer)?;
         }
-        row.device_memory = self.learner.policy.device_memory();
         let batch = &sampled.batch;
-        self.tell(Event::Step { row: &row, batch }, observer)?;
+        if let Some(writer) = self.recorder() {
+            writer.step(&row, batch, None)?;
+        }
+        observer(&Event::Step { row: &row, batch });
         Ok(row)
     }
 
@@ -113,25 +136,17 @@ impl Run {
         let sample = milliseconds(started);
         let started = Instant::now();
         let (responses, batch, kl) = self.batch(&all)?;
-        let reward = Statistics::of(all.iter().map(|one| one.reward));
-        let row = Row {
-            step: self.step,
-            reward_mean: reward.mean,
-            reward_std: reward.std,
-            sampled: rollout::evaluation(&all, self.config.group_size),
-            resampled,
-            kl,
-            ms: Milliseconds {
-                sample,
-                reference: milliseconds(started),
-                ..Milliseconds::default()
-            },
-            ..Row::default()
-        };
         Ok(Sampled {
             responses,
             batch,
-            row,
+            reward: Statistics::of(all.iter().map(|one| one.reward)),
+            results: rollout::evaluation(&all, self.config.group_size),
+            resampled,
+            kl,
+            ms: [
+                (Stage::Sample, sample),
+                (Stage::Reference, milliseconds(started)),
+            ],
         })
     }
 
@@ -197,15 +212,27 @@ impl Run {
         Ok(resampled)
     }
 
-    fn log(&mut self, line: LogLine, observer: &mut Observer<'_>) -> Result<()> {
-        self.tell(Event::Log(Box::new(line)), observer)
+    /// Writes a line of the log with the versions and the batch that it names, and then tells the observer, so that the observer
+    /// can rely on the files. Lines of repeated steps are there already.
+    fn log(
+        &mut self,
+        notice: &Notice,
+        recipes: &[&Recipe],
+        batch: Option<&Batch>,
+        observer: &mut Observer<'_>,
+    ) -> Result<()> {
+        if let Some(writer) = self.recorder() {
+            writer.log(&notice.line, recipes, batch)?;
+        }
+        observer(&Event::Log(notice));
+        Ok(())
     }
 
     /// Logs the changes of the recipe's file.
     fn log_changes(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         for event in self.live.events() {
-            if let Some(line) = LogLine::live(self.step, &event) {
-                self.log(line, observer)?;
+            if let Some(notice) = Notice::live(self.step, &event) {
+                self.log(&notice, &[], None, observer)?;
             }
         }
         Ok(())
@@ -217,16 +244,23 @@ impl Run {
         let begun = self.live.begin_step();
         self.log_changes(observer)?;
         if let Err(failed) = &begun {
-            self.log(LogLine::failed(step, failed, None), observer)?;
+            let notice = Notice::failed(step, failed, None);
+            self.log(&notice, &[failed.loaded.recipe()], None, observer)?;
         }
-        if self.live.in_use().version() != before.version() {
-            self.log(LogLine::switched(step, &self.live, &before), observer)?;
+        let now = self.live.in_use().clone();
+        if now.version() != before.version() {
+            let notice = Notice::switched(step, &self.live, &before);
+            self.log(&notice, &[now.recipe()], None, observer)?;
         }
         Ok(())
     }
 
     /// Updates the policy with the newest version that succeeds, and reports the versions that failed.
-    fn learn(&mut self, sampled: &Sampled, observer: &mut Observer<'_>) -> Result<Row> {
+    fn learn(
+        &mut self,
+        sampled: &Sampled,
+        observer: &mut Observer<'_>,
+    ) -> Result<(Learned, Vec<String>)> {
         let step = self.step;
         let (learner, config) = (&mut self.learner, &self.config);
         let attempt = self.live.attempt(&sampled.batch, |recipe, state| {
@@ -241,29 +275,28 @@ impl Run {
             }
         });
         for failed in &attempt.failed {
-            let line = LogLine::failed(step, failed, Some(&sampled.batch));
-            self.log(line, observer)?;
+            let (notice, batch) = (
+                Notice::failed(step, failed, Some(&sampled.batch)),
+                &sampled.batch,
+            );
+            self.log(&notice, &[failed.loaded.recipe()], Some(batch), observer)?;
         }
-        let (row, prints) = attempt.result??;
+        let learned = attempt.result??;
         if !attempt.failed.is_empty() {
             self.log_changes(observer)?;
         }
         for change in &self.learner.loss.kernel_changes() {
             if change.disagrees_on.is_some() {
                 let message = format!("{} {change}", change.recipe);
-                self.log(LogLine::warning(step, message), observer)?;
+                self.log(&Notice::warning(step, message), &[], None, observer)?;
             }
         }
-        for line in &prints {
-            self.tell(Event::Printed { step, line }, observer)?;
+        for line in &learned.prints {
+            observer(&Event::Printed { step, line });
         }
-        let version = |loaded: &Loaded| loaded.version().as_str().to_string();
-        let failed = attempt.failed.iter().map(|failed| version(&failed.loaded));
-        Ok(Row {
-            version: version(self.live.in_use()),
-            failed: failed.collect(),
-            ..row
-        })
+        let failed = attempt.failed.iter();
+        let failed = failed.map(|failed| failed.loaded.version().as_str().to_string());
+        Ok((learned, failed.collect()))
     }
 
     /// Evaluates the policy, after the steps done so far, on prompts that training never draws.
@@ -277,12 +310,11 @@ impl Run {
         let evaluation = rollout::evaluation(&responses, samples);
         let first = responses.first();
         let example = first.map(|one| task.show(&one.prompt, &one.tokens));
-        let event = Event::Evaluated {
+        observer(&Event::Evaluated {
             done: self.step,
             evaluation: &evaluation,
             example: &example.transpose()?.unwrap_or_default(),
-        };
-        self.tell(event, observer)?;
+        });
         Ok(evaluation)
     }
 
@@ -314,7 +346,7 @@ impl Run {
                 let problem = Diagnostic::error(format!("in supervised fine-tuning, {error}"));
                 problem.with_help("is `sft_lr` too large?")
             })?;
-            self.tell(Event::FineTuned { update, of }, observer)?;
+            observer(&Event::FineTuned { update, of });
         }
         if of > 0 {
             // The sample comes from the policy before this update.
@@ -328,7 +360,7 @@ impl Run {
     fn solution(&self, prompt: &Prompt) -> Result<Vec<u32>> {
         self.task.solution(prompt).ok_or_else(|| {
             let task = &self.config.task;
-            let message = format!("the task {task:?} has no solutions of its own");
+            let message = format!("the task \"{task}\" has no solutions of its own");
             let help = "`sft_steps = 0` goes without supervised fine-tuning";
             Diagnostic::error(message).with_help(help).into()
         })

@@ -18,7 +18,7 @@ pub use arithmetic::Arithmetic;
 pub use math::Math;
 pub use maze::Maze;
 
-use super::config::Config;
+use super::config::{Config, TaskName};
 use super::error::Result;
 #[cfg(not(feature = "torch"))]
 use super::error::without_libtorch;
@@ -34,21 +34,15 @@ pub const EVALUATION_SHARE: u8 = 16;
 /// only a sixteenth of the draws is held out.
 const DRAWS: usize = 1000;
 
-/// The task of a run whose steps are another program's: see [`Record`](super::Record).
-pub(super) const TRAINER: &str = "trainer";
-
-/// The values of the key `task`. The last one marks the run of another trainer.
-pub(super) const NAMES: [&str; 4] = ["maze", "arithmetic", "math", TRAINER];
-
 /// The task of a configuration.
 pub(super) fn of_config(config: &Config) -> Result<Box<dyn Task>> {
-    Ok(match config.task.as_str() {
-        "arithmetic" => Box::new(Arithmetic::new(config.arithmetic_digits)?),
+    Ok(match config.task {
+        TaskName::Maze => Box::new(Maze::new(config.maze_size)?.in_turns(config.maze_turns)?),
+        TaskName::Arithmetic => Box::new(Arithmetic::new(config.arithmetic_digits)?),
         #[cfg(feature = "torch")]
-        "math" => Box::new(Math::of_config(config)?),
+        TaskName::Math => Box::new(Math::of_config(config)?),
         #[cfg(not(feature = "torch"))]
-        "math" => return Err(without_libtorch("`task = \"math\"`")),
-        _ => Box::new(Maze::new(config.maze_size)?.in_turns(config.maze_turns)?),
+        TaskName::Math => return Err(without_libtorch("`task = \"math\"`")),
     })
 }
 

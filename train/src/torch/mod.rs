@@ -7,6 +7,7 @@ use tch::kind::Element;
 use tch::{Device, Kind, TchError, Tensor};
 use thiserror::Error;
 
+use crate::config;
 use crate::error::Result;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 
@@ -53,25 +54,21 @@ unsafe extern "C" {
     safe fn advlab_torch_device_memory(device: i8) -> i64;
 }
 
-/// Prepares libtorch for `device` (`cpu`, `cuda` or `auto`, which is the GPU if there is one): deterministic algorithms,
-/// float32 products in full, and `threads` threads. Results on the CPU are the same bits in every repeat with the same number
-/// of threads. The settings are the process's, and every call makes the same.
+/// Prepares libtorch for a device: deterministic algorithms, float32 products in full, and `threads` threads. Results on the CPU
+/// are the same bits in every repeat with the same number of threads. The settings are the process's, and every call makes the
+/// same.
 ///
 /// # Errors
-/// [`Diagnostics`] for another name, and for `cuda` if there is none.
-pub fn start(device: &str, threads: NonZeroUsize) -> Result<Device> {
+/// [`Diagnostics`] for `Cuda` if there is no GPU.
+pub fn start(device: config::Device, threads: NonZeroUsize) -> Result<Device> {
     let device = match device {
-        "cpu" => Device::Cpu,
-        "auto" => Device::cuda_if_available(),
-        "cuda" if tch::Cuda::is_available() => Device::Cuda(0),
-        "cuda" => {
+        config::Device::Cpu => Device::Cpu,
+        config::Device::Auto => Device::cuda_if_available(),
+        config::Device::Cuda if tch::Cuda::is_available() => Device::Cuda(0),
+        config::Device::Cuda => {
             let message = "there is no GPU that libtorch can use for `device = \"cuda\"`";
             let help = "`cpu` and `auto` work without one; a libtorch for the CPU sees no GPU";
             return Err(Diagnostic::error(message).with_help(help).into());
-        }
-        other => {
-            let problem = Diagnostic::error(format!("`{other}` is no device"));
-            return Err(problem.expected("`auto`, `cpu` or `cuda`").into());
         }
     };
     static IS_DETERMINISTIC: OnceLock<bool> = OnceLock::new();

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 pub use self::report::Comparison;
-pub use self::training::{FailedRun, Planned, run};
+pub use self::training::{FailedRun, Planned, train_all};
 use super::{file_name, file_stem};
 use crate::{Result, wrong};
 use advlab::diagnostic::Diagnostic;
-use advlab_train::{Config, LogEvent, RunFolder, RunLog};
+use advlab_train::{Config, Evaluation, LogEvent, Row, RunFolder, RunKind, RunLog};
 
 /// The numbers of a run, read from its folder.
 #[derive(Clone, Debug)]
@@ -41,34 +41,27 @@ pub struct Compared {
 }
 
 impl Finished {
-    fn of(run: &RunFolder, config: Option<&Config>) -> Result<Finished> {
+    fn of(run: &RunFolder, seed: Option<u64>) -> Result<Finished> {
         let (rows, log) = (run.rows()?, run.log()?);
-        let is_evaluated = rows.iter().any(|row| row["evaluation"].is_object());
+        let is_evaluated = rows.iter().any(|row| row.evaluation.is_some());
         let mut curves: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
-        let mut ms = 0.0;
         for row in &rows {
-            let step = row["step"].as_u64().unwrap_or(0);
-            let done = if is_evaluated {
-                &row["evaluation"]
-            } else {
-                row
-            };
-            for (steps, numbers) in [
-                (step, &row["initial_evaluation"]),
-                (step.saturating_add(1), done),
-            ] {
-                for (name, number) in numbers.as_object().into_iter().flatten() {
-                    let others = ["entropy", "length", "reward_mean"];
-                    let is_compared = name.starts_with("pass@") || others.contains(&&**name);
-                    if let Some(number) = number.as_f64().filter(|_| is_compared) {
-                        let curve = curves.entry(name.clone()).or_default();
-                        curve.push((steps as f64, number));
-                    }
-                }
-            }
-            for (name, stage) in row["ms"].as_object().into_iter().flatten() {
-                // Kernels' time is a part of other stages.
-                ms += stage.as_f64().filter(|_| name != "native").unwrap_or(0.0);
+            let done = row.step.saturating_add(1);
+            let sampled = (!is_evaluated).then_some(&row.sampled);
+            let reward = sampled.and(row.reward_mean);
+            let reward = reward.map(|reward| (done, ("reward_mean".to_string(), reward)));
+            let results = [
+                (row.step, row.initial_evaluation.as_ref()),
+                (done, row.evaluation.as_ref().filter(|_| is_evaluated)),
+                (done, sampled),
+            ];
+            let numbers = results.into_iter().flat_map(|(steps, results)| {
+                let named = results.into_iter().flat_map(Evaluation::named);
+                named.map(move |number| (steps, number))
+            });
+            for (steps, (name, number)) in numbers.chain(reward) {
+                let curve = curves.entry(name).or_default();
+                curve.push((steps as f64, number));
             }
         }
         let folder = run.folder().to_path_buf();
@@ -76,13 +69,12 @@ impl Finished {
             let message = format!("{} has no step with a number to compare", folder.display());
             return Err(Diagnostic::error(message).into());
         }
-        let own = config.filter(|config| !config.is_recorded());
         Ok(Finished {
             folder,
-            seed: own.map(|config| config.seed),
+            seed,
             curves,
             log,
-            seconds: ms / 1e3,
+            seconds: rows.iter().map(Row::seconds).sum(),
         })
     }
 
@@ -101,17 +93,21 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
         for path in folders_of_runs(folder, &mut seen)? {
             let run = RunFolder::read(&path);
             let log = run.log()?;
-            let config = run.has_config().then(|| run.config()).transpose()?;
+            let config = run
+                .has_config()
+                .then(|| run.kind_and_config())
+                .transpose()?;
             // Another program's run does not name its design: only its folder does.
             let mut words = vec![file_name(&path)];
             let mut key = path.display().to_string();
-            if let Some(config) = &config {
+            if let Some((_, config)) = &config {
                 let first = log.versions().first().map(|(_, version)| *version);
                 words = words_of(config);
                 let loss = log.loss().map(|(_, version)| version);
                 key = format!("{first:?} {loss:?} {words:?}");
             }
-            let run = Finished::of(&run, config.as_ref())?;
+            let own = config.filter(|(kind, _)| *kind == RunKind::Own);
+            let run = Finished::of(&run, own.map(|(_, config)| config.seed))?;
             match all.iter_mut().find(|design| design.key == key) {
                 Some(design) => design.runs.push(run),
                 None => all.push(Compared {
@@ -230,22 +226,9 @@ fn words_of(config: &Config) -> Vec<String> {
 
 /// The keys of a configuration that differ from the default one, except those that differ between runs of one design.
 pub fn own_settings(config: &Config) -> toml::Table {
-    let defaults = flat(Config::default().with_absolute_paths().to_table());
-    let mut settings = flat(config.with_absolute_paths().to_table());
+    let defaults = Config::default().with_absolute_paths().flat();
+    let mut settings = config.with_absolute_paths().flat();
     let others = ["recipe", "seed", "steps", "out"];
     settings.retain(|key, value| !others.contains(&key) && defaults.get(key) != Some(&*value));
     settings
-}
-
-/// The keys of a configuration with their values; a key of a table is `table.key`.
-fn flat(table: toml::Table) -> toml::Table {
-    let rows = table.into_iter().flat_map(|(key, value)| match value {
-        toml::Value::Table(own) => {
-            let own = own.into_iter();
-            own.map(|(name, value)| (format!("{key}.{name}"), value))
-                .collect()
-        }
-        value => vec![(key, value)],
-    });
-    rows.collect()
 }

@@ -1,15 +1,15 @@
 //! The runs of a comparison: each in its own folder, several at a time; stopped runs are resumed.
 
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use super::words_of;
 use crate::{Result, wrong};
 use advlab::deep_stack;
 use advlab::diagnostic::Diagnostics;
-use advlab_train::{Config, Ending, Event, Run, RunFolder};
+use advlab_train::{Config, Ending, Event, PolicyName, Run, RunFolder};
 
 const ANOTHER: &str = "choose another folder with -o, or remove that one";
 
@@ -66,8 +66,7 @@ impl Planned {
         }
         check_versions(&run, &config)?;
         let rows = run.rows()?;
-        let last = rows.last().and_then(|row| row["step"].as_u64());
-        let done = last.map_or(0, |last| last + 1);
+        let done = rows.last().map_or(0, |last| last.step + 1);
         Ok(Planned { config, done })
     }
 
@@ -111,16 +110,17 @@ fn check_versions(run: &RunFolder, config: &Config) -> Result<()> {
 
 /// Does the remaining steps of the runs until all are done or `stop` is set, as many runs at a time as there are cores, which
 /// they share. Returns the runs that failed.
-pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>) -> Vec<FailedRun> {
+pub fn train_all(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>) -> Vec<FailedRun> {
     let is_left = |run: &&Planned| run.done < run.config.steps;
     let left: Vec<&Planned> = runs.iter().filter(is_left).collect();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     // libtorch has its own threads, and a model needs much memory.
-    let is_large = left.iter().any(|run| run.config.policy != "mlp");
+    let is_large = left.iter().any(|run| run.config.policy != PolicyName::Mlp);
     let jobs = if is_large { 1 } else { cores.min(left.len()) };
     let threads = (cores / jobs.max(1)).max(1);
-    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let next = AtomicUsize::new(0);
     let worker = || {
+        let mut failed = Vec::new();
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
         let pool = deep_stack::pool(pool).build();
         while !stop.load(Ordering::Relaxed) {
@@ -131,15 +131,16 @@ pub fn run(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>) -> Ve
             // Without its own pool it uses the global one.
             let done = pool.as_ref().map_or_else(|_| go(), |pool| pool.install(go));
             if let Err(error) = done {
-                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                 failed.push((PathBuf::from(&run.config.out), error));
             }
         }
+        failed
     };
     thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(worker);
-        }
-    });
-    failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(worker)).collect();
+        let failed = workers.into_iter().map(|worker| worker.join());
+        failed
+            .flat_map(|failed| failed.unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
+    })
 }

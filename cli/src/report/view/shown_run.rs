@@ -11,7 +11,7 @@ use similar::TextDiff;
 use crate::report::compare::{own_settings, sources};
 use crate::report::file_name;
 use advlab::regular_file;
-use advlab_train::{Config, RunFolder, is_stopped};
+use advlab_train::{Row, RunFolder, RunKind, is_stopped};
 
 /// The rows of a sample, which is shown until all rows are read, and the bytes in which each is looked for.
 const SAMPLED: u64 = 400;
@@ -63,14 +63,14 @@ impl ShownRun {
 
     /// The heading that the page shows above the curves, and the sizes of the files whose lines it reads.
     fn heading(&self) -> Value {
-        let config = Config::read(&self.folder.join("config.toml")).ok();
+        let run = RunFolder::read(&self.folder);
+        let (kind, config) = run.kind_and_config().ok().unzip();
         // The number of a trainer's steps is not known.
-        let own = config.as_ref().filter(|config| !config.is_recorded());
+        let own = config.as_ref().filter(|_| kind == Some(RunKind::Own));
         let file = |name: &str| std::fs::metadata(self.folder.join(name)).ok();
         let size = |name: &str| file(name).map_or(0, |found| found.len());
         let written = file("metrics.jsonl").and_then(|found| found.modified().ok());
         let written = written.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        let run = RunFolder::read(&self.folder);
         let batches: Vec<u64> = run.batches().iter().map(|(step, _)| *step).collect();
         json!({
             "name": self.name,
@@ -92,10 +92,8 @@ impl ShownRun {
     fn done(&self, size: u64) -> u64 {
         let path = self.folder.join("metrics.jsonl");
         let (text, ..) = lines(&path, size.saturating_sub(END), PIECE).unwrap_or_default();
-        let row = text.lines().next_back().unwrap_or_default();
-        let row: Value = serde_json::from_str(row).unwrap_or_default();
-        let last = row["step"].as_u64();
-        last.map_or(0, |step| step.saturating_add(1))
+        let row = text.lines().next_back().map(serde_json::from_str::<Row>);
+        row.map_or(0, |row| row.map_or(0, |row| row.step.saturating_add(1)))
     }
 
     /// Whole lines of `metrics` or `reloads` from a byte on, and the bytes at which the last of them begins and ends.

@@ -117,7 +117,7 @@ impl Transformer {
         let threads = NonZeroUsize::new(rayon::current_num_threads()).unwrap_or(NonZeroUsize::MIN);
         let stops = text.as_ref().map(|text| text.ends().to_vec());
         let options = TransformerOptions {
-            device: torch::start(&config.device, threads)?,
+            device: torch::start(config.device, threads)?,
             threads,
             config,
             stops: stops.unwrap_or_else(|| vec![shape.stop]),

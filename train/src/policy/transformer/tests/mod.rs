@@ -15,11 +15,11 @@ use safetensors::SafeTensors;
 
 use super::config::views;
 use super::{Transformer, TransformerOptions};
-use crate::TransformerConfig;
 use crate::error::Result;
 use crate::policy::{AdamWConfig, Policy, Responses};
 use crate::task::Prompt;
 use crate::torch::{self, to_vec};
+use crate::{Config, TransformerConfig};
 
 pub(crate) const MODELS: [&str; 3] = ["qwen2", "qwen3", "llama"];
 
@@ -39,7 +39,7 @@ fn options(tokens_per_forward: usize) -> TransformerOptions {
             max_new_tokens: 48,
             rows_per_batch: 64,
             tokens_per_forward,
-            ..TransformerConfig::default()
+            ..Config::default().transformer
         },
         stops: vec![],
         text: None,
