@@ -209,7 +209,7 @@ fn all_numbers<S: Serializer>(
     serializer.collect_map(numbers)
 }
 
-/// What [`all_numbers`] wrote.
+/// Reads what [`all_numbers`] writes.
 fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
     let metrics = BTreeMap::<String, Value>::deserialize(deserializer)?;
     let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.parse().ok());
@@ -248,7 +248,7 @@ impl Row {
     }
 }
 
-/// Without nulls, which stand for numbers that are not finite and, in old rows of trainers, for those that there are not.
+/// Without nulls: a number that is not finite is null, and in trainers' rows of earlier versions one that does not exist.
 fn flat(value: Value) -> Map<String, Value> {
     let mut all = Map::new();
     let Value::Object(fields) = value else {

@@ -354,7 +354,7 @@ impl Run {
         Ok(())
     }
 
-    /// The folder's writer, unless the present step is repeated: what happens in it is there already.
+    /// The folder's writer, unless the present step is repeated, because its row and its lines are in the folder already.
     fn recorder(&mut self) -> Option<&mut RunWriter> {
         let is_repeated = !self.recorded.is_empty();
         self.writer.as_mut().filter(|_| !is_repeated)

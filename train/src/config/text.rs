@@ -185,7 +185,7 @@ fn last_part(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// The configuration of a text of TOML with all keys, with other values for some of them.
+/// Reads a TOML text that has all keys, with the values of `own` in place of its own.
 fn overlaid(text: &str, own: &DeTable<'_>) -> Result<Config, toml::de::Error> {
     let mut table = DeTable::parse(text)?;
     merge(table.get_mut(), own);

@@ -24,7 +24,7 @@ pub struct LogLine {
     pub event: LogEvent,
 }
 
-/// A line of the log when it is written, in the form for the user.
+/// A new line of the log, with what the user is shown of it.
 #[derive(Clone, Debug)]
 pub struct Notice {
     pub line: LogLine,
