@@ -54,11 +54,15 @@ pub mod panics;
 mod parallel;
 #[doc(hidden)]
 pub mod regular_file;
+#[cfg(feature = "files")]
+pub mod replace;
 pub mod script;
 pub mod session;
 #[doc(hidden)]
 pub mod suggest;
 pub mod tensor;
+#[cfg(feature = "files")]
+pub mod tensor_file;
 
 #[cfg(feature = "answers")]
 pub use advlab_answers as answers;

@@ -4,6 +4,8 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
 
+use crate::diagnostic::Diagnostic;
+
 /// Opens a file for reading; never blocks.
 ///
 /// # Errors
@@ -44,6 +46,11 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// As [`open`]; also if the text is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     io::read_to_string(open(path)?)
+}
+
+/// The diagnostic of a file that cannot be read, with the system's reason.
+pub fn cannot_be_read(path: &Path, error: &io::Error) -> Diagnostic {
+    Diagnostic::error(format!("it cannot be read: {error}")).in_file(path)
 }
 
 fn check(found: &Metadata) -> io::Result<()> {

@@ -391,9 +391,22 @@ def test_a_loss_has_a_value_and_a_gradient():
     assert (again.grad == out.grad).all()
 
 
+def save(path, **arrays):
+    """Writes arrays as safetensors, without the package of that name."""
+    names = {"float32": "F32", "float64": "F64", "int64": "I64", "bool": "BOOL"}
+    arrays, header, data = {name: np.asarray(array) for name, array in arrays.items()}, {}, b""
+    for name, array in arrays.items():
+        end = len(data) + array.nbytes
+        header[name] = {"dtype": names[str(array.dtype)], "shape": array.shape, "data_offsets": [len(data), end]}
+        data += array.tobytes()
+    header = json.dumps(header).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+
+
 def test_a_loss_takes_a_batch_of_a_file(tmp_path):
-    np.savez(tmp_path / "batch.npz", mask=MASK, index=GROUPS, rewards=REWARD, logp=LOGP, advantages=REWARD)
-    found = advlab.load("policy_gradient").loss(advlab.read(tmp_path / "batch.npz"))
+    path = tmp_path / "batch.safetensors"
+    save(path, mask=MASK, index=GROUPS, rewards=REWARD, logp=LOGP, advantages=REWARD)
+    found = advlab.load("policy_gradient").loss(advlab.read(path))
     assert found.loss == advlab.load("policy_gradient").loss(logp=LOGP, mask=MASK, advantage=REWARD).loss
 
 
@@ -459,8 +472,8 @@ def test_a_file_is_read_without_a_copy(root):
 
 
 def test_padded_columns_of_a_file_are_arrays_and_a_wrong_line_is_told(tmp_path):
-    path = tmp_path / "batch.npz"
-    np.savez(path, response_mask=MASK, rewards=REWARD, index=np.array(GROUPS), values=VALUE)
+    path = tmp_path / "batch.safetensors"
+    save(path, response_mask=MASK, rewards=REWARD, index=GROUPS, values=VALUE)
     batch = advlab.read(path)
     assert (batch["value"] == VALUE).all() and batch["value"].dtype == np.float32
     assert advlab.read(path, dtype="float64")["value"].dtype == np.float64

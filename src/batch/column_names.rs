@@ -1,6 +1,9 @@
 //! The columns that the batch knows by name, with their levels and allowed values; and the aliases of columns: the names that
 //! trainers give them.
 
+#[cfg(feature = "files")]
+use std::borrow::Cow;
+
 use super::Column;
 use crate::batch::Level;
 
@@ -103,6 +106,33 @@ pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
         "index" => "group",
         _ => return None,
     })
+}
+
+/// The tensor of advantages in padded files.
+#[cfg(feature = "files")]
+pub(crate) const ADVANTAGES: &str = "advantages";
+
+/// What stands before a column's name that would mean something else in a saved file, or begins with it.
+#[cfg(feature = "files")]
+const OWN: char = '=';
+
+/// The name of a column's tensor in a saved file.
+#[cfg(feature = "files")]
+pub(crate) fn saved_name(column: &str) -> Cow<'_, str> {
+    match [ADVANTAGES, "__metadata__"].contains(&column) || column.starts_with(OWN) {
+        true => format!("{OWN}{column}").into(),
+        false => column.into(),
+    }
+}
+
+/// The column of a tensor in a saved file.
+#[cfg(feature = "files")]
+pub(crate) fn of_saved(tensor: &str) -> &str {
+    match tensor {
+        // In a copy of the file, it was added last.
+        ADVANTAGES => "advantage",
+        _ => tensor.strip_prefix(OWN).unwrap_or(tensor),
+    }
 }
 
 #[cfg(test)]

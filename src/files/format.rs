@@ -5,24 +5,23 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Result, cannot_be_read, trainers};
+use super::{Result, trainers};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::regular_file::cannot_be_read;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Lines,
     Safetensors,
-    Npz,
 }
 
-/// The endings of files with their formats. Messages list the first six.
-const ENDINGS: [(&str, Format); 9] = [
+/// The endings of files with their formats. Messages list the first five.
+const ENDINGS: [(&str, Format); 8] = [
     (".jsonl", Format::Lines),
     (".jsonl.gz", Format::Lines),
     (".jsonl.zst", Format::Lines),
     (".parquet", Format::Lines),
     (".safetensors", Format::Safetensors),
-    (".npz", Format::Npz),
     (".ndjson", Format::Lines),
     (".ndjson.gz", Format::Lines),
     (".ndjson.zst", Format::Lines),
@@ -42,6 +41,23 @@ pub(super) fn is_parquet(path: &Path) -> bool {
     has_ending(path, "parquet") && !path.is_dir()
 }
 
+/// Refuses a copy of lines as parquet, and of parquet as lines.
+pub(super) fn check_copy(added: &str, input: &Path, out: &Path) -> Result<()> {
+    let [from, to] = [input, out].map(is_parquet);
+    if from == to || Format::named(out).is_none() {
+        return Ok(());
+    }
+    let ending = if from { ".parquet" } else { ".jsonl" };
+    Err(another_kind(added, out, ending))
+}
+
+/// The error for a copy of another format than the input.
+fn another_kind(added: &str, out: &Path, endings: &str) -> Diagnostic {
+    let what = format!("{added} is added to a copy of the input, which is another kind of file");
+    let help = format!("give the output a name that ends in {endings}");
+    Diagnostic::error(what).with_help(help).in_file(out)
+}
+
 impl Format {
     pub(super) fn named(path: &Path) -> Option<Format> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
@@ -51,7 +67,7 @@ impl Format {
     }
 
     pub(super) fn endings(is: impl Fn(Format) -> bool) -> String {
-        let listed = ENDINGS[..6].iter().filter(|(_, format)| is(*format));
+        let listed = ENDINGS[..5].iter().filter(|(_, format)| is(*format));
         let listed: Vec<&str> = listed.map(|(ending, _)| *ending).collect();
         listed.join(", ")
     }
@@ -64,13 +80,8 @@ impl Format {
             Err(_) if out.extension().is_none() => return Ok(()),
             _ => {}
         }
-        let what =
-            format!("{added} is added to a copy of the input, which is another kind of file");
-        let help = format!(
-            "give the output a name that ends in {}; `advlab convert` makes other kinds",
-            Format::endings(|format| format == self)
-        );
-        Err(Diagnostic::error(what).with_help(help).in_file(out))
+        let endings = Format::endings(|format| format == self);
+        Err(another_kind(added, out, &endings))
     }
 
     pub(super) fn of(path: &Path) -> Result<Format> {
@@ -97,8 +108,11 @@ impl Format {
             "pt" | "pth" | "bin" | "ckpt" => {
                 "write its tensors with `safetensors.torch.save_file(batch, \"rollouts.safetensors\")`"
             }
+            "npz" => {
+                "write its arrays as safetensors: `safetensors.numpy.save_file(dict(np.load(\"rollouts.npz\")), \"rollouts.safetensors\")`"
+            }
             "npy" | "pkl" | "pickle" => {
-                "put the arrays in one file: `numpy.savez(\"rollouts.npz\", rewards=..., index=...)`"
+                "put the arrays in one file: `safetensors.numpy.save_file({\"rewards\": ..., \"index\": ...}, \"rollouts.safetensors\")`"
             }
             _ => "the ending of the name says what a file is",
         };

@@ -13,13 +13,14 @@ use super::json::{self, BYTE_ORDER_MARK, JsonType};
 use super::names::{FileKind, Names, Schema};
 use super::open::{self, LONGEST_LINE, Lines};
 use super::origin::FileOrigin;
-use super::parquet::{self, Shape};
-use super::replace::{Replacement, cannot_be_written};
+use super::parquet::{self, AddedValues, Shape};
 use super::room::{ROW, Room};
 use super::table::{FileColumn, Table};
-use super::{Progress, Result, cannot_be_read};
+use super::{Progress, Result, format};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parallel::each;
+use crate::regular_file::cannot_be_read;
+use crate::replace::{Replacement, cannot_be_written};
 
 /// Bytes per thread that are read, parsed and processed together.
 const BLOCK: usize = 1 << 20;
@@ -183,9 +184,12 @@ impl<'a> Blocks<'a> {
             Ok((parse(&fields)?, json::places(line, &fields, &names)))
         };
         let input = self.path.clone();
+        if let Some(output) = output {
+            format::check_copy("a column", &input, output)?;
+        }
         let mut file = output.map(Replacement::new).transpose()?;
         match (output, &mut file) {
-            (Some(output), Some(file)) if !(is_parquet(&input) && is_parquet(output)) => {
+            (Some(output), Some(file)) if !is_parquet(&input) => {
                 open::write_lines(output, file, |out| {
                     let failed = |error: io::Error| cannot_be_written(output, &error);
                     self.each_line(parse, |number, line, made| {
@@ -205,7 +209,17 @@ impl<'a> Blocks<'a> {
                     Ok(())
                 })?;
                 if let Some(file) = file {
-                    parquet::write_copy(&input, fields, rows, file)?;
+                    let mut column = |at: usize| -> Vec<Option<Vec<u8>>> {
+                        rows.iter_mut()
+                            .map(|row: &mut Values| row[at].take())
+                            .collect()
+                    };
+                    let columns = fields.iter().zip(0..).map(|(&(name, shape), at)| {
+                        (name, AddedValues::of_json(shape, column(at)))
+                    });
+                    // Without a tokenizer no length was counted: the file keeps its own.
+                    let given = columns.filter(|(_, values)| !values.is_empty());
+                    parquet::write_copy(&input, &given.collect::<Vec<_>>(), file)?;
                 }
             }
         }
@@ -432,7 +446,7 @@ mod tests {
                 format!("{{{}}}\n", fields.collect::<Vec<_>>().join(", ")).into_bytes()
             };
             let lines: Vec<Vec<u8>> = lines.iter().map(line).collect();
-            let names = Arc::new(Names { count_words: true, deferred: (!texts).then(BTreeSet::new), ..Names::default() });
+            let names = Arc::new(Names { count_words: true, columns: (!texts).then(BTreeSet::new), ..Names::default() });
             let (mut whole, mut parts) = (TableBuilder::new(&names), TableBuilder::new(&names));
             lines.iter().for_each(|line| whole.add(line).unwrap());
             for lines in lines.chunks(size) {

@@ -6,17 +6,16 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::names::{ADVANTAGES, FileKind, Reading, Role, role};
+use super::names::{FileKind, Reading, Role, role};
 use super::origin::FileOrigin;
 use super::table::{ColumnData, FileColumn, Table};
-use super::tensors::FileTensor;
-use super::values::WatchedColumn;
-use super::{Dtype, ReadOptions, Result, Rollouts, Unscored};
+use super::{Dtype, ReadOptions, Result, Rollouts, Unscored, odd, padded};
+use crate::batch::column_names::ADVANTAGES;
 use crate::batch::layout::Tokens;
-use crate::batch::{Batch, BatchBuilder, GroupId, Layout, Level};
+use crate::batch::{Batch, BatchBuilder, FloatBuffer, GroupId, Layout, Level, TokenValues};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::{counted, exact};
-use crate::parallel::each;
+use crate::tensor_file::FileTensor;
 
 /// The most unknown fields that a note lists: a file may have as many as it has lines.
 const SHOWN: usize = 5;
@@ -49,7 +48,8 @@ pub(super) struct Meaning<'a> {
     pub(super) unit: &'static str,
     /// Whether there are tensors [B, T].
     pub(super) is_padded: bool,
-    pub(super) watched: Vec<WatchedColumn>,
+    /// The arrays that are in the batch, whose values are checked.
+    checked: Vec<Reading>,
     /// The responses that have no reward.
     unscored: BTreeSet<usize>,
 }
@@ -78,38 +78,35 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         builder = builder.tokens(tokens);
     }
     let is_f64 = meaning.is_f64();
-    builder = meaning.add_texts(builder)?;
+    // Also if nobody reads one of them: the precision of the batch does not depend on the recipe.
+    let mut arrays = meaning.arrays.iter();
+    let has_arrays = arrays.any(|bound| bound.reading.role != Role::Mask);
+    builder = meaning.add_texts(builder);
     builder = meaning.add_columns(builder)?;
     let origin = meaning.table.origin.clone();
     let built = builder.build_located();
     let mut batch = built.map_err(|(response, error)| origin.error(response, error))?;
-    if batch.token_columns().next().is_some() {
+    if has_arrays {
         batch.is_f64 = is_f64;
     }
     meaning.check(&batch)?;
-    if options.defer.is_none() {
-        let columns: Vec<_> = batch.token_columns().collect();
-        // A column is read for its first number.
-        each(columns.len(), 1, &|at| {
-            columns[at].1.numbers().iter().next()
-        });
-    }
     let whole = meaning.without_unscored(&mut batch);
     let mut rollouts = Rollouts {
         notes: meaning.notes.into_iter().map(Diagnostic::note).collect(),
         unit: meaning.unit,
-        watched: meaning.watched,
         whole,
         origin,
-        kind: meaning.table.names.kind,
         is_padded: meaning.is_padded,
-        is_narrowed: options.dtype == Some(Dtype::F32),
         is_f64,
         batch,
     };
-    let notes = rollouts.late_notes()?;
-    rollouts.notes.extend(notes);
-    rollouts.watched.retain(|column| !column.is_loaded());
+    for reading in &meaning.checked {
+        let is_saved = meaning.table.names.kind == FileKind::Saved;
+        let notes = odd::check(&rollouts, reading, is_saved, options.dtype)?;
+        rollouts
+            .notes
+            .extend(notes.into_iter().map(Diagnostic::note));
+    }
     Ok(rollouts)
 }
 
@@ -369,21 +366,16 @@ impl Meaning<'_> {
 
     /// Whole numbers, strings, or indices in a list of names.
     fn groups_of_tensor(&self, reading: &Reading, tensor: &FileTensor) -> Result<Vec<GroupId>> {
-        const EXPECTED: &str = "whole numbers or strings [B], one for each response";
+        const EXPECTED: &str = "whole numbers [B], one for each response";
         let wrong = |response, found: String| {
             let at = (response, None);
             self.origin().wrong(&reading.theirs, at, found, EXPECTED)
         };
         let is_column = matches!(tensor.shape.as_slice(), [_] | [_, 1]);
-        if is_column && tensor.are_strings() {
-            let strings = tensor.strings()?;
-            return Ok(strings.into_iter().map(GroupId::from).collect());
-        }
         if !is_column || !tensor.is_number() {
-            let help = "numpy: `np.array(ids).astype(str)` makes strings of others";
-            return Err(wrong(None, tensor.describe()).with_help(help));
+            return Err(wrong(None, tensor.describe()));
         }
-        let ids = tensor.ids()?;
+        let ids = padded::ids(tensor)?;
         let ids = ids.map_err(|(response, value)| wrong(Some(response), value.to_string()))?;
         let saved = self.table.saved.as_ref();
         let Some(names) = saved.and_then(|saved| saved.group_names.as_ref()) else {
@@ -468,7 +460,7 @@ impl Meaning<'_> {
     /// Whether token columns are computed with as f64; without any, whether columns of responses are f64.
     fn is_f64(&self) -> bool {
         let is_wide = |bound: &Bound| match &bound.column.data {
-            ColumnData::Tensor(tensor) => tensor.is_f64(),
+            ColumnData::Tensor(tensor) => tensor.dtype == safetensors::Dtype::F64,
             ColumnData::Lists(_) => true,
             _ => false,
         };
@@ -481,16 +473,19 @@ impl Meaning<'_> {
         }
     }
 
-    fn add_texts(&mut self, mut builder: BatchBuilder) -> Result<BatchBuilder> {
-        for bound in std::mem::take(&mut self.texts) {
-            let texts = self.text_values(&bound)?;
-            builder = builder.text_buffer(bound.reading.ours, texts);
+    fn add_texts(&mut self, mut builder: BatchBuilder) -> BatchBuilder {
+        for Bound { reading, column } in std::mem::take(&mut self.texts) {
+            if let ColumnData::Texts(texts, _) = &column.data
+                && column.keep.texts
+            {
+                builder = builder.text_buffer(reading.ours, texts.clone().into());
+            }
         }
         let saved = self.table.saved.iter_mut();
         for (name, texts) in saved.flat_map(|saved| std::mem::take(&mut saved.texts)) {
             builder = builder.text(name, texts);
         }
-        Ok(builder)
+        builder
     }
 
     fn add_columns(&mut self, mut builder: BatchBuilder) -> Result<BatchBuilder> {
@@ -521,12 +516,12 @@ impl Meaning<'_> {
             }
             builder = builder.response(acc.unwrap_or(reading.ours), values);
         }
-        for bound in arrays
-            .into_iter()
-            .filter(|one| one.reading.role != Role::Mask)
-        {
-            let ours = bound.reading.ours.clone();
-            builder = builder.token(ours, self.token_values(bound)?);
+        for Bound { reading, column } in arrays {
+            if reading.role != Role::Mask && column.keep.arrays {
+                let values = token_values(column, self.options.dtype)?;
+                builder = builder.token(reading.ours.clone(), values);
+                self.checked.push(reading);
+            }
         }
         Ok(builder)
     }
@@ -544,4 +539,31 @@ impl Meaning<'_> {
         }
         Ok(())
     }
+}
+
+/// The numbers of a column of arrays.
+fn token_values(column: Arc<FileColumn>, dtype: Option<Dtype>) -> Result<TokenValues> {
+    if let ColumnData::Tensor(tensor) = &column.data {
+        let shape = (tensor.shape[0], tensor.shape[1]);
+        let is_wide = dtype.map_or(padded::is_wide(tensor.dtype), |dtype| dtype == Dtype::F64);
+        let numbers: FloatBuffer = if is_wide {
+            tensor.numbers::<f64>()?.into()
+        } else {
+            tensor.numbers::<f32>()?.into()
+        };
+        let values = TokenValues::padded(numbers, shape, shape.1);
+        let as_many = || unreachable!("there are as many numbers as the shape has");
+        return Ok(values.unwrap_or_else(as_many));
+    }
+    let ColumnData::Lists(lists) = Arc::unwrap_or_clone(column).data else {
+        unreachable!("a column of tokens has arrays");
+    };
+    let numbers = match dtype {
+        Some(Dtype::F32) => {
+            let narrow = lists.values.iter().map(|&value| value as f32);
+            FloatBuffer::F32(narrow.collect())
+        }
+        _ => lists.values.into(),
+    };
+    Ok(TokenValues::ragged(numbers, lists.starts.into()))
 }

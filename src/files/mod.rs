@@ -1,9 +1,8 @@
 //! Reads rollouts from files, and writes them back with the advantage added.
 //!
-//! A file holds lines of JSON, in some form ([`open`]), rows of parquet ([`mod@parquet`]), or [`tensors`]. A reader makes a
-//! [`table`] of its columns, and [`meaning`] makes a batch of the table; [`values`] reads what is left in the file on first
-//! use. [`names`] and [`trainers`] know the formats of trainers' files. All that is written is [`new_columns`], added to a copy
-//! of the file or [`saved`].
+//! A file holds lines of JSON, in some form ([`open`]), rows of parquet ([`mod@parquet`]), or tensors ([`padded`]). A reader
+//! makes a [`table`] of its columns, and [`meaning`] makes a batch of the table. [`names`] and [`trainers`] know the formats of
+//! trainers' files. All that is written is [`new_columns`], added to a copy of the file, or a batch that [`padded`] saves.
 
 mod format;
 mod json;
@@ -11,9 +10,10 @@ mod lines;
 mod meaning;
 mod names;
 mod new_columns;
-mod npz;
+mod odd;
 mod open;
 mod origin;
+mod padded;
 #[cfg(feature = "parquet")]
 mod parquet;
 #[cfg(not(feature = "parquet"))]
@@ -21,46 +21,35 @@ mod parquet;
 mod parquet;
 #[cfg(feature = "parquet")]
 mod parquet_columns;
-mod replace;
 mod room;
-mod safetensors;
-mod saved;
 mod table;
-mod tensors;
 mod tokens;
 mod trainers;
-mod values;
 #[cfg(feature = "answers")]
 mod verify;
 mod words;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use self::safetensors::{Strings, open_safetensors, safetensors_header};
-pub use self::tensors::FileTensor;
 pub use format::{is_rollouts, step_of, steps};
 pub use new_columns::AddedColumn;
-pub use replace::{Replacement, TemporaryFile, cannot_be_written, discard_unfinished};
 #[cfg(feature = "answers")]
 pub use verify::{Verified, verify_lines};
 pub use words::{Tokenize, spans};
 
 use self::format::{Format, is_parquet};
-use self::json::JsonType;
 use self::lines::{Blocks, Values};
-use self::names::{FileKind, Names, Schema};
+use self::names::{Names, Schema};
 use self::new_columns::{NewColumn, spread};
-use self::origin::{FileOrigin, Progress, cannot_be_read, changed};
-use self::table::{FileColumn, Table};
-use self::tensors::NewTensor;
-use self::values::WatchedColumn;
+use self::origin::{FileOrigin, Progress, changed};
+use self::parquet::AddedValues;
+use self::table::Table;
 use crate::batch::{Batch, Computed, Layout, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::regular_file;
+use crate::replace::Replacement;
 
 type Result<T, E = Diagnostic> = std::result::Result<T, E>;
 
@@ -71,9 +60,9 @@ pub struct ReadOptions<'a> {
     pub map: &'a [Mapping],
     /// The precision of token columns; if it is `None`, the file's (f64 for JSONL).
     pub dtype: Option<Dtype>,
-    /// Leaves tensors [B, T], texts, and arrays of all columns except these in the file until they are used; problems in
-    /// them are then reported by [`Rollouts::late_notes`].
-    pub defer: Option<&'a BTreeSet<String>>,
+    /// Reads tensors [B, T], arrays and texts of these columns only, such as [`Recipe::columns`](crate::Recipe::columns); of
+    /// all columns if it is `None`. The lengths of responses and the precision of the batch do not depend on it.
+    pub columns: Option<&'a BTreeSet<String>>,
     /// What a response is without a reward.
     pub unscored: Unscored,
     /// Counts the tokens of completions if nothing else says how long responses are; without it, words are counted.
@@ -123,20 +112,15 @@ pub struct Rollouts {
     /// The unit of the batch's tokens: `token`, or `word` if lengths count the words of completions.
     pub unit: &'static str,
     origin: Arc<FileOrigin>,
-    /// The columns that were left in the file.
-    watched: Vec<WatchedColumn>,
     /// If responses were left out: the layout of all, and which of them are in the batch.
     whole: Option<(Arc<Layout>, Vec<usize>)>,
-    kind: FileKind,
     /// Whether there are tensors [B, T].
     is_padded: bool,
-    /// Whether token columns were asked for as f32.
-    is_narrowed: bool,
     is_f64: bool,
 }
 
 /// Reads a file of rollouts. Its name gives the format: `.jsonl`, which may be compressed (`.jsonl.gz`, `.jsonl.zst`),
-/// `.parquet`, `.safetensors` or `.npz`. A folder is read as all its files of lines together.
+/// `.parquet` or `.safetensors`. A folder is read as all its files of lines together.
 ///
 /// # Errors
 /// The file, the line or tensor, the field, what was found and what was expected.
@@ -150,109 +134,11 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
 }
 
 fn read_table(path: &Path, schema: Schema, progress: &Progress) -> Result<Table> {
-    if Format::of(path)? == Format::Lines {
-        return match is_parquet(path) {
-            true => parquet::read(path, schema),
-            false => lines::read(Blocks::open(path, progress)?, schema),
-        };
-    }
-    let (tensors, strings) = open_tensors(path)?;
-    let saved = saved::header(&strings);
-    let saved = saved.map_err(|what| Diagnostic::error(what).in_file(path))?;
-    let kind = match saved {
-        Some(_) => FileKind::Saved,
-        None => FileKind::Tensors,
-    };
-    let fields = tensors
-        .iter()
-        .map(|tensor| (tensor.name.clone(), JsonType::Array));
-    let names = schema(&fields.collect::<Vec<_>>(), kind)?;
-    let origin = FileOrigin {
-        path: path.to_path_buf(),
-        blank: None,
-        sum: tensors::checksum(&tensors),
-    };
-    let columns = tensors.into_iter().map(FileColumn::of_tensor);
-    Ok(Table {
-        names: names.into(),
-        columns: columns.map(Arc::new).collect(),
-        origin: origin.into(),
-        saved,
-    })
-}
-
-/// The tensors of a file, and the strings in its header.
-fn open_tensors(path: &Path) -> Result<(Vec<FileTensor>, Strings)> {
     match Format::of(path)? {
-        Format::Npz => Ok((npz::open(path)?, Strings::new())),
-        _ => {
-            let file = regular_file::open(path).map_err(|error| cannot_be_read(path, &error))?;
-            open_safetensors(path, file)
-        }
+        Format::Safetensors => padded::read(path, schema),
+        Format::Lines if is_parquet(path) => parquet::read(path, schema),
+        Format::Lines => lines::read(Blocks::open(path, progress)?, schema),
     }
-}
-
-/// Writes the rollouts of `input` to `output`, in the format that its name gives, and returns notes on what changed.
-///
-/// Lines of JSON, compressed or not, and rows of parquet can hold any fields. Tensors hold a batch: converting to and from
-/// them keeps groups, texts, the columns of responses and of tokens that count, and the step.
-///
-/// # Errors
-/// The input cannot be read, or the output cannot be written; an existing file at `output` then stays unchanged.
-pub fn convert(
-    input: impl AsRef<Path>,
-    output: impl AsRef<Path>,
-    options: &ReadOptions,
-) -> Result<Vec<Diagnostic>, Diagnostics> {
-    let (input, output) = (input.as_ref(), output.as_ref());
-    let from = Format::of(input)?;
-    let Some(to) = Format::named(output) else {
-        let error = Diagnostic::error("the ending of its name is of no kind that is written");
-        let help = format!("{} are known", Format::endings(|_| true));
-        return Err(error.in_file(output).with_help(help).into());
-    };
-    let are_lines = from == Format::Lines && to == Format::Lines;
-    if are_lines && !options.map.is_empty() {
-        let error = Diagnostic::error("fields of lines keep their names where they become lines");
-        let help = "`--map` names what becomes tensors; `apply` and `repl` take it for lines too";
-        return Err(error.in_file(input).with_help(help).into());
-    }
-    let mut file = Replacement::new(output)?;
-    let failed = |error: io::Error| cannot_be_written(output, &error);
-    let mut notes = Vec::new();
-    if are_lines && is_parquet(input) && is_parquet(output) {
-        parquet::write_copy(input, &[], [], &mut file)?;
-    } else if are_lines {
-        let progress = Progress::new(options.progress);
-        let changes = open::write_lines(output, &mut file, |mut out| {
-            let lines = open::lines(input, &progress);
-            let copied = lines.and_then(|mut lines| io::copy(&mut lines, &mut out));
-            // Errors of the output are rarer, and name the output themselves.
-            copied.map_err(|error| cannot_be_read(input, &error))?;
-            Ok(())
-        })?;
-        notes.extend(changes.into_iter().map(Diagnostic::note));
-        progress.finish();
-    } else {
-        let rollouts = read(input, options)?;
-        notes.extend(rollouts.notes);
-        let batch = &rollouts.batch;
-        let left_out = match to {
-            Format::Npz => batch.save_npz(&mut file)?,
-            Format::Safetensors => batch.save(&mut file).map_err(failed)?,
-            Format::Lines => {
-                let mut left_out = Vec::new();
-                let changes = open::write_lines(output, &mut file, |out| {
-                    left_out = batch.write_lines(out).map_err(failed)?;
-                    Ok(())
-                })?;
-                [left_out, changes].concat()
-            }
-        };
-        notes.extend(left_out.into_iter().map(Diagnostic::note));
-    }
-    file.finish()?;
-    Ok(notes)
 }
 
 impl Rollouts {
@@ -315,6 +201,7 @@ impl Rollouts {
         }
         let input = &self.origin.path;
         Format::of(input)?.check_copy("the advantage", out)?;
+        format::check_copy("the advantage", input, out)?;
         let origin = &*self.origin;
         let all = columns.iter().map(|(column, values)| match &self.whole {
             Some((layout, kept)) => (*column, Cow::Owned(spread(values, layout, kept))),
@@ -332,15 +219,7 @@ impl Rollouts {
         if origin.has_lines() {
             return self.write_lines(out, &added, progress);
         }
-        let (there, strings) = open_tensors(input).map_err(|error| changed(input, error))?;
-        origin.check(tensors::checksum(&there))?;
-        let more: Vec<NewTensor> = added.iter().map(NewColumn::tensor).collect();
-        let mut file = Replacement::new(out)?;
-        match Format::of(input)? {
-            Format::Npz => npz::write(Some(input), &more, &mut file)?,
-            _ => safetensors::write_copy(&there, &strings, more, &mut file)?,
-        }
-        file.finish()
+        padded::add(origin, &added, out)
     }
 
     fn write_lines(
@@ -350,20 +229,24 @@ impl Rollouts {
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(), Diagnostics> {
         let (input, origin) = (&self.origin.path, &*self.origin);
+        if is_parquet(input) {
+            origin.check(open::checksum_of_end(input).unwrap_or_default())?;
+            let mut file = Replacement::new(out)?;
+            let columns = added
+                .iter()
+                .map(|column| (column.name, AddedValues::Numbers(column)));
+            parquet::write_copy(input, &columns.collect::<Vec<_>>(), &mut file)?;
+            return file.finish();
+        }
         let all = added.first().map_or(0, |column| column.layout.responses());
-        let fields = added.iter().map(|column| (column.name, column.shape()));
-        let fields: Vec<_> = fields.collect();
+        let fields: Vec<_> = added
+            .iter()
+            .map(|column| (column.name, column.shape()))
+            .collect();
         let values = |response: usize| -> Values {
             let values = added.iter().map(|column| Some(column.json(response)));
             values.collect()
         };
-        if is_parquet(input) && is_parquet(out) {
-            origin.check(open::checksum_of_end(input).unwrap_or_default())?;
-            let mut file = Replacement::new(out)?;
-            let rows = (0..all).map(values);
-            parquet::write_copy(input, &fields, rows, &mut file)?;
-            return file.finish();
-        }
         let progress = Progress::new(Some(progress));
         let blocks = Blocks::open(input, &progress);
         let mut blocks = blocks.map_err(|error| changed(input, &error.message))?;

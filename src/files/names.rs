@@ -8,10 +8,9 @@ use std::sync::{Arc, LazyLock};
 use serde::Deserialize;
 
 use super::json::JsonType;
-use super::saved::column_of;
 use super::table::Keep;
 use super::words::Tokenize;
-use super::{Mapping, ReadOptions, Result, Unscored};
+use super::{Mapping, ReadOptions, Result};
 use crate::batch::{Level, SOLUTIONS, column_names};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
@@ -75,9 +74,6 @@ impl Reading {
     }
 }
 
-/// The tensor of advantages.
-pub(super) const ADVANTAGES: &str = "advantages";
-
 /// Our columns that judge a response.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
 
@@ -113,10 +109,8 @@ pub(super) struct Names {
     pub(super) nested: Vec<String>,
     /// The columns whose sum is the reward, if there are any.
     pub(super) rewards: Vec<String>,
-    /// If set, texts are read on first use, and so are arrays of all columns except these.
-    pub(super) deferred: Option<BTreeSet<String>>,
-    /// The only column whose values are read.
-    pub(super) only: Option<String>,
+    /// If set, only these columns have their texts and arrays read.
+    pub(super) columns: Option<BTreeSet<String>>,
 }
 
 impl Names {
@@ -130,11 +124,7 @@ impl Names {
         let mut names = Names {
             kind,
             tokenizer: options.tokenizer.cloned(),
-            // A batch of some responses has all values of these.
-            deferred: options
-                .defer
-                .cloned()
-                .filter(|_| options.unscored != Unscored::LeaveOut),
+            columns: options.columns.cloned(),
             ..Names::default()
         };
         let in_file = |error: Diagnostic| error.in_file(path);
@@ -235,7 +225,7 @@ impl Names {
         match self.kind {
             FileKind::Lines => field,
             FileKind::Tensors => column_names::ours(field).unwrap_or(field),
-            FileKind::Saved => column_of(field),
+            FileKind::Saved => column_names::of_saved(field),
         }
     }
 
@@ -267,18 +257,24 @@ impl Names {
     pub(super) fn keep(&self, field: &str) -> Keep {
         let readings = self.of(field);
         let any = |is: &dyn Fn(&Reading) -> bool| readings.iter().any(is);
-        let is_now = |ours: &str| self.deferred.as_ref().is_none_or(|now| now.contains(ours));
+        let is_read = |ours: &str| self.columns.as_ref().is_none_or(|all| all.contains(ours));
         let is_text = |reading: &Reading| match reading.role {
             Role::Group => true,
-            // Levels need the names of trajectories; other texts are always left if anything is.
-            Role::Any | Role::Completion => self.deferred.is_none() || reading.ours == "trajectory",
+            // Levels need the names of trajectories, and rewards that are answers both texts.
+            Role::Any | Role::Completion => {
+                let ours = reading.ours.as_str();
+                let is_answer = ours == "completion" || SOLUTIONS.contains(&ours);
+                is_read(ours) || ours == "trajectory" || self.compares_answers && is_answer
+            }
             _ => false,
         };
         Keep {
-            nothing: self.only.as_ref().is_some_and(|only| only != field),
             ids: any(&|reading| reading.role == Role::Group),
             texts: any(&is_text),
-            arrays: any(&|reading| reading.role == Role::Mask || is_now(&reading.ours)),
+            // An outcome says which responses are right, whatever the recipe reads.
+            arrays: any(&|Reading { ours, role, .. }| {
+                *role == Role::Mask || ours == "token_reward" || is_read(ours)
+            }),
             nulls: self.rewards.iter().any(|reward| reward == field)
                 || any(&|reading| ["reward", "correct"].contains(&&*reading.ours)),
             counts: self.count_words && any(&|reading| reading.role == Role::Completion),

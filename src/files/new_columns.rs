@@ -1,17 +1,18 @@
 //! Columns to write: a recipe's results in a copy of its input, and the columns of a batch that is saved.
 
 use std::borrow::Cow;
+use std::io::Write;
 use std::sync::Arc;
 
 use safetensors::Dtype;
 use zerocopy::IntoBytes;
 
 use super::json::{write_array, write_number};
-use super::names::ADVANTAGES;
 use super::origin::FileOrigin;
 use super::parquet::{Shape, ValueType};
-use super::tensors::NewTensor;
+use crate::batch::column_names::ADVANTAGES;
 use crate::batch::{Column, Computed, FloatBuffer, Layout, Level};
+use crate::tensor_file::NewTensor;
 
 /// A result that a recipe gives per response or token of a batch, to be written to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +106,7 @@ impl<'a> NewColumn<'a> {
     }
 
     /// The numbers of a response: those of its row, or a single one.
-    fn row(&self, response: usize, length: usize) -> Cow<'_, [f64]> {
+    pub(super) fn row(&self, response: usize, length: usize) -> Cow<'_, [f64]> {
         if let (Column::Response(values), false) = (&self.values, self.per_token) {
             return Cow::Borrowed(&values[response..=response]);
         }
@@ -160,7 +161,7 @@ impl<'a> NewColumn<'a> {
     pub(super) fn tensor(&self) -> NewTensor<'_> {
         let (rows, width) = (self.layout.responses(), self.layout.width());
         let shape = [rows].into_iter().chain(self.per_token.then_some(width));
-        NewTensor::new(self.name, self.dtype, shape.collect(), move |out| {
+        let write = move |out: &mut dyn Write| {
             (0..rows).try_for_each(|response| {
                 let row = self.row(response, width);
                 match self.dtype {
@@ -170,7 +171,13 @@ impl<'a> NewColumn<'a> {
                     _ => out.write_all(row.as_bytes()),
                 }
             })
-        })
+        };
+        NewTensor {
+            name: self.name.into(),
+            dtype: self.dtype,
+            shape: shape.collect(),
+            write: Box::new(write),
+        }
     }
 
     /// In lines, each response has an array or a number.

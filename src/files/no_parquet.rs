@@ -6,13 +6,13 @@ use std::iter::Empty;
 use std::path::Path;
 
 use super::Progress;
-use super::lines::Values;
 use super::names::Schema;
-use super::replace::Replacement;
+use super::new_columns::NewColumn;
 use super::table::Table;
 use crate::diagnostic::Diagnostic;
+use crate::replace::Replacement;
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum ValueType {
     Bool,
     Int,
@@ -21,8 +21,18 @@ pub(super) enum ValueType {
 
 pub(super) type Shape = (ValueType, bool);
 
-fn error() -> io::Error {
-    io::Error::other(Diagnostic::not_built("parquet"))
+pub(super) enum AddedValues<'a> {
+    Numbers(#[expect(dead_code)] &'a NewColumn<'a>),
+}
+
+impl AddedValues<'_> {
+    pub(super) fn of_json(_: Shape, _: Vec<Option<Vec<u8>>>) -> Self {
+        unreachable!("the file has been refused")
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        false
+    }
 }
 
 pub(super) fn read(path: &Path, _: Schema) -> Result<Table, Diagnostic> {
@@ -30,17 +40,12 @@ pub(super) fn read(path: &Path, _: Schema) -> Result<Table, Diagnostic> {
 }
 
 pub(super) fn lines(_: File, _: &Progress) -> io::Result<Empty<io::Result<String>>> {
-    Err(error())
-}
-
-pub(super) fn write_lines(_: File, _: &mut Replacement) -> io::Result<Vec<String>> {
-    Err(error())
+    Err(io::Error::other(Diagnostic::not_built("parquet")))
 }
 
 pub(super) fn write_copy(
     input: &Path,
-    _: &[(&str, Shape)],
-    _: impl IntoIterator<Item = Values>,
+    _: &[(&str, AddedValues)],
     _: &mut Replacement,
 ) -> Result<(), Diagnostic> {
     Err(Diagnostic::not_built("parquet").in_file(input))

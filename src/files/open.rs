@@ -15,11 +15,11 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use super::format::{files_of_lines, has_ending};
 use super::json::BYTE_ORDER_MARK;
-use super::replace::{Replacement, cannot_be_written};
 use super::room::{Bounded, Room};
 use super::trainers::{Rows, unfold_of};
 use super::{Progress, Result, parquet};
 use crate::regular_file;
+use crate::replace::{Replacement, cannot_be_written};
 
 /// The longest allowed line, in bytes: a bound on the memory that a compressed file can unpack to.
 pub(super) const LONGEST_LINE: u64 = 1 << 30;
@@ -171,12 +171,12 @@ impl Read for Counted<'_> {
     }
 }
 
-/// Writes lines to a file in the form that its name says, and returns notes on what was changed.
+/// Writes lines to a file, compressed if its name says so.
 pub(super) fn write_lines(
     path: &Path,
     out: &mut Replacement,
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<()>,
-) -> Result<Vec<String>> {
+) -> Result<()> {
     let failed = |error: io::Error| cannot_be_written(path, &error);
     match () {
         () if has_ending(path, "gz") => {
@@ -189,18 +189,9 @@ pub(super) fn write_lines(
             write(&mut frames)?;
             frames.flush().map_err(failed)?;
         }
-        () if has_ending(path, "parquet") => {
-            // Its types are known when all lines are there.
-            let mut lines = BufWriter::new(tempfile::tempfile().map_err(failed)?);
-            write(&mut lines)?;
-            let lines = lines
-                .into_inner()
-                .map_err(|error| failed(error.into_error()))?;
-            return parquet::write_lines(lines, out).map_err(failed);
-        }
         () => write(out)?,
     }
-    Ok(Vec::new())
+    Ok(())
 }
 
 /// Compresses all bytes of one write into one frame.

@@ -2,7 +2,6 @@
 //! been read.
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -113,10 +112,6 @@ impl<'a> Progress<'a> {
         let total = self.total.load(Relaxed);
         self.told.iter().for_each(|told| told(total, total));
     }
-}
-
-pub(super) fn cannot_be_read(path: &Path, error: &io::Error) -> Diagnostic {
-    Diagnostic::error(format!("it cannot be read: {error}")).in_file(path)
 }
 
 /// The input has changed since it was read.

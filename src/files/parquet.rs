@@ -1,14 +1,14 @@
-//! Parquet: reads rows as lines of JSON, writes lines as rows, and copies a file with columns added, the others unchanged.
+//! Parquet: reads rows as lines of JSON, and copies a file with columns added, the others unchanged.
 
-use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek};
+use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::column::writer::ColumnCloseResult;
-use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::data_type::{BoolType, DataType, DoubleType, FloatType, Int64Type};
 use parquet::errors::Result;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -18,20 +18,18 @@ use parquet::file::writer::{
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row};
 use parquet::schema::types::{Type, TypePtr};
+use safetensors::Dtype;
 use serde_json::Value;
 
-use super::json::{self, JsonType, write_number};
-use super::lines::Values;
+use super::Progress;
+use super::json::write_number;
+use super::new_columns::NewColumn;
 pub(super) use super::parquet_columns::read;
-use super::replace::Replacement;
 use super::room::{ROW, Room};
-use super::{Progress, cannot_be_read};
 use crate::diagnostic::Diagnostic;
 use crate::panics::caught;
-use crate::regular_file;
-
-/// Bytes of lines that form one row group.
-const GROUP: usize = 64 << 20;
+use crate::regular_file::{self, cannot_be_read};
+use crate::replace::Replacement;
 
 /// The result of the crate's function; an error if the crate panics, as it does on some damaged files.
 pub(super) fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
@@ -138,101 +136,68 @@ fn number(value: f64) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The type of a column's values, as far as they have determined it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The type of a column that is added to lines.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum ValueType {
-    /// Nothing but null.
-    #[default]
-    Null,
     Bool,
     Int,
-    /// Integers, some of which are not exact as f64.
-    Wide,
     Float,
-    Text,
-    /// Objects, nested arrays or values of several kinds, each as a string of its JSON.
-    Json,
 }
 
-/// The shape of a column: the type of its values, and whether they are lists.
+/// The type of a column's values, and whether they are lists.
 pub(super) type Shape = (ValueType, bool);
+
+/// The values of a column to add.
+pub(super) enum AddedValues<'a> {
+    Bools(Vec<Option<bool>>),
+    Counts(Vec<Option<i64>>),
+    Numbers(&'a NewColumn<'a>),
+}
 
 type RowGroup<'a, 'w> = SerializedRowGroupWriter<'a, &'w mut Replacement>;
 
-impl ValueType {
-    fn of(raw: &str) -> ValueType {
-        let is_digit = |byte: u8| byte == b'-' || byte.is_ascii_digit();
-        match (json::type_of(raw), raw.parse::<i64>()) {
-            (JsonType::Null, _) => ValueType::Null,
-            (JsonType::Bool, _) => ValueType::Bool,
-            (JsonType::String, _) => ValueType::Text,
-            (JsonType::Number, Ok(value)) if value.unsigned_abs() <= 1 << f64::MANTISSA_DIGITS => {
-                ValueType::Int
-            }
-            (JsonType::Number, Ok(_)) => ValueType::Wide,
-            (JsonType::Number, Err(_)) if !raw.bytes().all(is_digit) => ValueType::Float,
-            _ => ValueType::Json,
+impl AddedValues<'_> {
+    /// Values that were computed line by line.
+    pub(super) fn of_json((value, _): Shape, rows: Vec<Option<Vec<u8>>>) -> Self {
+        let texts = rows
+            .iter()
+            .map(|row| std::str::from_utf8(row.as_ref()?).ok());
+        match value {
+            ValueType::Bool => AddedValues::Bools(texts.map(|text| text?.parse().ok()).collect()),
+            _ => AddedValues::Counts(texts.map(|text| text?.parse().ok()).collect()),
         }
     }
 
-    /// The narrowest type that holds both.
-    fn with(self, other: ValueType) -> ValueType {
-        match (self, other) {
-            (ValueType::Null, item) | (item, ValueType::Null) => item,
-            (ValueType::Float, ValueType::Int) | (ValueType::Int, ValueType::Float) => {
-                ValueType::Float
-            }
-            (ValueType::Wide, ValueType::Int) | (ValueType::Int, ValueType::Wide) => {
-                ValueType::Wide
-            }
-            (one, other) if one == other => one,
-            _ => ValueType::Json,
+    /// Whether no row has a value.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            AddedValues::Bools(rows) => rows.iter().all(Option::is_none),
+            AddedValues::Counts(rows) => rows.iter().all(Option::is_none),
+            AddedValues::Numbers(_) => false,
         }
     }
-}
 
-/// A column that is written: its type, and the values that wait, in JSON.
-#[derive(Default)]
-struct Leaf {
-    name: String,
-    shape: Shape,
-    rows: Vec<String>,
-}
-
-impl Leaf {
-    /// Widens the type to include one more value.
-    fn widen(&mut self, raw: &str) {
-        let kind = json::type_of(raw);
-        let list = match kind {
-            JsonType::Array => json::elements(raw),
-            _ => None,
-        };
-        let is_list = list.is_some();
-        let items = list.unwrap_or(vec![raw]).into_iter().map(ValueType::of);
-        let found = items.fold(ValueType::Null, ValueType::with);
-        let (item, is_list) = match self.shape {
-            (ValueType::Null, false) => (found, is_list),
-            shape if kind == JsonType::Null => shape,
-            (item, was_list) if was_list == is_list => (item.with(found), is_list),
-            _ => (ValueType::Json, false),
-        };
-        self.shape = (item, is_list && item != ValueType::Json);
+    fn is_list(&self) -> bool {
+        matches!(self, AddedValues::Numbers(column) if column.per_token)
     }
 
-    fn to_parquet(&self) -> Result<TypePtr> {
-        let (item, is_list) = self.shape;
-        let (physical, logical) = match item {
-            ValueType::Bool => (Physical::BOOLEAN, None),
-            ValueType::Int | ValueType::Wide => (Physical::INT64, None),
-            ValueType::Float => (Physical::DOUBLE, None),
-            _ => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
-        };
-        let name = if is_list { "element" } else { &self.name };
-        let leaf = Type::primitive_type_builder(name, physical)
-            .with_repetition(Repetition::OPTIONAL)
-            .with_logical_type(logical);
+    fn physical(&self) -> Physical {
+        match self {
+            AddedValues::Bools(_) => Physical::BOOLEAN,
+            AddedValues::Counts(_) => Physical::INT64,
+            AddedValues::Numbers(column) if column.per_token && column.dtype == Dtype::F32 => {
+                Physical::FLOAT
+            }
+            AddedValues::Numbers(_) => Physical::DOUBLE,
+        }
+    }
+
+    fn to_parquet(&self, name: &str) -> Result<TypePtr> {
+        let leaf = if self.is_list() { "element" } else { name };
+        let leaf = Type::primitive_type_builder(leaf, self.physical())
+            .with_repetition(Repetition::OPTIONAL);
         let leaf = Arc::new(leaf.build()?);
-        if !is_list {
+        if !self.is_list() {
             return Ok(leaf);
         }
         let group = |name: &str, repetition, field, logical| {
@@ -242,175 +207,84 @@ impl Leaf {
         };
         let list = group("list", Repetition::REPEATED, leaf, None)?;
         let logical = Some(LogicalType::List);
-        group(&self.name, Repetition::OPTIONAL, list, logical)
+        group(name, Repetition::OPTIONAL, list, logical)
     }
 
-    /// Writes the collected values, which must fit the type, as the next column.
-    fn write(&mut self, group: &mut RowGroup) -> Result<()> {
-        let (rows, (item, is_list)) = (std::mem::take(&mut self.rows), self.shape);
-        // Dremel's levels.
-        let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
-        for row in &rows {
-            let items = match is_list {
-                true => json::elements(row).unwrap_or_default(),
-                false => vec![&**row],
-            };
-            let above = if is_list { 2 } else { 0 };
-            if items.is_empty() {
-                defined.push(i16::from(row != "null"));
-                repeated.push(0);
-            }
-            for (index, item) in items.into_iter().enumerate() {
-                defined.push(above + i16::from(item != "null"));
-                repeated.push(i16::from(index > 0));
-                values.extend((item != "null").then_some(item));
-            }
-        }
-        let Some(mut column) = group.next_column()? else {
+    /// Writes the values of some rows as the next column.
+    fn write(&self, rows: Range<usize>, group: &mut RowGroup) -> Result<()> {
+        let Some(mut writer) = group.next_column()? else {
             return Ok(());
         };
-        let text = |raw: &str| match item {
-            ValueType::Text => json::text(raw).as_bytes().to_vec().into(),
-            _ => raw.as_bytes().to_vec().into(),
-        };
-        let (into, levels) = (&mut column, (&defined[..], &repeated[..]));
-        match item {
-            ValueType::Bool => put::<BoolType>(into, &values, levels, |raw| raw == "true"),
-            ValueType::Int | ValueType::Wide => {
-                let whole = |raw: &str| raw.parse().unwrap_or_default();
-                put::<Int64Type>(into, &values, levels, whole)
+        let into = &mut writer;
+        match self {
+            AddedValues::Bools(all) => put::<BoolType, _>(into, &all[rows]),
+            AddedValues::Counts(all) => put::<Int64Type, _>(into, &all[rows]),
+            AddedValues::Numbers(column) if !column.per_token => {
+                let values = rows.map(|row| Some(column.row(row, 1)[0]));
+                put::<DoubleType, _>(into, &values.collect::<Vec<_>>())
             }
-            ValueType::Float => put::<DoubleType>(into, &values, levels, json::number),
-            _ => put::<ByteArrayType>(into, &values, levels, text),
+            AddedValues::Numbers(column) if column.dtype == Dtype::F32 => {
+                lists::<FloatType>(into, column, rows, |value| value as f32)
+            }
+            AddedValues::Numbers(column) => lists::<DoubleType>(into, column, rows, |value| value),
         }?;
-        column.close()
+        writer.close()
     }
 }
 
-fn put<T: DataType>(
-    column: &mut SerializedColumnWriter,
-    values: &[&str],
-    (defined, repeated): (&[i16], &[i16]),
-    value: impl Fn(&str) -> T::T,
+/// Writes a value for each row, or null.
+fn put<T: DataType<T = V>, V: Copy>(
+    into: &mut SerializedColumnWriter,
+    rows: &[Option<V>],
 ) -> Result<usize> {
-    let values: Vec<T::T> = values.iter().map(|raw| value(raw)).collect();
-    let column = column.typed::<T>();
-    column.write_batch(&values, Some(defined), Some(repeated))
+    let values: Vec<V> = rows.iter().flatten().copied().collect();
+    let defined: Vec<i16> = rows.iter().map(|row| i16::from(row.is_some())).collect();
+    into.typed::<T>().write_batch(&values, Some(&defined), None)
 }
 
-fn new_file<'a>(
-    mut types: Vec<TypePtr>,
-    leaves: &[Leaf],
-    out: &'a mut Replacement,
-) -> Result<SerializedFileWriter<&'a mut Replacement>> {
-    for leaf in leaves {
-        types.push(leaf.to_parquet()?);
+/// Writes a list of numbers for each row.
+fn lists<T: DataType>(
+    into: &mut SerializedColumnWriter,
+    column: &NewColumn,
+    rows: Range<usize>,
+    value: fn(f64) -> T::T,
+) -> Result<usize> {
+    // Dremel's levels: an empty list has an entry of its own, without a value.
+    let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        let numbers = column.row(row, column.layout.row_length(row));
+        let entries = numbers.len().max(1);
+        defined.extend(std::iter::repeat_n(
+            if numbers.is_empty() { 1 } else { 3 },
+            entries,
+        ));
+        repeated.push(0);
+        repeated.extend(std::iter::repeat_n(1, entries - 1));
+        values.extend(numbers.iter().map(|number| value(*number)));
     }
-    let schema = Type::group_type_builder("schema").with_fields(types);
-    let schema = Arc::new(schema.build()?);
-    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
-    SerializedFileWriter::new(out, schema, Arc::new(properties.build()))
+    into.typed::<T>()
+        .write_batch(&values, Some(&defined), Some(&repeated))
 }
 
-/// Writes lines as parquet, and returns notes on what differs from the lines. It reads the lines twice, because a column has
-/// one type and the last value may change it.
-pub(super) fn write_lines(mut lines: File, out: &mut Replacement) -> io::Result<Vec<String>> {
-    let mut leaves: Vec<Leaf> = Vec::new();
-    let mut by_name: HashMap<String, usize> = HashMap::new();
-    each_line(&mut lines, |fields, _| {
-        for (name, raw) in fields {
-            let leaf = *by_name.entry(name).or_insert_with_key(|name| {
-                let name = name.clone();
-                leaves.push(Leaf {
-                    name,
-                    ..Leaf::default()
-                });
-                leaves.len() - 1
-            });
-            leaves[leaf].widen(raw);
-        }
-        Ok(())
-    })?;
-    if leaves.is_empty() {
-        return Err(io::Error::other("there are no lines to write"));
-    }
-    let mut file = new_file(Vec::new(), &leaves, out)?;
-    let mut write = |leaves: &mut [Leaf]| -> Result<()> {
-        let mut group = file.next_row_group()?;
-        leaves
-            .iter_mut()
-            .try_for_each(|leaf| leaf.write(&mut group))?;
-        group.close().map(drop)
-    };
-    let mut waiting = 0;
-    each_line(&mut lines, |fields, bytes| {
-        let mut values = vec!["null"; leaves.len()];
-        for (name, raw) in &fields {
-            values[by_name[name]] = raw;
-        }
-        for (leaf, raw) in leaves.iter_mut().zip(values) {
-            leaf.rows.push(raw.to_string());
-        }
-        waiting += bytes;
-        if waiting > GROUP {
-            write(&mut leaves)?;
-            waiting = 0;
-        }
-        Ok(())
-    })?;
-    if waiting > 0 {
-        write(&mut leaves)?;
-    }
-    file.close()?;
-    let mixed = leaves.iter().filter(|leaf| leaf.shape.0 == ValueType::Json);
-    let what = "has values of several kinds, or nested ones: it is written as strings, of JSON";
-    Ok(mixed
-        .map(|leaf| format!("`{}` {what}", leaf.name))
-        .collect())
-}
-
-/// Passes the fields and the bytes of each line of a file to a function.
-fn each_line(
-    file: &mut File,
-    mut take: impl FnMut(Vec<(String, &str)>, usize) -> io::Result<()>,
-) -> io::Result<()> {
-    file.rewind()?;
-    for line in BufReader::new(file).split(b'\n') {
-        let line = line?;
-        let text = std::str::from_utf8(&line).map_err(io::Error::other)?;
-        if text.trim_ascii().is_empty() {
-            continue;
-        }
-        let fields = json::fields(text).map_err(|error| io::Error::other(error.to_string()))?;
-        let fields = fields.into_iter();
-        let fields = fields.map(|(key, raw)| (json::text(key).into_owned(), raw));
-        take(fields.collect(), line.len())?;
-    }
-    Ok(())
-}
-
-/// Writes a copy of a file with some columns added or replaced, which come last, by the values of each row. The bytes of all
-/// others are copied.
+/// Writes a copy of a file with some columns added or replaced, which come last. The bytes of all others are copied.
 pub(super) fn write_copy(
     input: &Path,
-    columns: &[(&str, Shape)],
-    rows: impl IntoIterator<Item = Values>,
+    columns: &[(&str, AddedValues)],
     out: &mut Replacement,
 ) -> std::result::Result<(), Diagnostic> {
     let opened = regular_file::open(input).and_then(|file| Ok((file.try_clone()?, open(file)?)));
     let (bytes, file) = opened.map_err(|error| cannot_be_read(input, &error))?;
-    let leaves = columns.iter().map(|&(name, shape)| Leaf {
-        name: name.to_string(),
-        shape,
-        rows: Vec::new(),
-    });
-    let mut leaves: Vec<Leaf> = leaves.collect();
     let copied = whole(|| {
         let roots = file.metadata().file_metadata().schema().get_fields();
         let is_kept = |name: &str| columns.iter().all(|(new, _)| *new != name);
         let kept = roots.iter().filter(|root| is_kept(root.name()));
-        let mut new = new_file(kept.cloned().collect(), &leaves, &mut *out)?;
-        let mut rows = rows.into_iter();
+        let added = columns.iter().map(|(name, values)| values.to_parquet(name));
+        let types = kept.cloned().map(Ok).chain(added);
+        let schema = Type::group_type_builder("schema").with_fields(types.collect::<Result<_>>()?);
+        let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+        let schema = Arc::new(schema.build()?);
+        let mut new = SerializedFileWriter::new(&mut *out, schema, Arc::new(properties.build()))?;
+        let mut start = 0;
         for old in file.metadata().row_groups() {
             let mut group = new.next_row_group()?;
             for column in old.columns() {
@@ -426,17 +300,12 @@ pub(super) fn write_copy(
                     group.append_column(&bytes, close)?;
                 }
             }
-            let count = usize::try_from(old.num_rows()).unwrap_or(0);
-            for values in rows.by_ref().take(count) {
-                for (leaf, value) in leaves.iter_mut().zip(values) {
-                    let value = value.unwrap_or_else(|| b"null".to_vec());
-                    leaf.rows.push(String::from_utf8_lossy(&value).into_owned());
-                }
+            let end = start + usize::try_from(old.num_rows()).unwrap_or(0);
+            for (_, values) in columns {
+                values.write(start..end, &mut group)?;
             }
-            leaves
-                .iter_mut()
-                .try_for_each(|leaf| leaf.write(&mut group))?;
             group.close()?;
+            start = end;
         }
         new.close().map(drop)
     });

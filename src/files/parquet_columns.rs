@@ -15,7 +15,6 @@ use ::parquet::record::reader::RowIter;
 use ::parquet::schema::types::{ColumnDescriptor, Type, TypePtr};
 use serde_json::Value;
 
-use super::cannot_be_read;
 use super::json;
 use super::names::{FileKind, Schema};
 use super::open::checksum_of_end;
@@ -24,7 +23,7 @@ use super::parquet::{self, line, open, whole};
 use super::table::{ColumnData, FileColumn, Lists, Table, array_of};
 use crate::diagnostic::Diagnostic;
 use crate::parallel::each_with;
-use crate::regular_file;
+use crate::regular_file::{self, cannot_be_read};
 
 type File = SerializedFileReader<std::fs::File>;
 
@@ -52,12 +51,10 @@ pub(super) fn read(path: &Path, schema: Schema) -> Result<Table, Diagnostic> {
     let part = wanted.len().div_ceil(rayon::current_num_threads());
     let columns = each_with(wanted.len(), part, &file, &|file, at| {
         let (root, mut column) = (wanted[at].0, FileColumn::new(wanted[at].1, &names));
-        if names.only.as_ref().is_none_or(|only| *only == column.name) {
-            let file = file
-                .as_ref()
-                .map_err(|error| Error::new(error.kind(), error.to_string()))?;
-            whole(|| read_column(file, root, &mut column))?;
-        }
+        let file = file
+            .as_ref()
+            .map_err(|error| Error::new(error.kind(), error.to_string()))?;
+        whole(|| read_column(file, root, &mut column))?;
         Ok(column)
     });
     let columns: std::io::Result<Vec<FileColumn>> = columns.into_iter().collect();
@@ -92,7 +89,9 @@ fn read_column(file: &File, root: &TypePtr, column: &mut FileColumn) -> Result<(
         column.filled = rows.sum();
         return Ok(());
     }
-    let schema = Type::group_type_builder("schema").with_fields(vec![root.clone()]);
+    // A projection bears the name that the writer gave to the whole.
+    let name = file.metadata().file_metadata().schema().name();
+    let schema = Type::group_type_builder(name).with_fields(vec![root.clone()]);
     let key = Value::from(root.name()).to_string();
     let rows: RowIter = file.get_row_iter(Some(schema.build()?))?;
     for (response, row) in rows.enumerate() {

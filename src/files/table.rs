@@ -7,10 +7,10 @@ use super::Result;
 use super::json::{self, JsonType};
 use super::names::Names;
 use super::origin::FileOrigin;
-use super::saved::SavedHeader;
-use super::tensors::FileTensor;
+use super::padded::SavedHeader;
 use super::words::{self, Tokenize};
 use crate::batch::GroupId;
+use crate::tensor_file::FileTensor;
 
 #[derive(Default)]
 pub(super) struct Table {
@@ -21,7 +21,7 @@ pub(super) struct Table {
     pub(super) saved: Option<SavedHeader>,
 }
 
-/// Arrays of numbers, one per response, stored one after another; only their lengths if the numbers are left in the file.
+/// Arrays of numbers, one per response, stored one after another; only their lengths if nobody reads the numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Lists {
     /// The start of each array, and the end of the last one.
@@ -97,25 +97,9 @@ pub(super) enum ColumnData {
     Other,
 }
 
-impl ColumnData {
-    /// Whether the numbers of arrays are left in the file.
-    pub(super) fn is_left(&self) -> bool {
-        matches!(self, ColumnData::Lists(lists) if lists.values.len() < lists.count())
-    }
-
-    /// The numbers of arrays; none if the column holds anything else.
-    pub(super) fn into_numbers(self) -> Vec<f64> {
-        match self {
-            ColumnData::Lists(lists) => lists.values,
-            _ => Vec::new(),
-        }
-    }
-}
-
 /// How much of a column's values is kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keep {
-    pub(super) nothing: bool,
     /// Whole numbers are names of groups.
     pub(super) ids: bool,
     pub(super) texts: bool,
@@ -192,9 +176,10 @@ pub(super) fn array_of(count: usize) -> String {
 }
 
 impl FileColumn {
-    pub(super) fn of_tensor(tensor: FileTensor) -> FileColumn {
+    pub(super) fn of_tensor(tensor: FileTensor, names: &Names) -> FileColumn {
         FileColumn {
             name: tensor.name.clone(),
+            keep: names.keep(&tensor.name),
             first: tensor.describe(),
             data: ColumnData::Tensor(tensor),
             filled: 1,
@@ -212,12 +197,7 @@ impl FileColumn {
 
     /// Whether there is a text for every response.
     pub(super) fn is_text(&self) -> bool {
-        let are_texts = match &self.data {
-            ColumnData::Texts(..) => self.filled > 0,
-            ColumnData::Tensor(tensor) => tensor.are_strings() && tensor.shape.len() == 1,
-            _ => false,
-        };
-        are_texts && self.odd.is_none()
+        matches!(self.data, ColumnData::Texts(..)) && self.filled > 0 && self.odd.is_none()
     }
 
     /// The numbers of a column with one per response, or the number of words of each of its texts.
@@ -270,7 +250,7 @@ impl FileColumn {
             let missing = || (self.filled, "missing".to_string());
             self.odd.get_or_insert_with(missing);
         }
-        is_open && !self.keep.nothing
+        is_open
     }
 
     /// Adds the values of the responses from `start` on. It is false, and the values are to be pushed one by one, if they are

@@ -1,9 +1,9 @@
 //! The tokens that count: how many each response has, and which columns agree with that number.
 
-use super::Result;
 use super::meaning::{Bound, Meaning};
 use super::names::{Reading, Role};
 use super::table::ColumnData;
+use super::{Result, padded};
 use crate::batch::layout::Tokens;
 use crate::diagnostic::Diagnostic;
 
@@ -176,7 +176,7 @@ impl Meaning<'_> {
             self.origin().wrong(&bound.reading.theirs, at, found, MASK)
         };
         let lists = match &bound.column.data {
-            ColumnData::Tensor(tensor) => return tensor.mask()?.map_err(wrong),
+            ColumnData::Tensor(tensor) => return padded::mask(tensor)?.map_err(wrong),
             ColumnData::Lists(lists) => lists,
             _ => unreachable!("a column of tokens has arrays"),
         };

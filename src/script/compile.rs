@@ -71,9 +71,9 @@ fn compiled(
     };
     script.parameters = params.names();
     let warnings = linted(&ast, &script, &natives, imports)?;
-    let mut reads = BTreeSet::new();
+    let (mut reads, mut reads_more) = (BTreeSet::new(), false);
     for source in sources.keys() {
-        lint::reads(script.code(source), &mut reads);
+        reads_more |= !lint::reads(script.code(source), &mut reads);
     }
     // The gradient of a loss is with respect to it.
     reads.extend(hooks.contains(&Hook::Loss).then(|| "logp".to_string()));
@@ -89,6 +89,7 @@ fn compiled(
         hooks,
         warnings,
         reads,
+        reads_more,
     };
     Ok(Recipe {
         script: Arc::new(compiled),

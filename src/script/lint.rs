@@ -164,26 +164,40 @@ fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
 }
 
 /// Adds the columns that code may read: `x.name` unless `x` is `p` or `this`, `x["name"]`, and the names that are written out as
-/// arguments of `column`, `has` and `key`.
-pub(super) fn reads(code: &[Token<'_>], reads: &mut BTreeSet<String>) {
+/// arguments of `column`, `has` and `key`. It is false if the code may compute the name of a column.
+pub(super) fn reads(code: &[Token<'_>], reads: &mut BTreeSet<String>) -> bool {
+    const BY_NAME: [&str; 4] = ["column", "columns", "has", "key"];
+    let mut are_all = true;
     for site in sites(code) {
         let (before, token, next) = (site.text(-1), site.token(), site.text(1));
         let is_member = token.kind == TokenKind::Name && [".", "?."].contains(&before);
         match token.text {
-            "column" | "has" | "key" if next == "(" => {
+            name if BY_NAME.contains(&name) && next == "(" => {
                 let rest = &code[site.index + 2..];
-                let names = rest.iter().take_while(|token| token.text != ")");
-                reads.extend(names.filter_map(literal));
+                let arguments = rest.iter().take_while(|token| token.text != ")");
+                let mut others = arguments.clone().filter(|one| literal(one).is_none());
+                are_all &= others.all(|one| [",", "[", "]"].contains(&one.text));
+                are_all &= name != "columns";
+                reads.extend(arguments.filter_map(literal));
             }
             "groups" | "step" => {}
             name if is_member && !["(", "()"].contains(&next) => {
                 let is_other = ["p", "this"].contains(&site.text(-2));
                 reads.extend((!is_other).then(|| name.to_string()));
             }
+            "[" | "?[" if site.index > 0 && code[site.index - 1].ends_operand() => {
+                let is_fixed = code.get(site.index + 1).is_some_and(|index| {
+                    matches!(index.kind, TokenKind::String | TokenKind::Number)
+                });
+                are_all &= is_fixed && site.text(2) == "]";
+            }
             _ if before == "[" && next == "]" => reads.extend(literal(token)),
             _ => {}
         }
+        // A pointer to one of these functions.
+        are_all &= literal(token).is_none_or(|text| !BY_NAME.contains(&&*text));
     }
+    are_all
 }
 
 fn literal(token: &Token<'_>) -> Option<String> {

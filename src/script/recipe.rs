@@ -35,6 +35,8 @@ pub(crate) struct Compiled {
     pub(super) doc: String,
     pub(super) warnings: Vec<Diagnostic>,
     pub(super) reads: BTreeSet<String>,
+    /// Whether the code may compute the name of a column.
+    pub(super) reads_more: bool,
     /// Constants that functions see.
     pub(super) constants: Arc<Scope<'static>>,
     pub(super) functions: Vec<String>,
@@ -83,6 +85,27 @@ impl Recipe {
     /// of `column`, `has` and `key`. Includes properties of maps that look like properties of a batch.
     pub fn reads(&self) -> &BTreeSet<String> {
         &self.script.reads
+    }
+
+    /// All columns that a batch needs for this recipe: those that it reads and those that they may be derived from. `None` if
+    /// the script computes the name of a column, because it may then read any.
+    pub fn columns(&self) -> Option<BTreeSet<String>> {
+        // Random numbers may be given as a column.
+        const ALWAYS: [&str; 1] = ["random"];
+        const DERIVED: [(&str, &[&str]); 4] = [
+            ("logp", &["old_logp"]),
+            ("reward", &["token_reward"]),
+            ("correct", &["token_reward"]),
+            ("verified", &["completion", "solution", "answer"]),
+        ];
+        let reads = &self.script.reads;
+        let derived = DERIVED.iter().filter(|(name, _)| reads.contains(*name));
+        let more = derived.flat_map(|(_, from)| *from).chain(&ALWAYS);
+        let all = reads
+            .iter()
+            .cloned()
+            .chain(more.map(|name| name.to_string()));
+        (!self.script.reads_more).then(|| all.collect())
     }
 
     /// The parameters with their values.

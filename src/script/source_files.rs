@@ -43,7 +43,7 @@ pub(super) fn another_kind(path: &Path) -> Option<&'static str> {
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
     match ending.as_deref().and_then(|ending| ending.to_str()) {
         _ if path.is_dir() => Some("a folder"),
-        Some("jsonl" | "ndjson" | "gz" | "zst" | "json" | "safetensors" | "npz" | "parquet") => {
+        Some("jsonl" | "ndjson" | "gz" | "zst" | "json" | "safetensors" | "parquet") => {
             Some("a file of rollouts")
         }
         Some("toml") => Some("a configuration"),

@@ -13,6 +13,8 @@ mod engine;
 mod folders;
 #[cfg(feature = "torch")]
 mod models;
+#[path = "../parquet_rows.rs"]
+mod parquet_rows;
 mod rollouts;
 mod scripts;
 mod texts;
@@ -38,7 +40,6 @@ const TARGETS: &[Entry] = &[
     ("zst", 150, 64 * MB, || Reader::of("jsonl.zst")),
     ("parquet", 150, 64 * MB, || Reader::of("parquet")),
     ("safetensors", 200, 64 * MB, || Reader::of("safetensors")),
-    ("npz", 150, 64 * MB, || Reader::of("npz")),
     ("config", 300, 64 * MB, || Box::new(texts::Configs)),
     ("state", 500, 64 * MB, || Box::new(texts::States)),
     ("tokenizer", 100, 64 * MB, texts::Tokenizers::start),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -14,13 +13,12 @@ use rand::RngExt;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde_json::Value;
 use tempfile::TempDir;
-use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 use crate::engine::{
     Rng, Target, contents as contents_of, files as files_in, json_or_bytes, mutated, pick, root,
-    shaken, word,
+    shaken,
 };
+use crate::parquet_rows;
 use crate::texts::holds;
 
 /// A folder in memory, if the machine has one.
@@ -53,9 +51,6 @@ const WORDS: &str = r#""group"~"reward":1~"correct":true~"mask":[1,0]~"old_logp"
 /// Names of fields, of tensors, and of what a header says of them.
 const NAMES: &str = "group~reward~correct~mask~old_logp~length~completion~prompt~index~turn~trajectory~step~advantage~weight~rewards~values~\
      response_mask~token_level_rewards~old_log_probs~attention_mask~dtype~shape~data_offsets~__metadata__~texts~group_names~advlab~";
-/// Parts of the header of an array in an archive.
-const ARRAYS: &str = "'<f8'~'>f4'~'|O'~'<f2'~'|b1'~'<U3'~True~()~(0,)~(4, 3, 1)~(4294967296, 4294967296)~((((~'fortran_order'~\n";
-
 /// A format, by the ending of its files.
 pub struct Reader {
     ending: &'static str,
@@ -82,33 +77,6 @@ fn with_header(rng: &mut Rng, file: &[u8]) -> Option<Vec<u8>> {
     Some([&length, header.as_bytes(), data].concat())
 }
 
-/// An archive with the header of one of its arrays changed, whose checksums are right.
-fn with_array(rng: &mut Rng, file: &[u8]) -> Option<Vec<u8>> {
-    let mut archive = ZipArchive::new(Cursor::new(file)).ok()?;
-    let mut out = ZipWriter::new(Cursor::new(Vec::new()));
-    let changed = rng.random_range(0..archive.len().max(1));
-    for index in 0..archive.len() {
-        let (mut entry, mut array) = (archive.by_index(index).ok()?, Vec::new());
-        entry.read_to_end(&mut array).ok()?;
-        let mut name = entry.name().to_string();
-        if index == changed && array.len() > 10 {
-            let end = 10 + usize::from(u16::from_le_bytes([array[8], array[9]]));
-            let end = end.min(array.len());
-            let header = mutated(rng, &[array[10..end].to_vec()], ARRAYS);
-            array[8..10].copy_from_slice(&(header.len() as u16).to_le_bytes());
-            array.splice(10..end, header);
-            if rng.random_range(0..4) == 0 {
-                name = format!("{}.npy", word(rng, NAMES));
-            }
-        }
-        let packings = [CompressionMethod::Stored, CompressionMethod::Deflated];
-        let options = SimpleFileOptions::default().compression_method(pick(rng, &packings));
-        out.start_file(name, options).ok()?;
-        out.write_all(&array).ok()?;
-    }
-    Some(out.finish().ok()?.into_inner())
-}
-
 /// A parquet file with changes in its footer, whose length is right.
 fn with_footer(rng: &mut Rng, file: &[u8]) -> Option<Vec<u8>> {
     let (rest, end) = file.split_at_checked(file.len().checked_sub(8)?)?;
@@ -132,7 +100,6 @@ impl Target for Reader {
             "jsonl" => return json_or_bytes(rng, corpus, NAMES, WORDS),
             _ if rng.random_range(0..4) == 0 => None,
             "safetensors" => with_header(rng, &seed),
-            "npz" => with_array(rng, &seed),
             "parquet" if rng.random() => with_footer(rng, &seed),
             _ => self.converted(&json_or_bytes(rng, &LINES, NAMES, WORDS)),
         };
@@ -143,8 +110,8 @@ impl Target for Reader {
         let path = self.path("in");
         fs::write(&path, input).unwrap();
         let found = read(&path);
-        if self.ending.starts_with("jsonl.") {
-            self.check_unpacked(&path, &found)?;
+        if let (true, Ok(found)) = (self.ending.starts_with("jsonl."), &found) {
+            self.check_unpacked(found)?;
         }
         match (&found, by_two(input, || read(&path))) {
             (Ok(found), Some(Ok(again))) => same("by 2 threads", &found.batch, &again.batch)?,
@@ -185,29 +152,31 @@ impl Reader {
         })
     }
 
-    /// Lines in this format, as the library writes them.
+    /// Lines in this format, with an advantage if the library writes it.
     fn converted(&self, lines: &[u8]) -> Option<Vec<u8>> {
         let (plain, packed) = (self.folder.path().join("plain.jsonl"), self.path("packed"));
         fs::write(&plain, lines).unwrap();
-        files::convert(&plain, &packed, &ReadOptions::default()).ok()?;
+        match self.ending {
+            "parquet" => parquet_rows::write(&packed, std::str::from_utf8(lines).ok()?)?,
+            "safetensors" => read(&plain).ok()?.batch.write_safetensors(&packed).ok()?,
+            _ => written(&read(&plain).ok()?, &packed).ok()?,
+        }
         fs::read(packed).ok()
     }
 
     /// That a compressed file reads as its lines do.
-    fn check_unpacked(
-        &self,
-        path: &Path,
-        packed: &Result<Rollouts, Diagnostics>,
-    ) -> Result<(), String> {
-        let plain = self.folder.path().join("unpacked.jsonl");
-        if files::convert(path, &plain, &ReadOptions::default()).is_err() {
+    fn check_unpacked(&self, rollouts: &Rollouts) -> Result<(), String> {
+        let copies = [
+            self.path("repacked"),
+            self.folder.path().join("unpacked.jsonl"),
+        ];
+        if copies.iter().any(|copy| written(rollouts, copy).is_err()) {
             return Ok(());
         }
-        let unpacked = read(&plain);
-        match (packed, &unpacked) {
+        let [packed, unpacked] = copies.map(|copy| read(&copy));
+        match (packed, unpacked) {
             (Ok(packed), Ok(unpacked)) => same("unpacked", &packed.batch, &unpacked.batch),
-            (Err(_), Err(_)) => Ok(()),
-            (Err(error), _) | (_, Err(error)) => Err(format!("only packed or unpacked: {error}")),
+            (Err(error), _) | (_, Err(error)) => Err(format!("a copy cannot be read: {error}")),
         }
     }
 
@@ -219,43 +188,21 @@ impl Reader {
         }
         let failed = |how: &'static str| move |error: Diagnostics| format!("{how} fails: {error}");
         let none = BTreeSet::new();
-        let defer = Some(&none);
         let options = ReadOptions {
-            defer,
+            columns: Some(&none),
             ..ReadOptions::default()
         };
-        let later = files::read(self.path("in"), &options).map_err(failed("reading later"))?;
-        let is_same = same("read later", batch, &later.batch);
-        match later.late_notes() {
-            // The statistics of a changed file may deny the nulls in a column: if it is read on first use, that is an error.
-            Err(error) if self.ending == "parquet" => return self.is_named(&error),
-            notes => drop(notes.map_err(failed("reading later"))?),
-        }
-        is_same?;
+        let bare = files::read(self.path("in"), &options).map_err(failed("reading no array"))?;
+        let (bare, layout) = (bare.batch.layout(), batch.layout());
+        holds(bare == layout, || {
+            "another layout without arrays".to_string()
+        })?;
         let saved = self.folder.path().join("saved.safetensors");
         batch.write_safetensors(&saved).map_err(failed("saving"))?;
         let read_back = read(&saved).map_err(failed("reading what is saved"))?;
         same("saved", batch, &read_back.batch)?;
-        // Only a saved batch may be without rewards, or with NaN in those of tokens.
-        let is_text = |name: &str| batch.text(name).is_some();
-        let has_answers = is_text("completion") && (is_text("solution") || is_text("answer"));
-        let is_rewarded = has_answers || batch.has("reward") || batch.has("correct");
-        for ending in ["npz", "parquet", "jsonl"] {
-            let out = self.folder.path().join(format!("out.{ending}"));
-            // Not every batch has a place in every format, and lines without lengths have those of their words.
-            if files::convert(&saved, &out, &ReadOptions::default()).is_ok() && is_rewarded {
-                let back = read(&out).map_err(failed("reading what is converted"))?;
-                let sizes = |batch: &Batch| (batch.layout().groups(), batch.layout().responses());
-                let (is, was) = (sizes(&back.batch), sizes(batch));
-                holds(is == was, || {
-                    format!("other sizes in {ending}: {was:?} {is:?}")
-                })?;
-            }
-        }
-        let halves = vec![0.5; batch.layout().responses()];
-        let advantage = Computed::new(batch.layout().clone(), Level::Response, halves);
         let copy = self.path("copy");
-        if rollouts.write_advantage(&copy, &advantage).is_ok() {
+        if written(rollouts, &copy).is_ok() {
             let copy = read(&copy).map_err(failed("reading the copy"))?.batch;
             let is_there = match copy.response_column("advantage") {
                 Some(values) => values.iter().all(|&value| value == 0.5),
@@ -265,6 +212,14 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// Writes a copy with an advantage of a half for each response.
+fn written(rollouts: &Rollouts, copy: &Path) -> Result<(), Diagnostics> {
+    let layout = rollouts.batch.layout();
+    let halves = vec![0.5; layout.responses()];
+    let advantage = Computed::new(layout.clone(), Level::Response, halves);
+    rollouts.write_advantage(copy, &advantage)
 }
 
 /// Everything in a batch as text; numbers by their bits, any NaN alike.

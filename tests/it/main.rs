@@ -11,6 +11,8 @@ mod invariance;
 mod live;
 mod memory;
 mod native;
+#[path = "../parquet_rows.rs"]
+mod parquet_rows;
 mod precision;
 mod readme;
 mod recipes;

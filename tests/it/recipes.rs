@@ -1,10 +1,12 @@
 //! What holds of the built-in recipes on rollouts: equal rewards teach nothing, and Pass@k on real solutions.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use advlab::batch::Batch;
-use advlab::files::{ReadOptions, read};
-use advlab::script::{Builtin, Host, Recipe, Setting};
+use advlab::batch::{Batch, Computed};
+use advlab::files::{Dtype, ReadOptions, read};
+use advlab::script::{BUILTINS, Builtin, Host, Recipe, Setting};
+use serde_json::json;
 
 fn advantage(recipe: &Recipe, batch: &Batch) -> Vec<f64> {
     let mut state = recipe.init().expect("a state");
@@ -42,6 +44,109 @@ fn equal_rewards_give_exactly_zero() {
         let is_zero = |value: &f64| *value == 0.0;
         assert!(advantage(&recipe, &batch).iter().all(is_zero), "{words}");
     }
+}
+
+/// The bits of all that a recipe computes of a file, or the message of its error.
+fn computed(recipe: &Recipe, file: &Path, columns: Option<&BTreeSet<String>>) -> String {
+    let options = ReadOptions {
+        columns,
+        ..ReadOptions::default()
+    };
+    let batch = read(file, &options).expect("rollouts").batch;
+    let bits = |values: &Computed| -> Vec<u64> {
+        let values = values.buffer().iter();
+        values.map(f64::to_bits).collect()
+    };
+    let mut state = recipe.init().expect("a state");
+    let before = state.clone();
+    let outcome = match recipe.advantage(&batch, &mut state) {
+        Ok(outcome) => outcome,
+        Err(error) => return error[0].message.clone(),
+    };
+    let returns = recipe
+        .returns(&batch, &before)
+        .map(|returns| returns.as_ref().map(bits));
+    let loss = outcome.weighted(&batch);
+    let loss = loss.and_then(|batch| recipe.loss(&batch, Some(&outcome.advantage), &mut state));
+    let loss = loss.map(|loss| (loss.value.to_bits(), bits(&loss.gradient)));
+    let parts = [&outcome.reward, &outcome.weight, &outcome.correct];
+    let parts = parts.map(|part| part.as_ref().map(bits));
+    format!(
+        "{:?} {parts:?} {:?} {:?} {:?} {:?}",
+        bits(&outcome.advantage),
+        outcome.metrics,
+        outcome.notes,
+        returns.map_err(|error| error[0].message.clone()),
+        loss.map_err(|error| error[0].message.clone())
+    )
+}
+
+/// A recipe needs the columns that it names, those that these may be derived from, and no other.
+#[test]
+fn a_recipe_computes_the_same_of_its_columns_as_of_all() {
+    let arrays = "old_logp logp ref_logp rollout_logp teacher_logp value entropy sum_pi_squared process_reward step_reward";
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut files = Vec::new();
+    for (kind, scores) in [("reward", true), ("token_reward", true), ("answers", false)] {
+        let line = |at: usize| {
+            let (group, turn, length) = (at / 6, at % 2, 2 + at % 3);
+            let array = |seed: usize| {
+                let values = (0..length)
+                    .map(|token| -0.01 - ((7 * at + 3 * token + seed) % 11) as f64 / 16.0);
+                values.collect::<Vec<f64>>()
+            };
+            let mut line = json!({
+                "group": group, "trajectory": format!("t{}", at / 2), "turn": turn, "agent": format!("a{turn}"),
+                "episode": format!("e{}", at / 2), "role": format!("r{turn}"), "state": format!("s{}", at % 3),
+                "kl": 0.5, "rho": 1.25, "input_tokens": 3 + at, "truncated": at % 2, "turns": 1 + at % 2,
+                "prompt": "1 + 1?", "mine": array(90),
+            });
+            for (seed, name) in arrays.split(' ').enumerate() {
+                line[name] = json!(array(seed));
+            }
+            match kind {
+                "reward" => line["reward"] = json!(at % 3),
+                "token_reward" => line[kind] = json!(array(5)),
+                _ => line["solution"] = json!("2"),
+            }
+            line["completion"] = json!(format!("it is \\boxed{{{}}}", 1 + at % 2));
+            format!("{line}\n")
+        };
+        let path = folder.path().join(format!("{kind}.jsonl"));
+        std::fs::write(&path, (0..24).map(line).collect::<String>()).expect("a file");
+        if scores {
+            // Padded, in f32.
+            let options = ReadOptions {
+                dtype: Some(Dtype::F32),
+                ..ReadOptions::default()
+            };
+            let padded = path.with_extension("safetensors");
+            let batch = read(&path, &options).expect("rollouts").batch;
+            batch.write_safetensors(&padded).expect("a file");
+            files.push(padded);
+        }
+        files.push(path);
+    }
+    let (mut projected, mut same) = (0, 0);
+    for builtin in BUILTINS.iter() {
+        let recipe = Host::new().load(builtin.name).expect("a built-in");
+        let Some(columns) = recipe.columns() else {
+            continue;
+        };
+        assert!(recipe.reads().is_subset(&columns), "{}", builtin.name);
+        projected += 1;
+        for file in &files {
+            let [some, all] =
+                [Some(&columns), None].map(|columns| computed(&recipe, file, columns));
+            assert_eq!(some, all, "{} of {}", builtin.name, file.display());
+            same += usize::from(all.starts_with('['));
+        }
+    }
+    // Of the built-ins, only `gdpo` computes the name of a column; most run on most of these files.
+    assert!(
+        projected + 1 == BUILTINS.len() && same >= 3 * projected,
+        "{projected} {same}"
+    );
 }
 
 /// Four solutions to a question: with w wrong ones, every draw of k passes where w < k, and none where all are wrong.

@@ -24,7 +24,7 @@ const RESUME: &str = "train --resume FOLDER/run";
 const COUNT: &str = "apply FOLDER/recipe.rhai FOLDER/in.jsonl --state FOLDER/s.json \
      --metrics FOLDER/m.jsonl -o FOLDER/out.jsonl";
 
-static CASES: [Case; 8] = [
+static CASES: [Case; 7] = [
     Case("train FOLDER/config.toml", new_run, "run"),
     Case(RESUME, stopped_run, "run"),
     Case(
@@ -38,12 +38,7 @@ static CASES: [Case; 8] = [
         "in.jsonl",
     ),
     Case(
-        "convert FOLDER/in.jsonl FOLDER/out.npz",
-        rollouts,
-        "out.npz",
-    ),
-    Case(
-        "convert FOLDER/in.jsonl FOLDER/out.parquet",
+        "apply grpo FOLDER/in.parquet -o FOLDER/out.parquet",
         rollouts,
         "out.parquet",
     ),
@@ -80,7 +75,9 @@ fn rollouts() -> Lab {
     let place = |name: &str| lab.place().join(name);
     fs::copy(root.join("examples/rollouts.jsonl"), place("in.jsonl")).unwrap();
     fs::copy(root.join("tests/data/math.jsonl"), place("math.jsonl")).unwrap();
-    for ending in ["jsonl", "npz", "parquet"] {
+    let dump = "tests/data/dumps/trl_plain.parquet";
+    fs::copy(root.join(dump), place("in.parquet")).unwrap();
+    for ending in ["jsonl", "parquet"] {
         fs::write(place(&format!("out.{ending}")), "old").unwrap();
     }
     lab

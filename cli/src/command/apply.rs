@@ -2,6 +2,7 @@
 
 mod files;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use crate::{pair, wrong};
 pub struct Apply {
     /// A built-in's name, or the path of a .rhai file
     recipe: String,
-    /// The rollouts: .jsonl (.gz, .zst), .parquet, .safetensors or .npz; or a run's folder, whose last batch is used. Several files, or a
+    /// The rollouts: .jsonl (.gz, .zst), .parquet or .safetensors; or a run's folder, whose last batch is used. Several files, or a
     /// folder of them, are steps in the order of their numbers; the recipe's state lasts over them
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
@@ -95,7 +96,7 @@ impl Apply {
         let _lock = self.lock()?;
         let (mut state, carried) = self.saved_state(&recipe)?;
         let tokenizer = self.tokenizing.load()?;
-        let tokenizer = tokenizer.as_ref();
+        let (tokenizer, reads) = (tokenizer.as_ref(), recipe.columns());
         let (mut next, mut metrics, mut columns) = (carried, None, Vec::new());
         let stream = report_stream(self.output.as_deref());
         if shows_lines {
@@ -105,7 +106,8 @@ impl Apply {
             let numbered = inputs.len() > 1 || self.state.is_some();
             let first = self.step.map(|first| first + index as u64);
             let step = first.or_else(|| step_of(input).filter(|_| numbered).or(next));
-            let mut applied = self.apply(&recipe, tokenizer, input, step, &mut state)?;
+            let mut applied =
+                self.apply(&recipe, tokenizer, reads.as_ref(), input, step, &mut state)?;
             let step = applied.rollouts.batch.step();
             self.check_step(input, step, carried)?;
             if let Some(output) = outputs.get(index) {
@@ -140,30 +142,41 @@ impl Apply {
         Ok(true)
     }
 
+    /// Reads an input: of its arrays and texts, only some columns, or all.
+    fn read(
+        &self,
+        tokenizer: Option<&Arc<dyn Tokenize>>,
+        input: &Path,
+        step: Option<u64>,
+        columns: Option<&BTreeSet<String>>,
+    ) -> Result<(Rollouts, Vec<String>), Diagnostics> {
+        let options = ReadOptions {
+            dtype: self.dtype,
+            tokenizer,
+            columns,
+            // It is cleared when this function returns.
+            progress: Some(&streams::bytes_bar("reading")),
+            ..self.fields.options()
+        };
+        let (mut rollouts, notes) = read_rollouts(input, None, &options)?;
+        if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
+            rollouts.batch = rollouts.batch.at_step(step);
+        }
+        Ok((rollouts, notes))
+    }
+
     /// Reads an input, and computes its advantage, its loss, and the returns if they are written.
     fn apply(
         &self,
         recipe: &Recipe,
         tokenizer: Option<&Arc<dyn Tokenize>>,
+        columns: Option<&BTreeSet<String>>,
         input: &Path,
         step: Option<u64>,
         state: &mut State,
     ) -> Result<Applied> {
         let started = Instant::now();
-        let (mut rollouts, mut notes) = {
-            // The bar is cleared at the end of this block.
-            let options = ReadOptions {
-                dtype: self.dtype,
-                tokenizer,
-                defer: Some(recipe.reads()),
-                progress: Some(&streams::bytes_bar("reading")),
-                ..self.fields.options()
-            };
-            read_rollouts(input, None, &options)?
-        };
-        if let Some(step) = step.filter(|_| self.step.is_some() || rollouts.batch.step() == 0) {
-            rollouts.batch = rollouts.batch.at_step(step);
-        }
+        let (mut rollouts, mut notes) = self.read(tokenizer, input, step, columns)?;
         let reading = started.elapsed();
         if let Some(output) = &self.output {
             spare_the_input(rollouts.path(), output, self.force)?;
@@ -171,9 +184,15 @@ impl Apply {
         let before = state.clone();
         // The loss gets the rest of the step's time.
         let recipe = recipe.for_step();
-        let computed = recipe.advantage(&rollouts.batch, state);
-        // If a column cannot be read, that is the error.
-        rollouts.late_notes()?;
+        let mut computed = recipe.advantage(&rollouts.batch, state);
+        if let Err(error) = &computed
+            && columns.is_some()
+            && error[0].missing_column().is_some()
+        {
+            // The error lists the columns of the file, so all of them are read.
+            (rollouts, notes) = self.read(tokenizer, input, step, None)?;
+            computed = recipe.advantage(&rollouts.batch, state);
+        }
         let mut outcome = computed.map_err(with_source)?;
         let returns = match self.output {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
@@ -189,7 +208,6 @@ impl Apply {
             return Err(wrong(format!("{path}: {name} {what}"), help).into());
         }
         let loss = loss(&recipe, &rollouts, &mut outcome, state);
-        notes.extend(rollouts.late_notes()?.iter().map(ToString::to_string));
         if self.state.is_none() && self.metrics.is_none() && RunFolder::of(input).is_some() {
             notes.extend(RunFolder::state_note(&recipe));
         }

@@ -1,5 +1,5 @@
-//! Rollouts as commands name and read them, and `advlab convert`. Outputs: never over an input, unless that is allowed, and to
-//! standard output all at once.
+//! Rollouts as commands name and read them. Outputs: never over an input, unless that is allowed, and to standard output all at
+//! once.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,12 +11,11 @@ use clap::Args;
 use console::Term;
 use same_file::is_same_file;
 
-use super::{end_cleanly, streams, whole};
+use super::{streams, whole};
 use crate::{mapping, unscored, wrong};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::{
-    Mapping, ReadOptions, Rollouts, TemporaryFile, Tokenize, Unscored, convert, read,
-};
+use advlab::files::{Mapping, ReadOptions, Rollouts, Tokenize, Unscored, read};
+use advlab::replace::TemporaryFile;
 use advlab_train::RunFolder;
 use advlab_train::tokenizer::Tokenizer;
 
@@ -114,38 +113,6 @@ pub fn read_rollouts(
     let notes = rollouts.notes.iter().map(ToString::to_string);
     let notes = note.into_iter().chain(notes).collect();
     Ok((rollouts, notes))
-}
-
-/// Write rollouts as another kind of file: jsonl (.gz, .zst), parquet, safetensors, npz.
-#[derive(Args)]
-pub struct Convert {
-    /// The rollouts: a file, or a folder, whose files of lines are read as one
-    input: PathBuf,
-    /// The file to write; its ending says what kind it is
-    output: PathBuf,
-    #[command(flatten)]
-    fields: Fields,
-}
-
-impl Convert {
-    pub fn run(self) -> Result<bool> {
-        end_cleanly(streams::interrupted)?;
-        if holds(&self.input, &self.output) {
-            let (input, output) = (self.input.display(), self.output.display());
-            let message = format!("{output} would overwrite what is read, {input}");
-            return Err(wrong(message, "choose another name").into());
-        }
-        let bar = streams::bytes_bar("reading");
-        let options = ReadOptions {
-            progress: Some(&bar),
-            ..self.fields.options()
-        };
-        let notes = convert(&self.input, &self.output, &options)?;
-        // Nothing is printed beside a bar.
-        drop(bar);
-        streams::tell(&notes);
-        Ok(true)
-    }
 }
 
 /// Whether two paths are the same file, also through links, and also before the file exists. Devices and pipes may be used twice;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::doc;
 use crate::paint::{Paint, beside};
 use advlab::check::needs;
-use advlab::files::Replacement;
+use advlab::replace::Replacement;
 use advlab::script::Host;
 use anyhow::{Result, bail};
 use clap::Args;

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use advlab::deep_stack;
-use advlab::files::discard_unfinished;
 use advlab::native::Mode;
 use advlab::panics::silence_caught;
+use advlab::replace::discard_unfinished;
 use advlab::{Diagnostic, Diagnostics, Host, Recipe};
 use advlab_train::Config;
 use anyhow::{Context, Result};
@@ -99,7 +99,6 @@ enum Command {
     Apply(apply::Apply),
     Verify(verify::Verify),
     Look(prompt::Look),
-    Convert(files::Convert),
     Repl(prompt::Repl),
     Check(check::Check),
     Profile(profile::ProfileArguments),
@@ -121,7 +120,6 @@ fn run(command: Command, words: &[OsString]) -> Result<bool> {
         Command::Apply(command) => command.run(),
         Command::Verify(command) => command.run(),
         Command::Look(command) => command.run(),
-        Command::Convert(command) => command.run(),
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Profile(command) => command.run(),

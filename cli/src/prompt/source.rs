@@ -13,7 +13,7 @@ use crate::report::show::highlighted;
 use crate::report::study::title;
 use crate::{Result, lock, wrong};
 use advlab::diagnostic::Diagnostic;
-use advlab::files::Replacement;
+use advlab::replace::Replacement;
 use advlab::script::{Builtin, Computed, Recipe};
 use advlab::session::is_typed;
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use self::draw::{Figure, FigureWidth};
 use crate::paint::{Paint, beside, table, width, wrapped};
 use crate::{Result, wrong};
-use advlab::files::Replacement;
+use advlab::replace::Replacement;
 use advlab::{Diagnostic, Recipe};
 
 /// A report: a figure if it has one, the text below it, and its numbers.

@@ -324,7 +324,7 @@ def read(
 ) -> Batch:
     """Reads rollouts as the commands do; without a path, the small built-in batch of the prompt.
 
-    `path` is a .jsonl (.gz, .zst), .parquet, .safetensors or .npz file, of advlab or as a trainer dumps it; a folder of such
+    `path` is a .jsonl (.gz, .zst), .parquet or .safetensors file, of advlab or as a trainer dumps it; a folder of such
     lines; or a run's folder, of which the batch of `step` is read, or the last one. `map` has fields that the file calls
     otherwise, by their names here: `{"reward": "score"}`; a field of an object is `{"reward": "rewards.correct"}`. `dtype` is `float32` or `float64` for token columns; that of the file
     unless given. `tokenizer` is a model's tokenizer.json, which counts the tokens of completions if nothing else says how long

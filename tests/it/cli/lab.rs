@@ -54,6 +54,12 @@ impl Lab {
         );
     }
 
+    /// The batch of its rollouts.
+    pub fn batch(&self) -> advlab::Batch {
+        let rollouts = advlab::files::read(self.path().join("rollouts.jsonl"), &Default::default());
+        rollouts.unwrap().batch
+    }
+
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path().join(name)).expect("a file")
     }

@@ -1,8 +1,7 @@
-//! `apply` over the files of several steps, and `convert`.
-
-use std::path::Path;
+//! `apply` over the files of several steps, and over several kinds of files.
 
 use super::lab::Lab;
+use crate::parquet_rows;
 use serde_json::Value;
 
 /// A recipe that adds up what it has seen.
@@ -87,13 +86,15 @@ fn what_is_read_is_not_overwritten() {
     assert_eq!((ran.status, lab.read("kept.jsonl").as_str()), (1, "{}\n"));
     let ran = lab.run("apply grpo m.jsonl --metrics /dev/null -o /dev/null");
     assert!(!ran.err.contains("too"), "{}", ran.err);
-    // A folder's files, of which one has no end of its last line, and which has no output of its own.
-    lab.write("other/step_10.jsonl", step.trim_end());
-    lab.write("other/step_11.jsonl", &step);
-    let ran = lab.run("convert other other/all.jsonl");
-    ran.says("other/all.jsonl would overwrite what is read, other");
-    lab.ok("convert other all.jsonl");
-    assert_eq!(lab.read("all.jsonl"), step.repeat(3));
+    // A folder's files, of which one has no end of its last line.
+    std::fs::rename(lab.path().join("other"), lab.path().join("step_12")).unwrap();
+    lab.write("step_12/step_10.jsonl", step.trim_end());
+    lab.write("step_12/step_11.jsonl", &step);
+    std::fs::create_dir(lab.path().join("all")).unwrap();
+    let (from, to) = ("step_12", "all/step_12");
+    std::fs::rename(lab.path().join(from), lab.path().join(to)).unwrap();
+    lab.ok("apply grpo all -o all.jsonl");
+    assert_eq!(lab.read("all.jsonl").lines().count(), 6);
 }
 
 #[test]
@@ -156,10 +157,15 @@ fn advantage(batch, p) {
     );
     let metrics = |input: &str| lab.json(&format!("apply takes.rhai {input}"))["metrics"].take();
     let mut expected = None;
-    let kinds = "jsonl jsonl.gz jsonl.zst parquet safetensors npz";
+    let kinds = "jsonl jsonl.gz jsonl.zst parquet safetensors";
+    let batch = lab.batch();
     for kind in kinds.split(' ') {
-        if kind != "jsonl" {
-            lab.ok(&format!("convert rollouts.jsonl rollouts.{kind}"));
+        let input = lab.path().join(format!("rollouts.{kind}"));
+        match kind {
+            "safetensors" => batch.write_safetensors(input).unwrap(),
+            "parquet" => parquet_rows::write(&input, &lab.read("rollouts.jsonl")).unwrap(),
+            "jsonl" => {}
+            packed => drop(lab.ok(&format!("apply rloo rollouts.jsonl -o rollouts.{packed}"))),
         }
         let written = format!("written.{kind}");
         let ran = lab.run(&format!("apply gives.rhai rollouts.{kind} -o {written}"));
@@ -173,7 +179,7 @@ fn advantage(batch, p) {
         assert_eq!(metrics(&written), first, "{kind}");
         lab.ok(&format!("check grpo rollouts.{kind}"));
     }
-    let ran = lab.run("apply gives.rhai written.npz rollouts.npz -o out");
+    let ran = lab.run("apply gives.rhai written.safetensors rollouts.safetensors -o out");
     ran.shows("2 files written in out: advantage, weight, shaped_reward");
     let filter = "difficulty_filter rollouts.jsonl --set low=0.3 --set high=0.7 -o filtered.jsonl";
     lab.ok(&format!("apply {filter}"));
@@ -217,9 +223,10 @@ fn a_state_and_its_rows_agree() {
 fn a_step_of_a_run_is_its_batch() {
     let lab = Lab::new();
     std::fs::create_dir_all(lab.path().join("run/batches")).unwrap();
+    let batch = lab.batch();
     for step in [10, 20, 30] {
         let place = format!("run/batches/step-{step:06}.safetensors");
-        lab.ok(&format!("convert rollouts.jsonl {place}"));
+        batch.write_safetensors(lab.path().join(place)).unwrap();
     }
     let commands =
         "apply grpo run, look run --recipe grpo, check grpo run, profile grpo run, repl run";
@@ -235,39 +242,22 @@ fn a_step_of_a_run_is_its_batch() {
     );
 }
 
+/// An edited copy of the input is of the kind that the input is.
 #[test]
-fn every_kind_of_file_converts_to_every_other() {
+fn a_copy_is_of_the_kind_of_its_input() {
     let lab = Lab::new();
-    let dumps = Path::new(crate::ROOT).join("tests/data/dumps");
-    for dump in ["verl/9.jsonl", "trl/completions_00001.parquet"] {
-        let summary = |file: &str| lab.json(&format!("apply grpo {file}"))["summary"].take();
-        let dump = dumps.join(dump).display().to_string();
-        let expected = summary(&dump);
-        let mut from = dump;
-        let names = "a.parquet b.jsonl.zst c.npz d.safetensors e.parquet";
-        for to in names.split(' ') {
-            lab.ok(&format!("convert {from} {to}"));
-            assert_eq!(summary(to), expected, "{from} to {to}");
-            from = to.to_string();
-        }
-    }
-    let wrong = lab.run("convert rollouts.jsonl a.csv");
-    wrong.says("of no kind that is written");
-    lab.write("odd.jsonl", "{\"a\": [{\"b\": 1, \"c\": {}}, null], \"d\": 18446744073709551617, \"e\": NaN}\n{\"a\": [], \"d\": \"x\", \"f\": [[true], []]}\n");
-    let ran = lab.ok("convert odd.jsonl odd.parquet");
-    lab.ok("convert odd.parquet back.jsonl");
-    insta::assert_snapshot!(format!("{}{}", ran.err, lab.read("back.jsonl")));
-}
-
-#[test]
-fn lines_that_become_lines_keep_their_fields() {
-    let lab = Lab::new();
-    let lines = "{\"score\": 1.50, \"d\": 18446744073709551617}\n\n{\"d\": {\"score\": 1}}\n";
-    lab.write("a.jsonl", lines);
-    let ran = lab.run("convert a.jsonl b.jsonl");
-    assert_eq!((ran.status, lab.read("b.jsonl").as_str()), (0, lines));
-    let named = lab.run("convert a.jsonl c.jsonl --map reward=score");
-    named.says("fields of lines keep their names");
+    let lines = lab.read("rollouts.jsonl");
+    parquet_rows::write(&lab.path().join("rollouts.parquet"), &lines).unwrap();
+    lab.batch()
+        .write_safetensors(lab.path().join("rollouts.safetensors"))
+        .unwrap();
+    lab.expect(
+        "1  apply grpo rollouts.jsonl -o out.parquet  =>  another kind of file  &  ends in .jsonl
+         1  apply grpo rollouts.parquet -o out.jsonl  =>  another kind of file  &  ends in .parquet
+         1  apply grpo rollouts.jsonl -o out.safetensors  =>  another kind of file
+         1  apply grpo rollouts.safetensors -o out.jsonl  =>  another kind of file  &  ends in .safetensors
+         0  apply grpo rollouts.parquet -o out.parquet  =>  written     out.parquet",
+    );
 }
 
 /// Files are open one at a time.
@@ -277,11 +267,11 @@ fn a_folder_may_have_more_files_than_a_process_may_open() {
     let lab = Lab::new();
     std::fs::create_dir(lab.path().join("many")).unwrap();
     for step in 0..1500 {
-        let line = format!("{{\"group\": {step}, \"reward\": 1}}\n");
-        lab.write(&format!("many/step_{step}.jsonl"), &line);
+        let line = "{\"completion\": \"1\", \"solution\": \"1\"}\n";
+        lab.write(&format!("many/step_{step}.jsonl"), line);
     }
     let mut shell = std::process::Command::new("sh");
-    let limited = "ulimit -n 1024 && exec \"$0\" convert many all.jsonl";
+    let limited = "ulimit -n 1024 && exec \"$0\" verify many -o all.jsonl";
     shell.args(["-c", limited, env!("CARGO_BIN_EXE_advlab")]);
     let ran = shell.current_dir(lab.path()).output().unwrap();
     assert!(

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::lab::Lab;
+use crate::parquet_rows;
 
 /// Two prompts and three responses to each; the last has no answer.
 const TEXTS: &str = include_str!("../../data/math.jsonl");
@@ -61,7 +62,13 @@ fn verify_writes_to_the_last_of_equal_fields() {
 fn verify_writes_the_kind_of_lines_that_the_name_says() {
     let lab = lab();
     lab.ok("verify texts.jsonl -o plain.jsonl");
-    for packed in ["packed.jsonl.gz", "packed.jsonl.zst", "packed.parquet"] {
+    let texts = lab.read("texts.jsonl");
+    parquet_rows::write(&lab.path().join("texts.parquet"), &texts).unwrap();
+    lab.ok("verify texts.parquet -o verified.parquet")
+        .shows("right");
+    let written = "apply rloo verified.parquet --map group=solution -o copy.parquet";
+    lab.ok(written);
+    for packed in ["packed.jsonl.gz", "packed.jsonl.zst"] {
         for command in [
             format!("verify texts.jsonl -o {packed}"),
             format!("verify {packed} -o again.jsonl"),
@@ -72,7 +79,7 @@ fn verify_writes_the_kind_of_lines_that_the_name_says() {
         let found = ["again.jsonl", "plain.jsonl"].map(rights);
         assert_eq!(found, [3, 3], "{packed}");
     }
-    for other in ["mine.rhai", "tensors.npz"] {
+    for other in ["mine.rhai", "tensors.safetensors", "rows.parquet"] {
         let ran = lab.run(&format!("verify texts.jsonl -o {other}"));
         ran.says("another kind of file");
         assert_eq!((ran.status, lab.path().join(other).exists()), (1, false));

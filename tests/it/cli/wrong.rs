@@ -117,9 +117,10 @@ fn positive_log_probs_are_told() {
     let lines = [line("-1, 0, 0.0005"), line("-0.5, 0.5, 2")];
     lab.write("positive.jsonl", &lines.concat());
     let note = "`old_logp` is above 0 at 2 tokens, the first in line 2, token 1: no log-prob is";
-    lab.ok("convert positive.jsonl out.npz").says(note);
+    lab.advantage("logp.rhai", "batch.old_logp");
+    lab.ok("apply logp.rhai positive.jsonl").says(note);
     lab.write("negative.jsonl", &line("-1, 0, 0.0005"));
-    assert_eq!(lab.ok("convert negative.jsonl out.npz").err, "");
+    assert_eq!(lab.ok("apply logp.rhai negative.jsonl").err, "");
 }
 
 /// Each: the exit status, the arguments, and a part of the message.
@@ -159,7 +160,8 @@ const SLIPS: &str = r#"
 1  train bare.jsonl  =>  a configuration is a TOML file
 2  compare grpo --seeds abc  =>  invalid value 'abc' for '--seeds <SEEDS>'
 1  new nowhere/x.rhai  =>  the folder nowhere does not exist
-1  verify run.npz  =>  answers are compared in lines
+1  verify run.safetensors  =>  answers are compared in lines
+1  apply grpo run.npz  =>  `safetensors.numpy.save_file(dict(np.load("rollouts.npz")), "rollouts.safetensors")`
 1  train --recipe gae  =>  trained without a critic
 1  apply rollouts.jsonl grpo  =>  `advlab apply grpo rollouts.jsonl`
 1  check rollouts.jsonl  =>  `rollouts.jsonl` is a file of rollouts, not a recipe
@@ -175,7 +177,7 @@ const SLIPS: &str = r#"
 2  apply grpo rollouts.jsonl --k 2  =>  unexpected argument '--k'  =/>  --set
 1  train --set learning_rate=0.1  =>  did you mean `lr`?
 1  look rollouts.jsonl reward=0  =>  `reward=0` is no condition  &  equality is `==`
-1  convert rollouts.jsonl out.csv  =>  the ending of its name is of no kind that is written
+1  apply grpo rollouts.jsonl -o out.csv  =>  another kind of file
 1  replay past/metrics.jsonl  =>  a run is a folder: is it `past`?
 1  apply grpo nested.jsonl  =>  `--map reward=rewards.FIELD`
 1  apply grpo nested.jsonl --map reward=rewards.wrong  =>  line 1, `rewards.wrong`: found nothing
@@ -229,6 +231,7 @@ fn what_was_meant() {
 == verl.jsonl
 {"group": 1, "reward": 1, "old_log_probs": [-1]}
 == run/notes.txt
+== run.npz
 == past/metrics.jsonl
 == nested.jsonl
 {"group": 1, "rewards": {"correct": 1, "format": 0}}
@@ -256,7 +259,7 @@ fn advantage(batch, p) {
 #[test]
 fn what_is_no_file_is_an_error_at_once() {
     let lab = Lab::new();
-    for ending in ["rhai", "jsonl", "npz", "toml", "json"] {
+    for ending in ["rhai", "jsonl", "safetensors", "toml", "json"] {
         let name = format!("pipe.{ending}");
         let mut mkfifo = std::process::Command::new("mkfifo");
         let made = mkfifo.arg(lab.path().join(&name)).status();
@@ -273,11 +276,10 @@ fn what_is_no_file_is_an_error_at_once() {
         "check of_pipe.rhai",
         "apply of_pipe.rhai rollouts.jsonl",
         "apply grpo pipe.jsonl",
-        "apply grpo pipe.npz",
+        "apply grpo pipe.safetensors",
         "apply grpo rollouts.jsonl --tokenizer pipe.json",
         "apply grpo rollouts.jsonl --state pipe.json",
         "verify pipe.jsonl",
-        "convert pipe.jsonl out.npz",
         "train pipe.toml",
         "train --recipe of_pipe.rhai",
     ] {
@@ -326,9 +328,9 @@ fn errors_are_told_once() {
         assert!(is_error, "{command}: {status}");
     }
     if std::path::Path::new("/dev/full").exists() {
-        std::os::unix::fs::symlink("/dev/full", lab.path().join("full.npz")).unwrap();
-        let ran = lab.run("convert rollouts.jsonl full.npz");
-        assert_eq!(ran.err.matches("rror").count(), 1, "{}", ran.err);
+        std::os::unix::fs::symlink("/dev/full", lab.path().join("full.jsonl")).unwrap();
+        let ran = lab.run("apply grpo rollouts.jsonl -o full.jsonl");
+        assert_eq!(ran.err.matches("Error").count(), 1, "{}", ran.err);
     }
 }
 
@@ -366,16 +368,7 @@ fn a_small_file_takes_no_more_memory_than_there_is() {
     std::fs::write(lab.path().join("lines.jsonl.zst"), frame).expect("a file");
     let claims = std::path::Path::new(crate::ROOT).join("tests/data/claims.parquet");
     std::fs::copy(claims, lab.path().join("claims.parquet")).expect("a file");
-    let file = std::fs::File::create(lab.path().join("zeros.npz")).expect("a file");
-    let options = zip::write::SimpleFileOptions::default();
-    let options = options.compression_method(zip::CompressionMethod::Deflated);
-    let mut arrays = ndarray_npy::NpzWriter::new_with_options(file, options);
-    let zeros = ndarray::Array1::<i8>::zeros(40_000_000);
-    for name in ["rewards", "index"] {
-        arrays.add_array(name, &zeros).expect("an array");
-    }
-    arrays.finish().expect("an archive");
-    for name in ["lines.jsonl.zst", "claims.parquet", "zeros.npz"] {
+    for name in ["lines.jsonl.zst", "claims.parquet"] {
         let size = std::fs::metadata(lab.path().join(name))
             .expect("a file")
             .len();

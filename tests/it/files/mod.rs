@@ -40,12 +40,11 @@ fn read_in(path: impl AsRef<Path>, dtype: Dtype) -> Rollouts {
     try_read(path, &[], Some(dtype)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Reads a file in a precision, with all that can wait left in it but the arrays that are asked for.
-fn read_later(path: &Path, asked: &[&str], dtype: Option<Dtype>) -> Result<Rollouts, String> {
-    let asked: BTreeSet<String> = asked.iter().map(|name| name.to_string()).collect();
+/// Reads only the arrays and texts of these columns.
+fn read_only(path: &Path, columns: &[&str]) -> Result<Rollouts, String> {
+    let columns: BTreeSet<String> = columns.iter().map(|name| name.to_string()).collect();
     let options = ReadOptions {
-        dtype,
-        defer: Some(&asked),
+        columns: Some(&columns),
         ..ReadOptions::default()
     };
     files::read(path, &options).map_err(|error| error.to_string())

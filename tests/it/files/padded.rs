@@ -1,16 +1,15 @@
-//! Padded files: safetensors and npz written by others read as the same batch, and come back with the advantage.
+//! Padded files: safetensors written by others read as the same batch, and come back with the advantage.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{
-    columns, mapping, notes, packed, per_response, per_token, read, read_as, read_in, read_later,
-    refused, tensor, tokens,
+    columns, notes, packed, per_response, per_token, read, read_in, read_only, refused, tensor,
+    tokens,
 };
 use advlab::batch::{Batch, Computed, FloatBuffer, GroupId};
-use advlab::files::{AddedColumn, Dtype, convert};
-use ndarray::{Array1, Array2, array};
-use ndarray_npy::{NpzReader, NpzWriter};
+use advlab::files::{AddedColumn, Dtype};
+use ndarray::array;
 use safetensors::tensor::Dtype as Type;
 
 /// A batch as verl keeps it: right-padded, NaN in the padding, the mask in i64.
@@ -112,93 +111,6 @@ fn advantages_are_added_to_a_copy_that_others_can_read() {
 }
 
 #[test]
-fn npz_files_read_compressed_or_not_and_come_back() {
-    for method in [
-        zip::CompressionMethod::Stored,
-        zip::CompressionMethod::Deflated,
-    ] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("batch.npz");
-        let options = zip::write::SimpleFileOptions::default().compression_method(method);
-        let mut npz = NpzWriter::new_with_options(File::create(&path).unwrap(), options);
-        let mask = array![[true, false, true], [true, true, false]];
-        let logp = array![[-0.5f64, f64::NAN, -0.1], [-1.0, -2.0, f64::INFINITY]];
-        // Transposed twice: in the file, columns first.
-        let fortran: Array2<f64> = logp.t().as_standard_layout().into_owned().reversed_axes();
-        npz.add_array("response_mask", &mask).unwrap();
-        npz.add_array("old_log_probs", &fortran).unwrap();
-        npz.add_array("rewards", &array![1i32, 0]).unwrap();
-        npz.add_array("index", &array![4u8, 4]).unwrap();
-        npz.finish().unwrap();
-        let rollouts = read(&path);
-        let batch = &rollouts.batch;
-        assert_eq!(rollouts.notes, []);
-        assert_eq!(tokens(batch, "old_logp"), [-0.5, -0.1, -1.0, -2.0]);
-        assert_eq!(batch.response_column("reward").unwrap(), [1.0, 0.0]);
-        assert_eq!(batch.layout().groups(), 1);
-
-        let advantage = per_response(&rollouts, &[0.1, -3.0]);
-        rollouts.write_advantage(&path, &advantage).unwrap();
-        let open = || NpzReader::new(File::open(&path).unwrap()).unwrap();
-        let mut npz = open();
-        assert_eq!(npz.len(), 5);
-        let advantages: Array2<f64> = npz.by_name("advantages").unwrap();
-        assert_eq!(advantages, array![[0.1, 0.0, 0.1], [-3.0, -3.0, 0.0]]);
-        let rewards: Array1<i32> = npz.by_name("rewards").unwrap();
-        assert_eq!(rewards, array![1, 0]);
-        read(&path).write_advantage(&path, &advantage).unwrap();
-        assert_eq!(open().len(), 5, "it is replaced");
-    }
-}
-
-/// An npy array as numpy writes it.
-pub(super) fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
-    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
-    let length = (header.len() as u16).to_le_bytes();
-    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), data].concat()
-}
-
-/// A zip archive of entries that are not compressed.
-pub(super) fn zipped(entries: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    use std::io::Write;
-    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
-    let stored = zip::write::SimpleFileOptions::default();
-    let stored = stored.compression_method(zip::CompressionMethod::Stored);
-    for (name, bytes) in entries {
-        zip.start_file(*name, stored).unwrap();
-        zip.write_all(bytes).unwrap();
-    }
-    zip.finish().unwrap().into_inner()
-}
-
-#[test]
-fn numpy_s_texts_half_floats_and_big_endian_numbers_are_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("batch.npz");
-    let letters = ['a', 'é', '\0', 'x', 'y', 'z'].map(|letter| (letter as u32).to_le_bytes());
-    let rewards = [0.5f32.to_be_bytes(), (-2f32).to_be_bytes()];
-    let lengths = [3.0, 1.0].map(|length| half::f16::from_f32(length).to_le_bytes());
-    let entries = [
-        ("uid.npy", npy("<U3", "(2,)", &letters.concat())),
-        ("reward.npy", npy(">f4", "(2,)", &rewards.concat())),
-        ("length.npy", npy("<f2", "(2,)", &lengths.concat())),
-        ("notes.txt", b"of no interest".to_vec()),
-    ];
-    fs::write(&path, zipped(&entries)).unwrap();
-    let rollouts = read_as(&path, &[mapping("group", "uid")]);
-    let (batch, layout) = (&rollouts.batch, rollouts.batch.layout());
-    assert_eq!(layout.group_id(0).to_string(), "\"aé\"");
-    assert_eq!(batch.response_column("reward").unwrap(), [0.5, -2.0]);
-    assert_eq!(layout.tokens(), 4);
-    // No tensor is [B, T], so the advantage is [B].
-    let advantage = per_response(&rollouts, &[1.0, 2.0]);
-    rollouts.write_advantage(&path, &advantage).unwrap();
-    let mut npz = NpzReader::new(File::open(&path).unwrap()).unwrap();
-    let advantages: Array1<f32> = npz.by_name("advantages").unwrap();
-    assert_eq!(advantages, array![1.0, 2.0]);
-}
-
-#[test]
 fn a_saved_batch_reads_back_as_it_was() {
     let (_folder, path, _) = saved("a F32 1");
     let logps = [&[-0.1, f64::NAN, -0.2][..], &[], &[9.0, f64::NEG_INFINITY]];
@@ -234,15 +146,6 @@ fn a_saved_batch_reads_back_as_it_was() {
     let rewards = again.response_column("reward").unwrap();
     assert!(rewards == [0.1, 0.0, 1e300] && rewards[1].is_sign_negative());
     assert!(again.response_column("index").unwrap()[1].is_nan());
-    // Other files have no infinite log-probs.
-    for name in ["out.npz", "out.jsonl"] {
-        let out = path.with_file_name(name);
-        let notes = convert(&path, &out, &Default::default()).unwrap();
-        let note = notes.last().unwrap().to_string();
-        assert!(note.starts_with("left out: `old_logp`;"), "{note}");
-        assert!(!read(&out).batch.has("old_logp"));
-    }
-
     // What stands in the padding is written as 0, whatever it was.
     let two = || Batch::builder().groups([3, 3]);
     let batch = two()
@@ -283,18 +186,20 @@ fn an_old_advantage_alone_makes_no_tokens() {
 
 /// What is wrong in a tensor that nobody uses is no error, and its precision counts all the same.
 #[test]
-fn tensors_are_read_when_they_are_used() {
+fn only_some_tensors_are_read() {
     let nan = ["nan"; 9].join(" ");
     let (_folder, path, out) = saved(&format!("{VERL}; values F64 3,4 {nan}"));
-    let rollouts = read_later(&path, &[], None).unwrap();
+    let rollouts = read_only(&path, &["old_logp"]).unwrap();
     let logps = [-1.5, -0.5, -2.0, -3.0, -0.25];
     assert_eq!(tokens(&rollouts.batch, "old_logp"), logps);
-    assert_eq!(rollouts.late_notes().unwrap(), []);
+    assert_eq!(
+        columns(&rollouts.batch),
+        ["correct", "old_logp", "token_reward"]
+    );
     let advantage = per_response(&rollouts, &[1.0, 2.0, 3.0]);
     rollouts.write_advantage(&out, &advantage).unwrap();
     assert_eq!(tensor(&out, "advantages").0, Type::F64);
-    assert!(tokens(&rollouts.batch, "value")[0].is_nan());
-    let error = rollouts.late_notes().unwrap_err().to_string();
+    let error = refused(&path);
     assert!(error.contains("`values`: found NaN"), "{error}");
 }
 

@@ -1,13 +1,12 @@
 //! Properties of files: what is written reads back the same in every format.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 
 use super::per_token;
+use crate::parquet_rows;
 use advlab::batch::{Batch, FloatBuffer, GroupId};
-use ndarray::{Array1, Array2};
-use ndarray_npy::NpzWriter;
 use proptest::prelude::*;
 
 /// So many cases in CI, and more where somebody asks for them.
@@ -90,20 +89,6 @@ impl Rows {
         };
         (0..self.groups.len()).map(line).collect()
     }
-
-    fn npz(&self, path: &Path) {
-        let width = self.masks.iter().map(Vec::len).max().unwrap_or(0);
-        let shape = (self.groups.len(), width);
-        let logp = Array2::from_shape_fn(shape, |(row, column)| self.logp(row, column));
-        let mut npz = NpzWriter::new(File::create(path).unwrap());
-        let (groups, rewards) = (self.groups.clone(), self.rewards.clone());
-        npz.add_array("index", &Array1::from(groups)).unwrap();
-        npz.add_array("rewards", &Array1::from(rewards)).unwrap();
-        let mask = logp.mapv(|value| !value.is_nan());
-        npz.add_array("response_mask", &mask).unwrap();
-        npz.add_array("old_log_probs", &logp).unwrap();
-        npz.finish().unwrap();
-    }
 }
 
 /// Everything that a batch holds, comparable to the bit: groups, tokens that count, columns.
@@ -133,32 +118,43 @@ proptest! {
     #[test]
     fn every_format_gives_the_same_batch(rows in rows()) {
         let folder = tempfile::tempdir().unwrap();
-        let [jsonl, npz, saved] =
-            ["a.jsonl", "a.npz", "a.safetensors"].map(|name| folder.path().join(name));
+        let [jsonl, parquet, saved] =
+            ["a.jsonl", "a.parquet", "a.safetensors"].map(|name| folder.path().join(name));
         let batch = rows.batch();
         fs::write(&jsonl, rows.jsonl()).unwrap();
-        rows.npz(&npz);
+        parquet_rows::write(&parquet, &rows.jsonl()).unwrap();
         batch.write_safetensors(&saved).unwrap();
-        for path in [&jsonl, &npz, &saved] {
+        for path in [&jsonl, &parquet, &saved] {
             prop_assert_eq!(contents(&read(path)), contents(&batch));
         }
-        read(&npz).write_safetensors(&saved).unwrap();
+        read(&parquet).write_safetensors(&saved).unwrap();
         prop_assert_eq!(contents(&read(&saved)), contents(&batch));
     }
 
     #[test]
-    fn an_advantage_reads_back_to_the_bit_and_the_rest_stays(rows in rows(), seed in number()) {
+    fn an_advantage_reads_back_to_the_bit_and_the_rest_stays(rows in rows(), seed in number(), is_f64: bool) {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.jsonl");
+        let [path, parquet] = ["a.jsonl", "a.parquet"].map(|name| folder.path().join(name));
         fs::write(&path, rows.jsonl()).unwrap();
-        let rollouts = super::read(&path);
-        let tokens = rollouts.batch.layout().tokens();
-        let values: Vec<f64> = (0..tokens).map(|token| seed / (token + 1) as f64).collect();
-        let values = FloatBuffer::F64(values.into());
-        rollouts.write_advantage(&path, &per_token(&rollouts, &values)).unwrap();
-        let again = super::read_as(&path, &[super::mapping("old_advantage", "advantage")]);
-        let read = super::tokens(&again.batch, "old_advantage");
-        prop_assert!(read.into_iter().map(f64::to_bits).eq(values.iter().map(f64::to_bits)));
+        parquet_rows::write(&parquet, &rows.jsonl()).unwrap();
+        for path in [&path, &parquet] {
+            let rollouts = super::read(path);
+            let tokens = rollouts.batch.layout().tokens();
+            let values = (0..tokens).map(|token| seed / (token + 1) as f64);
+            let values = match is_f64 {
+                true => FloatBuffer::F64(values.collect()),
+                false => FloatBuffer::F32(values.map(|x| (x as f32).clamp(f32::MIN, f32::MAX)).collect()),
+            };
+            rollouts.write_advantage(path, &per_token(&rollouts, &values)).unwrap();
+            let again = super::read_as(path, &[super::mapping("old_advantage", "advantage")]);
+            let read = super::tokens(&again.batch, "old_advantage");
+            // JSON has the digits that an f32 needs, and parquet its bits.
+            let is_same = |(read, written): (f64, f64)| match is_f64 || path == &parquet {
+                true => read.to_bits() == written.to_bits(),
+                false => (read as f32).to_bits() == (written as f32).to_bits(),
+            };
+            prop_assert!(read.into_iter().zip(values.iter()).all(is_same));
+        }
         let text = fs::read_to_string(&path).unwrap();
         for (old, new) in rows.jsonl().lines().zip(text.lines()) {
             let kept = new.starts_with(old.trim_end_matches('}'));

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{
-    columns, mapping, notes, packed, per_response, per_token, read, read_in, read_later, refused,
+    columns, mapping, notes, packed, per_response, per_token, read, read_in, read_only, refused,
     tokens, try_read,
 };
+use crate::parquet_rows;
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::files::{self, AddedColumn, Dtype, Mapping, ReadOptions, Rollouts, Unscored};
-use advlab::script::Host;
 
 fn data(name: &str) -> PathBuf {
     Path::new(crate::ROOT).join("tests/data").join(name)
@@ -75,61 +75,31 @@ fn fields_are_read_under_the_names_that_they_are_mapped_to() {
     assert!(error.contains(help), "{error}");
 }
 
-/// Texts that are left in the file are those of the file as it was read; so are arrays, but for those that are asked for.
+/// The lengths, the groups and the precision do not depend on what is read, and an invalid value is an error only if it is.
 #[test]
-fn columns_are_read_when_they_are_used() {
+fn only_some_arrays_and_texts_are_read() {
     let folder = tempfile::tempdir().unwrap();
-    let [jsonl, plain, parquet] =
-        ["a.jsonl", "b.jsonl", "a.parquet"].map(|name| folder.path().join(name));
-    let convert = || files::convert(&plain, &parquet, &ReadOptions::default()).unwrap();
-    let is_changed = |rollouts: &Rollouts| {
-        let error = rollouts.late_notes().unwrap_err().to_string();
-        assert!(error.contains("changed after it was read"), "{error}");
-    };
-    let lines = "{\"group\":\"p\",\"prompt\":\"p\",\"reward\":1,\"completion\":\"a b\"}\n\n{\"group\":\"p\",\"prompt\":\"p\",\"reward\":0,\"completion\":[{\"content\":\"c\"}]}\n";
+    let [jsonl, parquet] = ["a.jsonl", "a.parquet"].map(|name| folder.path().join(name));
+    let lines = "{\"group\":\"p\",\"prompt\":\"p\",\"reward\":1,\"completion\":\"a b\",\"old_logp\":[-1,-0.5],\"value\":[1,NaN]}\n{\"group\":\"p\",\"prompt\":\"p\",\"reward\":0,\"completion\":\"c\",\"old_logp\":[-2],\"value\":[4]}\n";
     fs::write(&jsonl, lines).unwrap();
-    fs::write(&plain, lines.replace("[{\"content\":\"c\"}]", "\"c\"")).unwrap();
-    convert();
+    parquet_rows::write(&parquet, lines).unwrap();
     for path in [&jsonl, &parquet] {
-        let (whole, later) = (read(path), read_later(path, &[], None).unwrap());
-        assert_eq!(later.late_notes().unwrap(), []);
-        let name = path.display();
-        for (text, values) in whole.batch.texts() {
-            assert_eq!(later.batch.text(text), Some(&**values), "{name}");
-        }
-        assert_eq!(columns(&later.batch), ["length", "reward"]);
-        assert_eq!(later.late_notes().unwrap(), []);
+        let some = read_only(path, &["old_logp", "prompt"]).unwrap().batch;
+        assert_eq!(columns(&some), ["old_logp", "reward"]);
+        assert_eq!(tokens(&some, "old_logp"), [-1.0, -0.5, -2.0]);
+        let texts: Vec<&str> = some.texts().map(|(name, _)| name).collect();
+        assert_eq!(texts, ["prompt"]);
+        let none = read_only(path, &[]).unwrap().batch;
+        assert_eq!(columns(&none), ["reward"]);
+        assert_eq!(none.layout(), some.layout());
+        let error = read_only(path, &["value"]).unwrap_err();
+        assert!(error.contains("NaN"), "{error}");
     }
-    let changed = read_later(&plain, &[], None).unwrap();
-    fs::write(&plain, lines).unwrap();
-    // An advantage of rewards, and the names of texts, read no text.
-    let grpo = Host::new().load("grpo").unwrap();
-    grpo.advantage(&changed.batch, &mut grpo.init().unwrap())
-        .unwrap();
-    assert_eq!(changed.batch.texts().count(), 2);
-    assert_eq!(changed.late_notes().unwrap(), []);
-    assert_eq!(&*changed.batch.text("completion").unwrap()[0], "");
-    is_changed(&changed);
-
-    let lines = "{\"group\":1,\"reward\":1,\"mask\":[0,1,1],\"old_logp\":[9,-1,-0.1],\"value\":[1,NaN,3]}\n{\"group\":1,\"reward\":0,\"mask\":[1,0,1],\"old_logp\":[-2,9,-3],\"value\":[4,5,6]}\n";
-    fs::write(&plain, lines).unwrap();
-    convert();
-    for (path, asked) in [(&plain, "old_logp"), (&parquet, "entropy")] {
-        for dtype in [None, Some(Dtype::F32)] {
-            let later = read_later(path, &[asked], dtype).unwrap();
-            let near = dtype.map_or(-0.1, |_| f64::from(-0.1f32));
-            assert_eq!(tokens(&later.batch, "old_logp"), [-1.0, near, -2.0, -3.0]);
-            assert_eq!(later.late_notes().unwrap(), []);
-            assert_eq!(tokens(&later.batch, "value").len(), 4);
-            assert!(later.late_notes().unwrap_err().to_string().contains("NaN"));
-        }
-    }
-    let error = read_later(&plain, &["value"], None).unwrap_err();
-    assert!(error.contains("NaN"), "{error}");
-    let changed = read_later(&plain, &[], None).unwrap();
-    fs::write(&plain, lines.replace("-3", "-4")).unwrap();
-    assert!(tokens(&changed.batch, "old_logp")[3].is_nan());
-    is_changed(&changed);
+    // Without a reward, answers are compared, whatever is asked for.
+    let lines = lines.replace("\"reward\":", "\"solution\":");
+    fs::write(&jsonl, lines).unwrap();
+    let answers = read_only(&jsonl, &["old_logp"]).unwrap().batch;
+    assert!(answers.text("completion").is_some() && answers.text("prompt").is_none());
 }
 
 /// A file may begin with as many blank lines, and a line have as many fields, as anybody likes.
@@ -294,14 +264,9 @@ fn responses_without_a_reward_are_told_taken_as_0_or_left_out() {
     let all = [&null, &scored[0], &nan, &scored[1], &null]
         .map(String::as_str)
         .concat();
-    fs::write(place("all.jsonl"), all).unwrap();
+    fs::write(place("all.jsonl"), &all).unwrap();
     fs::write(place("scored.jsonl"), scored.concat()).unwrap();
-    files::convert(
-        place("all.jsonl"),
-        place("all.parquet"),
-        &ReadOptions::default(),
-    )
-    .unwrap();
+    parquet_rows::write(&place("all.parquet"), &all).unwrap();
     let tensors = "index I64 5 0 0 0 0 0; rewards F32 5 nan 1 nan 0 nan; \
         old_log_probs F32 5,2 -4 -5 -1 -2 -4 -5 -3 0 -4 -5; response_mask U8 5,2 1 1 1 1 1 1 1 0 1 1";
     fs::write(place("all.safetensors"), packed(tensors)).unwrap();

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::padded::{npy, zipped};
 use super::{mapping, packed, per_response, read, try_read};
 use advlab::files::Mapping;
 
@@ -40,11 +39,12 @@ fn every_wrong_text_file_is_told_what_is_wrong() {
     let line = b"{\"group\": \"a\", \"reward\": 1.0}\n";
     let not_utf8 = b"{\"group\": \"caf\xe9\", \"reward\": 1.0}\n";
     let cut = b"{\"group\": \"a\", \"reward\": 0.0, \"completion\": \"the ans";
-    let bytes: [(&str, Vec<u8>); 4] = [
+    let bytes: [(&str, Vec<u8>); 5] = [
         ("empty.jsonl", b"\n  \n".to_vec()),
         ("invalid_utf8.jsonl", [&line[..], not_utf8].concat()),
         ("truncated.jsonl", [&line[..], cut].concat()),
         ("wrong_ending.parquet", b"PAR1".to_vec()),
+        ("arrays.npz", b"PK".to_vec()),
     ];
     snapshot("wrong_text", messages(lines.chain(bytes)));
 }
@@ -124,27 +124,6 @@ fn every_wrong_padded_file_is_told_what_is_wrong() {
 }
 
 #[test]
-fn every_wrong_archive_is_told_what_is_wrong() {
-    let rewards = npy("<f4", "(2,)", &[0; 8]);
-    let with = |index: Vec<u8>| zipped(&[("index.npy", index), ("rewards.npy", rewards.clone())]);
-    let of = |descr, shape, bytes: usize| with(npy(descr, shape, &vec![0; bytes]));
-    let whole = of("<i8", "(2,)", 16);
-    let mut flipped = whole.clone();
-    let at = flipped.windows(4).position(|window| window == b"(2,)");
-    flipped[at.unwrap() + 12] ^= 1;
-    let cases = [
-        ("cut_off.npz", whole[..whole.len() - 30].to_vec()),
-        ("damaged.npz", flipped),
-        ("python_objects.npz", of("|O", "(2,)", 64)),
-        ("shape_beyond_bytes.npz", of("<i8", "(2000000000,)", 16)),
-        ("shape_below_bytes.npz", of("<i8", "(1,)", 16)),
-        ("no_numpy_array.npz", with(b"1, 2, 3".to_vec())),
-        ("no_arrays.npz", zipped(&[])),
-    ];
-    snapshot("wrong_archives", messages(cases));
-}
-
-#[test]
 fn every_place_that_cannot_be_written_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("in.jsonl");
@@ -161,7 +140,8 @@ fn every_place_that_cannot_be_written_is_named() {
         ("in_missing_folder", write(at("missing/out.jsonl"), &[0.0])),
         ("under_a_file", write(at("in.jsonl/out.jsonl"), &[0.0])),
         ("is_a_folder", write(at("a_folder.jsonl"), &[0.0])),
-        ("of_another_kind", write(at("out.npz"), &[0.0])),
+        ("of_another_kind", write(at("out.safetensors"), &[0.0])),
+        ("lines_as_parquet", write(at("out.parquet"), &[0.0])),
         ("not_a_number", write(at("out.jsonl"), &[f64::NAN])),
         ("of_another_batch", write(at("out.jsonl"), &[0.0, 1.0])),
     ];

@@ -14,7 +14,7 @@ use super::{CHECKPOINTS, KeptVersion, first_free, write_folder};
 use crate::error::{Result, damaged, io, read_json};
 use crate::policy::Policy;
 use advlab::diagnostic::Diagnostic;
-use advlab::files::Replacement;
+use advlab::replace::Replacement;
 use advlab::script::State;
 
 const FORMAT: &str = "advlab checkpoint 4";

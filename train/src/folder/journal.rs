@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Result, if_there, io};
 use advlab::diagnostic::Diagnostic;
-use advlab::files::Replacement;
 use advlab::number_text::counted;
 use advlab::regular_file;
+use advlab::replace::Replacement;
 
 /// A journal that is open for writing.
 #[derive(Debug)]

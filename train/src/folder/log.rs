@@ -10,8 +10,8 @@ use crate::error::{Result, damaged, io, no_run};
 use crate::policy::Platform;
 use advlab::batch::Batch;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::Replacement;
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
+use advlab::replace::Replacement;
 use advlab::script::{Builtin, Host, Recipe};
 
 /// A line of `reloads.jsonl`.

@@ -32,8 +32,8 @@ pub(super) use writer::RunWriter;
 use super::config::Config;
 use super::error::{Result, if_there, io};
 use advlab::diagnostic::Diagnostic;
-use advlab::files::Replacement;
 use advlab::regular_file;
+use advlab::replace::Replacement;
 
 pub(super) const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::error::{Result, io};
 use crate::row::Row;
 use advlab::batch::Batch;
-use advlab::files::Replacement;
+use advlab::replace::Replacement;
 use advlab::script::{Recipe, State};
 
 /// Batches of failures that are kept.

@@ -10,8 +10,9 @@ use zerocopy::IntoBytes;
 
 use crate::error::{Result, io};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::{FileTensor, Replacement, Strings, open_safetensors, safetensors_header};
 use advlab::regular_file;
+use advlab::replace::Replacement;
+use advlab::tensor_file::{FileTensor, Strings, open_safetensors, safetensors_header};
 
 /// Replaces the file at `path` by one with tensors of these names and shapes. Each tensor becomes numbers as it is written.
 pub(super) fn write<T>(
@@ -83,13 +84,9 @@ impl TensorFile {
             let problem = problem.found(format!("{:?}", tensor.shape));
             return Err(wrong(problem.expected(format!("{shape:?}"))));
         }
-        match tensor.dtype() {
-            Some(Dtype::F32 | Dtype::BF16 | Dtype::F16) => {}
-            other => {
-                let other = other.map_or_else(String::new, |dtype| dtype.to_string());
-                let problem = Diagnostic::error(format!("the tensor's dtype is {other}"));
-                return Err(wrong(problem.expected("F32, BF16 or F16")));
-            }
+        if !matches!(tensor.dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16) {
+            let problem = Diagnostic::error(format!("the tensor's dtype is {}", tensor.dtype));
+            return Err(wrong(problem.expected("F32, BF16 or F16")));
         }
         let values = tensor.f32s()?;
         if values.iter().all(|value| value.is_finite()) {

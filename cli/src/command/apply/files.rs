@@ -5,8 +5,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::files::{Replacement, TemporaryFile, cannot_be_written, step_of, steps};
+use advlab::files::{step_of, steps};
 use advlab::regular_file;
+use advlab::replace::{Replacement, TemporaryFile, cannot_be_written};
 use advlab::script::{Recipe, State};
 use advlab_train::RunFolder;
 use anyhow::{Context, Result};

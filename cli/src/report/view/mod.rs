@@ -22,7 +22,7 @@ use self::shown_run::{ShownRun, for_others};
 use super::compare::folders_of_runs;
 use crate::{Result, lock};
 use advlab::diagnostic::Diagnostic;
-use advlab::files::Replacement;
+use advlab::replace::Replacement;
 use advlab_train::{LogEvent, RunFolder};
 
 /// The parts of the page, put together when it is sent: a page is a single file.

@@ -17,8 +17,8 @@ use crate::policy::tensor_file::{TensorFile, write};
 use crate::policy::{POLICY, REFERENCE};
 use crate::torch::to_vec;
 use advlab::diagnostic::Diagnostic;
-use advlab::files::Replacement;
 use advlab::regular_file;
+use advlab::replace::Replacement;
 
 /// The number of updates so far, in the metadata of a checkpoint.
 const UPDATES: &str = "updates";

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -194,16 +194,6 @@ impl Write for Replacement {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
-    }
-}
-
-impl Seek for Replacement {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        match self.beside {
-            Some(_) => self.out.seek(to),
-            // An archive is written with its sizes put in later: a pipe cannot take one.
-            None => Err(io::ErrorKind::NotSeekable.into()),
-        }
     }
 }
 

@@ -1,0 +1,120 @@
+//! Invalid values in arrays of numbers: NaN where a token counts, log-probs above 0, rewards where the mask is 0.
+
+use super::names::{Reading, Role};
+use super::{Dtype, Result, Rollouts};
+use crate::batch::{FloatBuffer, TokenValues};
+use crate::number_text::counted;
+use crate::parallel::each;
+use crate::tensor::Precision;
+
+/// Looks for invalid values in a column of the batch, and returns notes on them. A NaN where a token counts is an error, because
+/// it would make all results of its group NaN; only a saved batch may have it.
+pub(super) fn check(
+    rollouts: &Rollouts,
+    reading: &Reading,
+    is_saved: bool,
+    dtype: Option<Dtype>,
+) -> Result<Vec<String>> {
+    let Some(values) = rollouts.batch.token_column(&reading.ours) else {
+        return Ok(Vec::new());
+    };
+    let how = (is_saved, dtype);
+    match values.numbers() {
+        FloatBuffer::F32(numbers) => rollouts.check(reading, values, numbers, how),
+        FloatBuffer::F64(numbers) => rollouts.check(reading, values, numbers, how),
+    }
+}
+
+impl Rollouts {
+    fn check<T: Precision>(
+        &self,
+        reading: &Reading,
+        values: &TokenValues,
+        numbers: &[T],
+        (is_saved, dtype): (bool, Option<Dtype>),
+    ) -> Result<Vec<String>> {
+        let (ours, theirs) = (reading.ours.as_str(), reading.theirs.as_str());
+        let column = (values, numbers);
+        // Half precision may round a log-prob of 0 up by as much.
+        let most = if ours.ends_with("logp") {
+            1e-3
+        } else {
+            f64::MAX
+        };
+        let beyond = self.odd_values(column, true, |x| !(f64::MIN..=most).contains(&x));
+        let stray = beyond.and_then(|_| self.odd_values(column, true, |x| !x.is_finite()));
+        if let Some((response, token, value, _)) = stray
+            && reading.role == Role::Token
+            && !is_saved
+        {
+            let found = match value {
+                value if value.is_nan() => "NaN or null".to_string(),
+                value if dtype == Some(Dtype::F32) => format!("{value} (or more than f32 holds)"),
+                value => value.to_string(),
+            };
+            let at = (Some(self.row(response)), Some(token));
+            let expected = "a finite number where the mask is 1";
+            return Err(self.origin.wrong(theirs, at, found, expected));
+        }
+        let is_positive = |x: f64| x > most && x.is_finite();
+        let positive = beyond.and_then(|_| self.odd_values(column, true, is_positive));
+        let lost = match ours {
+            // Padding may contain NaN where the mask is 0.
+            "token_reward" => self.odd_values(column, false, |x| x != 0.0 && x.is_finite()),
+            _ => None,
+        };
+        let no_logp = ": no log-prob is; are these probabilities, or -logp?";
+        let no_token = "holds rewards where the mask is 0,";
+        let kinds = [
+            (stray, ours, "is NaN or infinite", ""),
+            (positive, theirs, "is above 0", no_logp),
+            (lost, theirs, no_token, ": they do not count"),
+        ];
+        let notes = kinds.into_iter().filter_map(|(found, name, what, why)| {
+            let (response, token, _, count) = found?;
+            let (count, first) = (
+                counted(count, "token"),
+                self.origin.name_of(self.row(response)),
+            );
+            Some(format!(
+                "`{name}` {what} at {count}, the first in {first}, token {token}{why}"
+            ))
+        });
+        Ok(notes.collect())
+    }
+
+    /// The first odd value of a column where the mask is 1, or where it is 0: its response, its token and itself; and the number
+    /// of such values.
+    fn odd_values<T: Precision>(
+        &self,
+        (values, numbers): (&TokenValues, &[T]),
+        counts: bool,
+        is_odd: impl Fn(f64) -> bool + Sync,
+    ) -> Option<(usize, usize, f64, usize)> {
+        let (layout, is_odd) = (self.batch.layout(), |value: &T| is_odd(value.widen()));
+        let of_response = |response: usize| {
+            let places: Vec<_> = match counts {
+                true => layout.stretches(response).collect(),
+                false => layout.gaps(response).map(|gap| (0..0, gap)).collect(),
+            };
+            let mut found = None;
+            for (tokens, columns) in places {
+                let first = columns.start;
+                let row = &numbers[values.place(response, (tokens, columns))];
+                // Counting has no branches, and nearly always finds nothing.
+                let count = row.iter().filter(|value| is_odd(value)).count();
+                if count == 0 {
+                    continue;
+                }
+                let odd = row.iter().zip(first..).find(|(value, _)| is_odd(value));
+                if let Some((value, token)) = odd {
+                    found.get_or_insert((response, token, value.widen(), 0)).3 += count;
+                }
+            }
+            found
+        };
+        let found = each(layout.responses(), 1, &of_response);
+        let found = found.into_iter().flatten();
+        found.reduce(|(at, token, value, count), (.., more)| (at, token, value, count + more))
+    }
+}

@@ -1,0 +1,279 @@
+//! Padded files: tensors [B] and [B, T] in safetensors. Reads them as a table, adds tensors to a copy, and saves a batch under our
+//! own names, so that it reads back as the same batch.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+use ndarray::ArrayView2;
+use safetensors::Dtype;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use zerocopy::IntoBytes;
+
+use super::Result;
+use super::json::{JsonType, is_exact};
+use super::names::{FileKind, Schema};
+use super::new_columns::NewColumn;
+use super::origin::{FileOrigin, changed};
+use super::table::{FileColumn, Table};
+use crate::batch::column_names::saved_name;
+use crate::batch::layout::Tokens;
+use crate::batch::{Batch, Buffer, Column, GroupId, Layout};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::regular_file::{self, cannot_be_read};
+use crate::replace::Replacement;
+use crate::tensor_file::{
+    FileTensor, NewTensor, Strings, checksum, each_number, open_safetensors, write_copy, write_file,
+};
+
+/// The key in the header that marks our own files, and the version of their format.
+const MARK: (&str, &str) = ("advlab", "1");
+const STEP: &str = "step";
+const NAMES: &str = "group_names";
+const TEXTS: &str = "texts";
+const MASK: &str = "mask";
+
+/// The most bytes of texts in a header, for which the format has 100 million; more are left out.
+const MOST_TEXT: usize = 80_000_000;
+
+fn open(path: &Path) -> Result<(Vec<FileTensor>, Strings)> {
+    let file = regular_file::open(path).map_err(|error| cannot_be_read(path, &error))?;
+    open_safetensors(path, file)
+}
+
+/// Reads a file as a table; the numbers of its tensors stay in the file.
+pub(super) fn read(path: &Path, schema: Schema) -> Result<Table> {
+    let (tensors, strings) = open(path)?;
+    let saved = header(&strings);
+    let saved = saved.map_err(|what| Diagnostic::error(what).in_file(path))?;
+    let kind = match saved {
+        Some(_) => FileKind::Saved,
+        None => FileKind::Tensors,
+    };
+    let fields = tensors
+        .iter()
+        .map(|tensor| (tensor.name.clone(), JsonType::Array));
+    let names = schema(&fields.collect::<Vec<_>>(), kind)?;
+    let origin = FileOrigin {
+        path: path.to_path_buf(),
+        blank: None,
+        sum: checksum(&tensors),
+    };
+    let columns = tensors
+        .into_iter()
+        .map(|tensor| FileColumn::of_tensor(tensor, &names).into())
+        .collect();
+    Ok(Table {
+        names: names.into(),
+        columns,
+        origin: origin.into(),
+        saved,
+    })
+}
+
+/// Writes a copy of a file that was read, with added tensors.
+pub(super) fn add(origin: &FileOrigin, added: &[NewColumn], out: &Path) -> Result<(), Diagnostics> {
+    let (there, strings) = open(&origin.path).map_err(|error| changed(&origin.path, error))?;
+    origin.check(checksum(&there))?;
+    let mut file = Replacement::new(out)?;
+    let more = added.iter().map(NewColumn::tensor).collect();
+    write_copy(&there, &strings, more, &mut file)?;
+    file.finish()
+}
+
+/// Whether numbers of a type are not exact as f32: large integers, such as hashes, are not.
+pub(super) fn is_wide(dtype: Dtype) -> bool {
+    use Dtype::{F64, I32, I64, U32, U64};
+    matches!(dtype, F64 | I32 | U32 | I64 | U64)
+}
+
+/// Whole numbers as names of groups, exactly; or the index and value of a number that is not whole.
+pub(super) fn ids(tensor: &FileTensor) -> Result<Result<Vec<GroupId>, (usize, f64)>> {
+    fn exact<T: Copy + Into<GroupId>>(values: Buffer<T>) -> Vec<GroupId> {
+        values.iter().map(|&id| id.into()).collect()
+    }
+    match tensor.dtype {
+        Dtype::U64 => return Ok(Ok(exact::<u64>(tensor.load()?))),
+        Dtype::I64 => return Ok(Ok(exact::<i64>(tensor.load()?))),
+        _ => {}
+    }
+    let values = tensor.numbers::<f64>()?;
+    let ids = values.iter().enumerate();
+    let ids = ids.map(|(index, &value)| match is_exact(value) {
+        true => Ok(GroupId::Number(value as i64)),
+        false => Err((index, value)),
+    });
+    Ok(ids.collect())
+}
+
+/// A tensor [B, T] as a mask; or the response, the column and the value of an entry that is neither 0 nor 1. Only some rows
+/// are in memory at a time, because a mask may have 8 bytes per token.
+pub(super) fn mask(tensor: &FileTensor) -> Result<Result<Tokens, (usize, usize, f64)>> {
+    const BLOCK: usize = 16 << 20;
+    let (rows, width) = (tensor.shape[0], tensor.shape[1]);
+    let at_once = (BLOCK / tensor.row_bytes().max(1)).max(1);
+    let mut tokens = Tokens::new(0);
+    each_number!(tensor.dtype, T => {
+        for first in (0..rows).step_by(at_once) {
+            let block = tensor.rows(first, at_once.min(rows - first));
+            let values: Buffer<T> = block.load()?;
+            let Ok(mask) = ArrayView2::from_shape((block.shape[0], width), &values) else {
+                unreachable!("there are as many numbers as the shape has");
+            };
+            match Tokens::of_mask(mask) {
+                Ok(more) => tokens.append(&more),
+                Err((row, column, value)) => return Ok(Err((first + row, column, value))),
+            }
+        }
+        Ok(Ok(tokens))
+    }, else Err(tensor.wrong("numbers or booleans")))
+}
+
+#[derive(Debug)]
+pub(super) struct SavedHeader {
+    pub(super) step: u64,
+    /// The names of groups that are strings: the tensor `group` has their indices.
+    pub(super) group_names: Option<Vec<GroupId>>,
+    pub(super) texts: BTreeMap<String, Vec<String>>,
+}
+
+/// The content of our own header; `None` for a trainer's file.
+pub(super) fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
+    match (strings.get(MARK.0), MARK.1) {
+        (None, _) => return Ok(None),
+        (Some(version), known) if version != known => {
+            return Err(format!(
+                "it is a batch of version {version}, and this advlab knows version {known}"
+            ));
+        }
+        _ => {}
+    }
+    fn of<T: DeserializeOwned + Default>(strings: &Strings, key: &str) -> Option<T> {
+        let text = strings.get(key).map(|text| serde_json::from_str(text).ok());
+        text.unwrap_or_else(|| Some(T::default()))
+    }
+    let id = |name: Value| match name {
+        Value::String(name) => Some(GroupId::from(name)),
+        name => name.as_i64().map(GroupId::Number),
+    };
+    let read = || {
+        let names: Option<Vec<Value>> = of(strings, NAMES)?;
+        let names = names.map(|names| names.into_iter().map(id).collect::<Option<_>>());
+        Some(SavedHeader {
+            step: of(strings, STEP)?,
+            group_names: names.map_or(Some(None), |names| names.map(Some))?,
+            texts: of(strings, TEXTS)?,
+        })
+    };
+    let wrong = || format!("its header's `{STEP}`, `{NAMES}` or `{TEXTS}` is damaged");
+    read().map(Some).ok_or_else(wrong)
+}
+
+impl Batch {
+    /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0, texts in its header;
+    /// [`read`](crate::files::read) gives the same batch again: groups, tokens that count, values and step.
+    ///
+    /// # Errors
+    /// The file and why it cannot be written; nothing half-written is left, and an existing file at `path` stays unchanged.
+    pub fn write_safetensors(&self, path: impl AsRef<Path>) -> Result<(), Diagnostics> {
+        let mut out = Replacement::new(path.as_ref())?;
+        let saved = self.save(&mut out);
+        saved.map_err(|error| out.error(&error))?;
+        out.finish()
+    }
+
+    fn save(&self, out: &mut dyn Write) -> io::Result<()> {
+        let layout: &Layout = self.layout();
+        let mut strings = Strings::new();
+        let mut add = |key: &str, text: String| drop(strings.insert(key.to_string(), text));
+        add(MARK.0, MARK.1.to_string());
+        add(STEP, self.step().to_string());
+        let groups = self.group_numbers().unwrap_or_else(|| {
+            let names = (0..layout.groups()).map(|group| match layout.group_id(group) {
+                GroupId::Number(number) => Value::from(*number),
+                GroupId::String(name) => Value::from(&**name),
+            });
+            add(NAMES, names.collect::<Value>().to_string());
+            // There are at most 2^32 groups.
+            let groups = (0..layout.responses()).map(|response| layout.group_of(response) as i64);
+            groups.collect()
+        });
+        let texts = self.texts().map(|(name, texts)| {
+            let texts = texts.iter().map(|text| &**text);
+            (name, texts.collect())
+        });
+        let texts = serde_json::to_string(&texts.collect::<BTreeMap<&str, Vec<&str>>>())?;
+        if texts.len() <= MOST_TEXT && texts != "{}" {
+            add(TEXTS, texts);
+        }
+        let columns = self.new_columns();
+        let tensors = columns.iter().map(|column| NewTensor {
+            name: saved_name(column.name),
+            ..column.tensor()
+        });
+        let groups = NewTensor {
+            name: "group".into(),
+            dtype: Dtype::I64,
+            shape: vec![groups.len()],
+            write: Box::new(move |out: &mut dyn Write| out.write_all(groups.as_bytes())),
+        };
+        let tensors: Vec<NewTensor> = [groups].into_iter().chain(tensors).collect();
+        write_file(out, &strings, &tensors)
+    }
+
+    /// The columns of numbers, and the mask if they do not say how long the responses are.
+    fn new_columns(&self) -> Vec<NewColumn<'_>> {
+        let layout: &Layout = self.layout();
+        let column = |name, values, per_token, dtype| NewColumn {
+            name,
+            layout,
+            values,
+            per_token,
+            dtype,
+        };
+        let mut columns = Vec::new();
+        let responses = self.response_columns().map(|(name, values)| {
+            column(name, Column::Response(values.clone()), false, Dtype::F64)
+        });
+        columns.extend(responses);
+        if self.token_columns().next().is_some() || !self.follows_length() {
+            let ones = Column::Response(vec![1.0; layout.responses()].into());
+            columns.push(column(MASK, ones, true, Dtype::BOOL));
+        }
+        columns.extend(self.token_columns().map(|(name, values)| {
+            let dtype = if values.is_f64() {
+                Dtype::F64
+            } else {
+                Dtype::F32
+            };
+            column(name, Column::Token(values.clone()), true, dtype)
+        }));
+        columns
+    }
+
+    /// The group of each response, if all groups are numbers.
+    fn group_numbers(&self) -> Option<Vec<i64>> {
+        let layout = self.layout();
+        let numbers =
+            (0..layout.responses()).map(|at| match layout.group_id(layout.group_of(at)) {
+                GroupId::Number(number) => Some(*number),
+                GroupId::String(_) => None,
+            });
+        numbers.collect()
+    }
+
+    /// Whether the column `length` determines the tokens: a mask of them could be many times as large as the batch.
+    fn follows_length(&self) -> bool {
+        let layout = self.layout();
+        let lengths = self.response_column("length");
+        (0..layout.responses()).all(|response| {
+            let length = lengths.map_or(0, |lengths| lengths[response] as usize);
+            match layout.runs(response) {
+                [] => length == 0,
+                [run] => run.columns() == (0..length),
+                _ => false,
+            }
+        })
+    }
+}

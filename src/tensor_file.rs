@@ -1,0 +1,307 @@
+//! Tensors in safetensors files: a file's header, checked against its bytes; numbers read from it; new files, and copies with
+//! more tensors.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::batch::large::in_large_pages;
+use crate::batch::{Buffer, Numeric};
+use crate::diagnostic::Diagnostic;
+use crate::parallel::by_parts;
+use crate::regular_file::cannot_be_read;
+use crate::replace::Replacement;
+use crate::tensor::Precision;
+
+type Result<T> = std::result::Result<T, Diagnostic>;
+
+// Numbers are read in place, and files store them with the lowest byte first.
+const _: () = assert!(cfg!(target_endian = "little"));
+
+/// The most that the format allows for its header.
+const HEADER: u64 = 100_000_000;
+
+/// How many numbers a thread converts at a time.
+const PART: usize = 1 << 14;
+
+/// The strings in the header of a file, by their keys.
+pub type Strings = BTreeMap<String, String>;
+
+/// A file's header. The crate's own has tensors in any order, and so would errors.
+#[derive(Deserialize)]
+struct Header {
+    #[serde(rename = "__metadata__")]
+    strings: Option<Strings>,
+    #[serde(flatten)]
+    tensors: BTreeMap<String, TensorInfo>,
+}
+
+/// A tensor of a file: its type, shape and location.
+#[derive(Clone, Debug)]
+pub struct FileTensor {
+    /// Its name in the file.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// Its size in each dimension.
+    pub shape: Vec<usize>,
+    /// Its first byte in the file.
+    at: u64,
+    /// Its bytes. The header has been checked: they are as many as the type and the shape need, and the file has them.
+    length: usize,
+    file: Arc<(PathBuf, File)>,
+}
+
+/// Runs `$body` with `$T` the type of a tensor's numbers.
+macro_rules! each_number {
+    ($dtype:expr, $T:ident => $body:expr, else $other:expr) => {
+        $crate::tensor_file::each_number!(@ $dtype, $T, $body, $other, BOOL u8, U8 u8, I8 i8, U16 u16, I16 i16, U32 u32,
+            I32 i32, U64 u64, I64 i64, F16 half::f16, BF16 half::bf16, F32 f32, F64 f64)
+    };
+    (@ $dtype:expr, $T:ident, $body:expr, $other:expr, $($name:ident $number:ty),+) => {
+        match $dtype {
+            $(safetensors::Dtype::$name => {
+                type $T = $number;
+                $body
+            })+
+            _ => $other,
+        }
+    };
+}
+pub(crate) use each_number;
+
+/// Reads bytes of a file, in parallel if the system reads at an offset.
+fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileExt;
+        // The size of a huge page, so that two threads do not touch the same page first.
+        const PART: usize = 2 << 20;
+        let read = |at: usize, bytes: &mut [u8]| file.read_exact_at(bytes, start + at as u64);
+        by_parts(bytes, PART, &read).into_iter().collect()
+    }
+    #[cfg(not(unix))]
+    {
+        static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _turn = TURN.lock();
+        let mut file = file;
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(bytes)
+    }
+}
+
+/// The tensors of a safetensors file in the order of their bytes, and the strings in its header. `path` is the file's in errors.
+///
+/// # Errors
+/// The file cannot be read, is cut off, or its header is wrong.
+pub fn open_safetensors(path: &Path, mut file: File) -> Result<(Vec<FileTensor>, Strings)> {
+    let no_read = |error: io::Error| cannot_be_read(path, &error);
+    let damaged = |what: String| Diagnostic::error(what).in_file(path);
+    let length = file.metadata().map_err(no_read)?.len();
+    let mut size = [0; 8];
+    let size = file
+        .read_exact(&mut size)
+        .map(|()| u64::from_le_bytes(size));
+    let size = size.ok().filter(|&size| size <= (length - 8).min(HEADER));
+    let Some(size) = size else {
+        let what = "it is cut off in its header, or no safetensors file";
+        return Err(damaged(what.to_string()));
+    };
+    let mut text = String::new();
+    (&file)
+        .take(size)
+        .read_to_string(&mut text)
+        .map_err(no_read)?;
+    let wrong = |error: String| damaged(format!("its header is wrong: {error}"));
+    let header: Header = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let mut infos: Vec<(String, TensorInfo)> = header.tensors.into_iter().collect();
+    infos.sort_by_key(|(_, info)| info.data_offsets);
+    // The crate checks that shapes and offsets agree.
+    let checked = Metadata::new(None, infos.clone()).map_err(|error| wrong(error.to_string()))?;
+    let (told, found) = (checked.data_len() as u64, length - 8 - size);
+    if told != found {
+        return Err(damaged(format!(
+            "its header tells of {told} bytes of tensors, and {found} are there; it is cut off or was written over"
+        )));
+    }
+    let file = Arc::new((path.to_path_buf(), file));
+    let tensors = infos.into_iter().map(|(name, info)| FileTensor {
+        name,
+        dtype: info.dtype,
+        shape: info.shape,
+        at: 8 + size + info.data_offsets.0 as u64,
+        length: info.data_offsets.1 - info.data_offsets.0,
+        file: file.clone(),
+    });
+    Ok((tensors.collect(), header.strings.unwrap_or_default()))
+}
+
+impl FileTensor {
+    /// Whether its elements are numbers that can be read: complex numbers and those of 4, 6 and 8 bits cannot.
+    pub fn is_number(&self) -> bool {
+        each_number!(self.dtype, T => size_of::<T>() > 0, else false)
+    }
+
+    /// Type and shape in words, such as `f32 [128, 1024]`.
+    pub fn describe(&self) -> String {
+        let dtype = self.dtype.to_string().to_lowercase();
+        format!("{dtype} {:?}", self.shape)
+    }
+
+    /// The numbers as f32, row by row.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn f32s(&self) -> Result<Buffer<f32>> {
+        self.numbers()
+    }
+
+    /// The error for a tensor of another type or shape.
+    pub(crate) fn wrong(&self, expected: impl Into<String>) -> Diagnostic {
+        let error = Diagnostic::error("")
+            .found(self.describe())
+            .expected(expected);
+        error.in_file(&self.file.0).in_field(&self.name)
+    }
+
+    /// Some of its rows as a tensor.
+    pub(crate) fn rows(&self, start: usize, count: usize) -> FileTensor {
+        let (row, mut rows) = (self.row_bytes(), self.clone());
+        rows.shape[0] = count;
+        rows.at += (start * row) as u64;
+        rows.length = count * row;
+        rows
+    }
+
+    /// The bytes of a row.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.length / self.shape[0].max(1)
+    }
+
+    /// The numbers, row by row, of the type that the file has.
+    pub(crate) fn load<T: FromBytes + IntoBytes + Copy + Send + Sync>(&self) -> Result<Buffer<T>> {
+        let values = T::new_vec_zeroed(self.length / size_of::<T>());
+        let mut values = values.map_err(|_| self.wrong("what the memory holds"))?;
+        let bytes = values.as_mut_bytes();
+        in_large_pages(bytes);
+        fill(&self.file.1, self.at, bytes).map_err(|error| {
+            let (name, what) = (&self.name, self.describe());
+            let what = format!("tensor `{name}` ({what}) is damaged: {error}");
+            Diagnostic::error(what).in_file(&self.file.0)
+        })?;
+        if self.dtype == Dtype::BOOL {
+            let bytes = bytes.iter_mut();
+            bytes.for_each(|byte| *byte = u8::from(*byte != 0));
+        }
+        Ok(values.into())
+    }
+
+    /// The numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53. Those that are of the type in
+    /// the file are not copied.
+    pub(crate) fn numbers<N: Precision + FromBytes + IntoBytes>(&self) -> Result<Buffer<N>> {
+        let own = [Dtype::F32, Dtype::F64][usize::from(size_of::<N>() == 8)];
+        if self.dtype == own {
+            return self.load();
+        }
+        each_number!(self.dtype, T => {
+            let values: Buffer<T> = self.load()?;
+            let mut numbers = vec![N::default(); values.len()];
+            in_large_pages(&mut numbers);
+            by_parts(&mut numbers, PART, &|start, part| {
+                for (number, value) in part.iter_mut().zip(&values[start..]) {
+                    *number = N::narrow(value.number());
+                }
+            });
+            Ok(numbers.into())
+        }, else Err(self.wrong("numbers")))
+    }
+}
+
+/// A checksum of what a file says of its tensors.
+pub(crate) fn checksum(tensors: &[FileTensor]) -> u32 {
+    let facts = tensors.iter().map(|tensor| {
+        let place = (tensor.at, tensor.length);
+        format!("{:?} {} {place:?}", tensor.name, tensor.describe())
+    });
+    crc32c::crc32c(facts.collect::<String>().as_bytes())
+}
+
+/// The first bytes of a safetensors file: the header for tensors of these names, types and shapes. The
+/// tensors' bytes follow it without a gap.
+pub fn safetensors_header<'a>(
+    metadata: Option<Value>,
+    tensors: impl Iterator<Item = (&'a str, Dtype, &'a [usize])>,
+) -> Vec<u8> {
+    let mut header = Map::new();
+    header.extend(metadata.map(|metadata| ("__metadata__".to_string(), metadata)));
+    let mut start = 0;
+    for (name, dtype, shape) in tensors {
+        let end = start + shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        let info = json!({"dtype": dtype, "shape": shape, "data_offsets": [start, end]});
+        header.insert(name.to_string(), info);
+        start = end;
+    }
+    let mut header = Value::Object(header).to_string().into_bytes();
+    // Tensors then start at a multiple of 8 in the file, as readers that map it into memory want.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    [&(header.len() as u64).to_le_bytes()[..], &header[..]].concat()
+}
+
+type WriteBytes<'a> = Box<dyn Fn(&mut dyn Write) -> io::Result<()> + 'a>;
+
+/// A tensor to write: a name, a type and a shape, and a function that writes its elements.
+pub(crate) struct NewTensor<'a> {
+    pub(crate) name: Cow<'a, str>,
+    pub(crate) dtype: Dtype,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) write: WriteBytes<'a>,
+}
+
+/// Writes a file: the header, and the tensors without a gap.
+pub(crate) fn write_file(
+    out: &mut dyn Write,
+    strings: &Strings,
+    tensors: &[NewTensor],
+) -> io::Result<()> {
+    let metadata = (!strings.is_empty()).then(|| json!(strings));
+    let described = tensors
+        .iter()
+        .map(|tensor| (&*tensor.name, tensor.dtype, &*tensor.shape));
+    out.write_all(&safetensors_header(metadata, described))?;
+    tensors.iter().try_for_each(|tensor| (tensor.write)(out))
+}
+
+/// Writes a copy of a file with added tensors, which come last.
+pub(crate) fn write_copy(
+    there: &[FileTensor],
+    strings: &Strings,
+    more: Vec<NewTensor>,
+    out: &mut Replacement,
+) -> Result<()> {
+    let copy = |tensor: &FileTensor, out: &mut dyn Write| {
+        let (mut file, length) = (&tensor.file.1, tensor.length as u64);
+        file.seek(SeekFrom::Start(tensor.at))?;
+        match io::copy(&mut file.take(length), out)? {
+            copied if copied == length => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    };
+    let is_kept = |tensor: &&FileTensor| more.iter().all(|new| new.name != tensor.name);
+    let kept = there.iter().filter(is_kept).map(|tensor| NewTensor {
+        name: tensor.name.as_str().into(),
+        dtype: tensor.dtype,
+        shape: tensor.shape.clone(),
+        write: Box::new(move |out: &mut dyn Write| copy(tensor, out)),
+    });
+    let mut tensors: Vec<NewTensor> = kept.collect();
+    tensors.extend(more);
+    write_file(out, strings, &tensors).map_err(|error| out.error(&error))
+}
