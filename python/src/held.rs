@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use advlab::batch::Computed;
-use advlab::live::{LiveEvent, LiveOptions, Loaded};
+use advlab::live::{LiveEvent, LiveOptions, Published};
 use advlab::native::{Mode, Native};
 use advlab::script::{Hook, Host, Outcome, Recipe, State};
 use advlab::{Batch, Diagnostic, Diagnostics, LiveRecipe};
@@ -90,7 +90,7 @@ impl Held {
         let options = LiveOptions {
             settings,
             refuses: Hook::ALL.into_iter().filter_map(refused).collect(),
-            of_returns: follow.of_returns,
+            set_with_returns: follow.of_returns,
             ..LiveOptions::default()
         };
         let mut held = Held::new(LiveRecipe::watch(&host(), name, options.clone())?);
@@ -105,7 +105,7 @@ impl Held {
     }
 
     /// A version's index in the order of publication, counted over all processes of the run.
-    pub fn serial(&self, loaded: &Loaded) -> u64 {
+    pub fn serial(&self, loaded: &Published) -> u64 {
         self.first_serial + loaded.serial()
     }
 

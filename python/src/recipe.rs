@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use advlab::live::LiveOptions;
-use advlab::script::{Hook, Loss, Recipe, Setting, State};
+use advlab::script::{Hook, Loss, ParamValue, Recipe, State};
 use advlab::{Diagnostics, LiveRecipe};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -332,14 +332,14 @@ fn params(py: Python<'_>, recipe: &Recipe) -> PyResult<Py<PyDict>> {
     Ok(params.unbind())
 }
 
-fn python_of(py: Python<'_>, value: &Setting) -> PyResult<Py<PyAny>> {
+fn python_of(py: Python<'_>, value: &ParamValue) -> PyResult<Py<PyAny>> {
     match value {
-        Setting::Whole(whole) => whole.into_py_any(py),
-        Setting::Number(number) => number.into_py_any(py),
-        Setting::Truth(truth) => truth.into_py_any(py),
-        Setting::Text(text) => text.into_py_any(py),
-        Setting::Nothing => Ok(py.None()),
-        Setting::List(values) => {
+        ParamValue::Integer(whole) => whole.into_py_any(py),
+        ParamValue::Number(number) => number.into_py_any(py),
+        ParamValue::Bool(truth) => truth.into_py_any(py),
+        ParamValue::Text(text) => text.into_py_any(py),
+        ParamValue::Unset => Ok(py.None()),
+        ParamValue::List(values) => {
             let values = values.iter().map(|value| python_of(py, value));
             values.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
         }

@@ -2,6 +2,9 @@
 
 use crate::batch::{Batch, BatchBuilder, Column, FloatBuffer, GroupId};
 
+/// The degenerate batch whose every response is a group.
+pub(super) const ALONE: &str = "groups of one";
+
 /// A degenerate batch: its name; whether every run meets such batches, or only some kinds of runs do; and the function
 /// that makes it from another batch.
 type Degenerate = (&'static str, bool, fn(&Batch) -> Batch);
@@ -10,7 +13,7 @@ type Degenerate = (&'static str, bool, fn(&Batch) -> Batch);
 pub const DEGENERATE: [Degenerate; 6] = [
     ("all right", true, |batch| with_rewards(batch, |_, _| 1.0)),
     ("all wrong", true, |batch| with_rewards(batch, |_, _| 0.0)),
-    (super::ALONE, false, |batch| regrouped(batch, &|i| i)),
+    (ALONE, false, |batch| regrouped(batch, &|i| i)),
     ("one group", false, |batch| regrouped(batch, &|_| 0)),
     ("one-token responses", false, |batch| {
         shortened(batch, &|_| 1)
@@ -83,9 +86,10 @@ fn built(builder: BatchBuilder) -> Batch {
 
 /// Numbers in one of the two precisions of tokens.
 fn buffer(values: impl Iterator<Item = f64>, is_f64: bool) -> FloatBuffer {
-    match is_f64 {
-        true => values.collect::<Vec<f64>>().into(),
-        false => values.map(|x| x as f32).collect::<Vec<f32>>().into(),
+    if is_f64 {
+        values.collect::<Vec<f64>>().into()
+    } else {
+        values.map(|x| x as f32).collect::<Vec<f32>>().into()
     }
 }
 
@@ -131,9 +135,12 @@ fn copy(
     }
     for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
         // A length that counts tokens is updated to those that are left; any other length stays.
-        let value = |i: usize| match name == "length" && values[i] == tokens(i) as f64 {
-            true => kept(i) as f64,
-            false => values[i],
+        let value = |i: usize| {
+            if name == "length" && values[i] == tokens(i) as f64 {
+                kept(i) as f64
+            } else {
+                values[i]
+            }
         };
         builder = builder.response(name, responses.clone().map(value).collect::<Vec<f64>>());
     }

@@ -2,17 +2,15 @@
 
 use rayon::ThreadPoolBuilder;
 
-use super::CheckResult::{self, Fails, Holds, Note};
 use super::batches::{in_precision, with_rewards};
-use super::{ALONE_GET, Checks, largest};
+use super::findings::CheckResult::{self, Fails, Holds, Note};
+use super::findings::{ALONE_GET, Checks, EXACT, largest};
 use crate::batch::{Batch, Computed, Layout, Level};
 use crate::deep_stack;
 use crate::diagnostic::Diagnostics;
 use crate::number_text::counted;
 use crate::script::Outcome;
 
-/// The largest difference that rounding makes.
-pub(super) const EXACT: f64 = 1e-9;
 /// The most groups that are each run as a separate batch.
 const ALONE: usize = 16;
 
@@ -36,9 +34,10 @@ impl Checks<'_> {
         let again = alone
             .ok()
             .and_then(|pool| pool.install(|| self.advantage(batch)).ok());
-        match again.is_some_and(|again| bits(&again) == bits(base)) {
-            true => self.add(AGAIN, Holds, "the same bits"),
-            false => self.add(AGAIN, Fails, "the results differ"),
+        if again.is_some_and(|again| bits(&again) == bits(base)) {
+            self.add(AGAIN, Holds, "the same bits");
+        } else {
+            self.add(AGAIN, Fails, "the results differ");
         }
     }
 
@@ -118,12 +117,11 @@ impl Checks<'_> {
         }
         // Whether the advantages stay the same when right and wrong are swapped.
         let turned = self.advantage(&with_rewards(batch, |i, _| 1.0 - right.at(i, 0)));
-        match turned.is_ok_and(|turned| bits(&turned) == bits(base)) {
-            true => self.add(SIGN, Note, format!("{why}: its reward is in other columns")),
-            false => {
-                let why = format!("{why}: each group prefers its wrong ones: is a sign turned?");
-                self.add(SIGN, Fails, why);
-            }
+        if turned.is_ok_and(|turned| bits(&turned) == bits(base)) {
+            self.add(SIGN, Note, format!("{why}: its reward is in other columns"))
+        } else {
+            let why = format!("{why}: each group prefers its wrong ones: is a sign turned?");
+            self.add(SIGN, Fails, why);
         }
     }
 
@@ -132,8 +130,7 @@ impl Checks<'_> {
         let layout = base.advantage.layout();
         let mut most = 0.0f64;
         for group in 0..layout.groups().min(ALONE) {
-            let members = layout.members(group).iter().map(|&i| i as usize);
-            let members: Vec<usize> = members.collect();
+            let members: Vec<usize> = layout.members(group).iter().map(|&i| i as usize).collect();
             let alone = self.advantage(&batch.select(&members))?;
             let off = |scale| differences(&base.advantage, &members, &alone.advantage, scale);
             // Under a loss averaged over responses, a group's weight depends on its share of the tokens: it differs when the

@@ -1,13 +1,12 @@
 //! Checks of a loss: its gradient is its slope, and a step along it raises what the advantage favours.
 
-use super::CheckResult::{self, Fails, Holds, Note};
 use super::batches::{on_policy, wave, with_scaled_advantage, with_tokens};
-use super::{Checks, largest};
+use super::findings::CheckResult::{self, Fails, Holds, Note};
+use super::findings::{Checks, largest};
 use crate::batch::{Batch, Computed, Level};
 use crate::diagnostic::Diagnostics;
 use crate::script::syntax::code;
 use crate::script::{Hook, Loss};
-use crate::session::Answer;
 
 /// Half the step of a finite difference: log-probs are of the order of 1, and a loss is exact to 1e-16.
 const STEP: f64 = 1e-5;
@@ -47,11 +46,17 @@ impl Checks<'_> {
             return Ok((loss, advantage));
         }
         let loss = self.recipe.loss(&batch, None, &mut state)?;
-        let zeros = || vec![0.0; layout.responses()];
-        let advantage = match self.recipe.host().evaluate("batch.advantage", &batch) {
-            Ok(Answer::Tensor(advantage)) => advantage,
-            // Nothing says which responses are good.
-            _ => Computed::new(layout.clone(), Level::Response, zeros()),
+        let by_response = batch.response_column("advantage").map(<[f64]>::to_vec);
+        let advantage = match batch.token_column("advantage") {
+            Some(column) => {
+                let rows = (0..layout.responses()).flat_map(|i| column.of_response(&layout, i));
+                Computed::new(layout.clone(), Level::Token, rows.collect::<Vec<f64>>())
+            }
+            // Without the column, nothing says which responses are good.
+            None => {
+                let values = by_response.unwrap_or_else(|| vec![0.0; layout.responses()]);
+                Computed::new(layout, Level::Response, values)
+            }
         };
         Ok((loss, advantage))
     }
@@ -116,8 +121,11 @@ impl Checks<'_> {
         let (turned, _) = self.loss_on(on_policy, -1.0)?;
         let (slopes, turned) = (loss.gradient.buffer(), turned.gradient.buffer());
         // The part that changes sign with the advantage, without the pull of a KL or an entropy bonus.
-        let odd = slopes.iter().zip(turned.iter());
-        let odd: Vec<f64> = odd.map(|(slope, turned)| turned - slope).collect();
+        let odd: Vec<f64> = slopes
+            .iter()
+            .zip(turned.iter())
+            .map(|(slope, turned)| turned - slope)
+            .collect();
         let reads_advantage = odd.iter().any(|&x| x != 0.0);
         let (pull, what) = if reads_advantage {
             (odd, "the advantage")

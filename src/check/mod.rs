@@ -2,61 +2,20 @@
 //! of this recipe.
 
 mod batches;
+mod findings;
 mod invariants;
 mod loss;
 
-use CheckResult::{Fails, Holds, Note};
+use CheckResult::{Fails, Holds};
 
+use self::batches::{ALONE, in_precision, wave, with_what_losses_need, without};
 pub use self::batches::{DEGENERATE, on_policy, regrouped, shortened, usual, with_rewards};
-use self::batches::{in_precision, wave, with_what_losses_need, without};
-use self::invariants::EXACT;
+pub(crate) use self::findings::dry_run;
+pub use self::findings::{CheckResult, Finding};
+use self::findings::{Checks, EXACT, LOSS, MIXED};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
-use crate::script::{Hook, Outcome, Recipe, State};
-
-/// How a check came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CheckResult {
-    /// It holds.
-    Holds,
-    /// It need not hold, and does not: worth knowing.
-    Note,
-    /// It must hold, and does not.
-    Fails,
-}
-
-impl CheckResult {
-    /// The result in a word: `holds`, `fails` or `note`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Holds => "holds",
-            Fails => "fails",
-            Note => "note",
-        }
-    }
-}
-
-/// One check and its result.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Finding {
-    /// The check in a few words, such as `groups are independent`.
-    pub check: &'static str,
-    /// How it came out.
-    pub result: CheckResult,
-    /// One line; empty if there is nothing to say.
-    pub detail: String,
-    /// The recipe's own error, if it had one.
-    pub error: Option<Diagnostics>,
-}
-
-/// The degenerate batch whose every response is a group, and what is said if it gets an advantage.
-const ALONE: &str = "groups of one";
-const ALONE_GET: &str = "not in groups of one, see above";
-/// The check of the ordinary case.
-const MIXED: &str = "mixed groups";
-/// The check of the loss in the ordinary case, if the recipe has an advantage too.
-const LOSS: &str = "the loss";
+use crate::script::{Hook, Recipe};
 
 /// Runs the recipe on degenerate batches and compares what comes out.
 ///
@@ -177,9 +136,10 @@ fn first_of(batch: &Batch) -> (Batch, String) {
     let most = (CELLS / taken.len().max(1)).max(8);
     let first = in_precision(&batch.select(&taken), true);
     let first = shortened(&first, &|_| most);
-    let mut origin = match groups == layout.groups() {
-        true => format!("its {groups} groups"),
-        false => format!("the first {groups} of its {} groups", layout.groups()),
+    let mut origin = if groups == layout.groups() {
+        format!("its {groups} groups")
+    } else {
+        format!("the first {groups} of its {} groups", layout.groups())
     };
     if taken.iter().map(length).any(|length| length > most) {
         origin.push_str(&format!(", the first {most} tokens of each response"));
@@ -220,128 +180,4 @@ pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Di
         most = most.max(influence(&batch).unwrap_or(0.0));
     }
     Ok(most <= EXACT)
-}
-
-struct Checks<'a> {
-    recipe: &'a Recipe,
-    /// Whether the loss is run after the advantage wherever the recipe is run.
-    runs_loss: bool,
-    findings: Vec<Finding>,
-    /// The largest |A| of a response that is a group of one; 0 if such groups are refused.
-    alone: f64,
-}
-
-impl<'a> Checks<'a> {
-    fn new(recipe: &'a Recipe) -> Self {
-        Checks {
-            recipe,
-            runs_loss: false,
-            findings: Vec::new(),
-            alone: 0.0,
-        }
-    }
-
-    fn add(&mut self, check: &'static str, result: CheckResult, detail: impl Into<String>) {
-        self.findings.push(Finding {
-            check,
-            result,
-            detail: detail.into(),
-            error: None,
-        });
-    }
-
-    /// Adds a failure or a note if the check does not hold.
-    fn holds_or(&mut self, check: &'static str, holds: bool, otherwise: CheckResult, why: String) {
-        match holds {
-            true => self.add(check, Holds, ""),
-            false => self.add(check, otherwise, why),
-        }
-    }
-
-    fn refused(&mut self, check: &'static str, result: CheckResult, error: Diagnostics) {
-        self.findings.push(Finding {
-            check,
-            result,
-            detail: error[0].message.clone(),
-            error: Some(error),
-        });
-    }
-
-    fn advantage(&self, batch: &Batch) -> Result<Outcome, Diagnostics> {
-        dry_run(self.recipe, batch, &self.recipe.init()?, self.runs_loss)
-    }
-
-    /// `None` if the recipe fails on the batch; a finding either way.
-    fn runs(
-        &mut self,
-        check: &'static str,
-        detail: impl Into<String>,
-        batch: &Batch,
-    ) -> Option<Outcome> {
-        match self.advantage(batch) {
-            Ok(outcome) => {
-                self.add(check, Holds, detail);
-                Some(outcome)
-            }
-            Err(error) => {
-                // An operation that refuses the batch is a note; a result that is not finite, or a failure in the
-                // ordinary case, is a failure.
-                let must = error[0].kind == ProblemKind::NotFinite || matches!(check, MIXED | LOSS);
-                self.refused(check, if must { Fails } else { Note }, error);
-                None
-            }
-        }
-    }
-
-    fn groups_of_one(&mut self, outcome: &Outcome) {
-        self.alone = largest(outcome.advantage.by_response().into_iter());
-        if let Some(last) = self.findings.last_mut() {
-            last.detail = match self.alone {
-                0.0 => "they get 0".to_string(),
-                most => format!("they get up to {most:.3}"),
-            };
-        }
-    }
-
-    fn equal_rewards(&mut self, batch: &Batch) {
-        const CHECK: &str = "equal rewards give 0";
-        let rewards = [0.7, 0.1, 1.0 / 3.0, -2.3, 0.0];
-        let equal = with_rewards(batch, |_, group| rewards[group % rewards.len()]);
-        let Ok(outcome) = self.advantage(&equal) else {
-            return self.add(CHECK, Note, "refused, see above");
-        };
-        match largest(outcome.advantage.buffer().iter()) {
-            0.0 if self.alone > EXACT => self.add(CHECK, Note, ALONE_GET),
-            0.0 => self.add(CHECK, Holds, "exactly, whatever the reward"),
-            // A rounding error is never meant; a real value may be.
-            x if x < 1e-6 => self.add(CHECK, Fails, format!("off by rounding: up to {x:.1e}")),
-            x => {
-                let detail = format!("groups without a difference get up to {x:.3}");
-                self.add(CHECK, Note, detail);
-            }
-        }
-    }
-}
-
-/// Runs every hook of a step in a copy of the state; the loss only if `runs_loss` is true.
-pub(crate) fn dry_run(
-    recipe: &Recipe,
-    batch: &Batch,
-    state: &State,
-    runs_loss: bool,
-) -> Result<Outcome, Diagnostics> {
-    recipe.returns(batch, state)?;
-    let mut state = state.clone();
-    let outcome = recipe.advantage(batch, &mut state)?;
-    // A recipe that only has a loss has computed it already, for its advantage.
-    if runs_loss && recipe.has(Hook::Loss) && recipe.has(Hook::Advantage) {
-        let (weighted, advantage) = (outcome.weighted(batch)?, Some(&outcome.advantage));
-        recipe.loss(&weighted, advantage, &mut state)?;
-    }
-    Ok(outcome)
-}
-
-/// The largest absolute value, 0 of none.
-fn largest(values: impl Iterator<Item = f64>) -> f64 {
-    values.fold(0.0, |most, x| most.max(x.abs()))
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use similar::algorithms::{Capture, diff_slices_deadline};
 use similar::{Algorithm, DiffTag};
 
-use super::Loaded;
+use super::version::Published;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text;
 use crate::script::{Recipe, Version};
@@ -69,9 +69,10 @@ impl fmt::Display for LiveEvent {
                 still_using,
                 at_step,
             } => {
-                let (failed, then) = match at_step {
-                    true => ("failed at a step", "back to"),
-                    false => ("failed its checks", "still using"),
+                let (failed, then) = if *at_step {
+                    ("failed at a step", "back to")
+                } else {
+                    ("failed its checks", "still using")
                 };
                 let error = one_line(error);
                 write!(f, "{version} {failed}: {error}  {then} {still_using}")
@@ -132,7 +133,7 @@ pub struct VersionChange {
 }
 
 impl VersionChange {
-    pub(super) fn between(from: &Loaded, to: &Loaded, settings: &[(String, String)]) -> Self {
+    pub(super) fn between(from: &Published, to: &Published, settings: &[(String, String)]) -> Self {
         let ((checked_in, ready_after), effect) = (to.times, to.effect.clone());
         let (from, to) = (&from.recipe, &to.recipe);
         let mut change = VersionChange {
@@ -151,8 +152,9 @@ impl VersionChange {
             let (added, removed) = after.get(&name).map_or((0, 0), |new| count(old, new));
             change.lines_added += added;
             change.lines_removed += removed;
-            let import = name.filter(|_| added + removed > 0);
-            let import = import.map(|stem| format!("{}.rhai", stem.display()));
+            let import = name
+                .filter(|_| added + removed > 0)
+                .map(|stem| format!("{}.rhai", stem.display()));
             change.imports.extend(import);
         }
         change
@@ -179,8 +181,9 @@ impl fmt::Display for VersionChange {
 /// another folder.
 fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     let stem = |name| Path::new(name).file_stem().unwrap_or_default();
-    let named = recipe.sources();
-    let named = named.map(|(name, text)| ((name != recipe.name()).then(|| stem(name)), text));
+    let named = recipe
+        .sources()
+        .map(|(name, text)| ((name != recipe.name()).then(|| stem(name)), text));
     named.collect()
 }
 
@@ -201,8 +204,11 @@ fn count(old: &str, new: &str) -> (usize, usize) {
 }
 
 fn parameters(from: &Recipe, to: &Recipe, settings: &[(String, String)]) -> Vec<String> {
-    let names = [from, to].map(|recipe| recipe.params().iter().map(|(one, _)| &*one.name));
-    let names: BTreeSet<&str> = names.into_iter().flatten().collect();
+    let names: BTreeSet<&str> = [from, to]
+        .map(|recipe| recipe.params().iter().map(|(one, _)| &*one.name))
+        .into_iter()
+        .flatten()
+        .collect();
     let changes = names.into_iter().filter_map(|name| {
         let is_set = settings.iter().any(|(set, _)| set == name);
         match (from.params().find(name), to.params().find(name)) {

@@ -6,11 +6,11 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
-use super::check::{DryRuns, Passed, dry_runs};
 use super::event::{LiveEvent, VersionChange};
+use super::options::LiveOptions;
+use super::trial::{DryRuns, Passed, dry_runs};
+use super::version::{Failed, Observed, Published};
 use super::watch::{SETTLE, SETTLE_AT_MOST, Watch};
-use super::{Failed, InUse, LiveOptions, Loaded};
-use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::native::Native;
 use crate::parallel::lock;
@@ -43,7 +43,7 @@ pub(super) struct Shared {
 /// pointers are read or written, so that the run does not wait.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    pub(super) current: Arc<Loaded>,
+    pub(super) current: Arc<Published>,
     pub(super) last: Option<Arc<Observed>>,
     /// The last batch on which a version failed at a step.
     failed_on: Option<Arc<Observed>>,
@@ -51,13 +51,6 @@ pub(super) struct Ledger {
     published: u64,
     /// Who waits until the files were looked at: the thread then drops the sender.
     pub(super) waiting: Vec<SyncSender<()>>,
-}
-
-/// A batch of the run, with the version and the state at the start of its step.
-#[derive(Debug)]
-pub(super) struct Observed {
-    pub(super) batch: Batch,
-    pub(super) in_use: InUse,
 }
 
 impl Ledger {
@@ -70,7 +63,7 @@ impl Ledger {
 }
 
 impl Shared {
-    pub(super) fn new(host: &Host, options: LiveOptions, first: Arc<Loaded>) -> Shared {
+    pub(super) fn new(host: &Host, options: LiveOptions, first: Arc<Published>) -> Shared {
         let ledger = Ledger {
             current: first,
             last: None,
@@ -92,15 +85,15 @@ impl Shared {
         lock(&self.ledger)
     }
 
-    pub(super) fn current(&self) -> Arc<Loaded> {
+    pub(super) fn current(&self) -> Arc<Published> {
         self.ledger().current.clone()
     }
 
     /// Publishes a version with its warnings, unless the version that it was compared with is no longer the newest.
     pub(super) fn publish(
         &self,
-        compared_with: &Arc<Loaded>,
-        mut loaded: Loaded,
+        compared_with: &Arc<Published>,
+        mut loaded: Published,
         warnings: Vec<Diagnostic>,
     ) -> bool {
         let settings = &self.options.settings;
@@ -125,7 +118,7 @@ impl Shared {
     fn checked(
         self: &Arc<Self>,
         settled: &SourceFiles,
-        in_use: &Arc<Loaded>,
+        in_use: &Arc<Published>,
         files: &Arc<OnceLock<SourceFiles>>,
     ) -> Result<Checked, Diagnostics> {
         let (guard, (sender, answer)) = (self.options.guard(&self.host), sync_channel(1));
@@ -157,7 +150,7 @@ impl Shared {
         &self,
         guard: Arc<Guard>,
         settled: &SourceFiles,
-        in_use: &Loaded,
+        in_use: &Published,
         files: &OnceLock<SourceFiles>,
     ) -> Result<Checked, Diagnostics> {
         // The script is checked, not its kernel.
@@ -357,10 +350,10 @@ impl Follower {
             }
             return Ok(true);
         };
-        let loaded = Loaded {
+        let loaded = Published {
             times: (began.elapsed(), since.elapsed()),
             effect,
-            ..Loaded::of(recipe.on(&shared.host))
+            ..Published::of(recipe.on(&shared.host))
         };
         let is_published = shared.publish(&in_use, loaded, warnings);
         if is_published {

@@ -29,14 +29,16 @@
 //! the state that it left; if that fails too, to the one before that, up to eight. If all fail, the batch is at fault:
 //! the step fails, and all stays as it was before it.
 
-mod check;
 mod event;
 mod follow;
 mod options;
+mod trial;
+mod version;
 mod watch;
 
 pub use event::{LiveEvent, VersionChange};
 pub use options::LiveOptions;
+pub use version::{Failed, Published};
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -44,45 +46,10 @@ use std::time::{Duration, Instant};
 
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Host, Outcome, Recipe, SourceFiles, State, Version};
-use follow::{Observed, Shared};
+use crate::script::{Host, Outcome, Recipe, SourceFiles, State};
+use follow::Shared;
+use version::{InUse, Observed};
 use watch::ring;
-
-/// A published version.
-#[derive(Clone, Debug)]
-pub struct Loaded {
-    recipe: Recipe,
-    serial: u64,
-    /// The time of its checks, and the time until it was ready.
-    times: (Duration, Duration),
-    effect: Vec<String>,
-}
-
-impl Loaded {
-    fn of(recipe: Recipe) -> Loaded {
-        Loaded {
-            recipe,
-            serial: 0,
-            times: Default::default(),
-            effect: Vec::new(),
-        }
-    }
-
-    /// The recipe, with the run's parameter values.
-    pub fn recipe(&self) -> &Recipe {
-        &self.recipe
-    }
-
-    /// The recipe's version.
-    pub fn version(&self) -> &Version {
-        self.recipe.version()
-    }
-
-    /// Its index in the order of publication, from 0. A content that comes back later has another serial number.
-    pub fn serial(&self) -> u64 {
-        self.serial
-    }
-}
 
 /// A step of a run: see [`LiveRecipe::step`].
 #[derive(Clone, Debug)]
@@ -91,7 +58,7 @@ pub struct LiveStep {
     /// The advantage, with the metrics, prints and notes of the recipe.
     pub outcome: Outcome,
     /// The version that it comes from.
-    pub loaded: Arc<Loaded>,
+    pub loaded: Arc<Published>,
     /// Events since the last step, in order: new versions, rejected ones, and those that failed at this step.
     pub events: Vec<LiveEvent>,
 }
@@ -139,25 +106,6 @@ impl Drop for LiveRecipe {
 /// How many versions are kept to fall back to. One is too few: an edit may fail at its first step, and the version before it at
 /// a later one.
 const FALLBACKS: usize = 8;
-
-/// A version, and the state that its last step left.
-#[derive(Clone, Debug)]
-struct InUse {
-    loaded: Arc<Loaded>,
-    state: State,
-}
-
-/// A version that failed at a step.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Failed {
-    /// The version.
-    pub loaded: Arc<Loaded>,
-    /// Why it failed.
-    pub error: Diagnostics,
-    /// The version that the step falls back to; `None` if there is no other.
-    pub back_to: Option<Arc<Loaded>>,
-}
 
 /// The result of [`LiveRecipe::attempt`].
 #[derive(Clone, Debug)]
@@ -226,11 +174,13 @@ impl LiveRecipe {
             // A parameter that the run sets may be missing from a version that it left, as from any that an edit made.
             let recipe = options.fit(recipe, is_resumed)?.on(host);
             let state = if is_resumed { state } else { recipe.init()? };
-            let loaded = Arc::new(Loaded::of(recipe));
+            let loaded = Arc::new(Published::of(recipe));
             Ok(InUse { loaded, state })
         };
-        let versions = left.into_iter().map(version);
-        let versions = versions.collect::<Result<Vec<InUse>, Diagnostics>>()?;
+        let versions = left
+            .into_iter()
+            .map(version)
+            .collect::<Result<Vec<InUse>, Diagnostics>>()?;
         let first = versions[versions.len() - 1].loaded.clone();
         Ok(LiveRecipe {
             next_step: options.next_step,
@@ -371,7 +321,7 @@ impl LiveRecipe {
 
     /// The versions that [`LiveRecipe::attempt`] can fall back to, with the states that they left: the one to try first is the
     /// last.
-    pub fn fallbacks(&self) -> impl Iterator<Item = (&Arc<Loaded>, &State)> {
+    pub fn fallbacks(&self) -> impl Iterator<Item = (&Arc<Published>, &State)> {
         let fallbacks = &self.versions[..self.versions.len() - 1];
         fallbacks.iter().map(|one| (&one.loaded, &one.state))
     }
@@ -381,12 +331,12 @@ impl LiveRecipe {
     }
 
     /// The version of the last step; before the first one, the version to start with.
-    pub fn in_use(&self) -> &Arc<Loaded> {
+    pub fn in_use(&self) -> &Arc<Published> {
         &self.last().loaded
     }
 
     /// The newest version that passed its checks: the next step uses it.
-    pub fn newest(&self) -> Arc<Loaded> {
+    pub fn newest(&self) -> Arc<Published> {
         self.shared.current()
     }
 
@@ -403,7 +353,7 @@ impl LiveRecipe {
     }
 
     /// The difference between the versions of two steps: others may have been published in between.
-    pub fn change(&self, from: &Loaded, to: &Loaded) -> VersionChange {
+    pub fn change(&self, from: &Published, to: &Published) -> VersionChange {
         let settings = &self.shared.options.settings;
         VersionChange::between(from, to, settings)
     }
@@ -419,7 +369,7 @@ impl LiveRecipe {
     /// [`Diagnostics`] if it lacks a required hook, or does not accept the settings.
     pub fn publish(&self, recipe: Recipe) -> Result<(), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?.on(&self.shared.host);
-        let loaded = Loaded::of(recipe);
+        let loaded = Published::of(recipe);
         while !(self.shared).publish(&self.newest(), loaded.clone(), Vec::new()) {}
         Ok(())
     }

@@ -31,7 +31,7 @@ pub struct LiveOptions {
     pub refuses: Vec<(Hook, String)>,
     /// Parameters that `settings` contains if the first version reads `token_reward` or `value`: each version that declares
     /// one of them must read these columns if and only if the first one does.
-    pub of_returns: Vec<String>,
+    pub set_with_returns: Vec<String>,
     /// The versions of a resumed run, each with the state that it left: the last one is in use, those before it are
     /// [`LiveRecipe::fallbacks`](super::LiveRecipe::fallbacks). The content of the file is then checked before the first step
     /// like any new version; the file may even be missing.
@@ -80,7 +80,7 @@ impl LiveOptions {
             let is_set = self.settings.iter().any(|(set, _)| set == *name);
             recipe.params().get(name).is_some() && is_set != has_return
         };
-        if let Some(name) = self.of_returns.iter().find(differs) {
+        if let Some(name) = self.set_with_returns.iter().find(differs) {
             let which = if has_return { "one" } else { "neither" };
             let message = format!(
                 "`{name}` is the trainer's where the recipe reads `token_reward` or `value`: this version reads {which}, unlike the first"

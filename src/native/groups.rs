@@ -2,7 +2,7 @@
 
 use super::inputs::HookInputs;
 use crate::batch::{Computed, Level};
-use crate::script::{Outcome, Setting};
+use crate::script::{Outcome, ParamValue};
 use crate::tensor::op::{Binary, Reduction};
 use crate::tensor::{Depth, Moments, binomial_ratio, finish};
 
@@ -72,7 +72,7 @@ pub(super) fn others_mean(own: f64, group: &Moments) -> f64 {
 }
 
 pub(super) fn passk(inputs: &HookInputs<'_>) -> Option<Outcome> {
-    let Setting::Whole(k) = *inputs.params.get("k")? else {
+    let ParamValue::Integer(k) = *inputs.params.get("k")? else {
         return None;
     };
     let right = inputs.response("correct")?;

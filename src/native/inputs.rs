@@ -6,7 +6,7 @@ use multiversion::multiversion;
 
 use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
 use crate::parallel::{lock, try_each_with};
-use crate::script::{OLD_FOR_LOGP, Parameters, ScriptBatch, Setting};
+use crate::script::{OLD_FOR_LOGP, ParamValue, Params, ScriptBatch};
 use crate::tensor::{Guard, Precision};
 
 /// A thread checks the clock once per this many responses.
@@ -18,7 +18,7 @@ pub(crate) struct HookInputs<'a> {
     /// The batch as the script sees it, with derived columns.
     pub(crate) script: ScriptBatch,
     pub(crate) guard: &'a Arc<Guard>,
-    pub(crate) params: &'a Parameters,
+    pub(crate) params: &'a Params,
     pub(crate) advantage: Option<&'a Computed>,
     /// The factor for the gradient of a loss.
     pub(crate) factor: Option<f64>,
@@ -40,15 +40,15 @@ impl<'a> HookInputs<'a> {
     /// A parameter as a number, converted as operations on tensors convert it.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
         match self.params.get(name)? {
-            Setting::Number(number) => Some(*number),
-            Setting::Whole(whole) => Some(*whole as f64),
+            ParamValue::Number(number) => Some(*number),
+            ParamValue::Integer(whole) => Some(*whole as f64),
             _ => None,
         }
     }
 
     pub(super) fn text(&self, name: &str) -> Option<&'a str> {
         match self.params.get(name)? {
-            Setting::Text(text) => Some(text),
+            ParamValue::Text(text) => Some(text),
             _ => None,
         }
     }

@@ -7,13 +7,13 @@ use multiversion::multiversion;
 
 use super::inputs::{Advantage, HookInputs, row};
 use crate::batch::{Computed, Layout, TokenValues};
-use crate::script::{Outcome, Setting};
+use crate::script::{Outcome, ParamValue};
 use crate::tensor::op::{Binary, FAR, Reduction};
 use crate::tensor::{Depth, Moments, Precision, TILE, finish, in_strides, k3};
 
 pub fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
-    let is = |name, setting: Setting| inputs.params.get(name) == Some(&setting);
-    if !is("dual_clip", Setting::Nothing) || !is("kl_is", Setting::Truth(false)) {
+    let is = |name, setting: ParamValue| inputs.params.get(name) == Some(&setting);
+    if !is("dual_clip", ParamValue::Unset) || !is("kl_is", ParamValue::Bool(false)) {
         return None;
     }
     let beta = inputs.number("kl_beta")?;

@@ -13,7 +13,7 @@ use crate::parallel::lock;
 use crate::tensor::{Context, Depth, Guard, Moments, Origin, Tensor, TensorError};
 
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct CallContext {
     pub(super) context: Context,
     pub(crate) step: u64,
     seed: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Effects {
     /// Columns that were not read as their names say.
     pub(crate) notes: Vec<String>,
     /// The calls of `map_groups`, each place once.
-    pub(super) map_groups: Vec<MapGroups>,
+    pub(super) map_groups: Vec<MapGroupsNote>,
     /// The values that the recipe remembers by key.
     pub(super) tables: Tables,
 }
@@ -45,11 +45,11 @@ pub(crate) struct Effects {
 /// reported it.
 pub(super) type Metric = ((Option<Hook>, String), Vec<Tensor>);
 
-impl Call {
+impl CallContext {
     /// A call at a step. `update` is the index of the step's loss computation.
     pub(super) fn new(context: Context, seed: u64, step: u64, update: Option<u64>) -> Arc<Self> {
         context.guard.forget_failure();
-        Arc::new(Call {
+        Arc::new(CallContext {
             context,
             step,
             seed,
@@ -115,7 +115,7 @@ impl Call {
 /// A call of `map_groups` in a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct MapGroups {
+pub struct MapGroupsNote {
     /// The place of the call.
     pub origin: Origin,
     /// Whether one call of the function was enough for all groups.
@@ -181,7 +181,7 @@ impl Effects {
     }
 
     /// Keeps a call of `map_groups`, instead of an earlier one at the same place.
-    pub(super) fn map_groups(&mut self, call: MapGroups) {
+    pub(super) fn map_groups(&mut self, call: MapGroupsNote) {
         self.map_groups.retain(|known| known.origin != call.origin);
         self.map_groups.push(call);
     }

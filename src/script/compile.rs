@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rhai::{AST, Dynamic, Engine, Map, Scope};
 
-use super::call::Call;
+use super::call::CallContext;
 use super::explain::Script;
 use super::functions::is_refused;
 use super::hook::Hook;
@@ -14,7 +14,7 @@ use super::imports::{Arities, Imports, by_name, constants, functions_of};
 use super::library::Builtin;
 use super::limits::SCRIPT_BYTES;
 use super::lint;
-use super::params::Parameters;
+use super::params::Params;
 use super::recipe::{Compiled, Recipe};
 use super::sandbox::guarded;
 use super::value::describe;
@@ -65,9 +65,10 @@ fn compiled(
     let natives = natives(&engine);
     let own = functions_of(&ast).into_keys();
     script.functions = natives.keys().cloned().chain(own).collect();
-    let params = match hooks.contains(&Hook::Params) {
-        true => declared(&ast, &script, &engine, &call)?,
-        false => Parameters::default(),
+    let params = if hooks.contains(&Hook::Params) {
+        declared(&ast, &script, &engine, &call)?
+    } else {
+        Params::default()
     };
     script.parameters = params.names();
     let warnings = linted(&ast, &script, &natives, imports)?;
@@ -121,8 +122,10 @@ fn linted(
     let found = imports.found();
     let modules = &found.modules;
     let mut errors = lint::errors(ast, script, natives, modules);
-    let scripts = modules.values();
-    let scripts: BTreeMap<_, _> = scripts.map(|(ast, _)| (ast.source(), ast)).collect();
+    let scripts: BTreeMap<_, _> = modules
+        .values()
+        .map(|(ast, _)| (ast.source(), ast))
+        .collect();
     for (name, ast) in scripts {
         let name = name.unwrap_or_default().into();
         let import = Script {
@@ -182,8 +185,8 @@ fn declared(
     ast: &AST,
     script: &Script<'_>,
     engine: &Engine,
-    call: &Call,
-) -> Result<Parameters, Diagnostics> {
+    call: &CallContext,
+) -> Result<Params, Diagnostics> {
     let value = engine.call_fn::<Dynamic>(&mut Scope::new(), ast, Hook::Params.name(), ());
     let value = call
         .unless_failed(value)
@@ -198,7 +201,7 @@ fn declared(
         let message = format!("`params()` must return a map of parameters, it returned {found}");
         return Err(wrong(message, None));
     };
-    Parameters::declared(&map)
+    Params::declared(&map)
         .map_err(|(name, why)| wrong(format!("parameter `{name}`: {why}"), script.key(&name)))
 }
 

@@ -82,9 +82,10 @@ fn help_for(error: &TensorError) -> Option<String> {
 impl From<CallError> for Box<EvalAltResult> {
     fn from(problem: CallError) -> Self {
         let (ends_script, error) = (problem.ends_script, Dynamic::from(problem));
-        match ends_script {
-            true => EvalAltResult::ErrorTerminated(error, Position::NONE).into(),
-            false => EvalAltResult::ErrorRuntime(error, Position::NONE).into(),
+        if ends_script {
+            EvalAltResult::ErrorTerminated(error, Position::NONE).into()
+        } else {
+            EvalAltResult::ErrorRuntime(error, Position::NONE).into()
         }
     }
 }

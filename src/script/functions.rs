@@ -18,7 +18,7 @@ use rhai::{
 use super::bindings::batch::{self, ScriptBatch};
 use super::bindings::keys::{self, Key};
 use super::bindings::{arithmetic, arrays, tensors};
-use super::call::Call;
+use super::call::CallContext;
 use super::engine::{Method, add_raw, add_type, bare, packages};
 use super::error::{CallError, Raised};
 use super::limits::{
@@ -66,8 +66,10 @@ fn row_of(function: &FuncMetadata) -> String {
         ScriptBatch = "batch", Key = "key", CallError = "error"
     );
     let named = |id: &TypeId| names.iter().find(|(known, _)| known == id);
-    let types = function.param_types.iter().map(named);
-    let types: Vec<&str> = types
+    let types: Vec<&str> = function
+        .param_types
+        .iter()
+        .map(named)
         .map(|found| found.map_or("?", |(_, name)| name))
         .collect();
     let row = format!("{}: {}", function.name, types.join(", "));
@@ -113,7 +115,11 @@ fn refuse(own: &mut Module) {
 
 impl Functions {
     /// An engine for one call; functions see the constants.
-    pub(crate) fn engine(&self, call: &Arc<Call>, constants: &Arc<Scope<'static>>) -> Engine {
+    pub(crate) fn engine(
+        &self,
+        call: &Arc<CallContext>,
+        constants: &Arc<Scope<'static>>,
+    ) -> Engine {
         let mut engine = bare();
         for module in self.0.iter() {
             engine.register_global_module(module.clone());
@@ -131,7 +137,7 @@ impl Functions {
 const OPERATIONS_PER_CHECK: u64 = 64;
 
 /// Bounds the resources of a script: operations, depth, values, and the time and memory of the call.
-fn bound(engine: &mut Engine, call: &Arc<Call>) {
+fn bound(engine: &mut Engine, call: &Arc<CallContext>) {
     engine
         .set_max_call_levels(CALL_LEVELS)
         .set_max_expr_depths(EXPRESSION_DEPTH, EXPRESSION_DEPTH)
@@ -197,7 +203,7 @@ fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic
 }
 
 /// `metric` and `print`.
-fn reports(engine: &mut Engine, call: &Arc<Call>) {
+fn reports(engine: &mut Engine, call: &Arc<CallContext>) {
     let (metrics, prints, debugs) = (call.clone(), call.clone(), call.clone());
     engine.register_fn("metric", move |name: &str, value: Dynamic| -> Raised<()> {
         let value = metric(name, &value)?;
@@ -239,9 +245,7 @@ mod tests {
 
     /// The operators that the engine itself has for values of the language, without any function.
     fn built_in() -> BTreeSet<String> {
-        let values = "int 2~float 0.5~bool true~char 'a'~string \"a\"~array [1]~map #{ a: 1 }~Fn Fn(\"f\")~range 0..2~range= 0..=2~() ()";
-        let values: Vec<(&str, &str)> = values
-            .split('~')
+        let values: Vec<(&str, &str)> = "int 2~float 0.5~bool true~char 'a'~string \"a\"~array [1]~map #{ a: 1 }~Fn Fn(\"f\")~range 0..2~range= 0..=2~() ()".split('~')
             .filter_map(|value| value.split_once(' '))
             .collect();
         let signs = "+ - * / % ** << >> & | == != < <= > >= += -= *= /= %= **= <<= >>= &= |=";
@@ -273,8 +277,10 @@ mod tests {
     #[test]
     fn every_function_that_a_script_can_call_is_listed() {
         let host = Host::new();
-        let all = rows(&host.functions.engine(&host.call(0), &Arc::default()));
-        let all: BTreeSet<String> = all.into_iter().chain(built_in()).collect();
+        let all: BTreeSet<String> = rows(&host.functions.engine(&host.call(0), &Arc::default()))
+            .into_iter()
+            .chain(built_in())
+            .collect();
         let mut language = Engine::new_raw();
         packages().into_iter().for_each(|package| {
             language.register_global_module(package);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::Call;
+use super::call::CallContext;
 use super::functions::Functions;
 use super::limits::Limits;
 use crate::batch::large::SpareMemory;
@@ -80,7 +80,7 @@ impl Host {
     }
 
     /// A call at a step, under a guard of its own unless the host has one for all calls.
-    pub(crate) fn call(&self, step: u64) -> Arc<Call> {
+    pub(crate) fn call(&self, step: u64) -> Arc<CallContext> {
         self.call_under(&self.guard(), step, None)
     }
 
@@ -90,14 +90,14 @@ impl Host {
         guard: &Arc<Guard>,
         step: u64,
         update: Option<u64>,
-    ) -> Arc<Call> {
+    ) -> Arc<CallContext> {
         let context = Context {
             executor: self.executor,
             by_rows: self.by_rows,
             guard: guard.clone(),
             profile: self.profile.clone(),
         };
-        Call::new(context, self.seed, step, update)
+        CallContext::new(context, self.seed, step, update)
     }
 
     /// The same host with one guard for all calls: the holder of the guard can cancel the running call.

@@ -154,8 +154,8 @@ impl Imports {
         if let Some(builtin) = builtins.find(|builtin| builtin.name == name) {
             return Ok((builtin.name.into(), builtin.text.into()));
         }
-        let beside = self.folder.as_deref().map(source_files::scripts_in);
-        let beside = beside.iter().flatten().map(String::as_str);
+        let scripts = self.folder.as_deref().map(source_files::scripts_in);
+        let beside = scripts.iter().flatten().map(String::as_str);
         let names = Builtin::importable().map(|builtin| builtin.name);
         let help = match suggest::nearest(name, names.chain(beside)) {
             Some(near) => format!("did you mean \"{near}\"?"),
@@ -199,8 +199,11 @@ impl ModuleResolver for Imports {
             }
             if found.loading.iter().any(|open| open == path) {
                 found.missing = Some(path.to_string());
-                let ring = found.loading.iter();
-                let ring: String = ring.map(|open| format!("\"{open}\" imports ")).collect();
+                let ring: String = found
+                    .loading
+                    .iter()
+                    .map(|open| format!("\"{open}\" imports "))
+                    .collect();
                 let message = format!("circular import: {ring}\"{path}\"");
                 let help = "put what both need into a script of its own, and import that";
                 return Err(CallError::new(message, help).into());

@@ -35,11 +35,12 @@ pub(super) fn errors(
 ) -> Vec<Diagnostic> {
     let own = functions_of(ast);
     // An import that is not at the top is refused elsewhere.
-    let modules = imports_of(ast).filter_map(|(path, alias)| {
-        let alias = if alias.is_empty() { path } else { alias };
-        Some((alias, functions_of(&imports.get(path)?.0)))
-    });
-    let modules: HashMap<&str, Arities> = modules.collect();
+    let modules: HashMap<&str, Arities> = imports_of(ast)
+        .filter_map(|(path, alias)| {
+            let alias = if alias.is_empty() { path } else { alias };
+            Some((alias, functions_of(&imports.get(path)?.0)))
+        })
+        .collect();
     let mut found = misread_operators(script.name, &script.text(), &|_| false);
     ast.walk(&mut |path| {
         let (call, position, receivers) = match path.last() {
@@ -111,8 +112,10 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warn = |message, help: String, at| Diagnostic::warning(message).with_help(help).at(at);
     // A column of the batch may have the parameter's name. If `p` is passed on as a whole, any parameter may be read.
-    let read = sites(code).filter(|site| site.text(-1) == "." && site.text(-2) != "batch");
-    let read: HashSet<&str> = read.map(|site| site.text(0)).collect();
+    let read: HashSet<&str> = sites(code)
+        .filter(|site| site.text(-1) == "." && site.text(-2) != "batch")
+        .map(|site| site.text(0))
+        .collect();
     let passed_on = sites(code).any(|site| {
         let is_argument =
             ["(", ",", "="].contains(&site.text(-1)) && [")", ",", ";"].contains(&site.text(1));
@@ -124,12 +127,14 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
         site.text(0) == "p" && is_argument && !declares()
     });
     let parameters = script.parameters.iter().filter(|_| !passed_on);
-    let unread = parameters.filter(|name| !read.contains(name.as_str()));
-    let unread = unread.take(LISTED).map(|name| {
-        let message = format!("the parameter `{name}` is declared and never read");
-        let help = format!("a hook reads it as `p.{name}`");
-        warn(message, help, script.key(name))
-    });
+    let unread = parameters
+        .filter(|name| !read.contains(name.as_str()))
+        .take(LISTED)
+        .map(|name| {
+            let message = format!("the parameter `{name}` is declared and never read");
+            let help = format!("a hook reads it as `p.{name}`");
+            warn(message, help, script.key(name))
+        });
     let set = sites(code)
         .filter(|site| [site.text(-2), site.text(-1), site.text(1)] == ["p", ".", "="])
         .map(|site| {
@@ -224,8 +229,9 @@ mod tests {
             "fn los(batch, p) { batch.reward } fn advantage(batch, p) { Fn(\"los\").call(batch, p) }",
             "fn params() { #{ k: #{ value: 1 } } } fn advantage(batch, p) { let q = p; q.k * batch.reward }",
         ] {
-            let recipe = Host::new().compile("right", text);
-            let recipe = recipe.unwrap_or_else(|error| panic!("{}", error.render(false)));
+            let recipe = Host::new()
+                .compile("right", text)
+                .unwrap_or_else(|error| panic!("{}", error.render(false)));
             assert_eq!(recipe.warnings(), [], "{text}");
         }
     }
@@ -268,8 +274,9 @@ mod tests {
     /// Nobody reads a list of mistakes to its end.
     #[test]
     fn many_findings_are_cut_short() {
-        let params = (0..10_000).map(|i| format!("k{i}: #{{ value: {i} }}, "));
-        let params: String = params.collect();
+        let params: String = (0..10_000)
+            .map(|i| format!("k{i}: #{{ value: {i} }}, "))
+            .collect();
         let hooks = "fn advantage(batch, p) { batch.reward }";
         let unread = format!("fn params() {{ #{{ {params} }} }} {hooks}");
         let recipe = Host::new().compile("many", &unread).unwrap();

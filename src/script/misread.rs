@@ -17,15 +17,16 @@ pub(crate) fn misread_operators(
     let code = code(text);
     let minuses = sites(&code).filter(|site| site.token().kind == TokenKind::Negation);
     // Here the minus belongs to the operand of `**`, and in Python, Julia and algebra to the power.
-    let powers = minuses.filter(|minus| operator_after(&code[minus.index + 1..]) == Some("**"));
-    let powers = powers.map(|minus| {
-        let error = Diagnostic::error(
-            "`-x ** y` is `(-x) ** y` here, and `-(x ** y)` in Python and in algebra",
-        );
-        let help = "write the brackets: `(-x) ** y` or `-(x ** y)`";
-        let place = minus.token().span(source, text);
-        error.with_help(help).at(Some(place))
-    });
+    let powers = minuses
+        .filter(|minus| operator_after(&code[minus.index + 1..]) == Some("**"))
+        .map(|minus| {
+            let error = Diagnostic::error(
+                "`-x ** y` is `(-x) ** y` here, and `-(x ** y)` in Python and in algebra",
+            );
+            let help = "write the brackets: `(-x) ** y` or `-(x ** y)`";
+            let place = minus.token().span(source, text);
+            error.with_help(help).at(Some(place))
+        });
     let divisions = floor_divisions(source, text, knows);
     powers.chain(divisions).collect()
 }
@@ -51,8 +52,10 @@ pub(crate) fn floor_divisions(
     knows: &dyn Fn(&str) -> bool,
 ) -> Vec<Diagnostic> {
     let all = lex(text);
-    let functions = sites(&all).filter(|site| site.text(-1) == "fn");
-    let functions: HashSet<&str> = functions.map(|site| site.text(0)).collect();
+    let functions: HashSet<&str> = sites(&all)
+        .filter(|site| site.text(-1) == "fn")
+        .map(|site| site.text(0))
+        .collect();
     let declared: HashSet<&str> = declared_names(&all).into_iter().collect();
     let is_variable =
         |name: &str| (declared.contains(name) || knows(name)) && !functions.contains(name);

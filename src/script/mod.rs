@@ -31,14 +31,14 @@ mod version;
 
 pub use crate::batch::Computed;
 pub(crate) use bindings::batch::{OLD_FOR_LOGP, ScriptBatch};
-pub use call::MapGroups;
+pub use call::MapGroupsNote;
 pub use explain::habits::help_for_foreign;
 pub use hook::Hook;
 pub use hooks::{Loss, Outcome, Statistics, Summary};
 pub use host::Host;
 pub use library::{BUILTINS, Builtin, RECIPE_KINDS};
 pub use limits::Limits;
-pub use params::{Parameter, Parameters, Setting};
+pub use params::{ParamSpec, ParamValue, Params};
 pub use recipe::Recipe;
 pub use reference::{MEMBERS, Member, Owner};
 pub(crate) use sandbox::guarded;

@@ -13,29 +13,29 @@ use crate::suggest;
 /// A parameter's value. In JSON it is a value of the corresponding type.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Setting {
+pub enum ParamValue {
     /// An integer.
-    Whole(i64),
+    Integer(i64),
     /// A number.
     #[serde(serialize_with = "number_or_text")]
     Number(f64),
     /// True or false.
-    Truth(bool),
+    Bool(bool),
     /// A string; usually one of some choices.
     Text(String),
     /// Some values of one kind, such as the names of columns: an array in scripts, `a,b` on the command line.
-    List(Vec<Setting>),
+    List(Vec<ParamValue>),
     /// Not set: `()` in scripts, `none` on the command line.
-    Nothing,
+    Unset,
 }
 
-impl fmt::Display for Setting {
+impl fmt::Display for ParamValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Setting::Text(value) => f.write_str(value),
-            Setting::Nothing => f.write_str("none"),
-            Setting::List(values) => {
-                let values: Vec<String> = values.iter().map(Setting::to_string).collect();
+            ParamValue::Text(value) => f.write_str(value),
+            ParamValue::Unset => f.write_str("none"),
+            ParamValue::List(values) => {
+                let values: Vec<String> = values.iter().map(ParamValue::to_string).collect();
                 f.write_str(&values.join(","))
             }
             other => f.write_str(&written(&other.to_dynamic())),
@@ -48,34 +48,40 @@ fn number_or_text<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S
     in_json(*number).serialize(serializer)
 }
 
-impl Setting {
-    pub(crate) fn from_dynamic(value: &Dynamic) -> Option<Setting> {
+impl ParamValue {
+    pub(crate) fn from_dynamic(value: &Dynamic) -> Option<ParamValue> {
         if let Some(text) = text(value) {
-            return Some(Setting::Text(text.to_string()));
+            return Some(ParamValue::Text(text.to_string()));
         }
         if let Some(array) = value.read_lock::<Array>() {
-            let values = array.iter().map(Setting::from_dynamic);
-            let values: Vec<Setting> = values.collect::<Option<_>>()?;
-            let is_one = |value: &Setting| !matches!(value, Setting::List(_) | Setting::Nothing);
-            return values.iter().all(is_one).then_some(Setting::List(values));
+            let values: Vec<ParamValue> = array
+                .iter()
+                .map(ParamValue::from_dynamic)
+                .collect::<Option<_>>()?;
+            let is_one =
+                |value: &ParamValue| !matches!(value, ParamValue::List(_) | ParamValue::Unset);
+            return values
+                .iter()
+                .all(is_one)
+                .then_some(ParamValue::List(values));
         }
         match (value.as_int(), value.as_float(), value.as_bool()) {
-            (Ok(whole), ..) => Some(Setting::Whole(whole)),
-            (_, Ok(number), _) => Some(Setting::Number(number)),
-            (_, _, Ok(truth)) => Some(Setting::Truth(truth)),
-            _ => value.is_unit().then_some(Setting::Nothing),
+            (Ok(whole), ..) => Some(ParamValue::Integer(whole)),
+            (_, Ok(number), _) => Some(ParamValue::Number(number)),
+            (_, _, Ok(truth)) => Some(ParamValue::Bool(truth)),
+            _ => value.is_unit().then_some(ParamValue::Unset),
         }
     }
 
     pub(crate) fn to_dynamic(&self) -> Dynamic {
         match self {
-            Setting::Whole(value) => (*value).into(),
-            Setting::Number(value) => (*value).into(),
-            Setting::Truth(value) => (*value).into(),
-            Setting::Text(value) => value.into(),
-            Setting::Nothing => Dynamic::UNIT,
-            Setting::List(values) => {
-                let values: Array = values.iter().map(Setting::to_dynamic).collect();
+            ParamValue::Integer(value) => (*value).into(),
+            ParamValue::Number(value) => (*value).into(),
+            ParamValue::Bool(value) => (*value).into(),
+            ParamValue::Text(value) => value.into(),
+            ParamValue::Unset => Dynamic::UNIT,
+            ParamValue::List(values) => {
+                let values: Array = values.iter().map(ParamValue::to_dynamic).collect();
                 values.into()
             }
         }
@@ -84,11 +90,11 @@ impl Setting {
 
 /// A parameter as a recipe declares it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parameter {
+pub struct ParamSpec {
     /// The name, as in `p.k`.
     pub name: String,
     /// The default value; its type is that of the parameter.
-    pub default: Setting,
+    pub default: ParamValue,
     /// The least value allowed.
     pub min: Option<f64>,
     /// The greatest value allowed.
@@ -101,11 +107,11 @@ pub struct Parameter {
     pub doc: String,
 }
 
-impl Parameter {
+impl ParamSpec {
     /// The values that the parameter takes, such as `an integer, at least 1`.
     pub fn takes(&self) -> String {
         let (list, kind) = match &self.default {
-            Setting::List(values) => ("a list of ", values.first()),
+            ParamValue::List(values) => ("a list of ", values.first()),
             one => ("", Some(one)),
         };
         if !self.choices.is_empty() {
@@ -114,13 +120,13 @@ impl Parameter {
         }
         let list = list.replace("of ", "as in `a,b`, each ");
         let kind = match kind {
-            Some(Setting::Whole(_)) => "an integer",
-            Some(Setting::Number(_)) => "a number",
-            Some(Setting::Nothing) if self.is_whole => "an integer or none",
-            Some(Setting::Nothing) => "a number or none",
-            Some(Setting::Truth(_)) => "true or false",
-            Some(Setting::Text(_)) => "a string",
-            Some(Setting::List(_)) | None => "a value",
+            Some(ParamValue::Integer(_)) => "an integer",
+            Some(ParamValue::Number(_)) => "a number",
+            Some(ParamValue::Unset) if self.is_whole => "an integer or none",
+            Some(ParamValue::Unset) => "a number or none",
+            Some(ParamValue::Bool(_)) => "true or false",
+            Some(ParamValue::Text(_)) => "a string",
+            Some(ParamValue::List(_)) | None => "a value",
         };
         // The largest integer is no bound in practice.
         let bounds = match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
@@ -133,12 +139,12 @@ impl Parameter {
     }
 
     /// The value, of the parameter's type and within its bounds.
-    fn check(&self, found: Setting) -> Result<Setting, Diagnostic> {
+    fn check(&self, found: ParamValue) -> Result<ParamValue, Diagnostic> {
         self.fit(Some(&self.default), found.clone()).ok_or_else(|| {
             let (name, takes) = (&self.name, self.takes());
             let choices = self.choices.iter().map(String::as_str);
             let (shown, near) = match &found {
-                Setting::Text(text) => (format!("\"{text}\""), suggest::nearest(text, choices)),
+                ParamValue::Text(text) => (format!("\"{text}\""), suggest::nearest(text, choices)),
                 other => (other.to_string(), None),
             };
             let takes = match near {
@@ -150,53 +156,55 @@ impl Parameter {
     }
 
     /// The value converted to the type of `kind` (any type if `None`); `None` if that fails or the value is out of bounds.
-    fn fit(&self, kind: Option<&Setting>, setting: Setting) -> Option<Setting> {
-        use Setting::{List, Nothing, Number, Text, Truth, Whole};
+    fn fit(&self, kind: Option<&ParamValue>, setting: ParamValue) -> Option<ParamValue> {
+        use ParamValue::{Bool, Integer, List, Number, Text, Unset};
         let is_within = |number: f64| {
             self.min.is_none_or(|min| number >= min) && self.max.is_none_or(|max| number <= max)
         };
         match (kind, setting) {
             (Some(List(kinds)), List(values)) => {
-                let values = values.into_iter();
-                let values = values.map(|value| self.fit(kinds.first(), value));
+                let values = values
+                    .into_iter()
+                    .map(|value| self.fit(kinds.first(), value));
                 values.collect::<Option<_>>().map(List)
             }
-            (Some(Nothing), Nothing) => Some(Nothing),
-            (Some(Nothing), setting) if self.is_whole => self.fit(Some(&Whole(0)), setting),
-            (Some(Nothing), setting) => self.fit(Some(&Number(0.0)), setting),
+            (Some(Unset), Unset) => Some(Unset),
+            (Some(Unset), setting) if self.is_whole => self.fit(Some(&Integer(0)), setting),
+            (Some(Unset), setting) => self.fit(Some(&Number(0.0)), setting),
             // Exact up to 2^53: bounds are small numbers.
-            (Some(Number(_)), Whole(whole)) => self.fit(kind, Number(whole as f64)),
-            (Some(Whole(_)) | None, Whole(whole)) => {
-                is_within(whole as f64).then_some(Whole(whole))
+            (Some(Number(_)), Integer(whole)) => self.fit(kind, Number(whole as f64)),
+            (Some(Integer(_)) | None, Integer(whole)) => {
+                is_within(whole as f64).then_some(Integer(whole))
             }
             (Some(Number(_)) | None, Number(number)) => is_within(number).then_some(Number(number)),
             (Some(Text(_)) | None, Text(text)) => {
                 let is_choice = self.choices.is_empty() || self.choices.contains(&text);
                 is_choice.then_some(Text(text))
             }
-            (Some(Truth(_)) | None, Truth(truth)) => Some(Truth(truth)),
+            (Some(Bool(_)) | None, Bool(truth)) => Some(Bool(truth)),
             _ => None,
         }
     }
 }
 
 /// Parses a text as the type of `kind` (any type if `None`); a text that does not parse is a string.
-pub(super) fn read(kind: Option<&Setting>, text: &str) -> Setting {
+pub(super) fn read(kind: Option<&ParamValue>, text: &str) -> ParamValue {
     // `inf` is a number; digits beyond the largest number are a mistake.
     let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
-    let number = || text.parse().ok().filter(is_meant).map(Setting::Number);
+    let number = || text.parse().ok().filter(is_meant).map(ParamValue::Number);
     let read = match kind {
-        Some(Setting::Text(_)) => None,
-        Some(Setting::Truth(_)) => text.parse().ok().map(Setting::Truth),
-        Some(Setting::Nothing) if text == "none" => Some(Setting::Nothing),
-        Some(Setting::List(kinds)) => {
-            let items = items(text).into_iter();
-            let items = items.map(|item| read(kinds.first(), &item));
-            Some(Setting::List(items.collect()))
+        Some(ParamValue::Text(_)) => None,
+        Some(ParamValue::Bool(_)) => text.parse().ok().map(ParamValue::Bool),
+        Some(ParamValue::Unset) if text == "none" => Some(ParamValue::Unset),
+        Some(ParamValue::List(kinds)) => {
+            let items = items(text)
+                .into_iter()
+                .map(|item| read(kinds.first(), &item));
+            Some(ParamValue::List(items.collect()))
         }
-        _ => text.parse().ok().map(Setting::Whole).or_else(number),
+        _ => text.parse().ok().map(ParamValue::Integer).or_else(number),
     };
-    read.unwrap_or_else(|| Setting::Text(text.to_string()))
+    read.unwrap_or_else(|| ParamValue::Text(text.to_string()))
 }
 
 /// The elements of a list: `a,b`, or JSON, in which a string may contain a comma.
@@ -209,37 +217,39 @@ fn items(text: &str) -> Vec<String> {
         return items.iter().map(text).collect();
     }
     let bare = text.trim().trim_start_matches('[').trim_end_matches(']');
-    let parts = bare.split(',').map(|part| part.trim().trim_matches('"'));
-    let parts = parts.filter(|part| !part.is_empty());
+    let parts = bare
+        .split(',')
+        .map(|part| part.trim().trim_matches('"'))
+        .filter(|part| !part.is_empty());
     parts.map(str::to_string).collect()
 }
 
 /// A recipe's parameters with their values.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parameters(Vec<(Parameter, Setting)>);
+pub struct Params(Vec<(ParamSpec, ParamValue)>);
 
-impl Parameters {
+impl Params {
     /// Reads the result of `params()`; an error is the name of its parameter and the problem with it.
-    pub(super) fn declared(map: &Map) -> Result<Parameters, (String, String)> {
+    pub(super) fn declared(map: &Map) -> Result<Params, (String, String)> {
         let declared = map.iter().map(|(name, value)| {
             let parameter = declare(name, value).map_err(|why| (name.to_string(), why))?;
             let default = parameter.default.clone();
             Ok((parameter, default))
         });
-        declared.collect::<Result<_, _>>().map(Parameters)
+        declared.collect::<Result<_, _>>().map(Params)
     }
 
     /// The parameters with their values, in alphabetical order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Parameter, &Setting)> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&ParamSpec, &ParamValue)> {
         self.0.iter().map(|(parameter, value)| (parameter, value))
     }
 
     /// The value of a parameter.
-    pub fn get(&self, name: &str) -> Option<&Setting> {
+    pub fn get(&self, name: &str) -> Option<&ParamValue> {
         self.find(name).map(|(_, value)| value)
     }
 
-    pub(crate) fn find(&self, name: &str) -> Option<(&Parameter, &Setting)> {
+    pub(crate) fn find(&self, name: &str) -> Option<(&ParamSpec, &ParamValue)> {
         self.iter().find(|(parameter, _)| parameter.name == name)
     }
 
@@ -251,7 +261,7 @@ impl Parameters {
     pub(super) fn set(
         &mut self,
         name: &str,
-        value: impl FnOnce(&Setting) -> Setting,
+        value: impl FnOnce(&ParamValue) -> ParamValue,
     ) -> Result<(), Diagnostic> {
         let Some(index) = self.0.iter().position(|(known, _)| known.name == name) else {
             let names = self.iter().map(|(parameter, _)| parameter.name.as_str());
@@ -271,29 +281,32 @@ impl Parameters {
 
     /// The map that hooks get as `p`.
     pub(crate) fn to_map(&self) -> Map {
-        let entries = self.iter();
-        let entries =
-            entries.map(|(known, value)| (known.name.as_str().into(), value.to_dynamic()));
+        let entries = self
+            .iter()
+            .map(|(known, value)| (known.name.as_str().into(), value.to_dynamic()));
         entries.collect()
     }
 }
 
-impl fmt::Display for Parameters {
+impl fmt::Display for Params {
     /// The settings in a line: `k=2 std=sample`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let settings = self.iter();
-        let settings = settings.map(|(parameter, value)| format!("{}={value}", parameter.name));
+        let settings = self
+            .iter()
+            .map(|(parameter, value)| format!("{}={value}", parameter.name));
         f.write_str(&settings.collect::<Vec<_>>().join(" "))
     }
 }
 
 pub(super) const KEYS: [&str; 5] = ["value", "min", "max", "choices", "doc"];
 
-fn declare(name: &str, value: &Dynamic) -> Result<Parameter, String> {
+fn declare(name: &str, value: &Dynamic) -> Result<ParamSpec, String> {
     // `eps: 1e-6` is short for `eps: #{ value: 1e-6 }`.
     let map = match value.read_lock::<Map>() {
         Some(map) => map.clone(),
-        None if Setting::from_dynamic(value).is_some() => [("value".into(), value.clone())].into(),
+        None if ParamValue::from_dynamic(value).is_some() => {
+            [("value".into(), value.clone())].into()
+        }
         None => {
             let found = describe(value);
             return Err(format!(
@@ -305,14 +318,16 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, String> {
         let near = suggest::did_you_mean(key, KEYS);
         return Err(format!("there is no key `{key}`: {near}"));
     }
-    let default = map.get("value");
-    let default = default.ok_or("needs a `value`, which is its default")?;
-    let default = Setting::from_dynamic(default)
+    let default = map
+        .get("value")
+        .ok_or("needs a `value`, which is its default")?;
+    let default = ParamValue::from_dynamic(default)
         .ok_or_else(|| format!("`value` cannot be {}", describe(default)))?;
     let bound = |key: &str| {
         let wrong = |found| format!("`{key}` must be a number, this is {}", describe(found));
-        let bound = map.get(key);
-        let bound = bound.map(|bound| number(bound).ok_or_else(|| wrong(bound)));
+        let bound = map
+            .get(key)
+            .map(|bound| number(bound).ok_or_else(|| wrong(bound)));
         bound.transpose()
     };
     let string = |value: &Dynamic| Some(text(value)?.to_string());
@@ -323,7 +338,7 @@ fn declare(name: &str, value: &Dynamic) -> Result<Parameter, String> {
     let choices = map.get("choices").map_or(Some(Vec::new()), strings);
     let doc = map.get("doc").map_or(Some(String::new()), string);
     let mut bounds = ["min", "max"].into_iter().filter_map(|key| map.get(key));
-    let parameter = Parameter {
+    let parameter = ParamSpec {
         name: name.to_string(),
         default: default.clone(),
         min: bound("min")?,

@@ -10,7 +10,7 @@ use super::explain::Script;
 use super::hook::Hook;
 use super::host::Host;
 use super::library::Builtin;
-use super::params::{Parameters, Setting, read};
+use super::params::{ParamValue, Params, read};
 use super::version::{Sources, Version};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -20,7 +20,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 #[derive(Clone)]
 pub struct Recipe {
     pub(super) script: Arc<Compiled>,
-    pub(crate) params: Parameters,
+    pub(crate) params: Params,
     pub(super) host: Host,
 }
 
@@ -109,7 +109,7 @@ impl Recipe {
     }
 
     /// The parameters with their values.
-    pub fn params(&self) -> &Parameters {
+    pub fn params(&self) -> &Params {
         &self.params
     }
 
@@ -123,7 +123,7 @@ impl Recipe {
     }
 
     /// Sets a parameter.
-    pub fn set(&mut self, name: &str, setting: Setting) -> Result<(), Diagnostic> {
+    pub fn set(&mut self, name: &str, setting: ParamValue) -> Result<(), Diagnostic> {
         self.params.set(name, |_| setting)
     }
 

@@ -72,9 +72,10 @@ pub(super) fn signature(name: &str) -> Option<String> {
         let Member { call, example, .. } = members.find(is_called)?;
         return Some(format!("it is `{call}`, as in `{example}`"));
     }
-    let level = match forms.iter().any(|form| form.contains("(level")) {
-        true => ", where `level` is the one that it goes to: \"group\", \"response\", \"batch\"",
-        false => "",
+    let level = if forms.iter().any(|form| form.contains("(level")) {
+        ", where `level` is the one that it goes to: \"group\", \"response\", \"batch\""
+    } else {
+        ""
     };
     Some(format!("it is `{}`{level}", forms.join("` or `")))
 }

@@ -1,4 +1,4 @@
-//! The memory of a recipe over the steps of a run: named tables that map a text to a number.
+//! The values that a recipe remembers over the steps of a run: named tables that map a text to a number.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,32 +10,32 @@ use super::limits::{ALL_BYTES, ALL_KEYS};
 const TABLE_BYTES: usize = 1024;
 const KEY_BYTES: usize = 80;
 
-/// Entries of a part of a table on average, at most.
+/// The most entries of a part, on average over the parts of a table.
 const PART: usize = 16;
 
 /// All tables of a state, by name. A clone shares the tables that are not written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
-    by_name: BTreeMap<Arc<str>, Arc<MemoryTable>>,
+    by_name: BTreeMap<Arc<str>, Arc<Table>>,
     keys: usize,
     bytes: usize,
 }
 
 impl Tables {
-    pub(super) fn get(&self, name: &str) -> Option<&Arc<MemoryTable>> {
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<Table>> {
         self.by_name.get(name)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<MemoryTable>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Table>)> {
         self.by_name.iter()
     }
 
     /// Sets the table of a name.
     ///
     /// # Errors
-    /// The bound, in words, that all tables together would exceed; nothing is changed.
-    pub(super) fn insert(&mut self, name: &str, table: Arc<MemoryTable>) -> Result<(), String> {
-        let size = |table: &Arc<MemoryTable>| (table.keys, table.bytes() + name.len());
+    /// The limit, in words, that all tables together would exceed; nothing is changed.
+    pub(super) fn insert(&mut self, name: &str, table: Arc<Table>) -> Result<(), String> {
+        let size = |table: &Arc<Table>| (table.keys, table.bytes() + name.len());
         let (before, after) = (self.get(name).map_or((0, 0), size), size(&table));
         let (keys, bytes) = (
             self.keys + after.0 - before.0,
@@ -64,7 +64,7 @@ struct TableEntry {
 
 /// Numbers by key. Clones share unchanged parts: a step costs as much as it writes, however large the table is.
 #[derive(Clone, Debug, Default)]
-pub(super) struct MemoryTable {
+pub(super) struct Table {
     /// Entries by the low bits of their hashes: no part, or a power of two of them.
     parts: Vec<Arc<Vec<TableEntry>>>,
     keys: usize,
@@ -79,7 +79,7 @@ fn hash_of(key: &str) -> u64 {
     hasher.finish()
 }
 
-impl MemoryTable {
+impl Table {
     /// The part of a key and its place there.
     fn find(&self, hash: u64, key: &str) -> Option<(usize, usize)> {
         let part = hash as usize % self.parts.len().max(1);
@@ -137,28 +137,26 @@ impl MemoryTable {
             return false;
         }
         let dropped = self.keys - (most - most / 8);
-        let mut kept = MemoryTable {
+        let mut kept = Table {
             writes: self.writes,
-            ..MemoryTable::default()
+            ..Table::default()
         };
-        for entry in self.ordered().into_iter().skip(dropped) {
+        for entry in self.ordered().skip(dropped) {
             kept.add(entry.clone());
         }
         *self = kept;
         true
     }
 
-    fn ordered(&self) -> Vec<&TableEntry> {
-        let mut entries: Vec<&TableEntry> =
-            self.parts.iter().flat_map(|part| part.iter()).collect();
+    fn ordered(&self) -> impl Iterator<Item = &TableEntry> {
+        let mut entries: Vec<&TableEntry> = self.parts.iter().flat_map(|part| &**part).collect();
         entries.sort_unstable_by_key(|entry| entry.written);
-        entries
+        entries.into_iter()
     }
 
     /// All keys with their values, in the order in which they were last written.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (&Arc<str>, f64)> {
-        let entries = self.ordered().into_iter();
-        entries.map(|entry| (&entry.key, entry.value))
+        self.ordered().map(|entry| (&entry.key, entry.value))
     }
 }
 
@@ -168,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_keys_that_were_written_longest_ago_go_first() {
-        let mut table = MemoryTable::default();
+        let mut table = Table::default();
         for key in 0..16 {
             table.set(&key.to_string().into(), f64::from(key));
         }
@@ -186,7 +184,7 @@ mod tests {
     #[test]
     fn all_tables_are_bounded_together() {
         let table = |keys: usize, length: usize| {
-            let mut table = MemoryTable::default();
+            let mut table = Table::default();
             for key in 0..keys {
                 table.set(&format!("{key:>length$}").into(), 0.0);
             }
@@ -197,8 +195,9 @@ mod tests {
             (1000, 50_000, 5, "256 MiB"),
         ] {
             let (table, mut tables) = (table(keys, length), Tables::default());
-            let inserted = (0..9).map(|name| tables.insert(&name.to_string(), table.clone()));
-            let inserted: Vec<Result<(), String>> = inserted.collect();
+            let inserted: Vec<Result<(), String>> = (0..9)
+                .map(|name| tables.insert(&name.to_string(), table.clone()))
+                .collect();
             assert_eq!(inserted.iter().filter(|one| one.is_ok()).count(), fit);
             assert_eq!(inserted[8], Err(bound.to_string()));
             assert!(
@@ -207,7 +206,7 @@ mod tests {
             );
             assert!(tables.insert("new", table).is_ok());
         }
-        let (mut tables, empty) = (Tables::default(), Arc::<MemoryTable>::default());
+        let (mut tables, empty) = (Tables::default(), Arc::<Table>::default());
         let names = 0..=ALL_BYTES / TABLE_BYTES;
         let refused = names.map(|name| tables.insert(&name.to_string(), empty.clone()).is_err());
         assert!(

@@ -34,8 +34,9 @@ pub(crate) fn guarded<R: Send>(
 pub(super) fn without_panic<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let owned = panic.downcast_ref::<String>().map(String::as_str);
-        let text = owned.or_else(|| panic.downcast_ref::<&str>().copied());
-        let text = text.unwrap_or("no message");
+        let text = owned
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
         Diagnostic::error(format!("advlab itself failed {doing}: {text}"))
             .with_help("this is a defect of advlab: please report it with the script")
             .into()

@@ -30,8 +30,9 @@ pub(super) fn read(path: &Path) -> FileBytes {
 /// The text of a file, or why there is none, in words.
 pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, String> {
     let path = path.display();
-    let bytes = content.as_ref();
-    let bytes = bytes.map_err(|(_, why)| format!("{path}: {why}"))?;
+    let bytes = content
+        .as_ref()
+        .map_err(|(_, why)| format!("{path}: {why}"))?;
     std::str::from_utf8(bytes).map_err(|error| {
         let byte = error.valid_up_to();
         format!("{path}: its byte {byte} is not UTF-8")

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::limits::STATE_DEPTH;
-use super::remembered::{MemoryTable, Tables};
+use super::remembered::{Table, Tables};
 use super::sandbox::check_size;
 use super::value::{describe, text, written};
 use crate::diagnostic::Diagnostic;
@@ -97,10 +97,12 @@ impl State {
     /// written longest ago first.
     pub fn to_json(&self) -> Value {
         let entry = |(key, value): (&Arc<str>, f64)| json!([&**key, format!("{value:?}")]);
-        let entries = |table: &Arc<MemoryTable>| table.in_order().map(entry).collect::<Value>();
-        let tables = self.tables.iter();
-        let tables = tables.map(|(name, table)| (name.to_string(), entries(table)));
-        let tables: serde_json::Map<String, Value> = tables.collect();
+        let entries = |table: &Arc<Table>| table.in_order().map(entry).collect::<Value>();
+        let tables: serde_json::Map<String, Value> = self
+            .tables
+            .iter()
+            .map(|(name, table)| (name.to_string(), entries(table)))
+            .collect();
         let mut json = to_json(&self.this);
         if !tables.is_empty() {
             json[TABLES] = Value::Object(tables);
@@ -115,12 +117,13 @@ impl State {
     pub fn from_json(value: &Value) -> Result<State, Diagnostic> {
         let mut this = value.clone();
         let tables = this.as_object_mut().and_then(|map| map.remove(TABLES));
-        let state = from_json(&this).and_then(State::from_dynamic);
-        let state = state.and_then(|state| match tables.map(tables_of) {
-            None => Ok(state),
-            Some(Some(tables)) => Ok(state.with_tables(tables)),
-            Some(None) => Err("its tables are none".to_string()),
-        });
+        let state = from_json(&this)
+            .and_then(State::from_dynamic)
+            .and_then(|state| match tables.map(tables_of) {
+                None => Ok(state),
+                Some(Some(tables)) => Ok(state.with_tables(tables)),
+                Some(None) => Err("its tables are none".to_string()),
+            });
         state.map_err(|why| Diagnostic::error(format!("not a state that was saved: {why}")))
     }
 }
@@ -202,7 +205,7 @@ fn tables_of(value: Value) -> Option<Tables> {
     let named: BTreeMap<String, Vec<(String, String)>> = serde_json::from_value(value).ok()?;
     let mut tables = Tables::default();
     for (name, entries) in named {
-        let mut table = MemoryTable::default();
+        let mut table = Table::default();
         for (key, value) in entries {
             let value = value.parse().ok().filter(|value: &f64| value.is_finite())?;
             table.set(&key.into(), value);
@@ -214,8 +217,9 @@ fn tables_of(value: Value) -> Option<Tables> {
 
 fn to_json(value: &Dynamic) -> Value {
     if let Some(map) = value.read_lock::<Map>() {
-        let entries = map.iter();
-        let entries = entries.map(|(key, value)| (key.to_string(), to_json(value)));
+        let entries = map
+            .iter()
+            .map(|(key, value)| (key.to_string(), to_json(value)));
         return json!({ MAP: Value::Object(entries.collect()) });
     }
     if let Some(array) = value.read_lock::<Array>() {

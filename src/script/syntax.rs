@@ -114,9 +114,10 @@ pub fn lex(text: &str) -> Vec<Token<'_>> {
     let mut is_in_string = false;
     loop {
         let rest = &text[at..];
-        let blank = match is_in_string {
-            true => 0,
-            false => rest.len() - rest.trim_start().len(),
+        let blank = if is_in_string {
+            0
+        } else {
+            rest.len() - rest.trim_start().len()
         };
         advance(&mut line, &mut column, &rest[..blank]);
         at += blank;
@@ -203,9 +204,10 @@ fn token_at(
         let word = &rest[..end.unwrap_or(rest.len())];
         let is_keyword = matches!(word, "this" | "is")
             || word != "_" && EngineToken::lookup_symbol_from_syntax(word).is_some();
-        let kind = match is_keyword && before.is_none_or(|dot| dot.text != ".") {
-            true => TokenKind::Keyword,
-            false => TokenKind::Name,
+        let kind = if is_keyword && before.is_none_or(|dot| dot.text != ".") {
+            TokenKind::Keyword
+        } else {
+            TokenKind::Name
         };
         return closed(word.len(), kind);
     }

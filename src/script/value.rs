@@ -95,8 +95,9 @@ pub(crate) fn type_named(name: &str) -> (&'static str, &'static str) {
 /// A value of a type that a state can hold, in the notation of scripts.
 pub(crate) fn written(value: &Dynamic) -> String {
     if let Some(map) = value.read_lock::<Map>() {
-        let entries = map.iter();
-        let entries = entries.map(|(key, value)| format!("{key}: {}", written(value)));
+        let entries = map
+            .iter()
+            .map(|(key, value)| format!("{key}: {}", written(value)));
         return match entries.collect::<Vec<_>>().join(", ") {
             none if none.is_empty() => "#{}".to_string(),
             entries => format!("#{{ {entries} }}"),

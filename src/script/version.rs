@@ -24,8 +24,10 @@ impl Version {
         };
         add(text);
         // In the order of the names in the `import`s: their folder is ignored here too.
-        let imports = imports.iter().filter(|(name, _)| &***name != main);
-        let mut imports: Vec<_> = imports.collect();
+        let mut imports: Vec<_> = imports
+            .iter()
+            .filter(|(name, _)| &***name != main)
+            .collect();
         imports.sort_by_key(|(name, _)| Path::new(&***name).file_stem());
         imports.iter().for_each(|(_, text)| add(text.as_bytes()));
         let digits = hash.finalize().map(|byte| format!("{byte:02x}"));

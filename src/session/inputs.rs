@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use rhai::{AST, Engine, Token as EngineToken};
 
-use super::values::Answer;
+use super::answer::Answer;
 use crate::batch::Computed;
 use crate::diagnostic::Diagnostic;
 use crate::script::engine::own_token;
@@ -125,8 +125,11 @@ impl Inputs {
         inputs.filter(|_| !self.has_hook()).find_map(|input| {
             let (recipe, code) = (input.recipe.as_ref()?, code(&input.text));
             let is_own = |site: &CodeSite<'_, '_>| ![".", "::"].contains(&site.text(-1));
-            let called = sites(&code).filter(|site| ["(", "()"].contains(&site.text(1)));
-            let called: Vec<&str> = called.filter(is_own).map(|site| site.text(0)).collect();
+            let called: Vec<&str> = sites(&code)
+                .filter(|site| ["(", "()"].contains(&site.text(1)))
+                .filter(is_own)
+                .map(|site| site.text(0))
+                .collect();
             let mut hooks = Hook::OF_BATCH.into_iter().map(Hook::name);
             Some((hooks.find(|name| called.contains(name))?, recipe.name()))
         })

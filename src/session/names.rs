@@ -2,7 +2,9 @@
 
 use rhai::{Engine, Map};
 
-use super::Session;
+use super::answer::Answer;
+use super::evaluate::Session;
+use crate::diagnostic::Diagnostics;
 use crate::script::engine::packages;
 use crate::script::functions::is_listed;
 use crate::script::syntax::{Token, TokenKind};
@@ -43,10 +45,11 @@ impl Session {
     }
 
     /// The names of the variables that inputs made, with their values.
-    pub fn variables(&self) -> Vec<(String, Result<super::Answer, crate::Diagnostics>)> {
+    pub fn variables(&self) -> Vec<(String, Result<Answer, Diagnostics>)> {
         self.guard.rearm();
-        let named = self.own_variables();
-        let named = named.map(|(name, value)| (name.to_string(), self.answer("", value)));
+        let named = self
+            .own_variables()
+            .map(|(name, value)| (name.to_string(), self.answer("", value)));
         let variables = named.collect();
         // Reading a batch reads all its columns; the notes on these do not belong to the next input.
         self.batch.call().take_reports();

@@ -1,132 +1,12 @@
-//! The values of inputs, independent of the script engine; and inputs that are looked into without keeping their value: their
-//! numbers and their gradient.
+//! Inputs that are evaluated without keeping their value: for their numbers, or for their gradient.
 
-use std::sync::Arc;
+use rhai::{Array, Dynamic};
 
-use rhai::{Array, Dynamic, FnPtr, Map};
-
-use super::Session;
-use crate::batch::{Computed, Layout};
+use super::answer::Answer;
+use super::evaluate::Session;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::ScriptBatch;
-use crate::script::explain::CLOSURE;
-use crate::script::value::{as_tensor, describe, number, text};
-use crate::tensor::{Level, Tensor, TensorError, grad};
-
-/// The most elements of an array or a map that are kept for display.
-const SHOWN: usize = 32;
-
-/// The value of an input.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// None: a `let`, a `fn`, a statement.
-    Nothing,
-    /// True or false.
-    Truth(bool),
-    /// An integer.
-    Whole(i64),
-    /// A number that is no integer, or a tensor that belongs to no batch.
-    Number(f64),
-    /// A string.
-    String(String),
-    /// A tensor, computed.
-    Tensor(Computed),
-    /// A batch, with its columns.
-    Batch(BatchColumns),
-    /// An array: its first elements, and how many it has.
-    Array(Vec<Answer>, usize),
-    /// A map: its first entries, and how many it has.
-    Map(Vec<(String, Answer)>, usize),
-    /// Any other value, described: `a closure`.
-    Other(String),
-}
-
-/// A batch's columns, computed.
-#[derive(Clone, Debug)]
-pub struct BatchColumns {
-    /// Which token belongs to which response, and which response to which group.
-    pub layout: Arc<Layout>,
-    /// The training step.
-    pub step: u64,
-    /// The columns by name: the batch's own, then those derived from them.
-    pub columns: Vec<(String, Computed)>,
-    /// The number of the batch's own columns.
-    pub own: usize,
-}
-
-impl Answer {
-    /// A tensor's values, or a number (true is 1); nothing for any other value.
-    pub fn numbers(&self) -> Vec<f64> {
-        match self {
-            Answer::Tensor(computed) => computed.buffer().iter().collect(),
-            Answer::Number(number) => vec![*number],
-            Answer::Whole(whole) => vec![*whole as f64],
-            Answer::Truth(truth) => vec![f64::from(u8::from(*truth))],
-            _ => Vec::new(),
-        }
-    }
-
-    /// Converts a value of a script, and computes its tensors.
-    pub(super) fn of(value: &Dynamic) -> Result<Answer, TensorError> {
-        if let Some(tensor) = value.read_lock::<Tensor>() {
-            let values = tensor.evaluate()?;
-            return Ok(match tensor.frame() {
-                Some(frame) => Answer::Tensor(values.over(frame.layout())),
-                None => Answer::Number(values.get(0)),
-            });
-        }
-        if let Some(batch) = value.read_lock::<ScriptBatch>() {
-            return BatchColumns::of(&batch).map(Answer::Batch);
-        }
-        if let Some(array) = value.read_lock::<Array>() {
-            let shown = array.iter().take(SHOWN).map(Answer::of);
-            return Ok(Answer::Array(shown.collect::<Result<_, _>>()?, array.len()));
-        }
-        if let Some(map) = value.read_lock::<Map>() {
-            let shown = map.iter().take(SHOWN);
-            let shown = shown.map(|(key, value)| Ok((key.to_string(), Answer::of(value)?)));
-            return Ok(Answer::Map(shown.collect::<Result<_, _>>()?, map.len()));
-        }
-        if let Some(text) = text(value) {
-            return Ok(Answer::String(text.to_string()));
-        }
-        let function = value.read_lock::<FnPtr>();
-        Ok(match (value.type_name(), function) {
-            (_, Some(closure)) if closure.fn_name().starts_with(CLOSURE) => {
-                Answer::Other("a closure".to_string())
-            }
-            (_, Some(function)) => Answer::Other(format!("the function `{}`", function.fn_name())),
-            ("bool", _) => Answer::Truth(value.as_bool().unwrap_or_default()),
-            ("i64", _) => Answer::Whole(value.as_int().unwrap_or_default()),
-            ("f64", _) => Answer::Number(value.as_float().unwrap_or_default()),
-            ("char", _) => Answer::String(value.to_string()),
-            ("()", _) => Answer::Nothing,
-            (name, _) => Answer::Other(format!("a {name}")),
-        })
-    }
-}
-
-impl BatchColumns {
-    fn of(batch: &ScriptBatch) -> Result<BatchColumns, TensorError> {
-        let layout = batch.frame().layout();
-        let (own, derived) = batch.column_names();
-        let mut columns = Vec::new();
-        for name in own.iter().chain(&derived) {
-            // The error of a column that cannot be made is shown when it is asked for.
-            let Ok(tensor) = batch.column(name) else {
-                continue;
-            };
-            let computed = tensor.evaluate()?.over(layout);
-            columns.push((name.clone(), computed));
-        }
-        Ok(BatchColumns {
-            layout: layout.clone(),
-            step: batch.call().step,
-            columns,
-            own: own.len(),
-        })
-    }
-}
+use crate::script::value::{as_tensor, describe, number};
+use crate::tensor::{Level, Tensor, grad};
 
 /// The paired values of two inputs, and the level where they meet; `None` for arrays.
 pub type Pairs = (Option<Level>, Vec<(f64, f64)>);
@@ -139,14 +19,15 @@ impl Session {
     pub fn numbers(&mut self, text: &str) -> Result<(Option<Level>, Vec<f64>), Diagnostics> {
         let value = self.value(text)?;
         if let Some(tensor) = value.read_lock::<Tensor>() {
-            let computed = tensor.evaluate();
-            let computed = computed.map_err(|error| self.failed_in(text, error))?;
+            let computed = tensor
+                .evaluate()
+                .map_err(|error| self.failed_in(text, error))?;
             return Ok((Some(tensor.level()), computed.iter().collect()));
         }
         let array = value.read_lock::<Array>();
-        let numbers = array.and_then(|array| array.iter().map(number).collect::<Option<_>>());
-        let numbers =
-            numbers.ok_or_else(|| is_no(text, &value, "not a tensor or an array of numbers"))?;
+        let numbers = array
+            .and_then(|array| array.iter().map(number).collect::<Option<_>>())
+            .ok_or_else(|| is_no(text, &value, "not a tensor or an array of numbers"))?;
         Ok((None, numbers))
     }
 
@@ -159,8 +40,9 @@ impl Session {
                 let frame = self.batch.frame();
                 let spread = |text: &str, tensor: &Tensor| {
                     let tensor = tensor.expanded(level, tensor.frame().unwrap_or(frame));
-                    let values = tensor.and_then(|tensor| tensor.evaluate());
-                    let values = values.map_err(|error| self.failed_in(text, error))?;
+                    let values = tensor
+                        .and_then(|tensor| tensor.evaluate())
+                        .map_err(|error| self.failed_in(text, error))?;
                     Ok::<Vec<f64>, Diagnostics>(values.iter().collect())
                 };
                 (Some(level), spread(x, &left)?, spread(y, &right)?)
@@ -182,9 +64,8 @@ impl Session {
     /// As [`Session::evaluate`]; also if the input is no batch tensor, or has no derivative.
     pub fn gradient(&mut self, text: &str) -> Result<Answer, Diagnostics> {
         let value = self.value(text)?;
-        let loss = as_tensor(&value);
-        let loss =
-            loss.ok_or_else(|| is_no(text, &value, "and only a batch tensor has a gradient"))?;
+        let loss = as_tensor(&value)
+            .ok_or_else(|| is_no(text, &value, "and only a batch tensor has a gradient"))?;
         let logp = self.batch.column("logp").map_err(|problem| {
             let help = "a gradient is one with respect to the policy's log-probs";
             Diagnostic::error(problem.diagnostic.message.clone()).with_help(help)

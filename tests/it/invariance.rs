@@ -8,7 +8,7 @@ use advlab::batch::{Batch, BatchBuilder};
 use advlab::check::groups_are_independent;
 use advlab::deep_stack;
 use advlab::native::{Mode, Native};
-use advlab::script::{BUILTINS, Builtin, Computed, Hook, Host, Recipe, Setting};
+use advlab::script::{BUILTINS, Builtin, Computed, Hook, Host, ParamValue, Recipe};
 use advlab::tensor::Level;
 use ndarray::Array2;
 use proptest::prelude::*;
@@ -158,7 +158,7 @@ fn compiled(name: &str, text: &str) -> Recipe {
     let recipe = HOST.compile(name, text);
     let mut recipe = recipe.unwrap_or_else(|error| panic!("{}", error.render(false)));
     // Not every recipe has a k.
-    let _ = recipe.set("k", Setting::Whole(1));
+    let _ = recipe.set("k", ParamValue::Integer(1));
     recipe
 }
 

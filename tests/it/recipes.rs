@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use advlab::batch::{Batch, Computed};
 use advlab::files::{Dtype, ReadOptions, read};
-use advlab::script::{BUILTINS, Builtin, Host, Recipe, Setting};
+use advlab::script::{BUILTINS, Builtin, Host, ParamValue, Recipe};
 use serde_json::json;
 
 fn advantage(recipe: &Recipe, batch: &Batch) -> Vec<f64> {
@@ -37,7 +37,7 @@ fn equal_rewards_give_exactly_zero() {
         let (name, setting) = words.split_once(':').unwrap_or((words, ""));
         let mut recipe = Host::new().load(name).expect("a built-in");
         // No group is smaller, and not every recipe has a k.
-        let _ = recipe.set("k", Setting::Whole(3));
+        let _ = recipe.set("k", ParamValue::Integer(3));
         if let Some((parameter, value)) = setting.split_once('=') {
             recipe.set_text(parameter, value).expect("a setting");
         }
@@ -163,7 +163,7 @@ fn passk_on_real_solutions() {
     let correct = batch.response_column("correct").expect("labels");
     for k in [2usize, 4] {
         let mut recipe = Host::new().load("passk").expect("a built-in");
-        let set = recipe.set("k", Setting::Whole(k as i64));
+        let set = recipe.set("k", ParamValue::Integer(k as i64));
         set.expect("a whole number");
         let got = advantage(&recipe, batch);
         let mut zeros = 0;

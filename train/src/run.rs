@@ -23,7 +23,7 @@ use crate::error::Result;
 use advlab::batch::Batch;
 use advlab::check::flipped_loss;
 use advlab::diagnostic::Diagnostic;
-use advlab::live::{LiveOptions, LiveRecipe, Loaded};
+use advlab::live::{LiveOptions, LiveRecipe, Published};
 use advlab::native::Mode;
 use advlab::script::{Recipe, SourceFiles, State, Version};
 use learner::Learner;
@@ -367,7 +367,7 @@ impl Run {
             return Ok(());
         };
         writer.sync()?;
-        let left = |(loaded, state): (&Arc<Loaded>, &State)| VersionState {
+        let left = |(loaded, state): (&Arc<Published>, &State)| VersionState {
             version: KeptVersion::of(loaded.recipe()),
             state: state.clone(),
         };

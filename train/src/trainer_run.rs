@@ -15,7 +15,7 @@ use super::policy::Platform;
 use super::row::{Row, Stage, rounded};
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::Diagnostic;
-use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
+use advlab::live::{Failed, LiveEvent, LiveRecipe, Published};
 use advlab::script::{Outcome, Recipe, State, Statistics, Summary};
 
 /// The earlier rows of steps that were done again.
@@ -25,7 +25,7 @@ const CUT: &str = "cut.jsonl";
 #[derive(Debug)]
 pub struct TrainerRun {
     writer: RunWriter,
-    before: Arc<Loaded>,
+    before: Arc<Published>,
     /// The version that the folder records as the one in use.
     used: String,
     /// The first step that has no row yet.

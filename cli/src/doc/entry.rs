@@ -11,7 +11,7 @@ use crate::paint::{Paint, beside, folded, wrapped};
 use crate::report::study::indices;
 use advlab::Batch;
 use advlab::batch::column_names;
-use advlab::script::{Computed, Host, MEMBERS, Owner, Parameter, Recipe};
+use advlab::script::{Computed, Host, MEMBERS, Owner, ParamSpec, Recipe};
 use advlab::session::Answer;
 use advlab::tensor::Level;
 use advlab::tensor::op::{self, Class};
@@ -202,7 +202,7 @@ pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     let rows: Vec<_> = rows.collect();
     let longest = rows.iter().map(|(head, _)| head.len()).max();
     let indent = longest.unwrap_or(0).min(32) + 2;
-    let row = |(head, own): &(String, &Parameter)| {
+    let row = |(head, own): &(String, &ParamSpec)| {
         let takes = wrapped(&" ".repeat(indent), &own.takes(), paint.width);
         let row = beside(head, indent, &own.doc, paint.width);
         format!("{row}\n{}", paint.dim(&takes))

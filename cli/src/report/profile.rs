@@ -15,7 +15,7 @@ use crate::paint::{Paint, cut, width};
 use advlab::batch::Batch;
 use advlab::batch::large::Large;
 use advlab::native::{Mode, Native};
-use advlab::script::{Hook, Host, MapGroups, Recipe};
+use advlab::script::{Hook, Host, MapGroupsNote, Recipe};
 use advlab::tensor::profile::Profile;
 use advlab_train::random::{Purpose, StreamKey};
 
@@ -23,7 +23,7 @@ use advlab_train::random::{Purpose, StreamKey};
 #[derive(Default)]
 struct TimedRun {
     hooks: Vec<(&'static str, f64)>,
-    map_groups: Vec<MapGroups>,
+    map_groups: Vec<MapGroupsNote>,
     /// The most bytes that tensors held at once, without the batch and the padded array.
     peak_bytes: usize,
     /// Whether kernels computed hooks.
@@ -71,7 +71,7 @@ impl Runs<'_> {
         let mut add = |hook, started: Instant, native: Option<Duration>, calls| {
             run.hooks.push((hook, started.elapsed().as_secs_f64()));
             run.is_native |= native.is_some();
-            run.map_groups.extend::<Vec<MapGroups>>(calls);
+            run.map_groups.extend::<Vec<MapGroupsNote>>(calls);
         };
         let has_loss = recipe.has(Hook::Loss);
         let loss = Some(&recipe).filter(|_| has_loss).or(behind.as_ref());

@@ -39,8 +39,8 @@ pub(crate) fn brief(answer: &Answer, columns: usize) -> String {
     };
     let text = match answer {
         Answer::Nothing => "()".to_string(),
-        Answer::Truth(truth) => truth.to_string(),
-        Answer::Whole(whole) => whole.to_string(),
+        Answer::Bool(truth) => truth.to_string(),
+        Answer::Integer(whole) => whole.to_string(),
         Answer::Number(number) => exact(*number),
         Answer::String(text) => format!("{text:?}"),
         Answer::Tensor(computed) if computed.buffer().len() == 1 => {

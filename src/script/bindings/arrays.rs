@@ -15,8 +15,9 @@ use crate::tensor::op::{self, Argument, Class, Op};
 /// Registers `sum`, `mean`, `min` and `max` of arrays, which are numbers if all elements are.
 pub(in crate::script) fn arrays(module: &mut Module) {
     for (name, row) in [("sum", "+"), ("mean", "+"), ("min", "min"), ("max", "max")] {
-        let row = op::table().find(|op| op.name == row && op.class == Class::Elementwise);
-        let row = row.expect("an array's functions are made of rows of the op table");
+        let row = op::table()
+            .find(|op| op.name == row && op.class == Class::Elementwise)
+            .expect("an array's functions are made of rows of the op table");
         let reduced = move |context: NativeCallContext, array: Array| {
             let tensor = reduce(name, row, &array)?;
             tensor.mark(&origin(&context));
@@ -87,9 +88,10 @@ fn sorted(
     let mut merged = Array::with_capacity(values.len());
     while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
         // Equal values keep their order: the right one is first only if it comes before the left one.
-        let next = match is_before(b, a)? {
-            true => &mut right,
-            false => &mut left,
+        let next = if is_before(b, a)? {
+            &mut right
+        } else {
+            &mut left
         };
         merged.extend(next.next());
     }

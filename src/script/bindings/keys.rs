@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use rhai::{Dynamic, INT, ImmutableString, Module, NativeCallContext as Context};
 
-use crate::script::call::Call;
+use crate::script::call::CallContext;
 use crate::script::engine::{Method, add, add_raw, add_type};
 use crate::script::error::{CallError, located};
 use crate::script::limits::{ENOUGH, TABLE_KEYS};
-use crate::script::remembered::MemoryTable;
+use crate::script::remembered::Table;
 use crate::script::value::{as_tensor, describe, in_brackets, number, text};
 use crate::tensor::op::{self, Argument};
 use crate::tensor::{Frame, Level, Reservation, Tensor, TensorError};
@@ -24,7 +24,7 @@ pub(crate) struct Key {
     /// The index of each response's name, at response level.
     pub(in crate::script) codes: Tensor,
     pub(in crate::script) names: Arc<[Arc<str>]>,
-    pub(in crate::script) call: Arc<Call>,
+    pub(in crate::script) call: Arc<CallContext>,
     _reservation: Option<Arc<Reservation>>,
 }
 
@@ -32,7 +32,7 @@ impl Key {
     /// The key with these texts of all responses.
     pub(in crate::script) fn of(
         frame: &Arc<Frame>,
-        call: &Arc<Call>,
+        call: &Arc<CallContext>,
         texts: impl Iterator<Item = Arc<str>>,
     ) -> Result<Key, TensorError> {
         let mut names: Vec<Arc<str>> = Vec::new();
@@ -71,18 +71,23 @@ impl Key {
 
     /// Compares each response's name with a name, or with its name in another key, by `==` or `!=`: 1 or 0.
     fn compare(&self, sign: &str, other: &Dynamic) -> Result<Tensor, CallError> {
-        let row = op::table().find(|op| op.name == sign);
-        let row = row.expect("the op table has `==` and `!=`");
-        let own = self.names.iter().enumerate();
-        let own: HashMap<&str, usize> = own.map(|(code, name)| (&**name, code)).collect();
+        let row = op::table()
+            .find(|op| op.name == sign)
+            .expect("the op table has `==` and `!=`");
+        let own: HashMap<&str, usize> = self
+            .names
+            .iter()
+            .enumerate()
+            .map(|(code, name)| (&**name, code))
+            .collect();
         // A name that this key does not have has no code.
         let code = |name: &str| own.get(name).map_or(-1.0, |code| *code as f64);
         let other = match (other.read_lock::<Key>(), text(other), number(other)) {
             (Some(other), ..) => {
                 let codes: Vec<f64> = other.names.iter().map(|name| code(name)).collect();
                 let theirs = other.codes.evaluate()?;
-                let theirs = theirs.iter().map(|theirs| codes[theirs as usize]);
-                Argument::Tensor(Tensor::of_responses(other.frame(), theirs.collect())?)
+                let codes = theirs.iter().map(|theirs| codes[theirs as usize]);
+                Argument::Tensor(Tensor::of_responses(other.frame(), codes.collect())?)
             }
             (_, Some(name), _) => Argument::Number(code(&name)),
             (.., Some(number)) => Argument::Number(code(&number.to_string())),
@@ -103,8 +108,10 @@ pub(in crate::script) fn key_type(module: &mut Module) {
     let methods: [(&str, Method<Key>); 2] = [
         ("len", |key| Ok((key.texts()?.len() as INT).into())),
         ("values", |key| {
-            let texts = key.texts()?.into_iter();
-            let texts = texts.map(|text| Dynamic::from(text.to_string()));
+            let texts = key
+                .texts()?
+                .into_iter()
+                .map(|text| Dynamic::from(text.to_string()));
             Ok(texts.take(ENOUGH).collect())
         }),
     ];
@@ -196,11 +203,12 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
         let message = "the most keys of a table are a number from 1 on";
         return Err(CallError::new(message, "leave it out for 200000"));
     };
-    let columns = args[2..2 + count].iter();
-    let columns = columns.map(|value| of_responses(key.frame(), value));
-    let columns: Vec<Vec<f64>> = columns.collect::<Result<_, _>>()?;
+    let columns: Vec<Vec<f64>> = args[2..2 + count]
+        .iter()
+        .map(|value| of_responses(key.frame(), value))
+        .collect::<Result<_, _>>()?;
     let known = key.call.effects().tables.get(&name).cloned();
-    let mut table: Arc<MemoryTable> = known.unwrap_or_default();
+    let mut table: Arc<Table> = known.unwrap_or_default();
     let writing = Arc::make_mut(&mut table);
     let mut before = Vec::new();
     for (response, text) in key.texts()?.iter().enumerate() {

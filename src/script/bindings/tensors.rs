@@ -118,8 +118,10 @@ fn dispatch(
         let help = format!("it is `{signature}`; of more values: `max(a, max(b, c))`");
         return Err(CallError::new(message, help));
     }
-    let arguments = args.iter().zip(op.params);
-    let arguments = arguments.map(|(value, param)| argument(op, param, value));
+    let arguments = args
+        .iter()
+        .zip(op.params)
+        .map(|(value, param)| argument(op, param, value));
     let tensor = op.apply(&arguments.collect::<Result<Vec<Argument>, CallError>>()?)?;
     let is_map = matches!(
         op.kernel,

@@ -16,8 +16,7 @@ pub(crate) fn habit(section: &str, word: &str) -> Option<&'static str> {
 
 /// The help for a name of another language or library; `None` for any other name.
 pub fn help_for_foreign(name: &str) -> Option<&'static str> {
-    let sections = ["functions", "properties", "names", "keywords", "reserved"];
-    let mut sections = sections.into_iter();
+    let mut sections = ["functions", "properties", "names", "keywords", "reserved"].into_iter();
     sections.find_map(|section| habit(section, name))
 }
 

@@ -23,9 +23,10 @@ impl Script<'_> {
             match innermost {
                 EvalAltResult::ErrorInFunctionCall(function, of, inner, position) => {
                     if let Some(line) = position.line() {
-                        let function = match function.starts_with(CLOSURE) {
-                            true => "a closure".to_string(),
-                            false => format!("`{function}`"),
+                        let function = if function.starts_with(CLOSURE) {
+                            "a closure".to_string()
+                        } else {
+                            format!("`{function}`")
                         };
                         trace.insert(0, format!("in {function}, called at {source}:{line}"));
                     }
@@ -41,8 +42,9 @@ impl Script<'_> {
                 _ => break,
             }
         }
-        let place = self.reported_place(innermost);
-        let place = place.or_else(|| self.place(&source, innermost.position()));
+        let place = self
+            .reported_place(innermost)
+            .or_else(|| self.place(&source, innermost.position()));
         if let EvalAltResult::ErrorParsing(kind, _) = innermost {
             return messages::not_parsed(self, kind, place);
         }

@@ -33,9 +33,13 @@ fn is_column(script: &Script<'_>, name: &str) -> bool {
 /// The diagnostic of a call that the engine found no function for; `call` is the engine's, as `mean (tensor, ?)`.
 pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Diagnostic {
     let (name, arguments) = call.split_once(" (").unwrap_or((call, ")"));
-    let arguments = arguments.trim().trim_end_matches(')').split(", ");
-    let arguments = arguments.filter(|argument| !argument.trim().is_empty());
-    let arguments: Vec<&str> = arguments.map(|argument| type_named(argument).1).collect();
+    let arguments: Vec<&str> = arguments
+        .trim()
+        .trim_end_matches(')')
+        .split(", ")
+        .filter(|argument| !argument.trim().is_empty())
+        .map(|argument| type_named(argument).1)
+        .collect();
     let short = name.rsplit("::").next().unwrap_or(name);
     let given = counted(arguments.len(), "argument");
     if short.starts_with(CLOSURE) {
@@ -55,9 +59,10 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
         return say(format!("`{name}` does not work with {with}"), help);
     }
     // The lint knows how many arguments there are, and not their types.
-    let with = match arguments.iter().all(|argument| *argument == "something") {
-        true => format!("with {given}"),
-        false => format!("for {with}"),
+    let with = if arguments.iter().all(|argument| *argument == "something") {
+        format!("with {given}")
+    } else {
+        format!("for {with}")
     };
     if let Some(help) = signature(short) {
         return say(format!("`{short}` exists, but not {with}"), help);
@@ -84,9 +89,10 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     } else {
         "`advlab doc` lists the functions that scripts have".to_string()
     };
-    let message = match is_known {
-        true => format!("there is no function `{name}` {with}"),
-        false => format!("there is no function `{name}`"),
+    let message = if is_known {
+        format!("there is no function `{name}` {with}")
+    } else {
+        format!("there is no function `{name}`")
     };
     say(message, help)
 }
@@ -205,10 +211,14 @@ pub(super) fn no_key(script: &Script<'_>, key: &str, place: Option<&Span>) -> Di
         Some(receiver) => format!("`{receiver}`"),
         None => "this map".to_string(),
     };
-    let keys = sites(code).filter(|site| site.text(1) == ":");
-    let keys = keys.map(|site| site.text(0)).filter(|known| *known != key);
-    let declared = sites(code).filter(|site| site.text(1) == ":" && site.text(2) == "#{");
-    let declared: Vec<&str> = declared.map(|site| site.text(0)).collect();
+    let keys = sites(code)
+        .filter(|site| site.text(1) == ":")
+        .map(|site| site.text(0))
+        .filter(|known| *known != key);
+    let declared: Vec<&str> = sites(code)
+        .filter(|site| site.text(1) == ":" && site.text(2) == "#{")
+        .map(|site| site.text(0))
+        .collect();
     let imported = place.filter(|place| place.source != *script.name);
     let help = match (suggest::nearest(key, keys), receiver, imported) {
         (Some(near), _, None) => format!("did you mean `{near}`?"),

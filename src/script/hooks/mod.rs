@@ -12,7 +12,7 @@ use rhai::{Dynamic, Engine, FuncArgs};
 use run::invoke;
 
 use super::bindings::batch::ScriptBatch;
-use super::call::Call;
+use super::call::CallContext;
 use super::hook::Hook;
 use super::recipe::Recipe;
 use super::state::State;
@@ -60,7 +60,7 @@ impl Recipe {
     }
 
     /// An engine for one call of the recipe's hooks.
-    pub(super) fn engine(&self, call: &Arc<Call>) -> Engine {
+    pub(super) fn engine(&self, call: &Arc<CallContext>) -> Engine {
         self.host.functions.engine(call, &self.script.constants)
     }
 

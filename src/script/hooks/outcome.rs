@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::batch::{Batch, Computed};
 use crate::diagnostic::Diagnostics;
 use crate::number_text::{count, share};
-use crate::script::call::MapGroups;
+use crate::script::call::MapGroupsNote;
 use crate::script::hook::Hook;
 use crate::tensor::{Depth, Level, Moments};
 
@@ -35,7 +35,7 @@ pub struct Outcome {
     /// Columns that were not read as their names say, in words.
     pub notes: Vec<String>,
     /// The calls of `map_groups`, each place once.
-    pub map_groups: Vec<MapGroups>,
+    pub map_groups: Vec<MapGroupsNote>,
     /// The time of the hooks.
     pub time: Duration,
     /// The time of the kernel, if one computed it in place of a built-in's script.
@@ -57,7 +57,7 @@ pub struct Loss {
     /// Columns that were not read as their names say, in words.
     pub notes: Vec<String>,
     /// The calls of `map_groups`, each place once.
-    pub map_groups: Vec<MapGroups>,
+    pub map_groups: Vec<MapGroupsNote>,
     /// The time of the hooks.
     pub time: Duration,
     /// The time of the kernel, if one computed it in place of a built-in's script.

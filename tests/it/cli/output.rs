@@ -319,7 +319,7 @@ fn check_on_rollouts() {
     for swapped in ["", "grpo "] {
         let ran = lab.run(&format!("check {swapped}rollouts.jsonl score.rhai"));
         ran.ends(1, "`rollouts.jsonl` is a file of rollouts, not a recipe");
-        ran.says("rollouts stand behind it");
+        ran.says("put the rollouts after it");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Parameters: their declaration, their values, and what is said of wrong ones.
 
-use advlab::script::{Host, Setting};
+use advlab::script::{Host, ParamValue};
 
 use super::lab::{recipe, step};
 
@@ -97,13 +97,13 @@ fn wrong_values_say_what_the_parameter_takes() {
 #[test]
 fn typed_settings_are_checked_too() {
     let mut recipe = recipe(SCRIPT);
-    recipe.set("eps", Setting::Whole(1)).unwrap();
-    assert_eq!(recipe.params().get("eps"), Some(&Setting::Number(1.0)));
-    assert!(recipe.set("k", Setting::Number(2.0)).is_err());
-    assert!(recipe.set("k", Setting::Text("2".into())).is_err());
-    assert!(recipe.set("centred", Setting::Whole(1)).is_err());
-    recipe.set("clip", Setting::Nothing).unwrap();
-    assert!(recipe.set("k", Setting::Nothing).is_err());
+    recipe.set("eps", ParamValue::Integer(1)).unwrap();
+    assert_eq!(recipe.params().get("eps"), Some(&ParamValue::Number(1.0)));
+    assert!(recipe.set("k", ParamValue::Number(2.0)).is_err());
+    assert!(recipe.set("k", ParamValue::Text("2".into())).is_err());
+    assert!(recipe.set("centred", ParamValue::Integer(1)).is_err());
+    recipe.set("clip", ParamValue::Unset).unwrap();
+    assert!(recipe.set("k", ParamValue::Unset).is_err());
 }
 
 #[test]

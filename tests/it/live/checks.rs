@@ -1,7 +1,7 @@
 //! What a version must pass: nothing that would fail at the next step is published, and nothing that would not is kept out.
 
 use advlab::live::LiveOptions;
-use advlab::script::{Hook, Setting};
+use advlab::script::{Hook, ParamValue};
 
 use super::lab::{A_WHILE, Lab, batch, batch_with, set, times, within};
 
@@ -230,7 +230,7 @@ fn the_runs_settings_hold_for_each_version() {
     ] {
         assert_eq!(lab.publish(&scaled(&params)).parameters.join("; "), changes);
         let k = lab.step().recipe().params().get("k").cloned();
-        assert_eq!(k, params.contains('k').then_some(Setting::Whole(8)));
+        assert_eq!(k, params.contains('k').then_some(ParamValue::Integer(8)));
     }
     // Bounds that the run's value breaks.
     let bounded = scaled(&format!("{more}, k: #{{ value: 3, max: 4 }}"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use advlab::diagnostic::Diagnostics;
-use advlab::live::{LiveEvent, LiveOptions, Loaded, VersionChange};
+use advlab::live::{LiveEvent, LiveOptions, Published, VersionChange};
 use advlab::{Batch, Host, LiveRecipe};
 use tempfile::TempDir;
 
@@ -218,14 +218,14 @@ impl Lab {
     /// A step of a run, on this batch.
     ///
     /// Its events are left to be asked for.
-    pub fn step_on(&mut self, batch: &Batch) -> Arc<Loaded> {
+    pub fn step_on(&mut self, batch: &Batch) -> Arc<Published> {
         let _ = self.live.begin_step();
         let attempt = (self.live).attempt(batch, |recipe, state| recipe.advantage(batch, state));
         attempt.result.expect("a version that works");
         self.live.in_use().clone()
     }
 
-    pub fn step(&mut self) -> Arc<Loaded> {
+    pub fn step(&mut self) -> Arc<Published> {
         self.step_on(&batch())
     }
 }

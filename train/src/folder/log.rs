@@ -10,7 +10,7 @@ use crate::error::{Result, damaged, io, no_run};
 use crate::policy::Platform;
 use advlab::batch::Batch;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::live::{Failed, LiveEvent, LiveRecipe, Loaded};
+use advlab::live::{Failed, LiveEvent, LiveRecipe, Published};
 use advlab::replace::Replacement;
 use advlab::script::{Builtin, Host, Recipe};
 
@@ -175,7 +175,7 @@ impl Notice {
     }
 
     /// From this step on, another version is used than `before`.
-    pub(crate) fn switched(step: u64, live: &LiveRecipe, before: &Loaded) -> Notice {
+    pub(crate) fn switched(step: u64, live: &LiveRecipe, before: &Published) -> Notice {
         let mut change = live.change(before, live.in_use());
         let switch = LogEvent::Use {
             recipe: KeptVersion::of(live.in_use().recipe()),

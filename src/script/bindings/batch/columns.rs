@@ -9,7 +9,7 @@ use crate::batch::{Batch, Buffer, FloatBuffer, column_names};
 use crate::diagnostic::{Diagnostic, ProblemKind};
 use crate::parallel::lock;
 use crate::script::bindings::keys::Key;
-use crate::script::call::Call;
+use crate::script::call::CallContext;
 use crate::script::error::{CallError, Raised};
 use crate::script::explain::habits::habit;
 use crate::script::value::{as_tensor, describe};
@@ -24,41 +24,35 @@ pub(crate) struct ScriptBatch(pub(super) Arc<Inner>);
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) whole: Arc<WholeBatch>,
-    /// The way from the whole batch to this one.
+    /// The steps from the whole batch to this one.
     pub(super) steps: Vec<Step>,
-    pub(super) added: Arc<AddedColumns>,
-    /// Columns that came here by steps, each converted once: a gradient by `batch.logp` must meet the same node everywhere.
-    converted: Arc<Mutex<BTreeMap<String, Tensor>>>,
+    /// Columns that hide the whole batch's columns of the same name, such as a shaped reward, the advantage, or columns of a
+    /// script. Each comes with the number of steps to the batch that it was added to.
+    pub(super) added: Arc<BTreeMap<String, (Tensor, usize)>>,
+    /// Columns that were carried here from an earlier batch, each once: a gradient by `batch.logp` must meet the same node
+    /// everywhere.
+    carried: Arc<Mutex<BTreeMap<String, Tensor>>>,
     _reservation: Option<Reservation>,
 }
 
-/// The batch that the call was given, with the tensors of the columns that were used so far.
+/// The batch that the call was given, with the tensors and keys that were made of its columns so far.
 #[derive(Debug)]
 pub(super) struct WholeBatch {
-    frame: Arc<Frame>,
-    call: Arc<Call>,
+    pub(super) frame: Arc<Frame>,
+    pub(super) call: Arc<CallContext>,
     pub(super) batch: Batch,
-    /// Tensors by column name, each made once, for the same reason.
+    /// Tensors by column name, each made once, for the same reason as above.
     columns: Mutex<BTreeMap<String, Tensor>>,
     /// Keys by the names of their columns.
     pub(super) keys: Mutex<BTreeMap<Vec<String>, Key>>,
 }
 
-/// A step from one batch to another with the same columns.
+/// A step from one batch to another that has the same columns.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    pub(super) frame: Arc<Frame>,
+    frame: Arc<Frame>,
     /// The index of the group that the step goes to; `None` if all responses stay.
     pub(super) group: Option<usize>,
-}
-
-/// Columns that hide the whole batch's columns of the same name: a shaped reward, the advantage, columns of a script.
-#[derive(Debug, Default)]
-pub(super) struct AddedColumns {
-    /// Each tensor belongs to the batch after that number of steps.
-    pub(super) columns: BTreeMap<String, (Tensor, usize)>,
-    /// Keys by the names of their columns, at least one of which was added; at the batch where the last of these was added.
-    pub(super) keys: Mutex<BTreeMap<Vec<String>, Key>>,
 }
 
 /// Columns that can be derived if the batch lacks them, each with the columns of which any one suffices.
@@ -77,7 +71,7 @@ pub(crate) const OLD_FOR_LOGP: &str =
 
 impl ScriptBatch {
     /// A whole batch, in one call.
-    pub(crate) fn new(call: Arc<Call>, batch: &Batch) -> Self {
+    pub(crate) fn new(call: Arc<CallContext>, batch: &Batch) -> Self {
         let whole = WholeBatch {
             frame: Frame::new(batch.layout().clone(), batch.is_f64(), call.context.clone()),
             call,
@@ -91,89 +85,57 @@ impl ScriptBatch {
     fn of(
         whole: Arc<WholeBatch>,
         steps: Vec<Step>,
-        added: Arc<AddedColumns>,
-        converted: Arc<Mutex<BTreeMap<String, Tensor>>>,
+        added: Arc<BTreeMap<String, (Tensor, usize)>>,
+        carried: Arc<Mutex<BTreeMap<String, Tensor>>>,
     ) -> Self {
         // The maps' nodes have room for 11 entries; more are seldom.
-        let bytes = size_of::<Inner>() + 1024 + 128 * added.columns.len();
-        let _reservation = whole.call.guard().hold(bytes);
+        let bytes = size_of::<Inner>() + 1024 + 128 * added.len();
         ScriptBatch(Arc::new(Inner {
+            _reservation: whole.call.guard().hold(bytes),
             whole,
             steps,
             added,
-            converted,
-            _reservation,
+            carried,
         }))
     }
 
     /// The same batch, with columns that hide its own.
-    pub(in crate::script) fn with(&self, given: BTreeMap<String, Tensor>) -> Self {
-        if given.is_empty() {
+    pub(in crate::script) fn with(&self, columns: BTreeMap<String, Tensor>) -> Self {
+        if columns.is_empty() {
             return self.clone();
         }
-        let Inner {
-            whole,
-            steps,
-            added,
-            converted,
-            ..
-        } = &*self.0;
-        let mut columns = added.columns.clone();
-        let given = given.into_iter();
-        columns.extend(given.map(|(name, tensor)| (name, (tensor, steps.len()))));
-        let added = AddedColumns {
-            columns,
-            keys: Mutex::default(),
-        };
-        ScriptBatch::of(
-            whole.clone(),
-            steps.clone(),
-            Arc::new(added),
-            converted.clone(),
-        )
+        let (this, mut added) = (&*self.0, (*self.0.added).clone());
+        let columns = columns.into_iter();
+        added.extend(columns.map(|(name, tensor)| (name, (tensor, this.steps.len()))));
+        let (whole, steps, carried) = (&this.whole, this.steps.clone(), &this.carried);
+        ScriptBatch::of(whole.clone(), steps, added.into(), carried.clone())
     }
 
     /// The batch after one more step.
     pub(super) fn after(&self, frame: Arc<Frame>, group: Option<usize>) -> ScriptBatch {
-        let Inner {
-            whole,
-            steps,
-            added,
-            ..
-        } = &*self.0;
-        let steps = steps.iter().cloned().chain([Step { frame, group }]);
+        let (this, mut steps) = (&*self.0, self.0.steps.clone());
+        steps.push(Step { frame, group });
         ScriptBatch::of(
-            whole.clone(),
-            steps.collect(),
-            added.clone(),
+            this.whole.clone(),
+            steps,
+            this.added.clone(),
             Arc::default(),
         )
     }
 
     pub(crate) fn frame(&self) -> &Arc<Frame> {
-        self.frame_after(self.0.steps.len())
+        let last = self.0.steps.last();
+        last.map_or(&self.0.whole.frame, |step| &step.frame)
     }
 
-    pub(super) fn frame_after(&self, steps: usize) -> &Arc<Frame> {
-        match steps.checked_sub(1) {
-            Some(last) => &self.0.steps[last].frame,
-            None => &self.0.whole.frame,
-        }
-    }
-
-    pub(crate) fn call(&self) -> &Arc<Call> {
+    pub(crate) fn call(&self) -> &Arc<CallContext> {
         &self.0.whole.call
     }
 
-    /// Converts a tensor of the batch after `from` steps to a tensor of the batch after `to` steps.
-    pub(super) fn convert(
-        &self,
-        tensor: Tensor,
-        from: usize,
-        to: usize,
-    ) -> Result<Tensor, TensorError> {
-        let mut steps = self.0.steps[from..to].iter();
-        steps.try_fold(tensor, |tensor, step| match step.group {
+    /// Carries a tensor of the batch after some steps to this batch.
+    pub(super) fn carry(&self, tensor: Tensor, steps: usize) -> Result<Tensor, TensorError> {
+        let mut rest = self.0.steps[steps..].iter();
+        rest.try_fold(tensor, |tensor, step| match step.group {
             Some(group) => tensor.select(group, &step.frame),
             None => tensor.rehomed(&step.frame),
         })
@@ -187,8 +149,8 @@ impl ScriptBatch {
     /// The names of the batch's own columns, and of the columns that can be derived from them.
     pub(crate) fn column_names(&self) -> (Vec<String>, Vec<String>) {
         let (mut own, mut derived) = self.0.whole.column_names();
-        let added = self.0.added.columns.keys();
-        let added: Vec<String> = added.filter(|name| !own.contains(name)).cloned().collect();
+        let mut added: Vec<String> = self.0.added.keys().cloned().collect();
+        added.retain(|name| !own.contains(name));
         own.extend(added);
         derived.retain(|name| !own.contains(name));
         (own, derived)
@@ -211,26 +173,23 @@ impl ScriptBatch {
 
     /// A column by its name, if the batch has it or it can be derived.
     pub(in crate::script) fn find(&self, name: &str) -> Result<Option<Tensor>, CallError> {
-        let last = self.0.steps.len();
-        let added = self.0.added.columns.get(name);
-        let (tensor, taken) = match added {
-            Some(found) => found.clone(),
-            None => match self.0.whole.find(name)? {
-                Some(tensor) => (tensor, 0),
-                None => return Ok(None),
-            },
+        let added = self.0.added.get(name).cloned();
+        let found = match added {
+            None => self.0.whole.find(name)?.map(|tensor| (tensor, 0)),
+            added => added,
         };
-        if taken == last {
+        let Some((tensor, steps)) = found else {
+            return Ok(None);
+        };
+        if steps == self.0.steps.len() {
             return Ok(Some(tensor));
         }
-        if let Some(known) = lock(&self.0.converted).get(name) {
+        if let Some(known) = lock(&self.0.carried).get(name) {
             return Ok(Some(known.clone()));
         }
-        let tensor = self.convert(tensor, taken, last)?;
-        let mut converted = lock(&self.0.converted);
-        Ok(Some(
-            converted.entry(name.to_string()).or_insert(tensor).clone(),
-        ))
+        let carried = self.carry(tensor, steps)?;
+        let mut all = lock(&self.0.carried);
+        Ok(Some(all.entry(name.to_string()).or_insert(carried).clone()))
     }
 
     /// The same batch with a script's columns in front of its own: each is a tensor or a number.
@@ -279,19 +238,19 @@ impl ScriptBatch {
         Ok(())
     }
 
-    /// A column of this batch, if it was used or added already.
+    /// A column of this batch, if it was added or used already.
     fn known(&self, name: &str) -> Option<Tensor> {
-        let (added, last) = (self.0.added.columns.get(name), self.0.steps.len());
-        match added {
-            Some((tensor, taken)) if *taken == last => Some(tensor.clone()),
+        let last = self.0.steps.len();
+        match self.0.added.get(name) {
+            Some((tensor, steps)) if *steps == last => Some(tensor.clone()),
             None if last == 0 => lock(&self.0.whole.columns).get(name).cloned(),
-            _ => lock(&self.0.converted).get(name).cloned(),
+            _ => lock(&self.0.carried).get(name).cloned(),
         }
     }
 
     /// Whether the batch has the column itself, or was given it.
     pub(in crate::script) fn has(&self, name: &str) -> bool {
-        self.0.added.columns.contains_key(name) || self.0.whole.batch.has(name)
+        self.0.added.contains_key(name) || self.0.whole.batch.has(name)
     }
 }
 
@@ -300,8 +259,9 @@ impl WholeBatch {
         let own = self.batch.column_names().map(|name| name.to_string());
         let derived = DERIVED.iter().map(|(name, _)| name.to_string());
         let own: Vec<String> = own.collect();
-        let derived = derived.filter(|name| !own.contains(name) && self.follows(name));
-        let derived = derived.collect();
+        let derived = derived
+            .filter(|name| !own.contains(name) && self.follows(name))
+            .collect();
         (own, derived)
     }
 
@@ -363,8 +323,10 @@ impl WholeBatch {
                 op::greater(&self.column("reward")?, &Tensor::number(0.0))?
             }
             "logp" => {
-                let old = self.batch.token_column("old_logp");
-                let old = old.ok_or_else(|| self.unknown(name))?;
+                let old = self
+                    .batch
+                    .token_column("old_logp")
+                    .ok_or_else(|| self.unknown(name))?;
                 self.note(OLD_FOR_LOGP);
                 // A leaf of its own: a gradient with respect to `logp` is not one with respect to `old_logp`.
                 Tensor::column(&self.frame, old.clone())

@@ -7,14 +7,15 @@ use rhai::{Dynamic, ImmutableString};
 use super::columns::{ScriptBatch, WholeBatch};
 use crate::parallel::lock;
 use crate::script::bindings::keys::Key;
+use crate::script::call::CallContext;
 use crate::script::error::CallError;
 use crate::script::value::text;
 use crate::suggest;
-use crate::tensor::{Level, Tensor};
+use crate::tensor::{Frame, Level, Tensor, TensorError};
 
 impl ScriptBatch {
     /// The key of columns whose names a script gives, at least one.
-    pub(super) fn key_of<'a>(
+    pub(super) fn key_of_names<'a>(
         &self,
         names: impl Iterator<Item = &'a Dynamic>,
     ) -> Result<Key, CallError> {
@@ -25,57 +26,59 @@ impl ScriptBatch {
             return Err(CallError::new(message, help));
         };
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-        self.key(&names, self.0.steps.len())
+        self.key(&names)
     }
 
-    /// The key made of the columns of these names, texts or numbers, for the batch after some steps; `group` is the key of the
-    /// groups.
-    fn key(&self, names: &[&str], steps: usize) -> Result<Key, CallError> {
-        let added = &self.0.added;
-        let taken = names
-            .iter()
-            .filter_map(|name| Some(added.columns.get(*name)?.1));
-        let (keys, home) = match taken.max() {
-            Some(home) => (&added.keys, home),
-            None => (&self.0.whole.keys, 0),
-        };
-        let joined: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-        let known = lock(keys).get(&joined).cloned();
-        let mut key = match known {
-            Some(key) => key,
-            None => {
-                let columns = names.iter().map(|name| self.texts(name, home));
-                let columns = columns.collect::<Result<Vec<_>, _>>()?;
-                let frame = self.frame_after(home);
-                let rows = 0..frame.layout().responses();
-                let key = Key::of(frame, self.call(), rows.map(|row| text_of(&columns, row)))?;
-                lock(keys).insert(joined, key.clone());
-                key
-            }
-        };
-        key.codes = self.convert(key.codes, home, steps)?;
+    /// The key made of the columns of these names, texts or numbers; `group` is the key of the groups.
+    fn key(&self, names: &[&str]) -> Result<Key, CallError> {
+        if names.iter().any(|name| self.0.added.contains_key(*name)) {
+            let columns = names.iter().map(|name| self.texts(name));
+            return Ok(key_of(
+                self.frame(),
+                self.call(),
+                &columns.collect::<Result<Vec<_>, _>>()?,
+            )?);
+        }
+        let mut key = self.0.whole.key(names)?;
+        key.codes = self.carry(key.codes, 0)?;
         Ok(key)
     }
 
-    /// The text of each response in a column of texts or numbers, for the batch after some steps.
-    fn texts(&self, name: &str, steps: usize) -> Result<Vec<Arc<str>>, CallError> {
-        match self.0.added.columns.get(name) {
-            Some((tensor, taken)) => numbers(name, &self.convert(tensor.clone(), *taken, steps)?),
-            None if steps == 0 => self.0.whole.texts(name),
-            None => Ok(self.key(&[name], steps)?.texts()?),
+    /// The text of each response in a column of texts or numbers.
+    fn texts(&self, name: &str) -> Result<Vec<Arc<str>>, CallError> {
+        match self.0.added.get(name) {
+            Some((tensor, steps)) => numbers(name, &self.carry(tensor.clone(), *steps)?),
+            None => Ok(self.key(&[name])?.texts()?),
         }
     }
 }
 
 impl WholeBatch {
+    fn key(&self, names: &[&str]) -> Result<Key, CallError> {
+        let joined: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        if let Some(key) = lock(&self.keys).get(&joined) {
+            return Ok(key.clone());
+        }
+        let columns = names.iter().map(|name| self.texts(name));
+        let key = key_of(
+            &self.frame,
+            &self.call,
+            &columns.collect::<Result<Vec<_>, _>>()?,
+        )?;
+        lock(&self.keys).insert(joined, key.clone());
+        Ok(key)
+    }
+
     fn texts(&self, name: &str) -> Result<Vec<Arc<str>>, CallError> {
         let (batch, layout) = (&self.batch, self.batch.layout());
         if let Some(texts) = batch.text(name) {
             return Ok(texts.to_vec());
         }
         if name == "group" {
-            let names = (0..layout.groups()).map(|group| layout.group_id(group).name());
-            let names: Vec<Arc<str>> = names.map(|name| (&*name).into()).collect();
+            let names: Vec<Arc<str>> = (0..layout.groups())
+                .map(|group| layout.group_id(group).name())
+                .map(|name| (&*name).into())
+                .collect();
             let groups = (0..layout.responses()).map(|row| layout.group_of(row));
             return Ok(groups.map(|group| names[group].clone()).collect());
         }
@@ -108,13 +111,18 @@ fn numbers(name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, CallError> {
     Ok(texts.collect())
 }
 
-/// The texts of a row; several columns are joined so that rows with different texts stay different.
-fn text_of(columns: &[Vec<Arc<str>>], row: usize) -> Arc<str> {
-    match columns {
+/// The key of the responses' texts in some columns; several are joined so that rows with different texts stay different.
+fn key_of(
+    frame: &Arc<Frame>,
+    call: &Arc<CallContext>,
+    columns: &[Vec<Arc<str>>],
+) -> Result<Key, TensorError> {
+    let text = |row: usize| match columns {
         [column] => column[row].clone(),
         columns => {
             let texts = columns.iter().map(|column| column[row].replace('/', "//"));
             texts.collect::<Vec<_>>().join("/ ").into()
         }
-    }
+    };
+    Key::of(frame, call, (0..frame.layout().responses()).map(text))
 }

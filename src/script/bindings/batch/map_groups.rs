@@ -11,7 +11,7 @@ use rhai::{Array, Dynamic, FnPtr, Map, NativeCallContext};
 
 use super::columns::ScriptBatch;
 use crate::diagnostic::Diagnostic;
-use crate::script::call::MapGroups;
+use crate::script::call::MapGroupsNote;
 use crate::script::error::{CallError, Raised, origin};
 use crate::script::value::{as_tensor, describe};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
@@ -44,7 +44,7 @@ impl ScriptBatch {
         };
         let origin = origin(context);
         tensor.mark(&origin);
-        let called = MapGroups {
+        let called = MapGroupsNote {
             origin,
             by_one_call,
         };
@@ -95,15 +95,18 @@ impl ScriptBatch {
         let parts = parts?;
         let levels = parts.iter().map(|(part, _)| part.level());
         let level = levels.fold(Level::Group, Level::join);
-        let expanded = parts.iter().enumerate().map(|(group, (part, frame))| {
-            let own = part.frame().filter(|_| part.level() != Level::Batch);
-            if own.is_some_and(|own| own.responses != frame.responses) {
-                let (op, of) = ("map_groups", part.level());
-                return Err(TensorError::different_batches(op, of, level));
-            }
-            Ok((group, part.expanded(level, frame)?))
-        });
-        let expanded = expanded.collect::<Result<Vec<_>, TensorError>>()?;
+        let expanded = parts
+            .iter()
+            .enumerate()
+            .map(|(group, (part, frame))| {
+                let own = part.frame().filter(|_| part.level() != Level::Batch);
+                if own.is_some_and(|own| own.responses != frame.responses) {
+                    let (op, of) = ("map_groups", part.level());
+                    return Err(TensorError::different_batches(op, of, level));
+                }
+                Ok((group, part.expanded(level, frame)?))
+            })
+            .collect::<Result<Vec<_>, TensorError>>()?;
         Ok(Tensor::assemble(self.frame(), level, expanded)?)
     }
 }

@@ -88,8 +88,8 @@ pub(in crate::script) fn batch_type(module: &mut Module) {
         add_raw(module, "key", &types, |context, args| {
             let batch = args[0].clone_cast::<Batch>();
             let key = match args[1].read_lock::<Array>().filter(|_| args.len() == 2) {
-                Some(names) => batch.key_of(names.iter()),
-                None => batch.key_of(args[1..].iter().map(|name| &**name)),
+                Some(names) => batch.key_of_names(names.iter()),
+                None => batch.key_of_names(args[1..].iter().map(|name| &**name)),
             };
             located(context, key.map(Dynamic::from))
         });

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::InUse;
-use super::follow::Observed;
+use super::version::{InUse, Observed};
 use crate::batch::{Batch, Computed, Level};
 use crate::check::{DEGENERATE, dry_run, shortened, usual, worse};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
@@ -50,9 +49,10 @@ pub(super) fn dry_runs(
     let small = small(&last.batch);
     let mut warnings = Vec::new();
     for (name, is_common, of) in DEGENERATE {
-        let name = match is_common {
-            true => format!("a batch whose responses are {name}"),
-            false => name.to_string(),
+        let name = if is_common {
+            format!("a batch whose responses are {name}")
+        } else {
+            name.to_string()
         };
         let Err(error) = compare(candidate, &name, &of(&small), &state, last) else {
             continue;
@@ -68,8 +68,9 @@ pub(super) fn dry_runs(
     }
     // A defect here is no reason to reject the version.
     let effect = || effect(candidate, &outcome, last);
-    let effect = guarded("to compare two versions", effect).and_then(|effect| effect);
-    let effect = effect.unwrap_or_default();
+    let effect = guarded("to compare two versions", effect)
+        .and_then(|effect| effect)
+        .unwrap_or_default();
     Ok((warnings, effect))
 }
 
@@ -111,8 +112,10 @@ fn small(batch: &Batch) -> Batch {
 fn first(batch: &Batch, groups: usize) -> Batch {
     let layout = batch.layout();
     let groups = 0..layout.groups().min(groups);
-    let taken = groups.flat_map(|group| layout.members(group).iter().take(GROUP_SIZE));
-    let taken: Vec<usize> = taken.map(|&response| response as usize).collect();
+    let taken: Vec<usize> = groups
+        .flat_map(|group| layout.members(group).iter().take(GROUP_SIZE))
+        .map(|&response| response as usize)
+        .collect();
     batch.select(&taken)
 }
 
@@ -135,8 +138,8 @@ fn effect(
             advantage.by_response()
         }
     });
-    let correlation = Statistics::correlation(&a, &b, &vec![1.0; a.len()]);
-    let correlation = correlation.map_or(String::new(), |r| format!("correlation {r:.2}, "));
+    let correlation = Statistics::correlation(&a, &b, &vec![1.0; a.len()])
+        .map_or(String::new(), |r| format!("correlation {r:.2}, "));
     let [std, now] = both.map(|of: &Computed| value(Statistics::of(of.buffer().iter()).std));
     let numbers = format!(
         "advantage on the last batch against the last step's: {correlation}std {std} -> {now}"

@@ -1,0 +1,189 @@
+//! The findings of the checks, and the runs of a recipe from which they come.
+
+use CheckResult::{Fails, Holds, Note};
+
+use super::batches::with_rewards;
+use crate::batch::Batch;
+use crate::diagnostic::{Diagnostics, ProblemKind};
+use crate::script::{Hook, Outcome, Recipe, State};
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CheckResult {
+    /// It holds.
+    Holds,
+    /// It need not hold, and does not: worth knowing.
+    Note,
+    /// It must hold, and does not.
+    Fails,
+}
+
+impl CheckResult {
+    /// The result in a word: `holds`, `fails` or `note`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Holds => "holds",
+            Fails => "fails",
+            Note => "note",
+        }
+    }
+}
+
+/// One check and its result.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The check in a few words, such as `groups are independent`.
+    pub check: &'static str,
+    /// How it came out.
+    pub result: CheckResult,
+    /// One line; empty if there is nothing to say.
+    pub detail: String,
+    /// The recipe's own error, if it had one.
+    pub error: Option<Diagnostics>,
+}
+
+/// The detail of a check that groups of one do not pass.
+pub(super) const ALONE_GET: &str = "not in groups of one, see above";
+/// The check of the ordinary case.
+pub(super) const MIXED: &str = "mixed groups";
+/// The check of the loss in the ordinary case, if the recipe has an advantage too.
+pub(super) const LOSS: &str = "the loss";
+/// The largest difference that rounding makes.
+pub(super) const EXACT: f64 = 1e-9;
+
+pub(super) struct Checks<'a> {
+    pub(super) recipe: &'a Recipe,
+    /// Whether the loss is run after the advantage wherever the recipe is run.
+    pub(super) runs_loss: bool,
+    pub(super) findings: Vec<Finding>,
+    /// The largest |A| of a response that is a group of one; 0 if such groups are refused.
+    pub(super) alone: f64,
+}
+
+impl<'a> Checks<'a> {
+    pub(super) fn new(recipe: &'a Recipe) -> Self {
+        Checks {
+            recipe,
+            runs_loss: false,
+            findings: Vec::new(),
+            alone: 0.0,
+        }
+    }
+
+    pub(super) fn add(
+        &mut self,
+        check: &'static str,
+        result: CheckResult,
+        detail: impl Into<String>,
+    ) {
+        self.findings.push(Finding {
+            check,
+            result,
+            detail: detail.into(),
+            error: None,
+        });
+    }
+
+    /// Adds a failure or a note if the check does not hold.
+    pub(super) fn holds_or(
+        &mut self,
+        check: &'static str,
+        holds: bool,
+        otherwise: CheckResult,
+        why: String,
+    ) {
+        if holds {
+            self.add(check, Holds, "")
+        } else {
+            self.add(check, otherwise, why)
+        }
+    }
+
+    pub(super) fn refused(&mut self, check: &'static str, result: CheckResult, error: Diagnostics) {
+        self.findings.push(Finding {
+            check,
+            result,
+            detail: error[0].message.clone(),
+            error: Some(error),
+        });
+    }
+
+    pub(super) fn advantage(&self, batch: &Batch) -> Result<Outcome, Diagnostics> {
+        dry_run(self.recipe, batch, &self.recipe.init()?, self.runs_loss)
+    }
+
+    /// `None` if the recipe fails on the batch; a finding either way.
+    pub(super) fn runs(
+        &mut self,
+        check: &'static str,
+        detail: impl Into<String>,
+        batch: &Batch,
+    ) -> Option<Outcome> {
+        match self.advantage(batch) {
+            Ok(outcome) => {
+                self.add(check, Holds, detail);
+                Some(outcome)
+            }
+            Err(error) => {
+                // An operation that refuses the batch is a note; a result that is not finite, or a failure in the
+                // ordinary case, is a failure.
+                let must = error[0].kind == ProblemKind::NotFinite || matches!(check, MIXED | LOSS);
+                self.refused(check, if must { Fails } else { Note }, error);
+                None
+            }
+        }
+    }
+
+    pub(super) fn groups_of_one(&mut self, outcome: &Outcome) {
+        self.alone = largest(outcome.advantage.by_response().into_iter());
+        if let Some(last) = self.findings.last_mut() {
+            last.detail = match self.alone {
+                0.0 => "they get 0".to_string(),
+                most => format!("they get up to {most:.3}"),
+            };
+        }
+    }
+
+    pub(super) fn equal_rewards(&mut self, batch: &Batch) {
+        const CHECK: &str = "equal rewards give 0";
+        let rewards = [0.7, 0.1, 1.0 / 3.0, -2.3, 0.0];
+        let equal = with_rewards(batch, |_, group| rewards[group % rewards.len()]);
+        let Ok(outcome) = self.advantage(&equal) else {
+            return self.add(CHECK, Note, "refused, see above");
+        };
+        match largest(outcome.advantage.buffer().iter()) {
+            0.0 if self.alone > EXACT => self.add(CHECK, Note, ALONE_GET),
+            0.0 => self.add(CHECK, Holds, "exactly, whatever the reward"),
+            // A rounding error is never meant; a real value may be.
+            x if x < 1e-6 => self.add(CHECK, Fails, format!("off by rounding: up to {x:.1e}")),
+            x => {
+                let detail = format!("groups without a difference get up to {x:.3}");
+                self.add(CHECK, Note, detail);
+            }
+        }
+    }
+}
+
+/// Runs every hook of a step in a copy of the state; the loss only if `runs_loss` is true.
+pub(crate) fn dry_run(
+    recipe: &Recipe,
+    batch: &Batch,
+    state: &State,
+    runs_loss: bool,
+) -> Result<Outcome, Diagnostics> {
+    recipe.returns(batch, state)?;
+    let mut state = state.clone();
+    let outcome = recipe.advantage(batch, &mut state)?;
+    // A recipe that only has a loss has computed it already, for its advantage.
+    if runs_loss && recipe.has(Hook::Loss) && recipe.has(Hook::Advantage) {
+        let (weighted, advantage) = (outcome.weighted(batch)?, Some(&outcome.advantage));
+        recipe.loss(&weighted, advantage, &mut state)?;
+    }
+    Ok(outcome)
+}
+
+/// The largest absolute value, 0 of none.
+pub(super) fn largest(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |most, x| most.max(x.abs()))
+}

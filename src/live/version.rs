@@ -1,0 +1,70 @@
+//! A version of a live recipe: published, in use, failed, or observed with its batch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::batch::Batch;
+use crate::diagnostic::Diagnostics;
+use crate::script::{Recipe, State, Version};
+
+/// A published version.
+#[derive(Clone, Debug)]
+pub struct Published {
+    pub(super) recipe: Recipe,
+    pub(super) serial: u64,
+    /// The time of its checks, and the time until it was ready.
+    pub(super) times: (Duration, Duration),
+    pub(super) effect: Vec<String>,
+}
+
+impl Published {
+    pub(super) fn of(recipe: Recipe) -> Published {
+        Published {
+            recipe,
+            serial: 0,
+            times: Default::default(),
+            effect: Vec::new(),
+        }
+    }
+
+    /// The recipe, with the run's parameter values.
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// The recipe's version.
+    pub fn version(&self) -> &Version {
+        self.recipe.version()
+    }
+
+    /// Its index in the order of publication, from 0. A content that comes back later has another serial number.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+}
+
+/// A version, and the state that its last step left.
+#[derive(Clone, Debug)]
+pub(super) struct InUse {
+    pub(super) loaded: Arc<Published>,
+    pub(super) state: State,
+}
+
+/// A version that failed at a step.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Failed {
+    /// The version.
+    pub loaded: Arc<Published>,
+    /// Why it failed.
+    pub error: Diagnostics,
+    /// The version that the step falls back to; `None` if there is no other.
+    pub back_to: Option<Arc<Published>>,
+}
+
+/// A batch of the run, with the version and the state at the start of its step.
+#[derive(Debug)]
+pub(super) struct Observed {
+    pub(super) batch: Batch,
+    pub(super) in_use: InUse,
+}
