@@ -30,7 +30,7 @@ type ByToken<'a> = &'a dyn Fn(usize, usize) -> f64;
 
 /// A batch with all usual columns: sizes of groups, rewards and lengths are mixed, and groups interleaved.
 pub fn usual() -> Batch {
-    // The last group is large, and most of it wrong: a `k` of 4 has something to tell apart there.
+    // The last group is large and mostly wrong, so that a `k` of 4 makes a difference in it.
     let groups: [i64; 26] = [
         7, 3, 7, 5, 3, 7, 5, 3, 7, 3, 5, 7, 3, 5, 9, 2, 9, 2, 9, 2, 9, 2, 2, 2, 2, 2,
     ];
@@ -38,7 +38,7 @@ pub fn usual() -> Batch {
     let lengths = (0..groups.len()).map(|i| 1 + (i * 5) % 7);
     let mut builder = Batch::builder().groups(groups).lengths(lengths.clone());
     let old = |i, t| -0.1 - wave(i, t, 1);
-    // The sum of pi^2, as if all tokens but the sampled one were a single token.
+    // The sum of pi^2 over the vocabulary, as if all tokens but the sampled one were a single token.
     let squares = |pi: f64| pi * pi + (1.0 - pi) * (1.0 - pi);
     let near_old = |i, t, salt| old(i, t) + 0.2 * wave(i, t, salt) - 0.1;
     let tokens: [(&str, ByToken<'_>); 8] = [
@@ -84,7 +84,7 @@ fn built(builder: BatchBuilder) -> Batch {
     }
 }
 
-/// Numbers in one of the two precisions of tokens.
+/// Converts numbers to one of the two precisions of token columns.
 fn buffer(values: impl Iterator<Item = f64>, is_f64: bool) -> FloatBuffer {
     if is_f64 {
         values.collect::<Vec<f64>>().into()
@@ -134,7 +134,7 @@ fn copy(
         builder = builder.lengths(responses.clone().map(kept));
     }
     for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
-        // A length that counts tokens is updated to those that are left; any other length stays.
+        // If `length` counts the tokens, it becomes the number of tokens that remain; any other length stays.
         let value = |i: usize| {
             if name == "length" && values[i] == tokens(i) as f64 {
                 kept(i) as f64

@@ -7,14 +7,14 @@ use crate::batch::Batch;
 use crate::diagnostic::{Diagnostics, ProblemKind};
 use crate::script::{Hook, Outcome, Recipe, State};
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CheckResult {
-    /// It holds.
+    /// The property holds.
     Holds,
-    /// It need not hold, and does not: worth knowing.
+    /// The property does not hold. It need not, but this is worth knowing.
     Note,
-    /// It must hold, and does not.
+    /// The property must hold, and does not.
     Fails,
 }
 
@@ -35,7 +35,7 @@ impl CheckResult {
 pub struct Finding {
     /// The check in a few words, such as `groups are independent`.
     pub check: &'static str,
-    /// How it came out.
+    /// Its result.
     pub result: CheckResult,
     /// One line; empty if there is nothing to say.
     pub detail: String,
@@ -45,16 +45,16 @@ pub struct Finding {
 
 /// The detail of a check that groups of one do not pass.
 pub(super) const ALONE_GET: &str = "not in groups of one, see above";
-/// The check of the ordinary case.
+/// The name of the check on an ordinary batch.
 pub(super) const MIXED: &str = "mixed groups";
-/// The check of the loss in the ordinary case, if the recipe has an advantage too.
+/// The name of the check of the loss on an ordinary batch, if the recipe also has an advantage.
 pub(super) const LOSS: &str = "the loss";
 /// The largest difference that rounding makes.
 pub(super) const EXACT: f64 = 1e-9;
 
 pub(super) struct Checks<'a> {
     pub(super) recipe: &'a Recipe,
-    /// Whether the loss is run after the advantage wherever the recipe is run.
+    /// Whether each run of the recipe computes the loss after the advantage.
     pub(super) runs_loss: bool,
     pub(super) findings: Vec<Finding>,
     /// The largest |A| of a response that is a group of one; 0 if such groups are refused.
@@ -113,7 +113,7 @@ impl<'a> Checks<'a> {
         dry_run(self.recipe, batch, &self.recipe.init()?, self.runs_loss)
     }
 
-    /// `None` if the recipe fails on the batch; a finding either way.
+    /// Runs the recipe on a batch and adds a finding; `None` if the recipe fails.
     pub(super) fn runs(
         &mut self,
         check: &'static str,
@@ -126,8 +126,8 @@ impl<'a> Checks<'a> {
                 Some(outcome)
             }
             Err(error) => {
-                // An operation that refuses the batch is a note; a result that is not finite, or a failure in the
-                // ordinary case, is a failure.
+                // If an operation refuses the batch, that is a note. A result that is not finite, or a failure on an ordinary
+                // batch, is a failure.
                 let must = error[0].kind == ProblemKind::NotFinite || matches!(check, MIXED | LOSS);
                 self.refused(check, if must { Fails } else { Note }, error);
                 None
@@ -155,7 +155,7 @@ impl<'a> Checks<'a> {
         match largest(outcome.advantage.buffer().iter()) {
             0.0 if self.alone > EXACT => self.add(CHECK, Note, ALONE_GET),
             0.0 => self.add(CHECK, Holds, "exactly, whatever the reward"),
-            // A rounding error is never meant; a real value may be.
+            // A rounding error is never intended; a larger value may be.
             x if x < 1e-6 => self.add(CHECK, Fails, format!("off by rounding: up to {x:.1e}")),
             x => {
                 let detail = format!("groups without a difference get up to {x:.3}");
@@ -165,7 +165,7 @@ impl<'a> Checks<'a> {
     }
 }
 
-/// Runs every hook of a step in a copy of the state; the loss only if `runs_loss` is true.
+/// Runs every hook of a step on a copy of the state, but the loss only if `runs_loss` is true.
 pub(crate) fn dry_run(
     recipe: &Recipe,
     batch: &Batch,
@@ -175,7 +175,7 @@ pub(crate) fn dry_run(
     recipe.returns(batch, state)?;
     let mut state = state.clone();
     let outcome = recipe.advantage(batch, &mut state)?;
-    // A recipe that only has a loss has computed it already, for its advantage.
+    // If a recipe has only a loss, its advantage has computed the loss already.
     if runs_loss && recipe.has(Hook::Loss) && recipe.has(Hook::Advantage) {
         let (weighted, advantage) = (outcome.weighted(batch)?, Some(&outcome.advantage));
         recipe.loss(&weighted, advantage, &mut state)?;
@@ -183,7 +183,7 @@ pub(crate) fn dry_run(
     Ok(outcome)
 }
 
-/// The largest absolute value, 0 of none.
+/// The largest absolute value; 0 if there are no values.
 pub(super) fn largest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, |most, x| most.max(x.abs()))
 }

@@ -16,7 +16,7 @@ const ALONE: usize = 16;
 
 impl Checks<'_> {
     pub(super) fn invariant(&mut self, batch: &Batch, base: &Outcome) {
-        // In reverse order, ties between responses or groups are ordered differently.
+        // The reverse order is used because it also reverses ties between responses or groups.
         let reversed: Vec<usize> = (0..batch.layout().responses()).rev().collect();
         self.same("permuted responses", base, (batch, &reversed), |off| {
             let why = format!("the order of responses matters: by up to {off:.3}");
@@ -111,7 +111,7 @@ impl Checks<'_> {
         let lowered = counted(right_down, "right one");
         let all = layout.responses();
         let why = format!("{raised} raised, {lowered} lowered, of {all}");
-        // A recipe that has only a loss is covered by the check of the loss.
+        // If a recipe has only a loss, the check of the loss covers this.
         if base.loss.is_some() || !prefers_wrong(layout, right, means) {
             return self.holds_or(SIGN, wrong_up + right_down == 0, Note, why);
         }
@@ -160,7 +160,7 @@ fn prefers_wrong(layout: &Layout, right: &Computed, advantage: &[f64]) -> bool {
             let (sum, count) = alike.fold((0.0, 0.0), |(sum, n), i| (sum + advantage[i], n + 1.0));
             sum / count
         };
-        // NaN if the group has only right or only wrong responses.
+        // This is NaN if the group has only right or only wrong responses.
         mean(1.0) - mean(0.0)
     };
     let leads: Vec<f64> = (0..layout.groups()).map(lead).collect();

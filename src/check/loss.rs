@@ -8,7 +8,7 @@ use crate::diagnostic::Diagnostics;
 use crate::script::syntax::code;
 use crate::script::{Hook, Loss};
 
-/// Half the step of a finite difference: log-probs are of the order of 1, and a loss is exact to 1e-16.
+/// Half the step of a finite difference, chosen because log-probs are of the order of 1 and a loss is exact to 1e-16.
 const STEP: f64 = 1e-5;
 const DIRECTIONS: usize = 3;
 /// The largest relative difference between a slope and the gradient's.
@@ -120,7 +120,7 @@ impl Checks<'_> {
         let (loss, advantage) = self.loss_on(on_policy, 1.0)?;
         let (turned, _) = self.loss_on(on_policy, -1.0)?;
         let (slopes, turned) = (loss.gradient.buffer(), turned.gradient.buffer());
-        // The part that changes sign with the advantage, without the pull of a KL or an entropy bonus.
+        // The odd part: it changes sign with the advantage, so that a KL term or an entropy bonus cancels.
         let odd: Vec<f64> = slopes
             .iter()
             .zip(turned.iter())
@@ -152,7 +152,7 @@ impl Checks<'_> {
     }
 }
 
-/// The correlation over tokens, uncentred: the signs matter.
+/// The correlation over tokens, uncentred because the signs matter.
 fn correlation(a: &Computed, b: &Computed) -> f64 {
     let (mut both, mut of_a, mut of_b) = (0.0, 0.0, 0.0);
     for (a, b) in a.per_token().zip(b.per_token()) {

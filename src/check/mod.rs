@@ -15,13 +15,14 @@ pub use self::findings::{CheckResult, Finding};
 use self::findings::{Checks, EXACT, LOSS, MIXED};
 use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
+use crate::number_text::counted;
 use crate::script::{Hook, Recipe};
 
-/// Runs the recipe on degenerate batches and compares what comes out.
+/// Runs the recipe on degenerate batches and compares the results.
 ///
-/// The batches are made from `input`; if it is `None`, from one that has all usual columns. All checks together share the
-/// time and the memory of one call ([`Limits`](crate::script::Limits) of the recipe's host); a check that was stopped is left
-/// out, and a finding says so.
+/// The batches are made from `input`; if it is `None`, from one that has all usual columns. All checks together share the time
+/// and the memory of one call ([`Limits`](crate::script::Limits) of the recipe's host); a check that was stopped is skipped,
+/// and a finding says so.
 pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let recipe = &recipe.for_step();
     let mut checks = Checks::new(recipe);
@@ -30,7 +31,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         let failed = checks.findings.last_mut().filter(|_| input.is_none());
         let error = failed.and_then(|finding| finding.error.as_mut());
         if let Some(error) = error.map(Diagnostics::first_mut) {
-            // The columns of the check's own batch are of no help.
+            // The list of columns is replaced, because it is that of the check's own batch, which the user does not know.
             if error
                 .help
                 .as_ref()
@@ -48,7 +49,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         return checks.findings;
     };
     let mut loss_runs = recipe.has(Hook::Loss);
-    // A recipe with a loss only has been run: its outcome is the equivalent advantage.
+    // If the recipe has only a loss, that loss has run already, because the outcome is the equivalent advantage.
     if loss_runs && recipe.has(Hook::Advantage) {
         checks.runs_loss = true;
         loss_runs = checks.runs(LOSS, "", &batch).is_some();
@@ -73,7 +74,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         let known = checks.findings.len();
         stage(&mut checks);
         if let Err(stopped) = guard.check() {
-            // It is not known which of them came too late, and which failed for another reason.
+            // All findings of the stage are dropped, because it is not known which of them came from the time limit.
             checks.findings.truncate(known);
             let why = format!("{stopped}: the checks from here on are not done");
             checks.add("time for all checks", Fails, why);
@@ -83,8 +84,8 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     checks.findings
 }
 
-/// The properties that come out worse with one version of a recipe than with another, on the same batch, each with what was
-/// found. Both are bounded by the guard of the new one's host.
+/// The checks whose results on a batch are worse with a new version of a recipe than with the old version, with their details.
+/// Both versions run under the guard of the new version's host.
 pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
     let guard = new.host().guard();
     let [old, new] = [old, new].map(|recipe| check(recipe, Some(batch)));
@@ -93,7 +94,7 @@ pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
             "its properties were not compared: the time of the check was over".to_string(),
         ];
     }
-    // Batches that it refuses are told by the dry runs.
+    // Batches that the new version refuses are skipped, because the dry runs report them.
     let told = new.iter().filter(|now| now.error.is_none());
     let line = |now: &Finding| {
         let was = old.iter().find(|was| was.check == now.check)?;
@@ -106,7 +107,8 @@ pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
     told.filter_map(line).collect()
 }
 
-/// Whether the recipe, with its current settings, needs a column: tried on a batch with all usual columns except this one.
+/// Whether the recipe, with its current settings, needs a column. This is tried on a batch with all usual columns except that
+/// column.
 pub fn needs(recipe: &Recipe, column: &str) -> bool {
     let usual = usual();
     let is_there = usual.has(column) || usual.text(column).is_some();
@@ -114,10 +116,10 @@ pub fn needs(recipe: &Recipe, column: &str) -> bool {
     is_there && without().is_err()
 }
 
-/// The most responses of a batch that a check uses, in whole groups: it runs the recipe dozens of times.
+/// The most responses of a batch that the checks use, in whole groups, because they run the recipe dozens of times.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
-/// The most tokens in all: a `length` column may claim more than memory can hold.
+/// The most tokens in all, because a `length` column may claim more tokens than memory can hold.
 const CELLS: usize = 1 << 21;
 
 /// The first groups of a batch in f64, and a description of the responses used.
@@ -137,7 +139,7 @@ fn first_of(batch: &Batch) -> (Batch, String) {
     let first = in_precision(&batch.select(&taken), true);
     let first = shortened(&first, &|_| most);
     let mut origin = if groups == layout.groups() {
-        format!("its {groups} groups")
+        format!("its {}", counted(groups, "group"))
     } else {
         format!("the first {groups} of its {} groups", layout.groups())
     };
@@ -149,7 +151,7 @@ fn first_of(batch: &Batch) -> (Batch, String) {
 
 /// A warning if a step down the recipe's loss lowers the responses that its advantage, or the reward, favours.
 pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
-    // If a recipe fails on this batch, its sign cannot be checked.
+    // The error is ignored because the sign cannot be checked if the recipe fails on this batch.
     let sign = Checks::new(recipe).sign(&on_policy(&usual()));
     let (_, detail) = sign.ok().filter(|(result, _)| *result == Fails)?;
     let message = format!("sign of the loss: {detail}");
@@ -164,18 +166,18 @@ pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
 pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Diagnostics> {
     let checks = Checks::new(recipe);
     let (batch, _) = first_of(batch);
-    // Groups with different shares of right responses: a division by a mean over the batch shows only there.
+    // Groups with different shares of right responses, because a division by a mean over the batch shows only with such groups.
     let unlike = with_rewards(&batch, |response, group| {
         let share = 1.0 + (group % 3) as f64;
         f64::from(u8::from(wave(response, group, 6) * 4.0 < share))
     });
     let influence = |batch: &Batch| -> Result<f64, Diagnostics> {
         let base = checks.advantage(batch)?;
-        // A recipe that fails only on a single group needs the others.
+        // If a recipe fails only on a single group, it needs the other groups.
         Ok(checks.influence(batch, &base).unwrap_or(f64::INFINITY))
     };
     let mut most = influence(&batch)?;
-    // The recipe may refuse these batches.
+    // An error here is ignored, because the recipe may refuse these batches.
     for batch in [unlike, usual()] {
         most = most.max(influence(&batch).unwrap_or(0.0));
     }

@@ -30,7 +30,7 @@ pub enum LiveEvent {
         /// Whether the version had been published and then failed at a step.
         at_step: bool,
     },
-    /// The script is gone, or cannot be read. Reported once, until it is there again.
+    /// The script is missing or cannot be read. This is reported once, until the script can be read again.
     Missing {
         /// The script's path.
         path: PathBuf,
@@ -39,12 +39,12 @@ pub enum LiveEvent {
         /// The version that the run continues with.
         still_using: Version,
     },
-    /// The file holds the version in use again, after it was missing or held a rejected version.
+    /// The file contains the version in use again, after it was missing or contained a rejected version.
     Reverted {
         /// The version in use.
         version: Version,
     },
-    /// A published version has warnings that the version before did not have.
+    /// A published version has warnings that the previous version did not have.
     Warned {
         /// The version, which is used nevertheless.
         version: Version,
@@ -117,18 +117,18 @@ pub struct VersionChange {
     pub checked_in: Duration,
     /// The time from the first event of the save until the version was ready, settling included.
     pub ready_after: Duration,
-    /// Each parameter that is new, gone or has another value, in words: `k 4 -> 8`.
+    /// Each parameter that is new, removed or has another value, as in `k 4 -> 8`.
     pub parameters: Vec<String>,
     /// Lines added to the script and to the imports that both versions have.
     ///
-    /// Other imports do not count: adding `import "grpo"` counts as one line, not as grpo's forty.
+    /// Other imports do not count, so that adding `import "grpo"` counts as one line, not as grpo's forty.
     pub lines_added: usize,
     /// Lines removed from the script and from the imports that both versions have.
     pub lines_removed: usize,
     /// The file names of edited imports.
     pub imports: Vec<String>,
-    /// What it changes on the last batch, in words: the correlation of the advantages, their std, and each property of
-    /// [`check`](crate::check::check) that comes out worse.
+    /// Its effect on the last batch: the correlation of the advantages, their std, and each property of
+    /// [`check`](crate::check::check) whose result is worse.
     pub effect: Vec<String>,
 }
 

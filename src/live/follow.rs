@@ -1,4 +1,5 @@
-//! The thread that follows the files: after an event it waits until they are quiet, checks their content, and publishes it.
+//! The thread that follows the files: after an event it waits until they stay unchanged, checks their content, and publishes
+//! it.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -20,11 +21,11 @@ use crate::tensor::Guard;
 /// The most events kept for a run that does not fetch them; the oldest are dropped first.
 const EVENTS: usize = 1024;
 
-/// After so many times its time a check is given up: comparing answers with references is not the script's time, and a machine
-/// that does much else stalls.
+/// A check is abandoned after this many times its time limit. That is far above the limit because comparing answers with
+/// references does not count as the script's time, and because a busy machine stalls.
 const PATIENCE: u32 = 6;
 
-/// A version that passed, unless it is the one in use.
+/// A version that passed its checks; `None` if it is the version in use.
 type Checked = Option<(Recipe, Passed)>;
 
 /// The state that the run shares with the thread.
@@ -39,8 +40,8 @@ pub(super) struct Shared {
     dry_runs: DryRuns,
 }
 
-/// The changing part, under one lock, so that events have the order of the versions. The lock is held only while a few
-/// pointers are read or written, so that the run does not wait.
+/// The part that changes. It is under one lock, so that events have the order of the versions. The lock is held only while a
+/// few pointers are read or written, so that the run does not wait.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) current: Arc<Published>,
@@ -49,7 +50,7 @@ pub(super) struct Ledger {
     failed_on: Option<Arc<Observed>>,
     pub(super) events: VecDeque<LiveEvent>,
     published: u64,
-    /// Who waits until the files were looked at: the thread then drops the sender.
+    /// The callers that wait until the files are read. The thread drops a sender to end the wait.
     pub(super) waiting: Vec<SyncSender<()>>,
 }
 
@@ -113,8 +114,8 @@ impl Shared {
         true
     }
 
-    /// The result of [`Shared::check`] in a thread of its own. A thread cannot be ended from outside: one that does not end is given
-    /// up, and nothing waits for it.
+    /// The result of [`Shared::check`] in a separate thread. As a thread cannot be ended from outside, a check that does not
+    /// end is abandoned, and nothing waits for it.
     fn checked(
         self: &Arc<Self>,
         settled: &SourceFiles,
@@ -128,7 +129,7 @@ impl Shared {
         start("advlab-check", move || {
             let check = || shared.check(bound, &settled, &in_use, &files);
             let checked = guarded("to judge a version", check);
-            // Nobody waits for it if it was given up.
+            // The error is ignored because nothing waits for a check that was abandoned.
             let _ = sender.send(checked.and_then(|checked| checked));
         })?;
         let may_wait = || Instant::now() < until && !self.guard.is_cancelled();
@@ -153,7 +154,7 @@ impl Shared {
         in_use: &Published,
         files: &OnceLock<SourceFiles>,
     ) -> Result<Checked, Diagnostics> {
-        // The script is checked, not its kernel.
+        // Without kernels, because the check is about the script.
         let host = self.host.clone().with_native(&Native::default());
         let (recipe, read) = host.with_guard(guard).load_files(settled);
         files.get_or_init(|| read);
@@ -174,7 +175,8 @@ impl Shared {
         Ok(Some((recipe, (warnings, effect))))
     }
 
-    /// Reports a version that failed at a step, or in its `migrate`, and stops using it, unless a newer one has replaced it.
+    /// Reports a version that failed at a step or in its `migrate`, and takes it out of use unless a newer version has replaced
+    /// it.
     pub(super) fn withdraw(&self, failed: &Failed, is_step: bool) {
         let Some(back_to) = &failed.back_to else {
             return;
@@ -203,7 +205,7 @@ impl Shared {
         files: SourceFiles,
         is_resumed: bool,
     ) -> Result<Option<SyncSender<Instant>>, Diagnostics> {
-        // Pipes and devices cannot be followed.
+        // Only regular files can be followed, not pipes and devices.
         let is_other = |path: &PathBuf| path.exists() && !path.is_file();
         if files.main.as_ref().is_none_or(is_other) {
             return Ok(None);
@@ -249,12 +251,13 @@ struct Follower {
 impl Follower {
     /// Follows the files until the live recipe is dropped.
     fn follow(mut self) {
-        // A save may have come after the recipe was read and before its folder was watched.
+        // The first reading needs no event, because a save may have come after the recipe was read and before its folder was
+        // watched.
         let mut event = None;
         while !self.shared.guard.is_cancelled() {
             self.look(event);
             self.waiting.clear();
-            // Whoever began to wait after the last reading may have rung while the files settled.
+            // A caller that began to wait after the last reading may have sent its wake-up while the files settled.
             let is_awaited = !self.shared.ledger().waiting.is_empty();
             event = if is_awaited {
                 Some(Instant::now())
@@ -284,7 +287,8 @@ impl Follower {
     /// until they are quiet, and checks them.
     fn look(&mut self, event: Option<Instant>) {
         let now = self.read(&self.files.clone());
-        // Saving a version again that was rejected or failed asks for another try: the batch or the state may have changed.
+        // If a version that was rejected or failed is saved again, it is tried again, because the batch or the state may have
+        // changed.
         let current = self.shared.current();
         let version = self.files.version.as_ref();
         let is_unused = version.is_some_and(|version| version != current.version());
@@ -293,12 +297,12 @@ impl Follower {
             return;
         }
         if event.is_none() {
-            // The folder may have been deleted and made again: all are watched anew below.
+            // All folders are watched anew below, because a folder may have been deleted and made again.
             let _ = self.watch.follow(std::iter::empty());
         }
         let since = event.unwrap_or_else(Instant::now);
         let settled = self.settle(now);
-        // If the content was saved again unchanged, the change was the truncated file.
+        // If the settled content is the old content, only a truncated file was seen, and there is nothing to check.
         if is_asked || !settled.agrees(&self.files) {
             self.judge(&settled, since);
         }
@@ -340,7 +344,7 @@ impl Follower {
         let checked = shared.checked(settled, &in_use, &files);
         let files = files.get().unwrap_or(settled).clone();
         let before = std::mem::replace(&mut self.files, files).version;
-        // A save that follows the publication is to be seen.
+        // The files are watched before the publication, so that a save right after it is noticed.
         self.watch_files();
         let Some((recipe, (warnings, effect))) = checked? else {
             self.reported = None;

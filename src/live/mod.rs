@@ -91,20 +91,20 @@ pub struct LiveRecipe {
     /// The versions before the current step.
     before: Vec<InUse>,
     next_step: u64,
-    /// Wakes the thread that follows the files, if there are any.
+    /// Wakes the thread that follows the files, if the recipe has files.
     bell: Option<SyncSender<Instant>>,
 }
 
 impl Drop for LiveRecipe {
-    /// The thread ends, also in the middle of a dry run.
+    /// Ends the thread, even in the middle of a dry run.
     fn drop(&mut self) {
         self.shared.guard.cancel();
         self.bell.iter().for_each(ring);
     }
 }
 
-/// How many versions are kept to fall back to. One is too few: an edit may fail at its first step, and the version before it at
-/// a later one.
+/// The number of versions to fall back to. One is too few, because an edit may fail at its first step, and the version before
+/// it at a later step.
 const FALLBACKS: usize = 8;
 
 /// The result of [`LiveRecipe::attempt`].
@@ -122,8 +122,8 @@ impl LiveRecipe {
     /// has no file, and stays as it is. A relative path starts at the current folder.
     ///
     /// # Errors
-    /// [`Diagnostics`] if the recipe cannot be loaded, lacks a required hook or does not accept the settings, or if the
-    /// system gives no thread.
+    /// [`Diagnostics`] if the recipe cannot be loaded, lacks a required hook or does not accept the settings, or if the thread
+    /// cannot be started.
     pub fn watch(
         host: &Host,
         recipe: &str,
@@ -131,7 +131,7 @@ impl LiveRecipe {
     ) -> Result<LiveRecipe, Diagnostics> {
         let (loaded, files) = host.load_files(&SourceFiles::of(recipe));
         let is_resumed = !options.left.is_empty();
-        // A resumed run goes on even if its file is broken or gone.
+        // A resumed run continues even if its file is invalid or missing.
         let first = match options.left.last() {
             Some((recipe, _)) => recipe.clone(),
             None => loaded?,
@@ -144,7 +144,7 @@ impl LiveRecipe {
     /// Follows a file from here on. Its content is checked before this returns, as in a resumed run.
     ///
     /// # Errors
-    /// [`Diagnostics`] if a file is followed already, or if the system gives no thread.
+    /// [`Diagnostics`] if a file is followed already, or if the thread cannot be started.
     pub fn follow(&mut self, recipe: &str) -> Result<(), Diagnostics> {
         if self.bell.is_some() {
             let message =
@@ -171,7 +171,7 @@ impl LiveRecipe {
             left.push((recipe, State::default()));
         }
         let version = |(recipe, state)| {
-            // A parameter that the run sets may be missing from a version that it left, as from any that an edit made.
+            // A version of a resumed run may lack a parameter that the run sets, as any edited version may.
             let recipe = options.fit(recipe, is_resumed)?.on(host);
             let state = if is_resumed { state } else { recipe.init()? };
             let loaded = Arc::new(Published::of(recipe));
@@ -200,7 +200,7 @@ impl LiveRecipe {
     /// uses the newest version again.
     pub fn step(&mut self, batch: &Batch) -> Result<LiveStep, Diagnostics> {
         let batch = &self.numbered(batch);
-        // If it fails, the failure is among the events.
+        // The error is ignored here because the failure is among the events.
         let _ = self.begin_step();
         let attempt = self.attempt(batch, |recipe, state| recipe.advantage(batch, state));
         Ok(LiveStep {
@@ -222,12 +222,12 @@ impl LiveRecipe {
             in_use.loaded = loaded;
             return Ok(());
         }
-        // Bounded as the check was: the run does not wait for a `migrate` without an end.
+        // Under the same limits as the check, so that a `migrate` that never ends does not hold up the run.
         let guard = self.shared.options.guard(&self.shared.host);
         let host = self.shared.host.clone().with_guard(guard);
         match loaded.recipe.on(&host).migrate(&in_use.state) {
             Ok(state) => {
-                // An edit that is undone brings back a version that was in use before.
+                // If an edit is undone, a version comes back that is among the fallbacks already.
                 let (fallbacks, version) = (&mut self.versions, loaded.version());
                 fallbacks.retain(|one| one.loaded.version() != version);
                 fallbacks.drain(..fallbacks.len().saturating_sub(FALLBACKS));
@@ -246,9 +246,10 @@ impl LiveRecipe {
         }
     }
 
-    /// Runs a function with a version and a copy of its state, which is kept if that succeeds. If it fails, runs it with the
-    /// versions to fall back to, until one succeeds, which stays in use until another version is published. If all fail, the
-    /// batch is at fault: all is as it was before the step, and the next one uses the newest version again.
+    /// Runs a function with a version and a copy of its state, which is kept if the function succeeds. If the function fails,
+    /// it is run with each fallback version in turn. The first version that succeeds stays in use until a new version is
+    /// published. If all fail, the batch is at fault: everything is as it was before the step, and the next step uses the
+    /// newest version again.
     ///
     /// New versions are tried on the batch, which has the columns that the hooks see. Nothing is copied. The next step has
     /// the number after the batch's, unless all versions fail.
@@ -281,7 +282,8 @@ impl LiveRecipe {
                 back_to: before.map(|before| before.loaded.clone()),
             });
         }
-        // A switch is undone too: a checkpoint of this moment does not know of it, and the next step makes it again.
+        // A switch to a new version is undone as well, because a checkpoint written now does not contain it. The next step
+        // makes it again.
         self.versions = self.before.clone();
         self.observe(batch);
         self.next_step = batch.step();
@@ -340,8 +342,8 @@ impl LiveRecipe {
         self.shared.current()
     }
 
-    /// Looks at the file now, without waiting for an event, and returns when its content is published or rejected; `false` if
-    /// that takes longer than the time.
+    /// Reads the file now, without waiting for an event, and returns when its content is published or rejected; `false` if that
+    /// takes longer than `time`.
     pub fn refresh(&self, time: Duration) -> bool {
         let Some(bell) = &self.bell else {
             return true;

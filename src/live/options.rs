@@ -7,7 +7,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Hook, Host, Recipe, State};
 use crate::tensor::Guard;
 
-/// Some hundred times the usual time of the checks.
+/// Some hundred times as long as the checks usually take.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// How a recipe is watched and checked. By default nothing is set or required.
@@ -24,27 +24,27 @@ const DEADLINE: Duration = Duration::from_secs(2);
 pub struct LiveOptions {
     /// Parameters and their values, as `--set k=8` sets them; each version must accept the values.
     pub settings: Vec<(String, String)>,
-    /// Hooks that each version must have, as the run always calls them.
+    /// Hooks that each version must have, because the run always calls them.
     pub requires: Vec<Hook>,
-    /// Hooks that no version may have, as the run cannot use them, each with the reason; `loss` only counts if there is no
-    /// `advantage`.
+    /// Hooks that no version may have, because the run cannot use them, each with the reason. `loss` is refused only if there
+    /// is no `advantage`.
     pub refuses: Vec<(Hook, String)>,
-    /// Parameters that `settings` contains if the first version reads `token_reward` or `value`: each version that declares
-    /// one of them must read these columns if and only if the first one does.
+    /// Parameters that the trainer sets only for recipes that read `token_reward` or `value`. A reload must not change whether
+    /// a recipe with one of these parameters reads one of these columns.
     pub set_with_returns: Vec<String>,
-    /// The versions of a resumed run, each with the state that it left: the last one is in use, those before it are
-    /// [`LiveRecipe::fallbacks`](super::LiveRecipe::fallbacks). The content of the file is then checked before the first step
-    /// like any new version; the file may even be missing.
+    /// The versions of a resumed run, each with the state after its last step. The last version is in use, and the earlier
+    /// versions are [`LiveRecipe::fallbacks`](super::LiveRecipe::fallbacks). The content of the file is then checked before the
+    /// first step like any new version; the file may even be missing.
     pub left: Vec<(Recipe, State)>,
-    /// Versions, with all their digits, that were rejected or failed before the run was resumed. If the file still holds one
-    /// of them, it is not tried until it is saved again.
+    /// Versions, with all their digits, that were rejected or failed before the run was resumed. If the file still contains
+    /// such a version, it is tried only after it is saved again.
     pub rejected: Vec<String>,
     /// The number of the next step, for batches that have none: [`LiveRecipe::next_step`](super::LiveRecipe::next_step)
     /// of the process that was stopped.
     pub next_step: u64,
     /// The time for all checks of a version together: 2 seconds, unless set.
     pub deadline: Option<Duration>,
-    /// Whether to use no file events of the system: only the poll finds saves, each second.
+    /// Whether to find saves only by polling, each second, without the system's file events.
     pub poll_only: bool,
 }
 
@@ -54,14 +54,15 @@ impl LiveOptions {
         self.deadline.unwrap_or(DEADLINE)
     }
 
-    /// The guard of a version's checks, which begin now.
+    /// The guard of a version's checks. Its time starts now.
     pub(super) fn guard(&self, host: &Host) -> Arc<Guard> {
         host.guard_for(self.time())
     }
 
     /// The recipe with the values that the run sets, if it has the hooks that the run needs.
     ///
-    /// A reload ignores a parameter that the new version does not have: an edit may remove it and put it back.
+    /// A reload ignores a setting whose parameter the new version lacks, because an edit may remove the parameter and put it
+    /// back.
     pub(super) fn fit(&self, mut recipe: Recipe, is_reload: bool) -> Result<Recipe, Diagnostics> {
         if let Some(hook) = self.requires.iter().find(|hook| !recipe.has(**hook)) {
             let (name, hook) = (recipe.name(), hook.name());

@@ -9,22 +9,23 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::number_text::value;
 use crate::script::{Outcome, Recipe, State, Statistics, guarded};
 
-/// Groups of a small batch: more than one, so that a mean over the batch differs from one over the group; and of the batch on
-/// which properties are compared, in some dozens of runs.
+/// The most groups of a small batch (more than one, so that a mean over the batch differs from a mean over the group), and of
+/// the batch on which two versions are compared, which takes dozens of runs.
 const GROUPS: usize = 3;
 const COMPARED: usize = 32;
-/// Responses per group of a small batch. The groups of most runs keep their size, as `k` is chosen for it.
+/// The most responses per group of a small batch. This leaves the groups of most runs as they are, which matters because `k` is
+/// chosen for their size.
 const GROUP_SIZE: usize = 256;
-/// Tokens per response of a small batch.
+/// The most tokens per response of a small batch.
 const TOKENS: usize = 8;
 
-/// What is said of a version that passed: warnings, and its effect.
+/// The report on a version that passed: its warnings, and its effect.
 pub(super) type Passed = (Vec<Diagnostic>, Vec<String>);
 pub(super) type DryRuns =
     fn(&Recipe, Option<&Arc<Observed>>, Option<&Arc<Observed>>) -> Result<Passed, Diagnostics>;
 
-/// The dry runs of a new version, all under the guard of its host: on the last batch, on the last one on which a version failed
-/// at a step, and on small ones; then, in the time that is left, its effect.
+/// The dry runs of a new version, all under the guard of its host: on the last batch, on the last batch on which a version
+/// failed at a step, and on small batches. The time that is left goes to the version's effect.
 pub(super) fn dry_runs(
     candidate: &Recipe,
     last: Option<&Arc<Observed>>,
@@ -60,13 +61,13 @@ pub(super) fn dry_runs(
         if is_common || guard.check().is_err() {
             return Err(error);
         }
-        // The batch may never come.
+        // Only a warning, because the run may never meet such a batch.
         let mut warning = error[0].clone();
         warning.severity = Severity::Warning;
         warning.message = format!("this would fail on {name}: {}", warning.message);
         warnings.push(warning);
     }
-    // A defect here is no reason to reject the version.
+    // Errors are ignored, because a failure to compare is no reason to reject the version.
     let effect = || effect(candidate, &outcome, last);
     let effect = guarded("to compare two versions", effect)
         .and_then(|effect| effect)
@@ -84,7 +85,7 @@ fn state_after(candidate: &Recipe, observed: &Observed) -> Result<State, Diagnos
     migrated.map_err(|error| on(error, "the run's state"))
 }
 
-/// The new version's error on a batch, if the version in use succeeds on the same batch.
+/// Fails with the new version's error on a batch, if the version in use succeeds on the same batch.
 fn compare(
     candidate: &Recipe,
     what: &str,
@@ -119,8 +120,8 @@ fn first(batch: &Batch, groups: usize) -> Batch {
     batch.select(&taken)
 }
 
-/// What a version changes on the last batch beside the version of the last step, in words: how the advantages correlate and
-/// spread, and which properties come out worse. Whether that is meant, nobody can say.
+/// Describes the difference between a version and that of the last step, on the last batch: the correlation and the spread of
+/// the advantages, and the checks with worse results. It cannot be known whether a difference is intended.
 fn effect(
     candidate: &Recipe,
     outcome: &Outcome,

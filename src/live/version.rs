@@ -12,7 +12,7 @@ use crate::script::{Recipe, State, Version};
 pub struct Published {
     pub(super) recipe: Recipe,
     pub(super) serial: u64,
-    /// The time of its checks, and the time until it was ready.
+    /// The duration of its checks, and the time from the save until the version was ready.
     pub(super) times: (Duration, Duration),
     pub(super) effect: Vec<String>,
 }
@@ -37,13 +37,13 @@ impl Published {
         self.recipe.version()
     }
 
-    /// Its index in the order of publication, from 0. A content that comes back later has another serial number.
+    /// Its index in the order of publication, from 0. If the same content is published again, it gets another number.
     pub fn serial(&self) -> u64 {
         self.serial
     }
 }
 
-/// A version, and the state that its last step left.
+/// A version that the run uses or used, and the state after its last step.
 #[derive(Clone, Debug)]
 pub(super) struct InUse {
     pub(super) loaded: Arc<Published>,
@@ -56,7 +56,7 @@ pub(super) struct InUse {
 pub struct Failed {
     /// The version.
     pub loaded: Arc<Published>,
-    /// Why it failed.
+    /// The error of the step.
     pub error: Diagnostics,
     /// The version that the step falls back to; `None` if there is no other.
     pub back_to: Option<Arc<Published>>,

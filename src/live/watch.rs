@@ -1,4 +1,4 @@
-//! Says when to look at the files again: at the system's file events, and each second without any.
+//! Decides when to read the files again: after a file event of the system, or after a second without events.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -13,29 +13,30 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use crate::parallel::lock;
 use crate::script::folder_of;
 
-/// How long the files must be quiet. An editor's save is several operations, some milliseconds apart: truncate, write
-/// in pieces, close; or write beside, rename. A person does not notice a tenth of a second.
+/// How long the files must stay unchanged before they are read. An editor's save is several operations, some milliseconds
+/// apart: truncate, write in pieces, close; or write a new file and rename it. A person does not notice a tenth of a second.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
-/// When to go on although the files are not quiet: a tool that writes them without a pause must not keep new versions
-/// out for ever. A file read half-written then meets the checks.
+/// The longest wait for unchanged files, so that a tool that writes them without a pause does not keep new versions out for
+/// ever. If a half-written file is read then, the checks reject it.
 pub(super) const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
 
-/// How often to look without an event. inotify is silent where another machine writes (NFS, Lustre, FUSE), and for a
-/// folder that was deleted and made again. Reading a few kilobytes a second costs nothing that can be measured.
+/// The interval of polling. inotify reports nothing if another machine writes the file (NFS, Lustre, FUSE), or if the folder
+/// was deleted and made again. Reading a few kilobytes a second costs nothing that can be measured.
 const POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct Watch {
     rings: Receiver<Instant>,
-    /// The error of a system that gives no events, until it has been told; none where they are not wanted.
+    /// `Err(Some)`: the system gives no file events, which is not yet reported. `Err(None)`: that is reported, or only polling
+    /// is wanted.
     system: Result<RecommendedWatcher, Option<notify::Error>>,
-    /// The names of the files, for the thread that gets the events.
+    /// The names of the files, shared with the thread that receives the events.
     names: Arc<Mutex<BTreeSet<OsString>>>,
     folders: BTreeSet<PathBuf>,
 }
 
 impl Watch {
-    /// A watch without files yet, and the bell that wakes it: see [`ring`].
+    /// A watch without files, and the sender that wakes it by [`ring`].
     pub(super) fn new(poll_only: bool) -> (Watch, SyncSender<Instant>) {
         let (bell, rings) = sync_channel(1);
         let names: Arc<Mutex<BTreeSet<OsString>>> = Arc::default();
@@ -60,9 +61,10 @@ impl Watch {
         (watch, bell)
     }
 
-    /// Watches the folders of these files, and no others. The error says why there are no events.
+    /// Watches the folders of these files, and no other folders. The error says why there are no events.
     ///
-    /// Folders, not files: an editor that renames a new file over the old one leaves a watch on the old one.
+    /// Folders are watched instead of files, because an editor that renames a new file over the old one leaves a watch on the
+    /// old file.
     pub(super) fn follow<'a>(
         &mut self,
         files: impl Iterator<Item = &'a Path>,
@@ -75,8 +77,8 @@ impl Watch {
         let mut names = BTreeSet::new();
         for file in files {
             names.extend(file.file_name().map(OsString::from));
-            // Links in the path are resolved, so that no folder is watched twice. A folder that is gone has no watch; only the
-            // poll, each second, notices its return.
+            // Links in the path are resolved, so that no folder is watched twice. A folder that was deleted has no watch; only
+            // polling notices its return.
             folders.extend(folder_of(file).canonicalize());
             if let Ok(target) = file.canonicalize() {
                 names.extend(target.file_name().map(OsString::from));
@@ -85,7 +87,7 @@ impl Watch {
         }
         *lock(&self.names) = names;
         for gone in self.folders.difference(&folders) {
-            // It fails where the folder was deleted, and its watch with it.
+            // The error is ignored because a deleted folder has lost its watch already.
             let _ = system.unwatch(gone);
         }
         let mut outcome = Ok(());
@@ -103,19 +105,19 @@ impl Watch {
         outcome
     }
 
-    /// Waits for an event, and gives its moment; `None` where it is time to look without one.
+    /// Waits for an event and returns its time; `None` if the interval of polling is over without an event.
     pub(super) fn wait(&self) -> Option<Instant> {
         self.rings.recv_timeout(POLL).ok()
     }
 
-    /// Whether nothing happens for [`SETTLE`].
+    /// Whether no event comes for [`SETTLE`].
     pub(super) fn is_quiet(&self) -> bool {
         self.rings.recv_timeout(SETTLE).is_err()
     }
 }
 
-/// Wakes the thread that waits. One ring is enough: whoever hears it reads the files themselves. So a bell that rings
-/// already is left alone.
+/// Wakes the thread that follows the files. The error of a full channel is ignored, because one pending wake-up is enough: the
+/// thread then reads the files.
 pub(super) fn ring(bell: &SyncSender<Instant>) {
     let _ = bell.try_send(Instant::now());
 }
@@ -129,15 +131,15 @@ fn is_gone(error: &notify::Error) -> bool {
     }
 }
 
-/// Whether an event can mean that one of the files holds something else now.
+/// Whether an event can mean that the content of one of the files has changed.
 fn matters(event: &notify::Result<Event>, names: &BTreeSet<OsString>) -> bool {
     let Ok(event) = event else {
         return true;
     };
-    // Opening and reading are reported too: our own would wake us for ever.
+    // Opening and reading are ignored, because our own reading would otherwise wake us again and again.
     let closed = EventKind::Access(AccessKind::Close(AccessMode::Write));
     let reads = matches!(event.kind, EventKind::Access(_)) && event.kind != closed;
-    // By name only: links give a folder several paths, and a needless look costs nothing.
+    // Files are compared by name only, because links give a folder several paths, and a needless reading costs nothing.
     let named = |path: &PathBuf| path.file_name().is_some_and(|name| names.contains(name));
     event.need_rescan() || !reads && (event.paths.is_empty() || event.paths.iter().any(named))
 }

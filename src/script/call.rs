@@ -1,4 +1,4 @@
-//! The context of a call: bounds, random numbers and reports that the hooks of one step share.
+//! The context of a call: the limits, random numbers and reports that the hooks of one step share.
 
 use std::mem::{replace, take};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,28 +21,28 @@ pub(crate) struct CallContext {
     effects: Mutex<Effects>,
 }
 
-/// What scripts have drawn, reported and remembered in a call, and the notes of the host.
+/// The effects of scripts in a call: what they drew, reported and remembered, and the notes of the host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Effects {
     /// The hook that is running; `None` at the prompt.
     pub(super) hook: Option<Hook>,
     draws: u64,
-    /// How often a script has reported, printed, recalled or remembered something.
+    /// The number of times that scripts reported, printed, recalled or remembered something.
     pub(super) said: u64,
-    /// Computed together with the hook's result, not before.
+    /// They are computed together with the hook's result, so that common parts are computed once.
     pub(super) metrics: Vec<Metric>,
     pub(crate) prints: Vec<String>,
     printed: usize,
-    /// Columns that were not read as their names say.
+    /// Notes on columns that stand in for others, such as `old_logp` for `logp`.
     pub(crate) notes: Vec<String>,
-    /// The calls of `map_groups`, each place once.
+    /// The calls of `map_groups`, one for each location in a script.
     pub(super) map_groups: Vec<MapGroupsNote>,
     /// The values that the recipe remembers by key.
     pub(super) tables: Tables,
 }
 
-/// A number that a script reports, by its hook and its name: one value; in a function of `map_groups`, one per group that
-/// reported it.
+/// A number that a script reports, by its hook and its name. It has one value; in a function of `map_groups`, it has one value
+/// for each group that reported it.
 pub(super) type Metric = ((Option<Hook>, String), Vec<Tensor>);
 
 impl CallContext {
@@ -62,7 +62,7 @@ impl CallContext {
         &self.context.guard
     }
 
-    /// The result of a hook, or the error that ends the call, whoever passed over it.
+    /// The result of a hook; or the error that ended the call, even if a function ignored that error.
     pub(crate) fn unless_failed<T>(&self, result: Raised<T>) -> Raised<T> {
         match self.guard().failure() {
             Some(error) if result.is_ok() => Err(error.into()),
@@ -74,7 +74,7 @@ impl CallContext {
         lock(&self.effects)
     }
 
-    /// Takes everything but the remembered values; random numbers continue.
+    /// Takes all effects but the remembered values. The sequence of random numbers continues.
     pub(crate) fn take_reports(&self) -> Effects {
         let mut now = self.effects();
         let rest = Effects {
@@ -85,13 +85,15 @@ impl CallContext {
         replace(&mut *now, rest)
     }
 
-    /// Whether scripts have drawn, reported or remembered something since then: this would occur once per group.
+    /// Whether scripts drew, reported or remembered something after `before` was taken. If they did, one call for all groups
+    /// cannot stand for a call per group, because each of those would have these effects.
     pub(super) fn has_effect_since(&self, before: &Effects) -> bool {
         let now = self.effects();
         (now.draws, now.said) != (before.draws, before.said)
     }
 
-    /// Undoes the effects of scripts since then, except the host's notes, which are given once.
+    /// Undoes the effects that scripts had after `before` was taken. The notes of the host stay, because each is given only
+    /// once.
     pub(super) fn restore(&self, before: Effects) {
         let mut now = self.effects();
         let notes = take(&mut now.notes);
@@ -116,7 +118,7 @@ impl CallContext {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MapGroupsNote {
-    /// The place of the call.
+    /// The location of the call.
     pub origin: Origin,
     /// Whether one call of the function was enough for all groups.
     pub by_one_call: bool,
@@ -180,20 +182,20 @@ impl Effects {
         named.collect()
     }
 
-    /// Keeps a call of `map_groups`, instead of an earlier one at the same place.
+    /// Keeps a call of `map_groups`; it replaces an earlier call at the same location.
     pub(super) fn map_groups(&mut self, call: MapGroupsNote) {
         self.map_groups.retain(|known| known.origin != call.origin);
         self.map_groups.push(call);
     }
 
-    /// Keeps a note, once.
+    /// Keeps a note, unless it is kept already.
     pub(super) fn note(&mut self, note: String) {
         if self.notes.len() < METRICS && !self.notes.contains(&note) {
             self.notes.push(note);
         }
     }
 
-    /// Keeps a printed line; above a limit it says once that there is more.
+    /// Keeps a printed line. Beyond the limit, one last line says that the step prints more.
     pub(super) fn print(&mut self, line: &str) {
         self.said += 1;
         if self.printed > PRINTED_BYTES {

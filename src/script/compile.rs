@@ -1,4 +1,4 @@
-//! Makes a recipe of a script: compiles it with its imports, reads its hooks and parameters, and lints it.
+//! Makes a recipe from a script: compiles it with its imports, reads its hooks and parameters, and lints it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn compiled(
     let call = host.call(0);
     let mut engine = host.functions.engine(&call, &constants);
     engine.set_module_resolver(imports.clone());
-    // Also an error that the top of an import has passed over.
+    // Or the error that the top level of an import ignored.
     let parsed = call.unless_failed(engine.compile_into_self_contained(&constants, text));
     let mut sources = imports.found().sources.clone();
     sources.insert(name.clone(), text.into());
@@ -76,7 +76,7 @@ fn compiled(
     for source in sources.keys() {
         reads_more |= !lint::reads(script.code(source), &mut reads);
     }
-    // The gradient of a loss is with respect to it.
+    // Because the gradient of a loss is taken with respect to `logp`.
     reads.extend(hooks.contains(&Hook::Loss).then(|| "logp".to_string()));
     let compiled = Compiled {
         version: Version::of(&name, text.as_bytes(), &sources),
@@ -99,7 +99,7 @@ fn compiled(
     })
 }
 
-/// The functions of an engine that scripts may call, by their names.
+/// The functions of an engine that scripts may call, by name.
 pub(crate) fn natives(engine: &Engine) -> Arities {
     by_name(engine.collect_fn_metadata(
         None,
@@ -112,7 +112,8 @@ pub(crate) fn natives(engine: &Engine) -> Arities {
     ))
 }
 
-/// Lints the script and its imports: an error, or the warnings of the script itself.
+/// Lints the script and its imports. Returns the warnings of the script itself; an import's warnings are left to its own
+/// author.
 fn linted(
     ast: &AST,
     script: &Script<'_>,
@@ -140,7 +141,7 @@ fn linted(
     }
 }
 
-/// The hooks that the script defines, with the right parameters.
+/// The hooks that the script defines; fails if a hook has other parameters than its signature.
 fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
     let mut hooks = Vec::new();
     for function in ast.iter_functions() {
@@ -175,12 +176,12 @@ fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
         let help = "`advlab new FILE --from grpo` makes a recipe to start from";
         return Err(Diagnostic::error(message).with_help(help).into());
     };
-    let message = format!("the script has no hook, and `{function}` is not one");
+    let message = format!("the script has no hook, and `{function}` is not a hook's name");
     let error = Diagnostic::error(message).with_help(format!("did you mean `{hook}`?"));
     Err(error.at(script.definition(&function)).into())
 }
 
-/// Calls `params()`.
+/// Calls `params()`, and reads the parameters that it declares.
 fn declared(
     ast: &AST,
     script: &Script<'_>,

@@ -29,7 +29,7 @@ pub(crate) fn packages() -> [Shared<Module>; 9] {
     ]
 }
 
-/// An engine without functions, for the language as recipes have it.
+/// A bare engine: it has the tokens of the language of recipes, and no functions.
 pub(in crate::script) fn bare() -> Engine {
     let mut engine = Engine::new_raw();
     #[expect(
@@ -40,11 +40,11 @@ pub(in crate::script) fn bare() -> Engine {
     engine
 }
 
-/// A token as recipes have it: `with`, a reserved word of Rhai, is a method of batches.
+/// A token in the language of recipes, in which `with`, a reserved word of Rhai, is a method of batches.
 pub(crate) fn own_token(token: Token) -> Token {
     match token {
         Token::Reserved(word) if *word == "with" => Token::Identifier(word),
-        // Not a number that is silently infinite.
+        // Otherwise the number would silently be infinite.
         Token::FloatConstant(number) if !number.0.is_finite() => {
             Token::LexError(LexError::MalformedNumber(number.1.to_string()).into())
         }
@@ -90,7 +90,7 @@ pub(in crate::script) fn add_raw(
 /// A method without arguments.
 pub(in crate::script) type Method<T> = fn(&T) -> Result<Dynamic, CallError>;
 
-/// Adds a type with the method that makes a string of a value, and with other methods.
+/// Adds a type with the method that converts a value to a string, and with other methods.
 pub(in crate::script) fn add_type<T: Variant + Clone>(
     module: &mut Module,
     name: &str,

@@ -1,4 +1,4 @@
-//! Errors that native functions report to the script that called them, on their way through the engine.
+//! The errors of native functions, in the form in which the engine passes them to the script.
 
 use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
@@ -11,7 +11,7 @@ use crate::tensor::{Origin, Stopped, TensorError, TensorErrorKind};
 #[derive(Clone, Debug)]
 pub(crate) struct CallError {
     pub(crate) diagnostic: Diagnostic,
-    /// The place where the tensor at fault was made.
+    /// The location where the tensor at fault was made.
     pub(super) origin: Option<Origin>,
     /// Whether it ends the script: time or memory has run out.
     ends_script: bool,
@@ -57,7 +57,7 @@ impl From<TensorError> for CallError {
     }
 }
 
-/// The help for an error of an operation; `None` if its message says enough.
+/// The help for an error of an operation; `None` if the message needs none.
 fn help_for(error: &TensorError) -> Option<String> {
     let help = match &error.kind {
         TensorErrorKind::Argument(_) if !error.op.starts_with(char::is_alphabetic) => {
@@ -78,7 +78,7 @@ fn help_for(error: &TensorError) -> Option<String> {
     Some(help.to_string())
 }
 
-/// The engine adds the position of the call. A script may catch the error with `try`, unless it ends the script.
+/// The engine adds the position of the call. A script may catch the error with `try`, unless the error ends the script.
 impl From<CallError> for Box<EvalAltResult> {
     fn from(problem: CallError) -> Self {
         let (ends_script, error) = (problem.ends_script, Dynamic::from(problem));
@@ -96,13 +96,13 @@ impl From<TensorError> for Box<EvalAltResult> {
     }
 }
 
-/// The error of a native function inside an error value of the engine.
+/// The error of a native function, taken out of an error value of the engine.
 pub(super) fn call_error(value: &Dynamic) -> Option<CallError> {
     value.read_lock::<CallError>().map(|error| error.clone())
 }
 
-/// The result of a native function that computes: an error that ends the script keeps the location of the call, which the
-/// engine loses on the way out.
+/// The result of a native function. An error that ends the script gets the location of the call, because the engine loses that
+/// location.
 pub(super) fn located<T>(context: &NativeCallContext, result: Result<T, CallError>) -> Raised<T> {
     Ok(result.map_err(|mut problem| {
         if problem.ends_script {
@@ -112,7 +112,7 @@ pub(super) fn located<T>(context: &NativeCallContext, result: Result<T, CallErro
     })?)
 }
 
-/// The location in the script that a native call comes from.
+/// The location of a native call in the script.
 pub(super) fn origin(context: &NativeCallContext) -> Origin {
     let position = context.call_position();
     Origin {

@@ -1,4 +1,4 @@
-//! The functions that scripts may call, and the engine of a call, which has them.
+//! The functions that scripts may call, and the engine that runs a call's scripts with them.
 //!
 //! Each call has its own engine, so that its limits, its metrics and its printed lines belong to that call and nothing is
 //! global. The functions are in modules that all engines share, because registering them takes as long as computing the
@@ -31,7 +31,7 @@ use crate::allocation::held;
 use crate::diagnostic::Diagnostic;
 use crate::tensor::{Level, Stopped, Tensor, TensorError};
 
-/// The functions that scripts may call. A function of a later module comes before one of an earlier module.
+/// The functions that scripts may call. If two modules have a function, the engine takes that of the later module.
 #[derive(Clone, Debug)]
 pub(crate) struct Functions(Arc<[Shared<Module>]>);
 
@@ -52,10 +52,10 @@ impl Default for Functions {
     }
 }
 
-/// The functions that scripts may call, by what bounds their time and the memory of their result.
+/// The table of the functions that scripts may call, which says how the time and memory of each are limited.
 const NATIVES: &str = include_str!("natives.txt");
 
-/// A function as its row in that table, such as `pad: array, int, any`.
+/// The row of a function in that table, such as `pad: array, int, any`.
 fn row_of(function: &FuncMetadata) -> String {
     macro_rules! types {
         ($($type:ty = $name:literal),+) => { [$((TypeId::of::<$type>(), $name)),+] };
@@ -76,13 +76,13 @@ fn row_of(function: &FuncMetadata) -> String {
     row.trim_end().to_string()
 }
 
-/// Whether a function of the language itself stands in the table.
+/// Whether a function of the language itself is in the table.
 pub(crate) fn is_listed(function: &FuncMetadata) -> bool {
     static ROWS: LazyLock<HashSet<&str>> = LazyLock::new(|| NATIVES.lines().collect());
     ROWS.contains(&*row_of(function))
 }
 
-/// The functions of the language itself that have no row in the table: no script may call them.
+/// The functions of the language itself that are not in the table, so that no script may call them.
 static REFUSED: LazyLock<Vec<(String, Vec<TypeId>)>> = LazyLock::new(|| {
     let mut engine = Engine::new_raw();
     packages().into_iter().for_each(|package| {
@@ -101,7 +101,7 @@ pub(super) fn is_refused(function: &FuncMetadata) -> bool {
     all.any(|(name, types)| *name == *function.name && **types == *function.param_types)
 }
 
-/// Puts an error in the place of each function that is refused, however a script calls it.
+/// Replaces each refused function by an error, so that no way of calling it reaches the language's own.
 fn refuse(own: &mut Module) {
     for (name, types) in REFUSED.iter() {
         add_raw(own, name, types, move |_, args| {
@@ -114,7 +114,7 @@ fn refuse(own: &mut Module) {
 }
 
 impl Functions {
-    /// An engine for one call; functions see the constants.
+    /// An engine for one call, in which functions see the constants.
     pub(crate) fn engine(
         &self,
         call: &Arc<CallContext>,
@@ -124,7 +124,7 @@ impl Functions {
         for module in self.0.iter() {
             engine.register_global_module(module.clone());
         }
-        // Otherwise the engine does not look up overrides of its own operators.
+        // With fast operators, the engine would not look up overrides of its own operators.
         engine.set_fast_operators(false);
         bound(&mut engine, call);
         watch(&mut engine, constants.clone());
@@ -133,10 +133,10 @@ impl Functions {
     }
 }
 
-/// Operations between two looks at the guard: some 10 microseconds.
+/// Operations between two checks of the guard: some 10 microseconds.
 const OPERATIONS_PER_CHECK: u64 = 64;
 
-/// Bounds the resources of a script: operations, depth, values, and the time and memory of the call.
+/// Limits the resources of a script: operations, depth, values, and the time and memory of the call.
 fn bound(engine: &mut Engine, call: &Arc<CallContext>) {
     engine
         .set_max_call_levels(CALL_LEVELS)
@@ -148,10 +148,11 @@ fn bound(engine: &mut Engine, call: &Arc<CallContext>) {
         .set_fail_on_invalid_map_property(true)
         .disable_symbol("eval");
     let (guard, before) = (call.guard().clone(), held());
-    // The engine's own number is that of the caller in each call of a closure by a native function.
+    // Counted here, because the engine's own count starts again at the caller's number whenever a native function calls a
+    // closure.
     let operations = AtomicU64::new(0);
     engine.on_progress(move |_| {
-        // A script runs in one thread.
+        // Two operations instead of an atomic addition, because a script runs in one thread.
         let now = operations.load(Ordering::Relaxed) + 1;
         operations.store(now, Ordering::Relaxed);
         if !now.is_multiple_of(OPERATIONS_PER_CHECK) {
@@ -165,7 +166,7 @@ fn bound(engine: &mut Engine, call: &Arc<CallContext>) {
         if let Err(stopped) = checked {
             guard.fail(&TensorError::new("script", stopped));
         }
-        // Also of a limit that was met elsewhere, and that the engine has passed over.
+        // This also ends a script whose limit was exceeded elsewhere, if the engine ignored that error.
         Some(Dynamic::from(CallError::from(guard.failure()?)))
     });
 }
@@ -174,7 +175,7 @@ fn bound(engine: &mut Engine, call: &Arc<CallContext>) {
 /// fraction of the script's time. Also gives closures the batch and the script's constants.
 fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
     let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
-    // Deprecated means volatile here: the callback may change in a later version, and ours is pinned.
+    // Deprecated here means that the callback may change in a later version; our version is pinned.
     #[allow(deprecated)]
     engine.on_var(move |name, index, context| {
         let read = reads.fetch_add(1, Ordering::Relaxed);
@@ -188,12 +189,12 @@ fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
     });
 }
 
-/// A copy of the batch, which is cheap, if the variable is a batch that a closure has captured.
+/// A copy of the batch if the variable is a batch that a closure has captured. The copy is cheap.
 ///
 /// The engine locks a captured variable while a method of it runs, so `batch.map_groups(|g| ... batch ...)` would find it
-/// locked. A batch does not change, and needs no lock.
+/// locked. A batch needs no lock, because it never changes.
 fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic> {
-    // The engine counts from the last variable, from 1; 0 is a variable that it looks up by name.
+    // The engine counts variables from the last one, which is 1; 0 is a variable that it looks up by name.
     let (found, _, value) = scope.iter_raw().nth(index.checked_sub(1)?)?;
     if !value.is_shared() || found != name {
         return None;
@@ -202,7 +203,7 @@ fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic
     Some(Dynamic::from(batch.clone()))
 }
 
-/// `metric` and `print`.
+/// Registers `metric` and `print`.
 fn reports(engine: &mut Engine, call: &Arc<CallContext>) {
     let (metrics, prints, debugs) = (call.clone(), call.clone(), call.clone());
     engine.register_fn("metric", move |name: &str, value: Dynamic| -> Raised<()> {

@@ -18,14 +18,14 @@ pub struct Host {
     limits: Limits,
     seed: u64,
     executor: Executor,
-    /// Whether results by token are written as the rows of an array [B, T].
+    /// Whether token-level results are written as the rows of an array [B, T].
     pub(super) by_rows: bool,
     profile: Option<Arc<Profile>>,
     /// The kernels of built-ins.
     pub(super) native: Native,
-    /// One guard for all calls; without it each call has its own.
+    /// The guard of all calls; if there is none, each call has its own.
     guard: Option<Arc<Guard>>,
-    /// Memory of earlier calls.
+    /// Memory that earlier calls no longer use, for the next call.
     spare: SpareMemory,
 }
 
@@ -40,7 +40,7 @@ impl Host {
         Host { limits, ..self }
     }
 
-    /// The bounds of one call.
+    /// The limits of one call.
     pub fn limits(&self) -> Limits {
         self.limits
     }
@@ -55,7 +55,7 @@ impl Host {
         Host { seed, ..self }
     }
 
-    /// The same host with another executor, for tests and benchmarks; the bits of results are the same.
+    /// The same host with another executor, for tests and benchmarks. The results have the same bits.
     pub fn with_executor(self, executor: Executor) -> Host {
         Host { executor, ..self }
     }
@@ -73,7 +73,7 @@ impl Host {
         Host { profile, ..self }
     }
 
-    /// The same host with kernels for the built-ins' hooks; the bits of results are the same.
+    /// The same host with kernels for the hooks of built-ins. The results have the same bits.
     pub fn with_native(self, native: &Native) -> Host {
         let native = native.clone();
         Host { native, ..self }

@@ -18,7 +18,7 @@ use crate::diagnostic::Diagnostic;
 use crate::parallel::lock;
 use crate::suggest;
 
-/// Functions by their names, each with the numbers of parameters that it takes.
+/// The functions by name, each with the numbers of parameters that it takes.
 pub(crate) type Arities = BTreeMap<String, Vec<usize>>;
 
 pub(super) fn by_name(functions: impl IntoIterator<Item = (String, usize)>) -> Arities {
@@ -34,7 +34,7 @@ pub(crate) fn functions_of(ast: &AST) -> Arities {
     by_name(functions.map(|f| (f.name.to_string(), f.params.len())))
 }
 
-/// The imports at the top of a script: the path that each writes, and its alias, which may be empty.
+/// The imports at the top of a script: the path of each as it is written, and its alias, which may be empty.
 pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
     ast.statements().iter().filter_map(|statement| {
         let Stmt::Import(import, _) = statement else {
@@ -47,17 +47,17 @@ pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The constants of a script that its functions see: literals, such as `const K = 4;`. A constant is left out if a parameter
-/// or a loop variable has the same name, because the optimiser would replace the variable by the constant.
+/// The constants of a script that its functions see, which are literals, such as `const K = 4;`. A constant is skipped if a
+/// parameter or a loop variable has the same name, because the optimiser would replace the variable by the constant.
 pub(super) fn constants(text: &str) -> Scope<'static> {
     let mut scope = Scope::new();
     if !text.contains("const") {
         return scope;
     }
-    // A bare engine accepts unknown functions and evaluates nothing.
+    // A bare engine suffices, because it accepts unknown functions and evaluates nothing.
     let mut engine = bare();
     engine.set_optimization_level(OptimizationLevel::None);
-    // The compilation that follows reports this error.
+    // The error is ignored here because the compilation that follows reports it.
     let Ok(ast) = engine.compile(text) else {
         return scope;
     };
@@ -76,7 +76,7 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
         true
     });
     for (name, _, value) in ast.iter_literal_variables(true, false) {
-        // What a closure captures is a parameter of its function.
+        // The variables that a closure captures are parameters of its function.
         let is_parameter = |name| {
             let functions = ast.iter_functions().filter(|f| f.params.contains(&name));
             functions.count() > captured.iter().filter(|own| *own == name).count()
@@ -88,16 +88,16 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
     scope
 }
 
-/// Finds imports: for a script in a file also in its folder, for all scripts among the built-ins.
+/// Finds imports among the built-ins; for a script in a file, first in that file's folder.
 #[derive(Clone)]
 pub(crate) struct Imports {
     folder: Option<PathBuf>,
-    /// Files that were read already and are not read again.
+    /// Files that were read already, whose content is taken from here.
     pub(super) read: BTreeMap<PathBuf, FileBytes>,
     found: Arc<Mutex<FoundImports>>,
 }
 
-/// The imported scripts, by the path that the import wrote.
+/// The imported scripts, by the path that the import gives.
 pub(super) type Modules = BTreeMap<String, (AST, Shared<Module>)>;
 
 /// The imports found so far.
@@ -105,11 +105,12 @@ pub(super) type Modules = BTreeMap<String, (AST, Shared<Module>)>;
 pub(crate) struct FoundImports {
     pub(crate) sources: Sources,
     pub(super) modules: Modules,
-    /// The imports that are being loaded, outermost first: a recipe that imports itself would have no end.
+    /// The imports that are being loaded, outermost first. An import of one of them would have no end.
     loading: Vec<String>,
-    /// The files that imports were looked for in.
+    /// The files in which imports were sought, with their contents.
     pub(super) files: BTreeMap<PathBuf, FileBytes>,
-    /// The import that could not be found or read, or that closes a circle. The engine does not give its place.
+    /// The import that could not be found or read, or that closes a circle. It is kept because the engine does not give its
+    /// location.
     pub(super) missing: Option<String>,
 }
 

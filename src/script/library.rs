@@ -1,4 +1,4 @@
-//! The scripts that come with advlab: a list of texts.
+//! The library: the texts of the scripts that come with advlab.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-/// The kinds of recipes, a folder of `stdlib/` each, in the order in which they are listed; and a title for the results of each
-/// kind.
+/// The kinds of recipes in the order in which they are listed, each with the title of its results. Each kind is a folder of
+/// `stdlib/`.
 pub const RECIPE_KINDS: [(&str, &str); 7] = [
     ("outcome", "advantages of outcome rewards"),
     ("passk", "Pass@k: advantages of k draws"),
@@ -66,11 +66,11 @@ impl Builtin {
         BUILTINS.iter().chain(SHARED)
     }
 
-    /// The built-in with exactly the text of a script and of all its imports, found by version under any name.
+    /// The built-in that has exactly the text of a script and of all its imports; the script may have any name.
     pub(super) fn of(name: &str, text: &str, sources: &Sources) -> Option<&'static Builtin> {
         let builtin = BUILTINS.iter().find(|builtin| builtin.text == text)?;
         let mut imports = sources.iter().filter(|(import, _)| &***import != name);
-        // A file with the name and the text of a built-in is as good as that.
+        // A file with the name and the text of a built-in counts as that built-in.
         let are_shipped = imports.all(|(import, text)| {
             let name = Path::new(&**import).file_stem();
             let is_it = |one: &Builtin| name.is_some_and(|name| name == one.name);

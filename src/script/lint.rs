@@ -1,4 +1,4 @@
-//! The lint: finds mistakes in a script that the compiler does not report, and that a run may report too late or never.
+//! The lint: finds mistakes in a script that the compiler does not report and that a run would report late or never.
 //!
 //! Rhai resolves a function at the call, so a typo in a branch that is rarely taken would end a run days
 //! later; and some code that looks right does something else silently.
@@ -25,8 +25,7 @@ const LISTED: usize = 20;
 /// Functions that Rhai looks up by itself: calls through a function pointer, and questions about names.
 const BY_THE_ENGINE: &str = "call curry Fn is_def_var is_def_fn type_of print debug is_shared";
 
-/// Certain mistakes in a script: calls of functions that do not exist, and operators with another meaning in
-/// Python.
+/// Finds what is certainly a mistake: calls of functions that do not exist, and operators with another meaning in Python.
 pub(super) fn errors(
     ast: &AST,
     script: &Script<'_>,
@@ -34,7 +33,7 @@ pub(super) fn errors(
     imports: &Modules,
 ) -> Vec<Diagnostic> {
     let own = functions_of(ast);
-    // An import that is not at the top is refused elsewhere.
+    // Only imports at the top are considered, because any other is refused elsewhere.
     let modules: HashMap<&str, Arities> = imports_of(ast)
         .filter_map(|(path, alias)| {
             let alias = if alias.is_empty() { path } else { alias };
@@ -76,7 +75,7 @@ pub(super) fn errors(
     found
 }
 
-/// The error for a call of a function that does not exist, or only with other numbers of arguments: `counts`.
+/// The error for a call of a function that does not exist, or that takes only the numbers of arguments in `counts`.
 fn wrong_call(
     script: &Script<'_>,
     (path, name): (&str, &str),
@@ -107,7 +106,7 @@ fn wrong_call(
     }
 }
 
-/// Likely mistakes: parameters that nobody reads or that a hook sets, and misspelt hooks.
+/// Finds what is likely a mistake: parameters that are never read or that a hook sets, and misspelt hooks.
 pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warn = |message, help: String, at| Diagnostic::warning(message).with_help(help).at(at);
@@ -150,7 +149,7 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     unread.chain(set).chain(hooks).collect()
 }
 
-/// Functions that nobody calls, and whose names are near that of a hook that the script lacks.
+/// Warns of functions that are never called and whose names are near that of a hook that the script lacks.
 fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warnings = functions.iter().filter_map(|(name, counts)| {
@@ -169,7 +168,7 @@ fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
 }
 
 /// Adds the columns that code may read: `x.name` unless `x` is `p` or `this`, `x["name"]`, and the names that are written out as
-/// arguments of `column`, `has` and `key`. It is false if the code may compute the name of a column.
+/// arguments of `column`, `has` and `key`. Returns false if the code may compute the name of a column.
 pub(super) fn reads(code: &[Token<'_>], reads: &mut BTreeSet<String>) -> bool {
     const BY_NAME: [&str; 4] = ["column", "columns", "has", "key"];
     let mut are_all = true;

@@ -62,7 +62,7 @@ impl Host {
         (compiled, reading)
     }
 
-    /// Compiles a recipe from a string. Messages call it `name`; it can only import built-ins.
+    /// Compiles a recipe from a string. Messages call the recipe `name`; it can import only built-ins.
     pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, Diagnostics> {
         compile(self, name, text, &Imports::new(None))
     }
@@ -84,7 +84,7 @@ impl Host {
             if source == name {
                 script = text;
             } else if builtin.is_some() {
-                // A file of that name is ignored.
+                // The built-in was used, so a file of that name is ignored.
                 let missing = Err((ErrorKind::NotFound, String::new()));
                 let file = folder.join(format!("{source}.rhai"));
                 imports.read.insert(file, missing);
@@ -106,7 +106,7 @@ impl Host {
         compile(self, name, script, &imports)
     }
 
-    /// As [`Host::compile`], with imports of scripts in a folder too.
+    /// As [`Host::compile`]; the recipe can also import the scripts in a folder.
     pub fn compile_beside(
         &self,
         name: &str,

@@ -8,7 +8,8 @@ use super::reference::ops;
 use super::syntax::{CodeSite, Token, TokenKind, code, declared_names, lex, sites};
 use crate::diagnostic::{Diagnostic, Span};
 
-/// Operators that mean something else in Python. `knows` says whether a name is a variable, besides the names in the text.
+/// Finds operators that mean something else in Python. `knows` says whether a name that the text does not declare is a
+/// variable.
 pub(crate) fn misread_operators(
     source: &Arc<str>,
     text: &Arc<str>,
@@ -16,7 +17,7 @@ pub(crate) fn misread_operators(
 ) -> Vec<Diagnostic> {
     let code = code(text);
     let minuses = sites(&code).filter(|site| site.token().kind == TokenKind::Negation);
-    // Here the minus belongs to the operand of `**`, and in Python, Julia and algebra to the power.
+    // Here the minus binds more tightly than `**`; in Python, Julia and algebra it applies to the power.
     let powers = minuses
         .filter(|minus| operator_after(&code[minus.index + 1..]) == Some("**"))
         .map(|minus| {
@@ -45,7 +46,7 @@ fn operator_after<'a>(code: &[Token<'a>]) -> Option<&'a str> {
     ends.map(|token| token.text)
 }
 
-/// Every `//` between an expression and a likely operand: in Rhai it begins a comment, so the division is lost.
+/// Finds every `//` between an expression and a likely operand. In Rhai it begins a comment, so the division is lost.
 pub(crate) fn floor_divisions(
     source: &Arc<str>,
     text: &Arc<str>,
@@ -85,7 +86,7 @@ fn is_operand(comment: &str, is_variable: &dyn Fn(&str) -> bool) -> bool {
     let operand = operand.trim_end_matches(['{', ' ']);
     let mut tokens = code(operand);
     let mut open = 0;
-    // Brackets that were opened before the `//`.
+    // A closing bracket here belongs to a bracket that was opened before the `//`.
     let closing = tokens.iter().position(|token| {
         open += token.nesting();
         open < 0

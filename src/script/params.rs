@@ -1,4 +1,4 @@
-//! Parameters: what a recipe's `params()` declares, and the values that a command or a config sets.
+//! Parameters: the declarations of a recipe's `params()`, and the values that a command or a config sets.
 
 use std::fmt;
 
@@ -99,7 +99,7 @@ pub struct ParamSpec {
     pub min: Option<f64>,
     /// The greatest value allowed.
     pub max: Option<f64>,
-    /// Whether numbers must be integers although the default is not set: its bounds are integers.
+    /// Whether numbers must be integers although the default is not set, because the bounds are integers.
     pub is_whole: bool,
     /// The strings allowed; empty for any.
     pub choices: Vec<String>,
@@ -128,7 +128,7 @@ impl ParamSpec {
             Some(ParamValue::Text(_)) => "a string",
             Some(ParamValue::List(_)) | None => "a value",
         };
-        // The largest integer is no bound in practice.
+        // Not shown if it is the largest integer, because that is no limit in practice.
         let bounds = match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
             (Some(min), Some(max)) => format!(" from {min} to {max}"),
             (Some(min), None) => format!(", at least {min}"),
@@ -171,7 +171,7 @@ impl ParamSpec {
             (Some(Unset), Unset) => Some(Unset),
             (Some(Unset), setting) if self.is_whole => self.fit(Some(&Integer(0)), setting),
             (Some(Unset), setting) => self.fit(Some(&Number(0.0)), setting),
-            // Exact up to 2^53: bounds are small numbers.
+            // Exact up to 2^53, which suffices because bounds are small numbers.
             (Some(Number(_)), Integer(whole)) => self.fit(kind, Number(whole as f64)),
             (Some(Integer(_)) | None, Integer(whole)) => {
                 is_within(whole as f64).then_some(Integer(whole))
@@ -189,7 +189,7 @@ impl ParamSpec {
 
 /// Parses a text as the type of `kind` (any type if `None`); a text that does not parse is a string.
 pub(super) fn read(kind: Option<&ParamValue>, text: &str) -> ParamValue {
-    // `inf` is a number; digits beyond the largest number are a mistake.
+    // `inf` is a number; digits beyond the largest number are a mistake, because they would silently be infinite.
     let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
     let number = || text.parse().ok().filter(is_meant).map(ParamValue::Number);
     let read = match kind {

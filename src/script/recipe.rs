@@ -30,7 +30,7 @@ pub(crate) struct Compiled {
     pub(super) sources: Sources,
     pub(super) hooks: Vec<Hook>,
     pub(super) version: Version,
-    /// The built-in whose version the script is.
+    /// The built-in of the same version as the script.
     pub(super) builtin: Option<&'static Builtin>,
     pub(super) doc: String,
     pub(super) warnings: Vec<Diagnostic>,
@@ -48,7 +48,7 @@ impl Recipe {
         &self.script.name
     }
 
-    /// The script's exact content, with all that it imports.
+    /// The version of the script's content and of all that it imports.
     pub fn version(&self) -> &Version {
         &self.script.version
     }
@@ -127,8 +127,8 @@ impl Recipe {
         self.params.set(name, |_| setting)
     }
 
-    /// Takes over the settings of another recipe, usually an older version: its values other than defaults, if this
-    /// recipe has a parameter of that name that accepts the value.
+    /// Takes over those settings of another recipe, usually an older version, that differ from its defaults. A setting is
+    /// skipped if this recipe has no parameter of that name, or one that refuses the value.
     pub fn keep_settings(&mut self, of: &Recipe) {
         for (parameter, value) in of.params.iter() {
             if *value != parameter.default {
@@ -149,7 +149,7 @@ impl Recipe {
         &self.host
     }
 
-    /// The same recipe, bounded by another host: its limits, its guard, its seed.
+    /// The same recipe with the limits, the guard and the seed of another host.
     pub fn on(&self, host: &Host) -> Recipe {
         Recipe {
             host: host.clone(),
@@ -162,7 +162,7 @@ impl Recipe {
         &self.script.warnings
     }
 
-    /// The failure of a hook.
+    /// The diagnostics of an error that a hook raised.
     pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
         let script = self.about();
         script.at_hook(hook, script.explain(error))

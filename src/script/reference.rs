@@ -1,4 +1,5 @@
-//! The names that scripts can use: the rows of the op table, the members of tensors and batches, and a hook's functions.
+//! The reference of the names that scripts can use: the members of tensors and batches, and the functions that are no rows of
+//! the op table.
 
 use std::sync::LazyLock;
 
@@ -30,7 +31,7 @@ pub enum Owner {
     Tensor,
     /// A batch.
     Batch,
-    /// Nothing: it is a function.
+    /// No owner: the member is a function.
     Nobody,
 }
 

@@ -1,17 +1,17 @@
-//! The sandbox: bounds the resources of a script, so that no recipe exhausts a run's time, memory or stack; and measures its
-//! variables: their depth and their bytes.
+//! The sandbox: limits the resources of a script, so that no recipe exhausts a run's time, memory or stack. It measures the
+//! depth and the bytes of the script's variables; the figures are in `limits.rs`.
 //!
-//! A script's `try` catches none of these errors. Most come from the engine as `ErrorTerminated`, `ErrorDataTooLarge`
-//! and the like, which cannot be caught; errors that tensors' native functions report are converted to these.
+//! A script's `try` catches none of these errors. Most come from the engine as `ErrorTerminated`, `ErrorDataTooLarge` and the
+//! like, which cannot be caught; the errors of native functions on tensors are converted to these.
 //!
-//! The functions that a script may call stand in `natives.txt`, with what bounds their time and the memory of their result;
-//! no others can be called. The engine checks the size of a value that an operator or a function makes. It checks neither values
-//! set into a map by key nor values captured by closures, nor depth. So variables are measured when one of them is read: at intervals
-//! that grow with their size, so that measuring costs a fraction of the script's own time. Tensors, batches and keys are counted
-//! by the call's guard for as long as they live. Last, whatever holds it, all that a script's thread has allocated is bounded, if
-//! the program counts that (`allocation.rs`).
+//! The functions that a script may call are listed in `natives.txt`, with what limits their time and the memory of their
+//! result; no others can be called. The engine checks the size of a value that an operator or a function makes. It checks
+//! neither values set into a map by key, nor values captured by closures, nor depth. So variables are measured when one of them
+//! is read, at intervals that grow with their size, so that measuring costs a fraction of the script's own time. The call's
+//! guard counts tensors, batches and keys for as long as they live. Last, if the program counts allocations (`allocation.rs`),
+//! all memory that a script's thread allocates is limited, whatever holds it.
 //!
-//! A limit that was met ends the script at its next operation or at its end, even if a function passed over the error.
+//! A script that exceeds a limit ends at its next operation or at its end, even if a function ignored the error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -30,7 +30,7 @@ pub(crate) fn guarded<R: Send>(
     without_panic(doing, || deep_stack::call(run))
 }
 
-/// Runs code of which a panic becomes an ordinary error.
+/// Runs code, and turns a panic into an ordinary error.
 pub(super) fn without_panic<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R, Diagnostics> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let owned = panic.downcast_ref::<String>().map(String::as_str);
@@ -43,18 +43,18 @@ pub(super) fn without_panic<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R
     })
 }
 
-/// The least number of reads of variables between two measurements. It is odd: a loop often reads an even number of
-/// variables, and each of them is to have its turn.
+/// The least number of reads of variables between two measurements. It is odd because a loop often reads an even number of
+/// variables, and each of them has to be measured at some time.
 pub(super) const READS: u64 = 61;
-/// Values measured per read of a variable, on average: this takes less time than the read. Counted instead of
-/// timed, so that a script always ends at the same line.
+/// The number of values measured per read of a variable, on average; measuring them takes less time than the read. They are
+/// counted instead of timed, so that a script always ends at the same line.
 pub(super) const PER_READ: u64 = 8;
-/// The bytes of a value, whatever it is.
+/// The bytes of a value of any type, without its content.
 const VALUE_BYTES: usize = size_of::<Dynamic>();
-/// The bytes of a map's entry without its value.
+/// The bytes of a map's entry, without its value.
 const ENTRY_BYTES: usize = 48;
 
-/// A description of the exceeded bound, to follow the value's name, and a help.
+/// The message about an exceeded limit, to follow the value's name, and its help.
 pub(super) type Excess = (String, &'static str);
 
 /// Measures the variables of a function and its `this`; returns the number of values in them.
@@ -73,12 +73,12 @@ pub(super) fn measure_all(
     Ok(total.values)
 }
 
-/// Whether a value is within the bounds.
+/// Checks that a value is within the limits.
 pub(super) fn check_size(value: &Dynamic) -> Result<(), Excess> {
     Measure::default().measure(value, 0)
 }
 
-/// The number of values in a value, with itself; of one beyond the bounds, more than any may have.
+/// The number of values in a value, itself included; `usize::MAX` if it exceeds a limit.
 pub(super) fn count(value: &Dynamic) -> usize {
     let mut total = Measure::default();
     let measured = total.measure(value, 0);
@@ -89,7 +89,7 @@ pub(super) fn count(value: &Dynamic) -> usize {
 struct Measure {
     values: u64,
     bytes: usize,
-    /// The captured variables that are being looked into: a closure may hold itself.
+    /// The captured variables that are being measured, because a closure may hold itself.
     stack: Vec<usize>,
 }
 
@@ -104,7 +104,7 @@ impl Measure {
         if !value.is_shared() {
             return self.inside(value, depth);
         }
-        // A locked value is in use by a call; its content is measured after the call.
+        // A locked value is in use by a call, so its content is measured after the call.
         let Some(inner) = value.read_lock::<Dynamic>() else {
             return Ok(());
         };
@@ -137,7 +137,7 @@ impl Measure {
                 self.measure(value, depth + 1)
             })
         } else {
-            // A number or the like; or a tensor, a batch or a key, whose content the guard counts.
+            // A number or the like has no content; the guard counts that of a tensor, a batch or a key.
             Ok(())
         }
     }

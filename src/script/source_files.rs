@@ -1,4 +1,4 @@
-//! The files that a recipe was read from, which tell whether it has changed.
+//! The files that a recipe was read from, by which a change of the recipe is noticed.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _};
@@ -13,7 +13,7 @@ use crate::regular_file;
 /// The bytes of a file when it was read, or why it could not be read: the kind of the error, and the system's message.
 pub(crate) type FileBytes = Result<Arc<[u8]>, (ErrorKind, String)>;
 
-/// Reads a regular file. One that is too large is not read further.
+/// Reads a regular file; a file that is too large only as far as the limit.
 pub(super) fn read(path: &Path) -> FileBytes {
     let mut bytes = Vec::new();
     let file = regular_file::open(path);
@@ -27,7 +27,7 @@ pub(super) fn read(path: &Path) -> FileBytes {
     Ok(bytes.into())
 }
 
-/// The text of a file, or why there is none, in words.
+/// The text of a file, or the message that says why it has none.
 pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, String> {
     let path = path.display();
     let bytes = content
@@ -73,16 +73,17 @@ pub(super) fn scripts_in(folder: &Path) -> Vec<String> {
     names.collect()
 }
 
-/// The files that a recipe was read from, or was looked for in, with what they held.
+/// The files that a recipe was read from, and those in which its imports were sought, with their contents.
 ///
-/// A missing file counts too: an import that refers to a built-in refers to a file of that name as soon as one exists.
+/// A missing file counts too, because an import that refers to a built-in refers to a file of that name as soon as the file
+/// exists.
 #[derive(Clone, Debug, Default)]
 pub struct SourceFiles {
-    /// The recipe as it was asked for: a built-in's name, or the script's path.
+    /// The recipe as the caller names it: a built-in's name, or the script's path.
     pub(super) recipe: String,
     /// The script itself; `None` for a built-in, which has no files.
     pub(crate) main: Option<PathBuf>,
-    /// The script, and the files where its imports are or might be.
+    /// The script's file, and those where its imports are or might be.
     pub(crate) files: BTreeMap<PathBuf, FileBytes>,
     /// The version that was read, even if it does not compile; `None` if the script could not be read.
     pub version: Option<Version>,
@@ -108,7 +109,7 @@ impl SourceFiles {
         self.files.get(self.main.as_ref()?)
     }
 
-    /// Whether all files that were read both times have equal contents.
+    /// Whether all files that both readings contain have equal contents.
     pub(crate) fn agrees(&self, other: &SourceFiles) -> bool {
         let same = |(path, content)| other.files.get(path).is_none_or(|now| now == content);
         self.files.iter().all(same)

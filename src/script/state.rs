@@ -1,4 +1,4 @@
-//! A recipe's state: what its hooks see as `this` over the steps of a run, and its JSON for checkpoints.
+//! A recipe's state, which its hooks see as `this` over the steps of a run, and its JSON for checkpoints.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,17 +15,18 @@ use super::value::{describe, text, written};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::Tensor;
 
-/// The memory of a recipe from step to step: numbers, strings, arrays and maps that `init(p)` made and hooks changed.
+/// The values that a recipe keeps from step to step: numbers, strings, arrays and maps that `init(p)` makes and hooks change.
 ///
-/// A clone shares the content. serde has the value of [`State::to_json`], which only formats that describe themselves read back.
+/// A clone shares the content. serde serializes the value of [`State::to_json`], which only self-describing formats can read
+/// back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub struct State {
     this: Arc<Dynamic>,
     /// The values stored by `remember`, by table and key.
     pub(super) tables: Tables,
-    /// A step, and the number of losses computed in it: each loss draws different random numbers. It is not saved, because states
-    /// are saved between steps.
+    /// A step, and the number of losses computed in it, because each loss draws different random numbers. It is not saved,
+    /// because states are saved between steps.
     pub(super) updates: (u64, u64),
 }
 
@@ -41,7 +42,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Makes a state of a value that a hook returned or left as `this`; the error says which part cannot be in a state.
+    /// Makes a state from a value that a hook returned or left as `this`. The error says which part cannot be in a state.
     pub(super) fn from_dynamic(value: Dynamic) -> Result<State, String> {
         if !value.is_map() {
             let found = describe(&value);
@@ -90,8 +91,8 @@ impl State {
 
     /// The state as JSON. [`State::from_json`] gives back the same, bit for bit.
     ///
-    /// Whole numbers, strings, truth values, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, a
-    /// map `{"map": {...}}`.
+    /// Integers, strings, booleans, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, and a map is
+    /// `{"map": {...}}`.
     ///
     /// The remembered values by key are a separate entry: `"tables": {"baseline": [["a prompt", "0.5"], ...]}`, the key that was
     /// written longest ago first.
@@ -113,7 +114,7 @@ impl State {
     /// Reads a state that [`State::to_json`] made.
     ///
     /// # Errors
-    /// A [`Diagnostic`] that names the first thing that it cannot have made.
+    /// A [`Diagnostic`] with the first part that [`State::to_json`] cannot have made.
     pub fn from_json(value: &Value) -> Result<State, Diagnostic> {
         let mut this = value.clone();
         let tables = this.as_object_mut().and_then(|map| map.remove(TABLES));
@@ -149,14 +150,14 @@ impl fmt::Display for State {
     }
 }
 
-/// The same types with the same bits.
+/// States are equal if their values have the same types and the same bits.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
         self.to_json() == other.to_json()
     }
 }
 
-/// The value without the data that it shares with a closure: a copy of a state must not change with the closure.
+/// The value without the data that it shares with a closure, because a copy of a state must not change with the closure.
 ///
 /// Refuses values that cannot outlive a step: tensors and batches, which belong to one step, functions, which belong to
 /// a version, and everything else that a checkpoint cannot hold. The error is the path to the value, and the reason.
@@ -192,7 +193,7 @@ fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, (String, String)> {
     Ok(value)
 }
 
-/// Marks for types that JSON lacks: a float (JSON's numbers are our whole numbers), a character, and a map, whose keys
+/// Marks for types that JSON lacks: a float (a number in JSON is an integer here), a character, and a map, because a map's keys
 /// could equal one of these marks.
 const FLOAT: &str = "f64";
 const CHARACTER: &str = "char";
@@ -200,7 +201,7 @@ const MAP: &str = "map";
 /// The key of the tables, beside the map of the state.
 const TABLES: &str = "tables";
 
-/// Tables with finite numbers, which is all that scripts can remember.
+/// Reads tables; `None` if a number is not finite, because scripts can remember only finite numbers.
 fn tables_of(value: Value) -> Option<Tables> {
     let named: BTreeMap<String, Vec<(String, String)>> = serde_json::from_value(value).ok()?;
     let mut tables = Tables::default();
@@ -246,7 +247,7 @@ fn float(text: &str) -> Option<f64> {
     }
 }
 
-/// The value, or the first part that is not valid.
+/// Reads a value; the error is the first part that is not valid.
 fn from_json(value: &Value) -> Result<Dynamic, String> {
     let read = match value {
         Value::Null => Some(Dynamic::UNIT),

@@ -1,4 +1,4 @@
-//! The tokens of a script's text, with exact places: also of a text that does not compile, or is still being typed.
+//! The tokens of a script's text with their exact locations, even if the text does not compile or is still being typed.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use rhai::{InputStream, Position, Token as EngineToken, TokenizeState, get_next_
 
 use crate::diagnostic::Span;
 
-/// A token of a script, with its place.
+/// A token of a script, with its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token<'a> {
     /// Its kind.
@@ -48,7 +48,7 @@ pub(crate) enum TokenEnd {
     Closed,
     /// The line ends before the closing quote.
     Cut,
-    /// The next line belongs to it.
+    /// The next line belongs to the string or comment.
     Open,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Token<'a> {
         self.kind == TokenKind::Name && self.text == name
     }
 
-    /// Its place; for a token of several lines, only the first line.
+    /// The location of the token; of a token of several lines, only the first line.
     pub(crate) fn span(&self, source: &Arc<str>, text: &Arc<str>) -> Span {
         let first = self.text.lines().next();
         Span {
@@ -105,7 +105,7 @@ pub fn code(text: &str) -> Vec<Token<'_>> {
     all
 }
 
-/// The tokens of a text, including comments. Between them there is only white space.
+/// The tokens of a text, including comments. There is only white space between tokens.
 pub fn lex(text: &str) -> Vec<Token<'_>> {
     let mut tokens: Vec<Token<'_>> = Vec::new();
     let (mut line, mut column, mut at) = (1, 1, 0);
@@ -188,7 +188,7 @@ impl InputStream for Letters<'_> {
 /// The length, kind and ending of the first token of a text that does not begin with white space; `is_in_string` if the text
 /// begins inside a string in backquotes.
 ///
-/// The engine's tokenizer decides, except that a word may have any letters, and a sign is a token of its own.
+/// The engine's tokenizer decides, except that a word may have any letters, and that a sign is a separate token.
 fn token_at(
     rest: &str,
     is_in_string: bool,
@@ -228,7 +228,7 @@ fn token_at(
         _ => TokenKind::Symbol,
     };
     match (kind, token) {
-        // The tokenizer reads the end of the line too.
+        // Without its last character, because the tokenizer also reads the end of the line.
         (TokenKind::String, EngineToken::LexError(_)) => {
             let length = rest[..letters.read].trim_end_matches('\n').len();
             (length, kind, TokenEnd::Cut)
@@ -249,7 +249,7 @@ pub(crate) struct CodeSite<'s, 'a> {
 }
 
 impl<'s, 'a> CodeSite<'s, 'a> {
-    /// The text of the token at this distance, negative before this one; empty if there is none.
+    /// The text of the token at this distance (negative: before this token); empty if there is no such token.
     pub(crate) fn text(&self, offset: isize) -> &'a str {
         let index = self.index.checked_add_signed(offset);
         let token = index.and_then(|index| self.code.get(index));
@@ -281,11 +281,11 @@ pub(crate) fn declared_names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
 pub struct Unfinished<'a> {
     /// The code before the unclosed string or comment in `last`.
     pub code: Vec<Token<'a>>,
-    /// A string or a comment without its end.
+    /// A string or a comment that has no end yet.
     pub last: Option<Token<'a>>,
     /// The brackets that are open, as indices in `code`.
     pub(crate) brackets: Vec<usize>,
-    /// Whether an earlier token is wrong, so that more text cannot complete the input.
+    /// Whether an earlier token is invalid, so that more text cannot complete the input.
     pub(crate) is_wrong: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Values of scripts: as numbers and tensors, in words for messages, and as a script writes them.
+//! Values of scripts: read as numbers and tensors, described in messages, and written in the notation of scripts.
 
 use rhai::{Array, Dynamic, ImmutableString, Map};
 
@@ -35,7 +35,7 @@ pub(crate) fn level_of(function: &'static str, name: &str) -> Result<Level, Call
     Ok(level.map_err(|unknown| TensorError::level(function, unknown))?)
 }
 
-/// A value in words, for messages: "a string (\"gruop\")", "a group tensor".
+/// Describes a value in messages: "a string (\"gruop\")", "a group tensor".
 pub(crate) fn describe(value: &Dynamic) -> String {
     if let Some(text) = text(value) {
         let start: String = text.chars().take(40).collect();
@@ -52,10 +52,10 @@ pub(crate) fn describe(value: &Dynamic) -> String {
     }
 }
 
-/// How many values the string of a tensor or a key shows.
+/// The most values that the string of a tensor or a key shows.
 const SHOWN: usize = 8;
 
-/// The string of a tensor or a key: its first values in brackets, and how many more of all there are.
+/// The string of a tensor or a key: its first values in brackets, and the number of further values.
 pub(super) fn in_brackets(name: &str, all: usize, values: impl Iterator<Item = String>) -> String {
     let mut shown: Vec<String> = values.take(SHOWN).collect();
     if all > SHOWN {
@@ -66,7 +66,7 @@ pub(super) fn in_brackets(name: &str, all: usize, values: impl Iterator<Item = S
 
 /// A type's name and its name in messages, from any name that the engine or its parser uses for it.
 pub(crate) fn type_named(name: &str) -> (&'static str, &'static str) {
-    // A type that is not registered by a name has its path in Rust.
+    // If a type is not registered under a name, its name is its path in Rust.
     let name = name.trim();
     let last = name.rsplit("::").next().unwrap_or(name);
     match last.trim_end_matches('>') {

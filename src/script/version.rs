@@ -1,4 +1,4 @@
-//! The texts of a recipe, and the version that names them.
+//! The texts of a recipe, and the version that identifies them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,20 +10,20 @@ use hmac_sha256::Hash as Sha256;
 /// The scripts of a recipe, by name, with their texts.
 pub(crate) type Sources = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Names the exact content of a recipe with all its imports: a SHA-256 in hexadecimal digits.
+/// Identifies the exact content of a recipe with all its imports: a SHA-256 in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(String);
 
 impl Version {
     pub(super) fn of(main: &str, text: &[u8], imports: &Sources) -> Version {
         let mut hash = Sha256::new();
-        // Only the main script's bytes count: a copy of a built-in is the same version until it is edited.
+        // The main script's name is left out of the hash, so that a copy of a built-in is the same version until it is edited.
         let mut add = |text: &[u8]| {
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);
         };
         add(text);
-        // In the order of the names in the `import`s: their folder is ignored here too.
+        // In the order of the names in the `import`s, because the folder of an import is left out as well.
         let mut imports: Vec<_> = imports
             .iter()
             .filter(|(name, _)| &***name != main)

@@ -16,7 +16,7 @@ const SHOWN: usize = 32;
 /// The value of an input.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// None: a `let`, a `fn`, a statement.
+    /// No value, as of a `let`, a `fn` or a statement.
     Nothing,
     /// True or false.
     Bool(bool),
@@ -111,7 +111,7 @@ impl BatchColumns {
         let (own, derived) = batch.column_names();
         let mut columns = Vec::new();
         for name in own.iter().chain(&derived) {
-            // The error of a column that cannot be made is shown when it is asked for.
+            // A column that cannot be made is skipped; its error is shown when the column is asked for.
             let Ok(tensor) = batch.column(name) else {
                 continue;
             };

@@ -85,12 +85,12 @@ impl Session {
         session
     }
 
-    /// Bounds the input that is being evaluated: whoever holds it can cancel that.
+    /// The guard of the input that is being evaluated, by which another thread can cancel the input.
     pub fn guard(&self) -> &Arc<Guard> {
         &self.guard
     }
 
-    /// The host that the session's recipes are loaded with, bounded as the session is.
+    /// The host that loads the session's recipes, with the limits of the session.
     pub fn host(&self) -> &Host {
         &self.host
     }
@@ -130,7 +130,7 @@ impl Session {
         self.loss = loss;
         self.recipe = self.recipe.take().map(|recipe| recipe.on(&self.host));
         self.batch = ScriptBatch::new(self.host.call(batch.step()), batch);
-        // It belongs to the batch before.
+        // It belongs to the previous batch.
         self.inputs.signal = None;
         self.place_own();
     }
@@ -203,7 +203,8 @@ impl Session {
             self.scope.rewind(known);
             self.place_own();
         }
-        // Showing a batch reads all its columns; the notes on these do not belong to the next input.
+        // Showing a batch reads all its columns. The notes on these columns are dropped, because they do not belong to the next
+        // input.
         self.batch.call().take_reports();
         evaluated
     }
@@ -217,7 +218,7 @@ impl Session {
             deep_stack::call(|| reports.metrics()).map_err(|error| self.failed_in(text, error))?;
         self.own_unchanged(text)?;
         let answer = self.answer(text, &value)?;
-        // Variables hidden by a later `let` of the same name would keep their memory.
+        // Drops variables that a later `let` of the same name hides, because they would keep their memory.
         self.scope = self.scope.clone_visible();
         if !value.is_unit() {
             self.scope.set_value(LAST, value);
@@ -304,7 +305,7 @@ impl Session {
     fn place_own(&mut self) {
         let params = self.recipe.as_ref().map(|recipe| recipe.params().to_map());
         self.scope.set_or_push("batch", self.batch.clone());
-        // A constant, because an assignment to `p.k` would not reach the recipe.
+        // `p` is a constant, because an assignment to `p.k` would not reach the recipe.
         self.scope.push_constant("p", params.unwrap_or_default());
         self.scope = self.scope.clone_visible();
     }
@@ -331,7 +332,7 @@ impl Session {
         Err(Diagnostic::error(message).with_help(help).at(place).into())
     }
 
-    /// An error of a value of an input.
+    /// The diagnostics of an error in computing the value of an input.
     pub(super) fn failed_in(&self, text: &str, error: TensorError) -> Diagnostics {
         let raised: Box<EvalAltResult> = CallError::from(error).into();
         self.explain(text, &raised)

@@ -71,7 +71,7 @@ impl Inputs {
             }
         }
         if self.lines() > LINES {
-            // An error in an earlier function then appears in the wrong input, which is better than ending the session.
+            // An error in an earlier function is then shown in the wrong input, which is better than ending the session.
             self.counted.clear();
         }
         let lines_before = self.lines();
@@ -241,7 +241,7 @@ impl Inputs {
 
     /// The input of a line of the whole text: its name, the line within it, and its text.
     fn input_at<'a>(&'a self, text: &'a str, line: usize) -> (&'static str, usize, &'a str) {
-        // The line of the imports, the first one, counts to the first input.
+        // The first line, which has the imports, counts as a line of the first input.
         let is_before = |input: &&Input| input.lines_before < line.max(2);
         let earlier = self.all.iter().rfind(is_before);
         let (name, before, text) = match earlier.filter(|_| line <= self.lines()) {
@@ -312,7 +312,7 @@ fn function(code: &[Token<'_>]) -> Option<(String, usize)> {
 
 /// The part that these tokens make, with the comments after `from`.
 fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<InputPart> {
-    // A comment after the last token is left out: it would hide a semicolon.
+    // A comment after the last token is dropped, because it would hide a semicolon.
     let (first, last) = (code.first()?, code.last()?);
     Some(InputPart {
         text: text[from..last.end()].trim().to_string(),

@@ -51,7 +51,8 @@ impl Session {
             .own_variables()
             .map(|(name, value)| (name.to_string(), self.answer("", value)));
         let variables = named.collect();
-        // Reading a batch reads all its columns; the notes on these do not belong to the next input.
+        // Showing a batch reads all its columns. The notes on these columns are dropped, because they do not belong to the next
+        // input.
         self.batch.call().take_reports();
         variables
     }
@@ -72,8 +73,8 @@ impl Session {
         in_order(names)
     }
 
-    /// The names that can follow a dot after the tokens, by the type of the variable before it. Any other expression is not
-    /// computed for this: it is most likely a tensor.
+    /// The names that can follow a dot after the tokens, by the type of the variable before the dot. Any other expression is
+    /// taken for a tensor, which is most likely, instead of being computed.
     pub fn members(&self, code: &[Token<'_>]) -> Vec<Name> {
         let last = match code {
             [.., dot, _] if dot.text == "." => None,
@@ -82,7 +83,8 @@ impl Session {
         let value = last.and_then(|name| self.scope.get(name.text));
         let type_name = match (value, last.map(|token| (token.kind, token.text))) {
             (Some(value), _) => type_named(value.type_name()).0,
-            // The parameter of a function over groups; an element with members is most likely one of `batch.groups`.
+            // `g` is the usual parameter of a function over groups, and an element with members is most likely an element of
+            // `batch.groups`.
             (None, Some((TokenKind::Name, "g") | (TokenKind::Symbol, "]"))) => "batch",
             (None, Some((TokenKind::String, _))) => "string",
             (None, Some((TokenKind::Number, _))) => "f64",
@@ -138,7 +140,7 @@ fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
     })
 }
 
-/// The functions of the op table. All can be called as methods; the receiver then is not among the typed arguments.
+/// The functions of the op table. All can be called as methods; then the receiver is not typed as an argument.
 fn of_table(receivers: usize) -> impl Iterator<Item = Name> {
     let rows = op::table().filter(|op| is_word(op.name));
     rows.map(move |op| Name::function(op.name, op.signature(), op.params.len() - receivers))

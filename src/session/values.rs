@@ -1,4 +1,4 @@
-//! Inputs that are evaluated without keeping their value: for their numbers, or for their gradient.
+//! Inputs that are evaluated for their numbers or their gradient only: the session stays as it was.
 
 use rhai::{Array, Dynamic};
 
@@ -8,7 +8,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::value::{as_tensor, describe, number};
 use crate::tensor::{Level, Tensor, grad};
 
-/// The paired values of two inputs, and the level where they meet; `None` for arrays.
+/// The paired values of two inputs, with the level at which they are paired; `None` for arrays.
 pub type Pairs = (Option<Level>, Vec<(f64, f64)>);
 
 impl Session {
@@ -31,7 +31,7 @@ impl Session {
         Ok((None, numbers))
     }
 
-    /// The values of two inputs, tensors of any levels, at the level where they meet.
+    /// The values of two inputs, which may be tensors of different levels, expanded to the level at which they are paired.
     pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, Diagnostics> {
         let (left, right) = (self.value(x)?, self.value(y)?);
         let (level, left, right) = match (as_tensor(&left), as_tensor(&right)) {

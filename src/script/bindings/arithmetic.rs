@@ -1,7 +1,7 @@
-//! Plain numbers in scripts, with the behaviour that users of Python expect; and functions of the language that need a limit.
+//! Plain numbers in scripts, which behave as users of Python expect; and functions of the language whose results need a limit.
 //!
-//! Rhai's own division of integers is whole (`1 / 2` is 0), and its comparison of floats has a tolerance
-//! (`1e-17 > 0.0` is false): in a formula, both are silent errors.
+//! Rhai's own division of integers truncates (`1 / 2` is 0), and its comparison of floats has a tolerance (`1e-17 > 0.0` is
+//! false). In a formula, both are silent errors.
 
 use std::any::TypeId;
 
@@ -15,7 +15,8 @@ use crate::script::sandbox::count;
 /// Registers exact comparisons and the division of integers.
 pub(in crate::script) fn numbers(module: &mut Module) {
     replace(module);
-    // The engine computes the size with an overflow, and would make an array of 2^49 elements.
+    // The engine's own function is replaced because its computation of the size overflows: it would make an array of 2^49
+    // elements.
     add(
         module,
         "pad",
@@ -31,10 +32,15 @@ pub(in crate::script) fn numbers(module: &mut Module) {
             Raised::Ok(())
         },
     );
-    // The engine's gives 0 for NaN.
+    // The engine's own function is replaced because it returns 0 for NaN.
     add(module, "to_int", |x: FLOAT| {
         let is_within = x.abs() < -widened(INT::MIN);
-        let wrong = || CallError::new(format!("{x} is no integer"), "`is_finite(x)` tells");
+        let wrong = || {
+            CallError::new(
+                format!("{x} is not an integer"),
+                "check it with `is_finite(x)`",
+            )
+        };
         Raised::Ok(is_within.then_some(x as INT).ok_or_else(wrong)?)
     });
     add(module, "/", |a: INT, b: INT| widened(a) / widened(b));
@@ -58,7 +64,7 @@ fn widened(whole: INT) -> FLOAT {
     whole as FLOAT
 }
 
-/// Registers `replace`, which the engine has without a bound of the result.
+/// Registers `replace`, because the engine's own function does not limit its result.
 fn replace(module: &mut Module) {
     let (string, char) = (TypeId::of::<ImmutableString>(), TypeId::of::<char>());
     let mixed = [[string, char], [char, string]];

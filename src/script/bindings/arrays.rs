@@ -60,7 +60,7 @@ pub(in crate::script) fn arrays(module: &mut Module) {
     }
 }
 
-/// An array without the elements that repeat the one before them; the engine's own function ignores the errors of a comparer.
+/// Removes the elements that repeat the element before them. The engine's own function ignores the errors of a comparer.
 fn without_repeats(context: &NativeCallContext, array: Array, is: &FnPtr) -> Raised<Array> {
     let mut kept = Array::new();
     for value in array {
@@ -72,9 +72,9 @@ fn without_repeats(context: &NativeCallContext, array: Array, is: &FnPtr) -> Rai
     Ok(kept)
 }
 
-/// A stable merge sort. Rhai's own sort continues after an error of the comparer, ignores the results of a comparer that
-/// gives floats, and leaves an array with a NaN as it is: all sort wrongly without an error. The standard library's may panic at an
-/// inconsistent comparer.
+/// A stable merge sort, because Rhai's own sort goes wrong without an error: it continues after an error of the comparer,
+/// ignores the results of a comparer that gives floats, and leaves an array with a NaN as it is. The standard library's sort
+/// may panic at an inconsistent comparer.
 fn sorted(
     values: &[Dynamic],
     is_before: &dyn Fn(&Dynamic, &Dynamic) -> Raised<bool>,
@@ -87,7 +87,7 @@ fn sorted(
     let mut right = sorted(right, is_before)?.into_iter().peekable();
     let mut merged = Array::with_capacity(values.len());
     while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
-        // Equal values keep their order: the right one is first only if it comes before the left one.
+        // The right value is taken only if it is less than the left one, so that equal values keep their order.
         let next = if is_before(b, a)? {
             &mut right
         } else {
@@ -111,11 +111,11 @@ fn is_less(a: &Dynamic, b: &Dynamic) -> Raised<bool> {
     };
     Ok(order.map(Ordering::is_lt).ok_or_else(|| {
         let message = format!("{} and {} have no order", describe(a), describe(b));
-        CallError::new(message, "`a.filter(|x| x == x)` leaves NaN out")
+        CallError::new(message, "`a.filter(|x| x == x)` removes NaN")
     })?)
 }
 
-/// Whether `a` comes before `b`: the comparer gives a number below 0, or true.
+/// Whether `a` comes before `b`: then the comparer returns a number below 0, or true.
 fn is_before(
     context: &NativeCallContext,
     comparer: &FnPtr,
@@ -153,7 +153,7 @@ fn reduce(name: &str, row: &'static Op, array: &Array) -> Result<Tensor, CallErr
         Ok::<Tensor, CallError>(row.apply(&both)?)
     })?;
     match name {
-        // Exact: the size of an array is bounded.
+        // The conversion is exact, because the size of an array is limited.
         "mean" => Ok(op::mul(
             &reduced,
             &Tensor::number(1.0 / array.len() as f64),

@@ -1,4 +1,4 @@
-//! Keys: the names that tell responses apart, such as an agent or a prompt; and the values remembered by key.
+//! Keys: the names by which responses differ, such as an agent or a prompt; and the values remembered by key.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -15,10 +15,10 @@ use crate::script::value::{as_tensor, describe, in_brackets, number, text};
 use crate::tensor::op::{self, Argument};
 use crate::tensor::{Frame, Level, Reservation, Tensor, TensorError};
 
-/// The bytes of a name without its text.
+/// The bytes that a name takes in addition to its text.
 const NAME_BYTES: usize = 48;
 
-/// A text per response: from a column, the group's name, or several of them joined.
+/// A text for each response: from a column, from the group's name, or from several of these joined.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     /// The index of each response's name, at response level.
@@ -29,7 +29,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key with these texts of all responses.
+    /// The key made of the texts of all responses.
     pub(in crate::script) fn of(
         frame: &Arc<Frame>,
         call: &Arc<CallContext>,
@@ -80,7 +80,7 @@ impl Key {
             .enumerate()
             .map(|(code, name)| (&**name, code))
             .collect();
-        // A name that this key does not have has no code.
+        // A name that is missing in this key gets a code that no response has.
         let code = |name: &str| own.get(name).map_or(-1.0, |code| *code as f64);
         let other = match (other.read_lock::<Key>(), text(other), number(other)) {
             (Some(other), ..) => {
@@ -155,7 +155,7 @@ fn summary(key: &Key) -> Result<Dynamic, CallError> {
     Ok(in_brackets("key", texts.len(), names).into())
 }
 
-/// A tensor or a number, as one value per response of a batch; an error if it belongs to another batch.
+/// Expands a tensor or a number to one value per response of a batch; fails if the tensor belongs to another batch.
 pub(in crate::script) fn of_responses(
     frame: &Arc<Frame>,
     value: &Dynamic,
@@ -175,7 +175,7 @@ pub(in crate::script) fn of_responses(
 
 fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> {
     let (texts, start) = (key.texts()?, of_responses(key.frame(), start)?);
-    // The result depends on the group.
+    // Counted as a report, because the result depends on the group.
     let known = {
         let mut effects = key.call.effects();
         effects.said += 1;
@@ -189,8 +189,9 @@ fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> 
     Ok(Tensor::of_responses(key.frame(), values)?)
 }
 
-/// `remember`, with one value per response, or `running`, with three. Writes response by response in batch order, and returns
-/// the value that each key had before; for a new key, the response's first value. Nothing is written if a new value is not finite.
+/// Computes `remember`, with one value per response, or `running`, with three. Writes the responses in batch order, and returns
+/// each key's previous value; for a new key, the first of the values given for that response. If a new value is not finite,
+/// nothing is written.
 fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let (Some(name), Some(key)) = (text(args[0]), args[1].read_lock::<Key>()) else {
         unreachable!("the function is registered for a string and a key");
@@ -201,7 +202,7 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     };
     let Some(most) = most.filter(|most| *most > 0) else {
         let message = "the most keys of a table are a number from 1 on";
-        return Err(CallError::new(message, "leave it out for 200000"));
+        return Err(CallError::new(message, "omit it for the default, 200000"));
     };
     let columns: Vec<Vec<f64>> = args[2..2 + count]
         .iter()

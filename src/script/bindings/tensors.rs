@@ -14,11 +14,12 @@ use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
 
-/// Registers the rows of the op table under their names, once for each number of arguments that a row takes.
+/// Registers each row of the op table under its name, once for each number of arguments that the row takes.
 ///
-/// A named function accepts any type, so that a wrong argument gets our message; Rhai prefers its own functions of numbers
-/// (`exp(1.0)`) if the types match exactly. An operator needs a tensor: for numbers, strings and the like, the operators
-/// are Rhai's. Every pair with a tensor is registered, because Rhai silently treats an unregistered pair as unequal.
+/// A named function accepts any type, so that a wrong argument gets our message. If the types match one of Rhai's own functions
+/// of numbers exactly (`exp(1.0)`), Rhai prefers that function. An operator needs at least one tensor; on numbers and strings,
+/// the operators are Rhai's. Every pair of types with a tensor is registered, because Rhai silently treats an unregistered pair
+/// as unequal.
 pub(in crate::script) fn ops(module: &mut Module) {
     let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());
     for op in op::table() {
@@ -50,7 +51,7 @@ pub(in crate::script) fn tensor_type(module: &mut Module) {
             let value = tensor.evaluate()?;
             Ok(value.iter().take(ENOUGH).map(Dynamic::from_float).collect())
         }),
-        // A length is below 2^63 as long as memory is.
+        // A length is below 2^63, because memory is.
         ("len", |tensor| Ok((tensor.evaluate()?.len() as INT).into())),
     ];
     add_type(module, "tensor", shown, &methods);
@@ -87,7 +88,7 @@ fn number_of(tensor: &Tensor) -> Result<Dynamic, CallError> {
 
 fn shown(tensor: &Tensor) -> Result<Dynamic, CallError> {
     let value = tensor.evaluate().inspect_err(|error| {
-        // The engine prints the type's name in the place of a string that it cannot have.
+        // If this fails, the engine prints the type's name instead, so the error has to reach the guard.
         if let Some(frame) = tensor.frame().filter(|frame| !frame.is_open_view()) {
             frame.context.guard.fail(error);
         }
@@ -111,7 +112,7 @@ fn dispatch(
         _ => op,
     };
     if args.len() > op.params.len() {
-        // The call was resolved to a row of this name with more arguments.
+        // The engine chose this row because its other class takes more arguments.
         let (name, takes, given) = (op.name, op.params.len(), args.len());
         let message = format!("`{name}` of values takes {takes} arguments, and gets {given}");
         let signature = op.signature();
@@ -145,7 +146,7 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Cal
         CallError::from(TensorError::argument(op.name, param.name, expected, &found))
     };
     match param.kind {
-        // As elsewhere `std(dim, ddof)`: a plain number would select everything or nothing.
+        // Users of other libraries write `std(dim, ddof)`; here, a plain number would select everything or nothing.
         ParamKind::Tensor if param.name == "selection" && number(value).is_some() => Err(wrong(
             "a tensor of 0 and 1, as in `x.mean(\"group\", batch.correct)`",
         )
@@ -170,7 +171,9 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Cal
         },
         ParamKind::Number => match number(value) {
             Some(number) => Ok(Argument::Number(number)),
-            None => Err(wrong("a plain number").help("a batch tensor's number is `x.value()`")),
+            None => {
+                Err(wrong("a plain number").help("`x.value()` gives the number of a batch tensor"))
+            }
         },
         ParamKind::Level => {
             let name =

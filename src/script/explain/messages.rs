@@ -19,7 +19,7 @@ pub(super) fn not_parsed(
     place: Option<Span>,
 ) -> Diagnostic {
     let here = place.as_ref();
-    // The end of a statement may be missing because `//` hides it.
+    // A `//` is looked for first, because it may hide the end of a statement.
     let (source, last) = here.map_or((script.name, usize::MAX), |at| (&at.source, at.line));
     if let Some(text) = script.sources.get(source) {
         let mut hidden = floor_divisions(source, text, &|_| false).into_iter();
@@ -76,7 +76,7 @@ pub(super) fn not_parsed(
     diagnostic.at(place)
 }
 
-/// A habit of another language that stops the parser with an unhelpful message.
+/// The diagnostic of a habit of another language, for which the parser's own message is unhelpful.
 fn foreign(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<Diagnostic> {
     let (site, line) = (script.site(place), script.line(place));
     let word = |index: usize| line.get(index).map_or("", |token| token.text);
@@ -179,10 +179,10 @@ pub(super) fn failed(
             let mut signs = line.iter().map(|token| token.text);
             mismatch(expected, found, signs.find(|sign| ["&&", "||"].contains(sign)))
         }
-        // An import whose path is computed is met only when the script runs.
+        // An import whose path is computed is found only when the script runs.
         EvalAltResult::ErrorModuleNotFound(path, _) => say(
             format!("cannot import \"{path}\" here"),
-            "imports come at the top of the script, with their names written out",
+            "imports come at the top of the script, and their names are literals",
         ),
         EvalAltResult::ErrorIndexingType(what, _) => indexing(what),
         EvalAltResult::ErrorDotExpr(what, _) => property(what),
@@ -230,11 +230,12 @@ fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
         }
         _ => return None,
     };
-    // The engine does not always give the place; then the only loop that may not terminate is shown.
+    // The engine does not always give the location. Then the only loop of the script is shown, because that loop does not
+    // terminate.
     Some(diagnostic.at(script.only_loop()))
 }
 
-/// The error of one of our native functions, or of the script's own `throw`.
+/// The diagnostic of an error that one of our native functions or the script's own `throw` raised.
 fn thrown(value: &Dynamic) -> Diagnostic {
     if let Some(error) = call_error(value) {
         return error.diagnostic;

@@ -1,4 +1,4 @@
-//! Turns the script engine's errors into diagnostics: what happened in terms of the field, where, and what to do.
+//! Turns the script engine's errors into diagnostics, which say in the field's terms what happened, where, and what to do.
 
 pub(crate) mod habits;
 mod messages;
@@ -52,8 +52,8 @@ impl Script<'_> {
         trace.into_iter().fold(diagnostic, Diagnostic::with_note)
     }
 
-    /// The location that the error of a native function carries: the hook that failed, or the line that made the tensor at fault,
-    /// which may differ from the line that asked for its value.
+    /// The location that the error of a native function carries: that of the hook that failed, or of the line that made the
+    /// tensor at fault, which may differ from the line that asked for its value.
     fn reported_place(&self, error: &EvalAltResult) -> Option<Span> {
         let (EvalAltResult::ErrorRuntime(value, _) | EvalAltResult::ErrorTerminated(value, _)) =
             error

@@ -23,7 +23,7 @@ fn recipe(name: &str) -> Option<String> {
     ))
 }
 
-/// A column that scripts often use, for those who forget the `batch.`.
+/// Whether a name is that of a column, whose `batch.` may have been forgotten.
 fn is_column(script: &Script<'_>, name: &str) -> bool {
     column_names::column(name).is_some()
         || ["advantage", "groups", "step"].contains(&name)
@@ -58,7 +58,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
         let help = habit("reserved", name).unwrap_or_else(|| operator_help(&arguments));
         return say(format!("`{name}` does not work with {with}"), help);
     }
-    // The lint knows how many arguments there are, and not their types.
+    // The lint knows the number of arguments, but not their types.
     let with = if arguments.iter().all(|argument| *argument == "something") {
         format!("with {given}")
     } else {
@@ -70,7 +70,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     let code = script.code(script.name);
     let is_known = script.functions.iter().any(|known| known == short);
     let functions = script.functions.iter().map(String::as_str);
-    // Any operator is like a single letter.
+    // Names of one letter are not compared, because they are near every operator.
     let functions = functions.filter(|known| short.len() > 1 && !known.starts_with(CLOSURE));
     let help = if let Some(foreign) = habit("functions", short) {
         foreign.to_string()
@@ -148,7 +148,7 @@ fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String
     let begins_line = line.first().is_some_and(|first| first.text == name);
     let begins_statement = begins_line || ["{", "}", ";"].contains(&site.text(-1));
     let is_argument = ["batch", "p"].contains(&name);
-    // Of a script that does not compile, only the text tells which are its parameters.
+    // If the script does not compile, its parameters are known only from the text.
     let is_key = |site: CodeSite<'_, '_>| {
         let in_params = || {
             let function = code[..site.index]
@@ -176,7 +176,9 @@ fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String
             "hooks get it as an argument; pass it on to other functions, as in `baseline({name})`"
         )
     } else if sites(code).any(|site| [site.text(-1), site.text(0)] == ["const", name]) {
-        format!("a function sees constants that are written out, as in `const {name} = 4;`")
+        format!(
+            "a function sees a constant only if its value is a literal, as in `const {name} = 4;`"
+        )
     } else if script.variables.iter().any(|known| known == name) {
         format!(
             "`{name}` is a variable of the prompt, which no function sees: pass it as an argument, or make it inside with `let`"
@@ -188,7 +190,7 @@ fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String
     } else {
         let variables = script.variables.iter().map(String::as_str);
         let known = declared_names(code).into_iter().chain(variables);
-        // A single letter is similar to any other: only its other case is meant.
+        // A single letter is similar to any other letter, so that only its other case is suggested.
         let is_likely = |known: &&str| name.len() > 1 || known.eq_ignore_ascii_case(name);
         let known = known.filter(|known| *known != name && is_likely(known));
         format!("did you mean `{}`?", suggest::nearest(name, known)?)

@@ -1,4 +1,4 @@
-//! A script with its sources and names: where a diagnostic finds the place that it is about.
+//! A script with its sources and names, in which diagnostics find the location of an error.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::tensor::Origin;
 /// The prefix of the engine's names for closures.
 pub(crate) const CLOSURE: &str = "anon$";
 
-/// A script with the sources that it imports, and the names that it may use: for the diagnostics of its errors.
+/// A script with all its sources and the names that it may use, for diagnostics.
 pub(crate) struct Script<'a> {
     pub(crate) name: &'a Arc<str>,
     pub(crate) sources: &'a Sources,
@@ -27,12 +27,12 @@ pub(crate) struct Script<'a> {
     pub(crate) variables: Vec<String>,
     /// The columns of the prompt's batch.
     pub(crate) columns: Vec<String>,
-    /// The tokens of each source by its name, read on first use.
+    /// The tokens of each source, by the source's name; read on first use.
     pub(crate) code: OnceCell<BTreeMap<&'a str, Vec<Token<'a>>>>,
 }
 
 impl<'a> Script<'a> {
-    /// A script of which only the sources are known.
+    /// A script with its sources, before its names are known.
     pub(crate) fn new(name: &'a Arc<str>, sources: &'a Sources) -> Self {
         Script {
             name,
@@ -45,7 +45,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// A problem of a hook; at its definition unless the problem has a place.
+    /// The diagnostic of a hook. Without a location of its own, it points at the hook's definition.
     pub(in crate::script) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {
         match diagnostic.span {
             Some(_) => diagnostic.into(),
@@ -53,13 +53,13 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// `None` if the origin is in no source of the script.
+    /// The location of an origin; `None` if it is not in a source of the script.
     pub(in crate::script) fn place_of(&self, origin: &Origin) -> Option<Span> {
         let source = origin.source.as_ref().unwrap_or(self.name);
         self.span(source, origin.line, origin.column)
     }
 
-    /// `None` if the position is unknown, or in no source of the script.
+    /// The location of a position in a source; `None` if the position is unknown or the source is not one of the script's.
     pub(in crate::script) fn place(&self, source: &Arc<str>, position: Position) -> Option<Span> {
         self.span(source, position.line()?, position.position().unwrap_or(1))
     }
@@ -77,7 +77,7 @@ impl<'a> Script<'a> {
         let here = code.get(index);
         let is_here = |token: &&Token<'_>| (token.line, token.column) == (line, column);
         let token = match here.filter(is_here) {
-            // A property is reported at its dot: the name comes after it.
+            // The engine reports a property at its dot; its name is the next token.
             Some(dot) if dot.text == "." => code.get(index + 1),
             token => token,
         };
@@ -100,7 +100,7 @@ impl<'a> Script<'a> {
         &code[start..end]
     }
 
-    /// The location right after the previous token: where something is missing.
+    /// The location right after the previous token, where something is missing.
     pub(super) fn end_before(&self, span: &Span) -> Span {
         let CodeSite { code, index } = self.site(span);
         let Some(last) = code[..index].last() else {
@@ -134,14 +134,15 @@ impl<'a> Script<'a> {
         self.first(|site| site.text(0) == function && site.text(-1) == "fn")
     }
 
-    /// The place where the script declares a parameter of that name, or else its first use of the name as the key of a map.
+    /// The location where the script declares a parameter; without a declaration, the first use of the name as the key of a
+    /// map.
     pub(in crate::script) fn key(&self, key: &str) -> Option<Span> {
         let is_key = |site: &CodeSite<'_, '_>| site.text(0) == key && site.text(1) == ":";
         let declared = self.first(|site| is_key(site) && site.text(2) == "#{");
         declared.or_else(|| self.first(is_key))
     }
 
-    /// Where an import is written, in the script or in one that it imports.
+    /// The location of an import, in the script or in a script that it imports.
     pub(in crate::script) fn import(&self, path: &str) -> Option<Span> {
         let path = format!("\"{path}\"");
         let is_import =
@@ -149,7 +150,7 @@ impl<'a> Script<'a> {
         self.all(is_import).next()
     }
 
-    /// The loop that may have no end: the only one in all sources.
+    /// The only loop in all sources, which is the one without an end; `None` if there are several.
     pub(super) fn only_loop(&self) -> Option<Span> {
         let mut loops = self.all(|site| matches!(site.text(0), "loop" | "while"));
         loops.next().filter(|_| loops.next().is_none())

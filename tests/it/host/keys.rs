@@ -52,7 +52,7 @@ fn what_is_none_says_what_there_is() {
         &[
             r#"batch.key("agents") => the batch has no column `agents` (did you mean `agent`?)"#,
             r#"batch.key("persona") => ; its columns of texts are `agent`, `episode`"#,
-            r#"batch.agent => `agent` is a column of texts, which are no numbers"#,
+            r#"batch.agent => `agent` is a column of texts, not of numbers"#,
             r#"batch.key => `key` is the name of one group"#,
             r#"batch.regroup("agent") => a text column is `batch.key("#,
             r#"batch.map_groups(|g| g.regroup(batch.key("agent")).reward.mean("group").expand("response")) => of different batches cannot be combined"#,

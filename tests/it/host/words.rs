@@ -102,7 +102,7 @@ fn a_batch_with_other_columns_is_the_same_otherwise() {
         &batch,
         &[
             "batch.with(#{ a: \"b\" }).reward => column `a` cannot be a string",
-            "batch.with(#{ groups: 1 }).reward => `groups` is no column",
+            "batch.with(#{ groups: 1 }).reward => `groups` is not the name of a column",
             "batch.with(#{ a: batch.groups[0].reward }).reward => tensor of another batch",
         ],
     );

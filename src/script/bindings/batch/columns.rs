@@ -29,8 +29,8 @@ pub(super) struct Inner {
     /// Columns that hide the whole batch's columns of the same name, such as a shaped reward, the advantage, or columns of a
     /// script. Each comes with the number of steps to the batch that it was added to.
     pub(super) added: Arc<BTreeMap<String, (Tensor, usize)>>,
-    /// Columns that were carried here from an earlier batch, each once: a gradient by `batch.logp` must meet the same node
-    /// everywhere.
+    /// Columns that were carried here from an earlier batch, by name; each is carried once, for the reason given at
+    /// `WholeBatch`.
     carried: Arc<Mutex<BTreeMap<String, Tensor>>>,
     _reservation: Option<Reservation>,
 }
@@ -41,7 +41,7 @@ pub(super) struct WholeBatch {
     pub(super) frame: Arc<Frame>,
     pub(super) call: Arc<CallContext>,
     pub(super) batch: Batch,
-    /// Tensors by column name, each made once, for the same reason as above.
+    /// Tensors by column name, each made once, so that a gradient by `batch.logp` meets the same node everywhere.
     columns: Mutex<BTreeMap<String, Tensor>>,
     /// Keys by the names of their columns.
     pub(super) keys: Mutex<BTreeMap<Vec<String>, Key>>,
@@ -55,7 +55,8 @@ pub(super) struct Step {
     pub(super) group: Option<usize>,
 }
 
-/// Columns that can be derived if the batch lacks them, each with the columns of which any one suffices.
+/// Columns that can be derived if the batch lacks them, each with the columns from which it is derived: any one of these
+/// suffices.
 const DERIVED: [(&str, &[&str]); 6] = [
     ("reward", &["token_reward", "correct", "verified"]),
     ("token_reward", &["reward", "correct", "verified"]),
@@ -88,7 +89,7 @@ impl ScriptBatch {
         added: Arc<BTreeMap<String, (Tensor, usize)>>,
         carried: Arc<Mutex<BTreeMap<String, Tensor>>>,
     ) -> Self {
-        // The maps' nodes have room for 11 entries; more are seldom.
+        // A node of a map has room for 11 entries, and a batch seldom has more.
         let bytes = size_of::<Inner>() + 1024 + 128 * added.len();
         ScriptBatch(Arc::new(Inner {
             _reservation: whole.call.guard().hold(bytes),
@@ -192,7 +193,7 @@ impl ScriptBatch {
         Ok(Some(all.entry(name.to_string()).or_insert(carried).clone()))
     }
 
-    /// The same batch with a script's columns in front of its own: each is a tensor or a number.
+    /// The same batch with a script's columns, tensors or numbers, which hide the batch's own.
     pub(super) fn with_columns(&mut self, columns: Map) -> Raised<ScriptBatch> {
         let mut given = BTreeMap::new();
         for (name, value) in columns {
@@ -203,7 +204,9 @@ impl ScriptBatch {
             let tensor = as_tensor(&value).ok_or_else(|| cannot(&describe(&value)))?;
             if ["step", "groups", "group", "mask"].contains(&name.as_str()) {
                 let help = "`batch.regroup(key)` makes other groups";
-                return Err(CallError::new(format!("`{name}` is no column"), help).into());
+                return Err(
+                    CallError::new(format!("`{name}` is not the name of a column"), help).into(),
+                );
             }
             let own = self.frame();
             let frame = tensor.frame().filter(|_| tensor.level() != Level::Batch);
@@ -223,7 +226,7 @@ impl ScriptBatch {
         Ok(self.with(given))
     }
 
-    /// Makes a given reward available at both levels, unless it is the batch's own, which is there at both.
+    /// Derives the reward at the other level from a given reward, unless that is the batch's own, which exists at both levels.
     pub(in crate::script) fn complete_rewards(
         &self,
         given: &mut BTreeMap<String, Tensor>,
@@ -268,7 +271,7 @@ impl WholeBatch {
     /// Whether a column can be derived from the batch's columns.
     fn follows(&self, name: &str) -> bool {
         match DERIVED.iter().find(|(derived, _)| *derived == name) {
-            // Also if no token may count.
+            // This holds even if the mask may exclude every token.
             Some(("length", _)) => {
                 self.batch.layout().width() > 0 || self.batch.token_columns().next().is_some()
             }
@@ -319,7 +322,7 @@ impl WholeBatch {
             "verified" => self.verified()?,
             "token_reward" => op::at_last_token(&self.column("reward")?)?,
             "correct" => {
-                // `correct` follows from the verifier's reward: a shaped reward is a column above this batch.
+                // `correct` follows from the verifier's reward, because a shaped reward is not a column of the whole batch.
                 op::greater(&self.column("reward")?, &Tensor::number(0.0))?
             }
             "logp" => {
@@ -328,7 +331,7 @@ impl WholeBatch {
                     .token_column("old_logp")
                     .ok_or_else(|| self.unknown(name))?;
                 self.note(OLD_FOR_LOGP);
-                // A leaf of its own: a gradient with respect to `logp` is not one with respect to `old_logp`.
+                // A separate leaf, because a gradient with respect to `logp` is not a gradient with respect to `old_logp`.
                 Tensor::column(&self.frame, old.clone())
             }
             _ => {
@@ -363,7 +366,7 @@ impl WholeBatch {
         if self.batch.text(name).is_some() {
             let help = format!("as a key they tell responses apart: `batch.key(\"{name}\")`");
             return CallError::new(
-                format!("`{name}` is a column of texts, which are no numbers"),
+                format!("`{name}` is a column of texts, not of numbers"),
                 help,
             );
         }

@@ -1,4 +1,4 @@
-//! The groups of a batch: one batch for each, or the same responses in other groups.
+//! The groups of a batch: a batch for each group, or the same responses in other groups.
 
 use rhai::{Dynamic, ImmutableString};
 

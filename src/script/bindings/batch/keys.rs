@@ -1,4 +1,4 @@
-//! Keys of batches: the texts by which a script tells responses apart, from columns of texts or numbers.
+//! Keys of batches: columns of texts or numbers whose values distinguish responses.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::suggest;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
 impl ScriptBatch {
-    /// The key of columns whose names a script gives, at least one.
+    /// The key made of the columns that a script names; it must name at least one.
     pub(super) fn key_of_names<'a>(
         &self,
         names: impl Iterator<Item = &'a Dynamic>,
@@ -105,13 +105,14 @@ fn numbers(name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, CallError> {
         let help = format!("reduce it first: `batch.regroup({name}.sum(\"response\"))`");
         return Err(CallError::new(message, help));
     }
-    // -0.0 and 0.0 are one.
+    // Adding 0.0 makes -0.0 and 0.0 the same text.
     let numbers = column.evaluate()?;
     let texts = numbers.iter().map(|x| (x + 0.0).to_string().into());
     Ok(texts.collect())
 }
 
-/// The key of the responses' texts in some columns; several are joined so that rows with different texts stay different.
+/// The key of the responses' texts in some columns. The texts of several columns are joined in such a way that different rows
+/// stay different.
 fn key_of(
     frame: &Arc<Frame>,
     call: &Arc<CallContext>,

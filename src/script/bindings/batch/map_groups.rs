@@ -1,4 +1,4 @@
-//! `map_groups`: a function of each group's batch, called once for all groups if that gives the same.
+//! `map_groups`: a function of each group's batch, called once for all groups if that gives the same results.
 //!
 //! The function gets a view of the batch in which every group is a batch of its own: the level "batch" is the group's. If
 //! the function looks at a value, reports, draws, writes or fails there, its effects are undone, and it is called
@@ -17,7 +17,7 @@ use crate::script::value::{as_tensor, describe};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
 impl ScriptBatch {
-    /// The results of `f` for each group's batch, put together over the whole batch.
+    /// The results of `f` for each group's batch, joined to a tensor of the whole batch.
     pub(super) fn map_groups(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
         if self.frame().is_open_view() {
             self.frame().look_at();
@@ -67,7 +67,8 @@ impl ScriptBatch {
         let level = part.level().join(Level::Group);
         let tensor = part.expanded(level, self.frame()).ok()?;
         if is_checked {
-            // In a call for a single group, the error names the group's own response.
+            // Evaluated here, so that if it fails, the function is called for each group and the error names that group's own
+            // response.
             tensor.evaluate().ok()?;
         }
         Some(tensor)
@@ -82,7 +83,8 @@ impl ScriptBatch {
             let result = f.call_within_context::<Dynamic>(context, (batch,));
             metrics.extend(take_metrics());
             let part = part_of(&result?)?;
-            // The nodes are still in a cache. The error of one is told where all groups are computed.
+            // Evaluated now, while the nodes are in a cache. An error is ignored here because it is reported when all groups
+            // are computed.
             let is_large = matches!(part.level(), Level::Token | Level::Position);
             let _ = (!is_large).then(|| part.evaluate());
             Ok((part, frame))
@@ -126,7 +128,7 @@ fn captured(f: &FnPtr) -> Vec<Dynamic> {
     f.iter_curry().map(Dynamic::flatten_clone).collect()
 }
 
-/// Whether a captured value is unchanged: a tensor or a batch is still the same object, anything else has equal content.
+/// Whether a captured value is unchanged: a tensor or a batch must be the same object, any other value must have equal content.
 fn is_same(a: &Dynamic, b: &Dynamic) -> bool {
     if let (Some(a), Some(b)) = (a.read_lock::<Tensor>(), b.read_lock::<Tensor>()) {
         return std::ptr::eq(a.inner(), b.inner());
