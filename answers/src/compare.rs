@@ -3,8 +3,9 @@
 mod numbers;
 
 use super::expr::{Expr, Symbol};
+use super::number::look;
 use super::region;
-use super::value::{look, value};
+use super::value::value;
 use Symbol::{List, Measured, Or, Percent, Relation, Set, Tuple};
 use numbers::{at_points, numbers};
 

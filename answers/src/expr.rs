@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use num_bigint::BigInt;
 
-use super::value;
-
-pub(super) type Rational = num_rational::BigRational;
+use super::number::{Rational, shifted, whole};
 
 /// How a decimal was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,7 +84,7 @@ impl Expr {
     }
 
     pub(super) fn integer(number: i64) -> Expr {
-        Number(value::whole(number).into(), None).of([])
+        Number(whole(number).into(), None).of([])
     }
 
     /// The number of digits with a point and an exponent; `None` if the exponent is too large.
@@ -95,11 +93,11 @@ impl Expr {
             Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?),
             None => (text, 0),
         };
-        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-        let digits = format!("{whole}{fraction}");
+        let (before, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        let digits = format!("{before}{fraction}");
         let number: BigInt = digits.parse().ok()?;
         let places = fraction.len() as u32;
-        let value = value::shifted(number, exponent.checked_sub_unsigned(places)?)?;
+        let value = shifted(number, exponent.checked_sub_unsigned(places)?)?;
         let form = (places > 0 && exponent == 0).then(|| Decimal {
             places,
             significant: digits.trim_start_matches('0').len() as u32,

@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::number::look;
 use super::text::pattern;
 use super::units::unit;
-use super::value::look;
 
 /// A number without thousands separators, a letter, a word, a LaTeX command with its backslash, or a sign; and whether it is
 /// upright or apart. A function's name in plain text becomes its command.
@@ -67,6 +67,17 @@ pub(super) fn function(name: &str) -> Option<&'static str> {
 /// Whether a word in plain text means a command: `sin`, `sqrt`, `theta`.
 pub(super) fn is_name(word: &str) -> bool {
     function(word).is_some() || NAMES.split(' ').any(|own| own == word)
+}
+
+/// Only letters, with a word among them, are words: `odd` is no product, `sin x` is a function, and `xy`, whose
+/// letters name variables, is no word.
+pub(super) fn is_words(text: &str) -> bool {
+    static KNOWN: LazyLock<Regex> =
+        LazyLock::new(|| pattern("^(?:(?i:and|or)|\\pL|[k-np-tv-z]{2,3})$"));
+    let text = text.replace("\\text", " ").replace(['{', '}', ','], " ");
+    let mut letters = text.chars().filter(|letter| !letter.is_whitespace());
+    let is_known = |word: &str| is_name(word) || KNOWN.is_match(word);
+    letters.all(char::is_alphabetic) && !text.split_whitespace().all(is_known)
 }
 
 /// Takes the lexeme at the beginning of a text, and returns its length.

@@ -17,6 +17,7 @@ mod clean;
 mod compare;
 mod expr;
 mod lexeme;
+mod number;
 mod read;
 mod region;
 #[cfg(test)]
@@ -82,13 +83,13 @@ pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Optio
 /// The answer of a text: after its last mark, such as `\boxed{}`, `####` or `answer is`; the text itself if it
 /// is one line of mathematics; else its last formula or number.
 pub fn answer(text: &str) -> Option<String> {
-    value::begin();
+    number::begin();
     of_completion(text, "")
 }
 
 /// The answer of a reference solution: without a mark, its whole text. `None` if it is empty.
 pub fn reference(gold: &str) -> Option<String> {
-    value::begin();
+    number::begin();
     let answer = match answer::marked(gold) {
         Ok(answer) => answer?,
         Err(text) if gold.len() <= read::LONGEST => text,

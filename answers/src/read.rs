@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::expr::{Expr, Function, Symbol};
-use super::lexeme::{Lexeme, is_number, is_word, lexemes};
-use super::text::{self, pattern};
-use super::value::look;
+use super::lexeme::{Lexeme, is_number, is_word, is_words, lexemes};
+use super::number::look;
+use super::text::pattern;
 
 /// Longer answers are compared only as texts.
 pub(super) const LONGEST: usize = 10_500;
@@ -20,7 +20,7 @@ const DEEPEST: usize = 120;
 
 /// The meaning of a cleaned answer; `None` if it is not mathematics, or cannot be read.
 pub(super) fn read(text: &str) -> Option<Expr> {
-    if text.len() > LONGEST || text::is_words(text) {
+    if text.len() > LONGEST || is_words(text) {
         return None;
     }
     if let Some(based) = based(text) {

@@ -4,8 +4,6 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::lexeme::is_name;
-
 /// A pattern of our own.
 pub(super) fn pattern(source: &str) -> Regex {
     Regex::new(source).expect("patterns are written here and tried by tests")
@@ -45,17 +43,6 @@ pub(super) fn choice(text: &str) -> Option<char> {
         .next()
         .filter(|_| !ANOTHER.is_match(behind))?;
     Some(letter.to_ascii_uppercase())
-}
-
-/// Only letters, with a word among them, are words: `odd` is no product, `sin x` is a function, and `xy`, whose
-/// letters name variables, is no word.
-pub(super) fn is_words(text: &str) -> bool {
-    static KNOWN: LazyLock<Regex> =
-        LazyLock::new(|| pattern("^(?:(?i:and|or)|\\pL|[k-np-tv-z]{2,3})$"));
-    let text = text.replace("\\text", " ").replace(['{', '}', ','], " ");
-    let mut letters = text.chars().filter(|letter| !letter.is_whitespace());
-    let is_known = |word: &str| is_name(word) || KNOWN.is_match(word);
-    letters.all(char::is_alphabetic) && !text.split_whitespace().all(is_known)
 }
 
 /// A time or a ratio: `3:00`, `1 : 2 : 3`, `7:45 a.m.`

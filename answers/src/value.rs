@@ -1,42 +1,11 @@
-//! The number of an expression: exact if it is rational, else in double precision, with complex intermediate values. Also limits
-//! the work of one comparison: a comparison that exceeds the limit is undecided, equally on every machine.
-
-use std::cell::Cell;
+//! The number of an expression: exact if it is rational, else in double precision, with complex intermediate values.
 
 use num_bigint::BigInt;
 use num_complex::Complex64;
-use num_integer::Integer;
 use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
 
-use super::expr::{Expr, Function, Name, Number, Rational};
-
-/// Units of about a nanosecond.
-const MOST: u64 = 2_300_000;
-
-/// Numbers with more bits are not computed.
-const MOST_BITS: u64 = 40_000;
-
-thread_local! {
-    static LEFT: Cell<u64> = const { Cell::new(MOST) };
-}
-
-/// Begins a comparison.
-pub(super) fn begin() {
-    LEFT.set(MOST);
-}
-
-/// Takes work from the limit; `None` once the limit is used up.
-pub(super) fn look(units: u64) -> Option<()> {
-    let left = LEFT.get().checked_sub(units);
-    LEFT.set(left.unwrap_or(0));
-    left.map(drop)
-}
-
-/// Takes the work of computing a number with so many bits.
-fn spend(bits: u64) -> Option<()> {
-    look(50 + bits / 8)?;
-    (bits <= MOST_BITS).then_some(())
-}
+use super::expr::{Expr, Function, Name, Number};
+use super::number::{Rational, look, quotient, spend, whole};
 
 #[derive(Clone, Debug)]
 pub(super) enum Numeral {
@@ -120,37 +89,6 @@ pub(super) fn square(expr: &Expr) -> Option<Rational> {
         Function("^") => power(&exact(&parts[0])?, &(exact(&parts[1])? * whole(2))),
         _ => Some(Pow::pow(exact(expr)?, 2)),
     }
-}
-
-pub(super) fn whole(number: impl Into<BigInt>) -> Rational {
-    Rational::from_integer(number.into())
-}
-
-/// A number times a power of ten; `None` if that is too large.
-pub(super) fn shifted(number: BigInt, power: i32) -> Option<Rational> {
-    spend(4 * u64::from(power.unsigned_abs()))?;
-    let ten = BigInt::from(10).pow(power.unsigned_abs());
-    match power < 0 {
-        false => Some(whole(number * ten)),
-        true => quotient(number, ten),
-    }
-}
-
-/// The reduced quotient of a whole number and a positive one. The divisor is found by one division, which brings both to the
-/// size of the smaller, and then by halving.
-fn quotient(above: BigInt, below: BigInt) -> Option<Rational> {
-    spend(above.bits() + below.bits())?;
-    if below.is_one() || above.is_zero() {
-        return Some(whole(above));
-    }
-    let (less, more) = match above.bits() < below.bits() {
-        true => (&above, &below),
-        false => (&below, &above),
-    };
-    let (small, large) = (less.bits(), more.bits());
-    look(200 + small * 80 + small * small / 20 + small * large / 2000)?;
-    let divisor = less.gcd(&(more % less));
-    Some(Rational::new_raw(above / &divisor, below / divisor))
 }
 
 fn exactly(name: &str, parts: &[&Rational]) -> Option<Rational> {

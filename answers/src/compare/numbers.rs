@@ -3,8 +3,9 @@
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive, Zero};
 
-use super::super::expr::{Expr, Function, Rational};
-use super::super::value::{Numeral, constant, look, square, value, whole};
+use super::super::expr::{Expr, Function};
+use super::super::number::{Rational, look, whole};
+use super::super::value::{Numeral, constant, square, value};
 
 /// An answer with at least so many digits may be a rounded gold answer.
 const ENOUGH: u32 = 6;

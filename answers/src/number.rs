@@ -1,0 +1,70 @@
+//! Exact numbers, and the limit on the work of one comparison: a comparison that exceeds it is undecided, on every machine alike.
+
+use std::cell::Cell;
+
+use num_bigint::BigInt;
+use num_integer::Integer;
+use num_traits::{One, Zero};
+
+pub(super) type Rational = num_rational::BigRational;
+
+/// The limit, in units of about a nanosecond.
+const MOST: u64 = 2_300_000;
+
+/// Numbers with more bits are not computed.
+const MOST_BITS: u64 = 40_000;
+
+thread_local! {
+    static LEFT: Cell<u64> = const { Cell::new(MOST) };
+}
+
+/// Begins a comparison.
+pub(super) fn begin() {
+    LEFT.set(MOST);
+}
+
+/// Takes work from the limit; `None` once the limit is used up.
+pub(super) fn look(units: u64) -> Option<()> {
+    let left = LEFT.get().checked_sub(units);
+    LEFT.set(left.unwrap_or(0));
+    left.map(drop)
+}
+
+/// Takes the work of computing a number with so many bits.
+pub(super) fn spend(bits: u64) -> Option<()> {
+    look(50 + bits / 8)?;
+    (bits <= MOST_BITS).then_some(())
+}
+
+pub(super) fn whole(number: impl Into<BigInt>) -> Rational {
+    Rational::from_integer(number.into())
+}
+
+/// A number times a power of ten; `None` if that is too large.
+pub(super) fn shifted(number: BigInt, power: i32) -> Option<Rational> {
+    spend(4 * u64::from(power.unsigned_abs()))?;
+    let ten = BigInt::from(10).pow(power.unsigned_abs());
+    if power < 0 {
+        quotient(number, ten)
+    } else {
+        Some(whole(number * ten))
+    }
+}
+
+/// The reduced quotient of a whole number and a positive whole number. One division brings both to the size of the smaller;
+/// from there on, their divisor is found by halving.
+pub(super) fn quotient(above: BigInt, below: BigInt) -> Option<Rational> {
+    spend(above.bits() + below.bits())?;
+    if below.is_one() || above.is_zero() {
+        return Some(whole(above));
+    }
+    let (less, more) = if above.bits() < below.bits() {
+        (&above, &below)
+    } else {
+        (&below, &above)
+    };
+    let (small, large) = (less.bits(), more.bits());
+    look(200 + small * 80 + small * small / 20 + small * large / 2000)?;
+    let divisor = less.gcd(&(more % less));
+    Some(Rational::new_raw(above / &divisor, below / divisor))
+}
