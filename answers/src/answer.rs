@@ -1,76 +1,137 @@
 //! Which text of a completion is its answer.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
-use regex::{Match, Regex};
+use regex::Regex;
 
 use super::clean::{cleaned, without_stars};
+use super::named::{Item, Joint, formulas, items, joint, list};
 use super::read::read;
 use super::text::{self, pattern};
+use super::turn;
 
 /// Answers without a box are searched for in this many bytes at the end.
 const END: usize = 20_000;
 
-/// The answer that the marks of a completion (a box, `####`, `answer is`) give: `None` for an empty box, for a box that is
-/// never closed, and for thoughts without an end. Without a mark, the error is the text without its thoughts.
-pub(super) fn marked(source: &str) -> Result<Option<String>, String> {
-    let text = match source.rsplit_once("</think>") {
-        Some((_, text)) => text,
-        None if source.contains("<think>") => return Ok(None),
-        None => source,
+/// What the marks of a text say about its answer.
+pub(super) enum Found {
+    /// A mark without an answer: an empty box, a box that is never closed, thoughts that do not end.
+    Nothing,
+    Answer(String),
+    /// A text behind a mark, which contains the answer or is the answer in words.
+    Sentence(String),
+    /// There is no mark: the text without its thoughts.
+    Text(String),
+}
+
+/// The answer that the marks of a completion give: `<answer>`, a box, `####`, `answer is`.
+pub(super) fn marked(source: &str) -> Found {
+    if !turn::has_tags(source) {
+        return untagged(source);
+    }
+    let Some(text) = turn::own(source) else {
+        return Found::Nothing;
     };
-    if let Some(inside) = boxed(text) {
-        return Ok(inside);
+    let Some(inside) = tagged(&text) else {
+        return untagged(&text);
+    };
+    match untagged(&inside) {
+        Found::Text(text) if text.is_empty() => Found::Nothing,
+        Found::Text(text) => Found::Sentence(text),
+        found => found,
+    }
+}
+
+fn untagged(text: &str) -> Found {
+    if has_box(text)
+        && let Some((values, _)) = last_marks(text, &BOX, |text| closed(text))
+    {
+        let is_full = |(_, inside): &(Joint, &str)| !inside.trim().is_empty();
+        let values = values.filter(|values| values.iter().all(is_full));
+        return values.map_or(Found::Nothing, |values| Found::Answer(list(values)));
     }
     if let Some((_, tail)) = text.rsplit_once("####") {
         let line = tail.lines().next().unwrap_or_default().trim();
         if !line.is_empty() {
-            return Ok(Some(line.to_string()));
+            return Found::Sentence(line.to_string());
         }
     }
     let from = text.len().saturating_sub(END);
     let end = (from..).find_map(|at| text.get(at..)).unwrap_or_default();
     let plain = without_stars(end);
-    let answer = behind_phrase(&plain);
-    answer.map_or_else(|| Err(plain.trim().to_string()), |answer| Ok(Some(answer)))
+    behind_phrase(&plain).unwrap_or_else(|| Found::Text(plain.trim().to_string()))
 }
 
-/// The content of the last box, and of the boxes joined to it by a comma, `and` or `or`, if there is a box; nothing
-/// if one of them is empty or never closed. A box without a brace counts only at the end of a text.
-fn boxed(text: &str) -> Option<Option<String>> {
-    static BOX: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\(?:boxed|fbox)\s*(?:\{|$)"));
-    static JOINT: LazyLock<Regex> = LazyLock::new(|| {
-        let blank = r"(?:\\text|[\s\\${}()])*";
-        pattern(&format!("^{blank},?{blank}(?:,|and|or){blank}$"))
+/// A box without a brace counts only at the end of a text.
+static BOX: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\(?:boxed|fbox)\s*(?:\{|$)"));
+
+/// The pattern alone is slow on text that consists mostly of backslashes.
+fn has_box(text: &str) -> bool {
+    text.contains("box") && BOX.is_match(text)
+}
+
+/// The content of the last tag that marks an answer, which may lack its end; `None` if there is no tag, or a box follows it.
+fn tagged(text: &str) -> Option<String> {
+    const TAG: &str = "(?:(?:final[-_ ]?)?(?:answer|solution)|final|ans)";
+    static OPEN: LazyLock<Regex> = LazyLock::new(|| {
+        let token = r"<\|begin_of_(?:solution|answer|box)\|>";
+        pattern(&format!(r"(?i)<\s*{TAG}(?:\s[^<>]*)?>|{token}|\[{TAG}\]"))
     });
-    // The pattern is slow on text that consists mostly of backslashes.
-    if !text.contains("box") {
-        return None;
-    }
-    let (mut boxes, mut end) = (Vec::new(), 0);
-    while let Some(mark) = BOX.find_at(text, end) {
-        let Some(inside) = closed(&text[mark.end()..]) else {
-            return Some(None);
-        };
-        if !JOINT.is_match(&text[end..mark.start()]) {
-            boxes.clear();
-        }
-        boxes.push(inside);
-        end = mark.end() + inside.len() + 1;
-    }
-    let are_full = boxes.iter().all(|inside| !inside.trim().is_empty());
-    (!boxes.is_empty()).then(|| are_full.then(|| boxes.join(", ")))
+    static CLOSE: LazyLock<Regex> = LazyLock::new(|| {
+        let token = r"<\|end_of_(?:solution|answer|box)\|>";
+        pattern(&format!(r"(?i)<\s*/\s*{TAG}\s*>|{token}|\[/{TAG}\]"))
+    });
+    let content = |text: &str| {
+        let close = CLOSE.find(text);
+        let (end, behind) = close.map_or((text.len(), text.len()), |at| (at.start(), at.end()));
+        let nested = OPEN.find_iter(&text[..end]).last();
+        Some((nested.map_or(0, |open| open.end())..end, behind))
+    };
+    let (values, end) = last_marks(text, &OPEN, content)?;
+    values.filter(|_| !has_box(&text[end..])).map(list)
 }
 
-/// The text before the closing brace of a brace that was opened earlier.
-fn closed(text: &str) -> Option<&str> {
+/// The contents of the last mark and of those joined to it, each with its joint, and where they end; no contents if a mark is
+/// never closed. `content` gives the range of the content in the text behind a mark, and where the text goes on.
+fn last_marks<'t>(
+    text: &'t str,
+    open: &Regex,
+    content: impl Fn(&'t str) -> Option<(Range<usize>, usize)>,
+) -> Option<(Option<Vec<(Joint, &'t str)>>, usize)> {
+    let (mut values, mut end) = (Vec::<(Joint, &str)>::new(), 0);
+    while let Some(mark) = open.find_at(text, end) {
+        let behind = &text[mark.end()..];
+        let Some((inside, length)) = content(behind) else {
+            return Some((None, text.len()));
+        };
+        let value = &behind[inside];
+        let joint = joint(&text[end..mark.start()]);
+        let last = values.last().map_or("", |(_, last)| last.trim());
+        // A box that is written twice is one answer.
+        let is_again = joint == Some(Joint::Blank) && [value.trim(), ""].contains(&last);
+        if joint.is_none() {
+            values.clear();
+        } else if is_again {
+            values.pop();
+        }
+        // Boxes have no units of their own, so that a blank separates them.
+        let joint = joint.filter(|joint| *joint == Joint::Or);
+        values.push((joint.unwrap_or(Joint::Comma), value));
+        end = mark.end() + length;
+    }
+    (end > 0).then_some((Some(values), end))
+}
+
+/// The range before the closing brace of a brace that was opened earlier, and where the text goes on.
+fn closed(text: &str) -> Option<(Range<usize>, usize)> {
     let mut depth = 0;
     let mut bytes = text.bytes().enumerate();
     while let Some((at, byte)) = bytes.next() {
         match byte {
             b'\\' => drop(bytes.next()),
             b'{' => depth += 1,
-            b'}' if depth == 0 => return Some(&text[..at]),
+            b'}' if depth == 0 => return Some((0..at, at + 1)),
             b'}' => depth -= 1,
             _ => {}
         }
@@ -78,56 +139,63 @@ fn closed(text: &str) -> Option<&str> {
     None
 }
 
-/// The text after the last `answer is` or a similar phrase: a formula, a number, the words up to the end of the sentence.
-fn behind_phrase(text: &str) -> Option<String> {
-    static PHRASE: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"(?:(?i:answer is|answer:|option is)|(?m:^)A:)[: *\n\t]*"));
+/// The text behind the last `answer is` or a similar phrase: a list of formulas, a number, or a sentence.
+fn behind_phrase(text: &str) -> Option<Found> {
+    static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
+        let phrase =
+            r"(?i:answers? (?:is|are)|answers?\s?[:：]|option is)|答案(?:是|为|[:：])|(?m:^)A:";
+        let heading = r"(?im:^[#\s]*(?:the )?final answers?[ \t]*$)";
+        pattern(&format!(r"(?:{phrase}|{heading})[:： *\n\t]*"))
+    });
     /// A period after a word, but not the one in `a.m.`
     static STOP: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"(?:^|\s)(?:[^\s.]{2,}|[^\s.a-z])?([.?])(?:\s|$)"));
+        LazyLock::new(|| pattern(r"(?:^|\s)(?:[^\s.]{2,}|[^\s.a-z])?([.?])(?:\s|$)|(。)"));
     /// An explanation after an answer, as in `5, since 25 = 5 * 5`: the answer ends at the comma.
     static CLAUSE: LazyLock<Regex> = LazyLock::new(|| pattern(r"[,;]| \(| because "));
     let tail = &text[PHRASE.find_iter(text).last()?.end()..];
-    let formulas = formulas(tail);
     let line = tail.lines().next().unwrap_or_default();
-    let stop = STOP.captures(line).and_then(|found| found.get(1));
-    let sentence = &line[..stop.map_or(line.len(), |stop| stop.start())];
-    let is_readable = |text: &&str| read(&cleaned(text)).is_some();
-    let clause = || CLAUSE.split(sentence).next().filter(is_readable);
-    let found = match formulas.first() {
-        Some((0, formula, _)) => formula,
-        _ if is_readable(&sentence) => sentence,
-        _ => clause().unwrap_or(sentence),
-    };
-    Some(found.trim().to_string()).filter(|found| !found.is_empty())
-}
-
-/// The formulas of a text: the start, the content and the end of each.
-fn formulas(text: &str) -> Vec<(usize, &str, usize)> {
-    static MARK: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\$\$?|\\."));
-    let (mut found, mut open) = (Vec::new(), None::<Match>);
-    for mark in MARK.find_iter(text) {
-        let inside = open.map_or("", |open| &text[open.end()..mark.start()]);
-        let closed = open.filter(|open| match (open.as_str(), mark.as_str()) {
-            ("\\[", "\\]") | ("\\(", "\\)") => true,
-            (open, close) => open == close && is_formula(inside, &text[mark.end()..]),
-        });
-        if let Some(begin) = closed {
-            found.push((begin.start(), inside, mark.end()));
-            open = None;
-        } else if matches!(mark.as_str(), "$$" | "$" | "\\[" | "\\(") {
-            open = Some(mark);
-        }
+    let formulas = formulas(tail);
+    if let Some(first) = formulas.first().filter(|first| first.at.start == 0) {
+        let inside = first.inside.trim();
+        let items = items(&tail[..line.len().max(first.at.end)]);
+        let found = list(joined(&tail, items));
+        return (!inside.is_empty()).then_some(Found::Answer(found));
     }
-    found
+    let stop = STOP
+        .captures(line)
+        .and_then(|found| found.get(1).or(found.get(2)));
+    let sentence = line[..stop.map_or(line.len(), |stop| stop.start())].trim();
+    let is_readable = |text: &&str| read(&cleaned(text)).is_some();
+    if is_readable(&sentence) {
+        return Some(Found::Answer(sentence.to_string()));
+    }
+    let clause = CLAUSE.split(sentence).next().filter(is_readable);
+    // `34, or maybe 35` names two answers.
+    let is_hedged = |clause: &&str| {
+        let rest = &sentence[clause.len()..];
+        let next = items(rest).into_iter().next();
+        next.is_some_and(|next| joint(&rest[..next.at.start]) == Some(Joint::Or))
+    };
+    let clause = clause.filter(|clause| !is_hedged(clause));
+    let found = clause.map_or_else(
+        || Found::Sentence(sentence.to_string()),
+        |clause| Found::Answer(clause.trim().to_string()),
+    );
+    (!sentence.is_empty()).then_some(found)
 }
 
-/// Money is no formula: `$5 and that is $7`.
-fn is_formula(formula: &str, behind: &str) -> bool {
-    let is_digit = |c: char| c.is_ascii_digit();
-    let is_open = formula.ends_with(' ') || behind.starts_with(is_digit);
-    let is_money = formula.starts_with(is_digit) && is_open;
-    !is_money && !formula.contains("\n\n")
+/// The first values of a text, as far as they are joined.
+fn joined<'t>(text: &'t str, items: Vec<Item<'t>>) -> Vec<(Joint, &'t str)> {
+    let mut values: Vec<(Joint, &str)> = Vec::new();
+    let mut end = 0;
+    for item in items {
+        let Some(joint) = joint(&text[end..item.at.start]) else {
+            break;
+        };
+        values.push((joint, item.inside));
+        end = item.at.end;
+    }
+    values
 }
 
 /// Whether a text without a mark is an answer as a whole: one line of mathematics, well written or not.
@@ -149,28 +217,4 @@ pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     text.contains(['\\', '^', '_', '{', '}', '=', '<', '>', '('])
         && words.filter(|word| WORD.is_match(word)).count() < 2
         && formulas(text).is_empty()
-}
-
-/// The last formula of a text, or the last number outside of one, whichever ends later.
-pub(super) fn last_of(text: &str) -> Option<String> {
-    /// With its sign, its fraction and its percent sign, but not after a letter.
-    static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
-        let number = r"\.?[0-9](?:[0-9.,/⁄]*[0-9])?%?";
-        let signed = format!(r"(?:^|[^\pL\pN)}}])([-−–]{number})");
-        pattern(&format!(r"{signed}|(?:^|[^\pL0-9.,/⁄])[,/⁄]*({number})"))
-    });
-    let formulas = formulas(text);
-    let is_full = |(_, inside, _): &&(usize, &str, usize)| !inside.trim().is_empty();
-    let formula = formulas.iter().rfind(is_full);
-    let behind = &text[formula.map_or(0, |(.., end)| *end)..];
-    let number = NUMBER.find_iter(behind).last();
-    let number = number.and_then(|last| NUMBER.captures_at(behind, last.start()));
-    let number = number.and_then(|found| found.get(1).or(found.get(2)));
-    let formula = formula.map(|(_, inside, _)| *inside);
-    Some(
-        number
-            .map(|number| number.as_str())
-            .or(formula)?
-            .to_string(),
-    )
 }

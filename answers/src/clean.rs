@@ -4,36 +4,47 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use regex::Regex;
+use regex::{Captures, Regex};
 
 use super::text::pattern;
 
-/// What says nothing.
-const NOTHING: &str = r"\left \right \big \bigl \bigr \Big \Bigl \Bigr \bigg \biggl \biggr \Bigg \displaystyle \textstyle
-    \large \Large \normalsize \small \limits \mathbf \mathit \mathsf \boldsymbol \bm \underline \boxed \fbox \! \' `";
+/// Commands and signs without meaning.
+const NOTHING: &str = r"\left \right \middle \big \bigl \bigr \Big \Bigl \Bigr \bigg \biggl \biggr \Bigg \displaystyle \textstyle
+    \scriptstyle \large \Large \normalsize \small \limits \mathbf \mathit \mathsf \boldsymbol \bm \underline \boxed \fbox \! \'
+    \- \/ \negthinspace \negmedspace \negthickspace \nobreak \allowbreak \mathstrut \strut \relax \nonumber \notag `";
 
-/// What is a blank.
-const BLANKS: &str = r"\( \) \[ \] \, \; \: \quad \qquad \enspace \hspace \newline ~";
+/// Commands and signs that mean a space.
+const BLANKS: &str = r"\( \) \[ \] \, \; \: \> \enspace \enskip \thinspace \medspace \thickspace \space \nobreakspace \hspace ~";
+
+/// Spaces that are too wide to group digits.
+const GAPS: &str = r"\quad \qquad \hfill \hfil \newline \linebreak \par";
 
 /// The spellings that the parser knows, each with its synonyms.
 const SPELLINGS: &str = r"\text \textbf \textrm \mathrm \mbox \textit \emph \operatorname \rm \texttt \textsf ;
     \text{or} \lor \vee ; \text{and} \land \wedge ; \frac \dfrac \tfrac \cfrac ; \binom \dbinom \tbinom ;
     \frac{1}{2} ½ ; \frac{1}{3} ⅓ ; \frac{2}{3} ⅔ ; \frac{1}{4} ¼ ; \frac{3}{4} ¾ ; \root \surd √ ; \overline \bar ;
-    \leq \le \leqslant ≤ ⩽ ; \geq \ge \geqslant ≥ ⩾ ; \neq \ne ≠ ; \approx \simeq ≈ ; < \lt ; > \gt ;
-    * \times \cdot \cdotp \ast × ⋅ · ∙ ∗ ; / \div ÷ ⁄ ∕ ; - − – — － ‐ ‑ ; \pm ± ; \degree ° ; \infty ∞ ;
-    | \lvert \rvert \vert ; \{ \lbrace ; \} \rbrace ; : \colon ; \ldots \dots \cdots \dotsc … ; \reals ℝ ;
-    \setminus \backslash ∖ ; \emptyset \varnothing ∅ ; \in ∈ ; \cup ∪ ; \cap ∩ ; ¤ \$ \textdollar ;
+    \leq \le \leqslant \leqq \ngtr ≤ ⩽ ≦ ≯ ; \geq \ge \geqslant \geqq \nless ≥ ⩾ ≧ ≮ ; \neq \ne ≠ ; \approx \simeq ≈ ≃ ;
+    < \lt \ngeq ≱ ; > \gt \nleq ≰ ; * \times \cdot \cdotp \ast × ⋅ · ∙ ∗ ; / \div ÷ ⁄ ∕ ; - − – — － ‐ ‑ ; \pm ± ;
+    \degree ° ; \infty ∞ ; | \lvert \rvert \vert ; \{ \lbrace ; \} \rbrace ; : \colon ∶ ; \ldots \dots \cdots \dotsc … ;
+    \reals ℝ ; \setminus \backslash ∖ ; \emptyset \varnothing ∅ ; \in ∈ ; \cup ∪ ; \cap ∩ ; ¤ \$ \textdollar ; , 、 ; . 。 ;
     % \% ; # \# ; & \& ; _ \_ ; \pi π ; \theta θ ; \alpha α ; \beta β ; \gamma γ ; \lambda λ ; \mu μ ; \sigma σ ;
-    \phi φ ; \omega ω ; 0 ⁰ ; 1 ¹ ; 2 ² ; 3 ³ ; 4 ⁴ ; 5 ⁵ ; 6 ⁶ ; 7 ⁷ ; 8 ⁸ ; 9 ⁹";
+    \phi φ ; \omega ω ; \angle ∠ ; \triangle △ ; 0 ⁰ ; 1 ¹ ; 2 ² ; 3 ³ ; 4 ⁴ ; 5 ⁵ ; 6 ⁶ ; 7 ⁷ ; 8 ⁸ ; 9 ⁹";
+
+/// A sign that groups digits and cannot separate the numbers of a list, as `{,}`, `,\!` and `'`.
+pub(super) const GROUPING: &str = concat!(
+    r"(?:(?:\\(?:text|textrm|mathrm|mathpunct|mathord|mbox)\s*)?\{\s*(?:,|'|\\[,:;!])\s*(?:\\!)?\s*\}(?:\\[!,:;]|\s|~)*",
+    r"|(?:\\!\s*)*,(?:\s*\\!)+\s*|\\!\s*,\s*|\\(?:thinspace\b|,)\s*|['’‘ʼ´˙٬])"
+);
 
 static SHORT: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
     let mut short = HashMap::new();
     short.extend(NOTHING.split_whitespace().map(|own| (own, String::new())));
     short.extend(BLANKS.split_whitespace().map(|own| (own, " ".to_string())));
+    short.extend(GAPS.split_whitespace().map(|own| (own, "  ".to_string())));
     for row in SPELLINGS.split(" ;") {
         let mut words = row.split_whitespace();
         let name = words.next().unwrap_or_default();
-        // No letter behind a command is a part of it.
+        // A space ends the command, so that a letter after it does not become part of its name.
         let is_command = name.len() > 2 && name.ends_with(char::is_alphabetic);
         let name = format!("{name}{}", if is_command { " " } else { "" });
         short.extend(words.map(|own| (own, name.clone())));
@@ -41,7 +52,7 @@ static SHORT: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
     short
 });
 
-/// A sign that is a command or no ASCII, as the parser knows it.
+/// The parser's spelling of a command or of a sign outside ASCII.
 fn spelled(sign: &str) -> Cow<'_, str> {
     if let Some(short) = SHORT.get(sign) {
         return short.into();
@@ -49,6 +60,9 @@ fn spelled(sign: &str) -> Cow<'_, str> {
     let letter = sign.trim_start_matches('\\').chars().next();
     match letter.unwrap_or_default() {
         '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' => "".into(),
+        // The full-width forms of ASCII.
+        wide @ '\u{ff01}'..='\u{ff5e}' => char::from_u32(wide as u32 - 0xfee0)
+            .map_or_else(|| sign.into(), |ascii| ascii.to_string().into()),
         blank if blank.is_whitespace() => " ".into(),
         _ => sign.into(),
     }
@@ -56,17 +70,42 @@ fn spelled(sign: &str) -> Cow<'_, str> {
 
 /// A text with one spelling for equal content. `$` around formulas is removed; a `$` for money becomes `¤`.
 pub(super) fn cleaned(text: &str) -> String {
+    static IDLE: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:[\s.,;]|\\\\)+$"));
+    // Blanks, periods, commas or two backslashes around an answer do not count.
+    IDLE.replace(spelled_out(text).trim_start(), "")
+        .into_owned()
+}
+
+/// As [`cleaned`], with what is around the text.
+pub(super) fn spelled_out(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b" ,-+/=:()".contains(&byte);
+    if text.bytes().all(is_plain) {
+        return text.to_string();
+    }
     static SIGN: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"(?s)\\(?:[A-Za-z]+|.|$)|[$~`]|[^\x00-\x7f]"));
     static POWERS: LazyLock<Regex> = LazyLock::new(|| pattern("[⁰¹²³⁴⁵⁶⁷⁸⁹]+"));
     static DEGREE: LazyLock<Regex> = LazyLock::new(|| pattern(r"\^\s*(?:\\circ|\{\s*\\circ\s*\})"));
-    static IDLE: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:[\s.,;]|\\\\)+$"));
+    /// Blanks with a length.
+    static SPACE: LazyLock<Regex> = LazyLock::new(|| {
+        let braces = r"\\(?:[hv]space\*?|mspace|[hv]?phantom)\s*\{[^{}]*\}";
+        let length = r"\\(?:[hm]skip|m?kern)\s*-?[0-9.]+\s*(?:em|ex|mu|pt|cm|mm|in)";
+        pattern(&format!("{braces}|{length}"))
+    });
+    static GROUPS: LazyLock<Regex> =
+        LazyLock::new(|| pattern(&format!("[0-9]{{1,3}}(?:{GROUPING}[0-9]{{3}})+")));
+    static GROUP: LazyLock<Regex> = LazyLock::new(|| pattern(GROUPING));
     let text = text
         .replace("\\mathbb{R}", "\\reals ")
         .replace("\\mathbb R", "\\reals ")
+        .replace("\\not=", "\\neq ")
+        .replace("\\not =", "\\neq ")
         .replace("...", "\\ldots ");
     let text = DEGREE.replace_all(&text, "\\degree ");
     let text = POWERS.replace_all(&text, "^{$0}");
+    let text = SPACE.replace_all(&text, " ");
+    let grouped = |number: &Captures| GROUP.replace_all(&number[0], "{,}").into_owned();
+    let text = GROUPS.replace_all(&text, grouped);
     let starts_number = |c: char| c.is_ascii_digit() || c == '.';
     let dollars = text.matches('$').count() - text.matches("\\$").count();
     let (mut out, mut end) = (String::with_capacity(text.len()), 0);
@@ -74,23 +113,21 @@ pub(super) fn cleaned(text: &str) -> String {
         out.push_str(&text[end..sign.start()]);
         end = sign.end();
         match sign.as_str() {
-            // A single one, or one before a number beside formulas, is money.
+            // A `$` without a partner is money if a number follows.
             "$" if dollars % 2 == 1 && text[end..].starts_with(starts_number) => out.push('¤'),
             "$" => out.push(' '),
             sign => out.push_str(&spelled(sign)),
         }
     }
     out.push_str(&text[end..]);
-    // Blanks, periods, commas or two backslashes around an answer do not count.
-    IDLE.replace(without_stars(&out).trim_start(), "")
-        .into_owned()
+    without_stars(&out).into_owned()
 }
 
-/// Removes Markdown's stars; stars between two operands are a power.
+/// Removes Markdown's stars, but two stars between operands are a power.
 pub(super) fn without_stars(text: &str) -> Cow<'_, str> {
     static POWER: LazyLock<Regex> = LazyLock::new(|| pattern(r"([\pL\pN)}])\*\*(-?\b|[({])"));
-    match text.contains("**") {
-        true => POWER.replace_all(text, "$1^$2").replace("**", "").into(),
-        false => text.into(),
+    if !text.contains("**") {
+        return text.into();
     }
+    POWER.replace_all(text, "$1^$2").replace("**", "").into()
 }

@@ -75,6 +75,9 @@ fn structures(gold: &Expr, answer: &Expr) -> Option<bool> {
         (Set, _) if golds.len() == 1 => same(&golds[0], answer),
         (_, Set) if answers.len() == 1 => same(gold, &answers[0]),
         (Tuple | List | Or, Tuple | List | Or) => in_order(golds, answers),
+        // `1/2 or 0.5` names one value twice.
+        (Or, _) => all(golds.iter().map(|gold| same(gold, answer))),
+        (_, Or) => all(answers.iter().map(|answer| same(gold, answer))),
         (a, b) if a == b => in_order(golds, answers),
         _ => Some(false),
     }
@@ -99,19 +102,22 @@ fn unnamed(values: &[Expr]) -> Vec<Expr> {
     values.cloned().collect()
 }
 
-/// Compares pairs in order; undecided if no pair is different and one is undecided.
 fn in_order(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     if golds.len() != answers.len() {
         return Some(false);
     }
+    let pairs = golds.iter().zip(answers);
+    all(pairs.map(|(gold, answer)| same(gold, answer)))
+}
+
+/// Whether all are the same; undecided if none is different and one is undecided.
+fn all(mut verdicts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut verdict = Some(true);
-    for (gold, answer) in golds.iter().zip(answers) {
-        match same(gold, answer) {
-            Some(false) => return Some(false),
-            own => verdict = verdict.and(own),
-        }
-    }
-    verdict
+    let is_different = verdicts.any(|own| {
+        verdict = verdict.and(own);
+        own == Some(false)
+    });
+    if is_different { Some(false) } else { verdict }
 }
 
 /// In any order; but if only one side has names, in the order of the names.

@@ -136,12 +136,37 @@ impl Expr {
         matches!(self.symbol, Number(..) | Name(_) | Function(_)) && !self.is(REALS)
     }
 
-    /// Whether this can be a name: a letter, several letters in a row, a function, a tuple of names.
+    /// Whether this can be the name of a value: a letter, points in a row as in `AB`, ratios and sizes of them, a function, the
+    /// sine of an angle, a tuple of names. Other products and powers of letters are expressions of unknowns.
     pub(super) fn is_name(&self) -> bool {
+        let is_angle = |name: &str| name.starts_with('\\') || name.starts_with(char::is_uppercase);
         match self.symbol {
             Symbol::Unknown(_) => true,
-            Function("*") | Symbol::Tuple => self.parts.iter().all(Expr::is_name),
+            Symbol::Tuple => self.parts.iter().all(Expr::is_name),
+            Function("*") => self.is_of_points(),
+            Function("abs") => self.parts[0].is_of_points(),
+            Function("sin" | "cos" | "tan" | "cot" | "sec" | "csc") => {
+                let names = Expr::variables(&[self]);
+                !names.is_empty() && names.into_iter().all(is_angle)
+            }
             _ => self.variable().is_some() || self.is("e") || self.is("i"),
+        }
+    }
+
+    /// Whether all letters of a product, a ratio or a union are points or sets, which have capital letters, or have subscripts in
+    /// a ratio.
+    fn is_of_points(&self) -> bool {
+        let is_ratio = self.parts.iter().any(|part| part.symbol == Function("1/"));
+        let is_point = |part: &Expr| match part.symbol {
+            Function("*" | "1/") | Symbol::Joined(_) => part.is_of_points(),
+            _ => part.variable().is_some_and(|name| {
+                name.starts_with(char::is_uppercase) || is_ratio && name.contains('_')
+            }),
+        };
+        match self.symbol {
+            Name(_) => is_point(self),
+            Function("*" | "1/") | Symbol::Joined(_) => self.parts.iter().all(is_point),
+            _ => false,
         }
     }
 

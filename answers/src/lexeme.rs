@@ -80,6 +80,17 @@ pub(super) fn is_words(text: &str) -> bool {
     letters.all(char::is_alphabetic) && !text.split_whitespace().all(is_known)
 }
 
+/// Relations in plain text, with their commands.
+const RELATIONS: [(&str, &str); 7] = [
+    (">=", "\\geq"),
+    ("<=", "\\leq"),
+    ("=<", "\\leq"),
+    ("!=", "\\neq"),
+    ("<>", "\\neq"),
+    ("=/=", "\\neq"),
+    ("==", "="),
+];
+
 /// Takes the lexeme at the beginning of a text, and returns its length.
 #[derive(Default)]
 struct Lexer {
@@ -126,8 +137,15 @@ impl Lexer {
 
     fn sign(&mut self, text: &str) -> usize {
         static SIGN: LazyLock<Regex> =
-            LazyLock::new(|| pattern(r"^(?s)(?:\\text\s*\{|\\[A-Za-z]+|\\.|.)"));
+            LazyLock::new(|| pattern(r"^(?s)(?:\\text\s*\{|\\[A-Za-z]+|\\.|[<>!=]=|=/=|=<|<>|.)"));
         let sign = SIGN.find(text).map_or("", |sign| sign.as_str());
+        // `5!=120`, but `x!=3` and `5 != 3`.
+        let is_operand =
+            |last: &Lexeme| is_number(&last.text) || [")", "}", "]"].contains(&&*last.text);
+        let sign = match sign {
+            "!=" if !self.is_apart && self.found.last().is_some_and(is_operand) => "!",
+            sign => sign,
+        };
         let opens_text = sign.len() > 2 && sign.ends_with('{');
         match sign {
             "{" => self.upright.push(false),
@@ -139,7 +157,8 @@ impl Lexer {
         // A `\text` and its braces are no lexemes.
         let closes_text = sign == "}" && self.upright.pop() == Some(true);
         if sign != "\\text" && !opens_text && !closes_text {
-            self.push(sign, false);
+            let relation = RELATIONS.iter().find(|(ascii, _)| *ascii == sign);
+            self.push(relation.map_or(sign, |(_, command)| command), false);
         }
         sign.len()
     }
@@ -149,15 +168,17 @@ impl Lexer {
         static GROUPS: LazyLock<Regex> = LazyLock::new(|| {
             pattern(r"^[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)")
         });
-        static NUMBER: LazyLock<Regex> =
-            LazyLock::new(|| pattern(r"^[0-9]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"));
+        static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
+            pattern(r"^[0-9]*(?:\.[0-9]{3}(?:(?: |\{,\})[0-9]{3})+|\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
+        });
         let groups = GROUPS.find(text).map_or("", |groups| groups.as_str());
         let is_list = self.brackets > 0 && !groups.contains(['{', ' ']);
         let is_cut = text[groups.len()..].starts_with(|c: char| c.is_ascii_digit());
         let groups = if is_list || is_cut { "" } else { groups };
         let rest = NUMBER.find(&text[groups.len()..]);
         let rest = rest.map_or("", |rest| rest.as_str());
-        self.push(groups.replace([',', '{', '}', ' '], "") + rest, false);
+        let digits = |text: &str| text.replace([',', '{', '}', ' '], "");
+        self.push(digits(groups) + &digits(rest), false);
         groups.len() + rest.len()
     }
 

@@ -17,15 +17,18 @@ mod clean;
 mod compare;
 mod expr;
 mod lexeme;
+mod named;
 mod number;
 mod read;
 mod region;
 #[cfg(test)]
 mod tests;
 mod text;
+mod turn;
 mod units;
 mod value;
 
+use answer::Found;
 use clean::cleaned;
 use read::read;
 
@@ -80,7 +83,7 @@ pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Optio
     (verdict, gold, answer)
 }
 
-/// The answer of a text: after its last mark, such as `\boxed{}`, `####` or `answer is`; the text itself if it
+/// The answer of a text: after its last mark, such as `<answer>`, `\boxed{}`, `####` or `answer is`; the text itself if it
 /// is one line of mathematics; else its last formula or number.
 pub fn answer(text: &str) -> Option<String> {
     number::begin();
@@ -91,27 +94,38 @@ pub fn answer(text: &str) -> Option<String> {
 pub fn reference(gold: &str) -> Option<String> {
     number::begin();
     let answer = match answer::marked(gold) {
-        Ok(answer) => answer?,
-        Err(text) if gold.len() <= read::LONGEST => text,
-        Err(_) => gold.trim().to_string(),
+        Found::Nothing => return None,
+        Found::Answer(answer) => answer,
+        Found::Sentence(sentence) => of_sentence(sentence, ""),
+        Found::Text(text) if gold.len() <= read::LONGEST => text,
+        Found::Text(_) => gold.trim().to_string(),
     };
     Some(answer).filter(|answer| !answer.is_empty())
 }
 
-/// With the cleaned reference, which a whole text may be.
+/// `gold` is the cleaned reference: a completion without a mark may be its text.
 fn of_completion(completion: &str, gold: &str) -> Option<String> {
-    let text = match answer::marked(completion) {
-        Ok(answer) => return answer,
-        Err(text) => Some(text).filter(|text| !text.is_empty())?,
-    };
-    let is_whole = text.len() <= read::LONGEST && {
-        let clean = cleaned(&text);
+    match answer::marked(completion) {
+        Found::Nothing => None,
+        Found::Answer(answer) => Some(answer),
+        Found::Sentence(sentence) => Some(of_sentence(sentence, gold)),
+        Found::Text(text) if is_whole(&text, gold) => Some(text).filter(|text| !text.is_empty()),
+        Found::Text(text) => named::last_of(&text),
+    }
+}
+
+/// The value that a sentence names, or the sentence itself.
+fn of_sentence(sentence: String, gold: &str) -> String {
+    let named = (!is_whole(&sentence, gold)).then(|| named::named(&sentence));
+    named.flatten().unwrap_or(sentence)
+}
+
+/// Whether a text as a whole is an answer: mathematics, or the reference in words.
+fn is_whole(text: &str, gold: &str) -> bool {
+    text.len() <= read::LONGEST && {
+        let clean = cleaned(text);
         let is_gold = !gold.is_empty() && text::folded(&clean) == text::folded(gold);
-        is_gold || answer::is_whole(&text, &clean)
-    };
-    match is_whole {
-        true => Some(text),
-        false => answer::last_of(&text),
+        is_gold || answer::is_whole(text, &clean)
     }
 }
 
@@ -124,7 +138,12 @@ fn of_answers(gold: &str, clean: &str, answer: &str) -> Verdict {
     if gold.len().max(answer.len()) > read::LONGEST {
         return verdict((gold.trim() == answer.trim()).then_some(true));
     }
-    let (gold, answer) = (clean, &*cleaned(answer));
+    let answer = cleaned(answer);
+    let (gold, answer) = match (text::named_ratio(clean), text::named_ratio(&answer)) {
+        (Some(gold), None) => (gold, &*answer),
+        (None, Some(answer)) => (clean, answer),
+        _ => (clean, &*answer),
+    };
     let folded = text::folded(gold);
     if folded.is_empty() {
         return Verdict::NoAnswer;

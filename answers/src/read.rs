@@ -1,6 +1,7 @@
 //! Reads an answer: lists, relations, unions, and matrices; [`sum`] and [`factor`] read their parts.
 
 mod factor;
+mod label;
 mod sum;
 
 use std::sync::LazyLock;
@@ -8,9 +9,10 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::expr::{Expr, Function, Symbol};
-use super::lexeme::{Lexeme, is_number, is_word, is_words, lexemes};
+use super::lexeme::{Lexeme, is_word, is_words, lexemes};
 use super::number::look;
 use super::text::pattern;
+use label::label;
 
 /// Longer answers are compared only as texts.
 pub(super) const LONGEST: usize = 10_500;
@@ -68,15 +70,6 @@ fn is_bar(text: &str) -> bool {
     matches!(text, ":" | "|" | "\\mid")
 }
 
-/// Whether a side of a relation must end here.
-fn is_end(text: &str) -> bool {
-    matches!(text, "" | "," | ";")
-        || joins(text)
-        || is_bar(text)
-        || nesting(text) < 0
-        || one_of(RELATIONS, text).is_some()
-}
-
 /// Reads the lexemes from a position on, up to the first that it does not understand. A copy is a position to return to.
 #[derive(Clone, Copy, Default)]
 struct Parser<'t> {
@@ -85,6 +78,8 @@ struct Parser<'t> {
     /// The number of digits already read of the number here: `\frac12`.
     taken: usize,
     depth: usize,
+    /// Inside of `| |` or `\\{ \\}`, where a bar ends a value.
+    has_bars: bool,
     /// Inside of an angle, where degrees are a number.
     is_angle: bool,
     /// The sign that stood before a number.
@@ -105,6 +100,16 @@ impl<'t> Parser<'t> {
 
     fn is(&self, text: &str) -> bool {
         self.text() == text
+    }
+
+    /// Whether a side of a relation must end here.
+    fn is_end(&self) -> bool {
+        let text = self.text();
+        matches!(text, "" | "," | ";")
+            || joins(text)
+            || self.has_bars && is_bar(text)
+            || nesting(text) < 0
+            || one_of(RELATIONS, text).is_some()
     }
 
     fn take(&mut self, text: &str) -> bool {
@@ -184,7 +189,8 @@ impl<'t> Parser<'t> {
             });
             return Some(Symbol::List.joined(relations.collect()));
         }
-        let first = sides[0].take().or_else(|| odd_name(head))?;
+        let name = label(head, sides[0].as_ref());
+        let first = name.or_else(|| sides[0].take())?;
         let last = sides.pop()??;
         let is_known = |value: &Expr| Expr::variables(&[value]).is_empty() && !value.is_name();
         if signs.len() > 1 && !first.is_name() || is_known(&first) && is_known(&last) {
@@ -196,12 +202,12 @@ impl<'t> Parser<'t> {
     /// One side of a relation; if it cannot be read, skips to its end.
     fn side(&mut self) -> Option<Expr> {
         let start = *self;
-        if let Some(value) = self.union().filter(|_| is_end(self.text())) {
+        if let Some(value) = self.union().filter(|_| self.is_end()) {
             return Some(value);
         }
         *self = start;
         let mut depth = 0;
-        while !self.is("") && (depth > 0 || !is_end(self.text())) {
+        while !self.is("") && (depth > 0 || !self.is_end()) {
             depth += nesting(self.text());
             self.advance(1);
         }
@@ -226,14 +232,19 @@ impl<'t> Parser<'t> {
     fn bracketed(&mut self) -> Option<Expr> {
         let open = self.text();
         self.advance(1);
-        let mut parts = match open == "\\{" && self.is("\\}") {
-            true => Vec::new(),
-            false => self.elements()?.0,
+        let had_bars = std::mem::replace(&mut self.has_bars, matches!(open, "\\{" | "|"));
+        let mut parts = if open == "\\{" && self.is("\\}") {
+            Vec::new()
+        } else {
+            self.elements()?.0
         };
         if open == "\\{" && is_bar(self.text()) {
             self.advance(1);
-            return self.list().filter(|_| self.take("\\}"));
+            let set = self.list().filter(|_| self.take("\\}"));
+            self.has_bars = had_bars;
+            return set;
         }
+        self.has_bars = had_bars;
         let close = self.text();
         self.advance(1);
         if parts.len() == 1 {
@@ -289,14 +300,6 @@ impl<'t> Parser<'t> {
         self.advance(1);
         (is_mark && is_word(name) && self.take("}")).then_some(name)
     }
-}
-
-/// An unreadable left side is a name, such as `\angle A`.
-fn odd_name(lexemes: &[Lexeme]) -> Option<Expr> {
-    let is_number = |lexeme: &Lexeme| is_number(&lexeme.text);
-    let is_short = (1..=6).contains(&lexemes.len()) && !lexemes.iter().any(is_number);
-    let texts: Vec<&str> = lexemes.iter().map(|lexeme| &*lexeme.text).collect();
-    is_short.then(|| Expr::name(texts.join(" ")))
 }
 
 /// An equation; `(x, y) = (1, 2)` is several.

@@ -14,11 +14,9 @@ struct Pair {
     equal: bool,
 }
 
-fn pairs() -> Vec<Pair> {
-    let lines = include_str!("../../tests/golden/verify_pairs.jsonl").lines();
-    lines
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+fn pairs(lines: &str) -> Vec<Pair> {
+    let pair = |line| serde_json::from_str(line).unwrap();
+    lines.lines().map(pair).collect()
 }
 
 /// The pairs that stay wrong, each by its answer; all of them are refused.
@@ -49,7 +47,7 @@ const REFUSED: [(&str, &str); 15] = [
 #[test]
 fn pairs_have_the_verdicts_that_they_were_given_by_hand() {
     let mut wrong: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    let pairs = pairs();
+    let pairs = pairs(include_str!("../../tests/golden/verify_pairs.jsonl"));
     for pair in &pairs {
         let (gold, answer) = (&*pair.gold, &*pair.answer);
         let found = equal(gold, answer);
@@ -63,6 +61,28 @@ fn pairs_have_the_verdicts_that_they_were_given_by_hand() {
     }
     assert_eq!(pairs.len(), 2452);
     assert_eq!(wrong, BTreeMap::new());
+}
+
+/// Each rule accepts what is right and refuses what is wrong, such as one of two values that a completion names.
+#[test]
+fn rules_accept_and_refuse() {
+    let mut verdicts: BTreeMap<String, [usize; 2]> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for pair in pairs(include_str!("../../tests/golden/verify_rules.jsonl")) {
+        let found = equal(&pair.gold, &pair.answer);
+        verdicts.entry(pair.kind).or_default()[usize::from(pair.equal)] += 1;
+        if (found == Verdict::Equal) != pair.equal {
+            wrong.push(format!("{} | {}: {found:?}", pair.gold, pair.answer));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    let has_both =
+        |(_, [refused, accepted]): &(&String, &[usize; 2])| *refused > 3 && *accepted > 3;
+    assert_eq!(verdicts.len(), 8);
+    assert!(
+        verdicts.iter().all(|verdicts| has_both(&verdicts)),
+        "{verdicts:?}"
+    );
 }
 
 #[test]
@@ -143,6 +163,10 @@ fn answers_are_found_where_they_stand() {
         ("we take x-3", Some("3")),
         ("see 10-12", Some("12")),
         ("see pages 3-5", Some("5")),
+        ("<answer> 34 </answer><|im_end|>", Some("34")),
+        (r"\boxed{1} or \boxed{2}", Some("1 or 2")),
+        ("Final Answer: The largest $n$ is 34.", Some("34")),
+        ("```output\n34\n```", None),
     ] {
         assert_eq!(answer(text).as_deref(), expected, "{text}");
     }

@@ -50,3 +50,9 @@ pub(super) fn is_ratio(text: &str) -> bool {
     static RATIO: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[0-9.]+(?::[0-9.]+)+(?:am|pm)?$"));
     text.contains(':') && RATIO.is_match(&folded(text))
 }
+
+/// The ratio of `V_1:V_2 = 2:3`.
+pub(super) fn named_ratio(text: &str) -> Option<&str> {
+    let (_, ratio) = text.rsplit_once('=')?;
+    is_ratio(ratio).then_some(ratio.trim())
+}

@@ -6,7 +6,7 @@ use super::super::expr::{Expr, Function, Number, Symbol};
 use super::super::lexeme::{is_letter, is_number, is_whole, is_word};
 use super::super::units::{currency, unit};
 use super::factor::is_command_of_factor;
-use super::{Parser, is_end, joins};
+use super::{Parser, joins};
 
 /// Whether this is a whole number, or a fraction of whole numbers.
 fn is_of_digits(part: &Expr) -> bool {
@@ -23,7 +23,7 @@ impl Parser<'_> {
         let mut value = self.sum()?;
         let mut parts: Vec<(String, i32)> = Vec::new();
         let (mut sign, mut power, mut unknown, mut is_percent) = (1, 1, 0, false);
-        while !is_end(self.text()) {
+        while !self.is_end() {
             if self.take("^") {
                 let Number(exponent, None) = self.exponent()?.symbol else {
                     return None;

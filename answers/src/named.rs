@@ -1,0 +1,218 @@
+//! The formulas and the numbers of a text, and which of them a sentence names as its answer.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use regex::{Match, Regex};
+
+use super::clean::{GROUPING, cleaned, spelled_out};
+use super::read::read;
+use super::text::{self, pattern};
+
+/// A formula with the marks around it, or a number outside of formulas.
+pub(super) struct Item<'t> {
+    pub(super) at: Range<usize>,
+    pub(super) inside: &'t str,
+}
+
+/// The formulas of a text.
+pub(super) fn formulas(text: &str) -> Vec<Item<'_>> {
+    static MARK: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\$\$?|\\."));
+    let (mut found, mut open) = (Vec::new(), None::<Match>);
+    for mark in MARK.find_iter(text) {
+        let inside = open.map_or("", |open| &text[open.end()..mark.start()]);
+        let closed = open.filter(|open| match (open.as_str(), mark.as_str()) {
+            ("\\[", "\\]") | ("\\(", "\\)") => true,
+            (open, close) => open == close && is_formula(inside, &text[mark.end()..]),
+        });
+        if let Some(begin) = closed {
+            let at = begin.start()..mark.end();
+            found.push(Item { at, inside });
+            open = None;
+        } else if matches!(mark.as_str(), "$$" | "$" | "\\[" | "\\(") {
+            open = Some(mark);
+        }
+    }
+    found
+}
+
+/// Money is no formula: `$5 and that is $7`.
+fn is_formula(formula: &str, behind: &str) -> bool {
+    let is_digit = |c: char| c.is_ascii_digit();
+    let is_open = formula.ends_with(' ') || behind.starts_with(is_digit);
+    let is_money = formula.starts_with(is_digit) && is_open;
+    !is_money && !formula.contains("\n\n")
+}
+
+/// The formulas that are not empty, and the numbers between formulas.
+pub(super) fn items(text: &str) -> Vec<Item<'_>> {
+    let (mut items, mut end) = (Vec::new(), 0);
+    for formula in formulas(text) {
+        if !formula.inside.trim().is_empty() {
+            add_numbers(&mut items, text, end..formula.at.start);
+            end = formula.at.end;
+            items.push(formula);
+        }
+    }
+    add_numbers(&mut items, text, end..text.len());
+    items
+}
+
+fn add_numbers<'t>(items: &mut Vec<Item<'t>>, text: &'t str, within: Range<usize>) {
+    /// With its sign, its fraction and its percent sign, but not after a letter.
+    static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
+        let group = format!(r"(?:{GROUPING}|\\[,:;]|[\u{{a0}}\u{{2009}}\u{{202f}}])[0-9]{{3}}");
+        let number = format!(r"\.?[0-9](?:(?:[0-9.,/⁄]|{group})*(?:[0-9]|{group}))?%?");
+        let signed = format!(r"(?:^|[^\pL\pN)}}])([-−–]{number})");
+        pattern(&format!(r"{signed}|(?:^|[^\pL0-9.,/⁄])[,/⁄]*({number})"))
+    });
+    let start = within.start;
+    for found in NUMBER.captures_iter(&text[within]) {
+        if let Some(number) = found.get(1).or(found.get(2)) {
+            let at = start + number.start()..start + number.end();
+            let inside = &text[at.clone()];
+            items.push(Item { at, inside });
+        }
+    }
+}
+
+/// What joins two values to a list.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Joint {
+    Blank,
+    Comma,
+    And,
+    Or,
+}
+
+/// How the text between two values joins them; `None` if it has other words.
+pub(super) fn joint(between: &str) -> Option<Joint> {
+    static JOINT: LazyLock<Regex> = LazyLock::new(|| {
+        let words = r"\b(?:and|also|as well as|plus|both)\b|和|及";
+        let or = r"\b(?:or|else|either|even|maybe|perhaps|possibly|probably|alternatively|equivalently)\b|或者?";
+        pattern(&format!(
+            r"(?i)^(?:[\s{{}}()*&]|\\text|\\\\|([,;])|({words})|({or}))*$"
+        ))
+    });
+    // A longer text has other words.
+    let text = Some(between).filter(|text| text.len() <= 200)?;
+    let spelled = spelled_out(text);
+    let found = JOINT.captures(&spelled)?;
+    let has = |group| found.get(group).is_some();
+    Some(match () {
+        () if has(3) => Joint::Or,
+        () if has(2) => Joint::And,
+        () if has(1) => Joint::Comma,
+        () => Joint::Blank,
+    })
+}
+
+/// A list of the values that a text names together.
+pub(super) fn list<'t>(values: impl IntoIterator<Item = (Joint, &'t str)>) -> String {
+    let mut list = String::new();
+    for (joint, value) in values {
+        if !list.is_empty() {
+            let is_number = value.starts_with(|c: char| c.is_ascii_digit());
+            list += match joint {
+                Joint::Or => " or ",
+                // A unit has a formula of its own in `$5$ $\text{cm}$`.
+                Joint::Blank if !is_number => " ",
+                _ => ", ",
+            };
+        }
+        list += value.trim();
+    }
+    list
+}
+
+/// Values that a sentence names together, each with what joins it to the value before; and whether they follow a verb.
+struct Run<'t> {
+    values: Vec<(Joint, &'t str)>,
+    is_named: bool,
+}
+
+/// The value that a sentence names, as in `The largest $n$ is 34`: the last one behind a verb or at the beginning, else the last
+/// one. Several values are one list.
+pub(super) fn named(text: &str) -> Option<String> {
+    static VERB: LazyLock<Regex> = LazyLock::new(|| {
+        let adverbs = "about|approximately|exactly|precisely|only|just|simply|therefore|thus|then|hence|now|also|indeed|equal|given|\
+             by|to|either|both|the|number|value|integer";
+        pattern(&format!(
+            r"(?i)(?:=|≈|:\s|\b(?:is|are|was|were|be|equals?)\b)\s*(?:(?:{adverbs})\b[\s:,]*)*"
+        ))
+    });
+    /// Mathematics outside of a formula, or a time, of which a number is only a part.
+    static PART: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\[A-Za-z]|[\^_+*]|[0-9]:[0-9]"));
+    static AND: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:and|but|(or))\b"));
+    static LAST_AND: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:and|or)[\s$(]*$"));
+    static STOP: LazyLock<Regex> = LazyLock::new(|| pattern(r"[.?!]\s|\n"));
+    let verbs: Vec<usize> = VERB.find_iter(text).map(|verb| verb.end()).collect();
+    let (mut runs, mut end, mut words) = (Vec::<Run>::new(), 0, String::new());
+    for item in items(text) {
+        let between = &text[end..item.at.start];
+        words += between;
+        words.push('0');
+        end = item.at.end;
+        let from = text[..item.at.start]
+            .trim_end_matches(['$', '(', ' '])
+            .len();
+        let is_named = from == 0
+            || verbs
+                .iter()
+                .any(|verb| (from..=item.at.start).contains(verb));
+        let joint = joint(between)
+            .filter(|joint| *joint != Joint::Blank)
+            .or_else(|| {
+                let last = runs.last().filter(|_| !STOP.is_match(between))?;
+                let and = AND.captures(between)?;
+                let is_joined = last.is_named && is_named || LAST_AND.is_match(between);
+                is_joined.then(|| and.get(1).map_or(Joint::And, |_| Joint::Or))
+            });
+        match (joint, runs.last_mut()) {
+            (Some(joint), Some(run)) => run.values.push((joint, item.inside)),
+            _ => runs.push(Run {
+                values: vec![(Joint::Blank, item.inside)],
+                is_named,
+            }),
+        }
+    }
+    words += &text[end..];
+    let run = runs.iter().rfind(|run| run.is_named).or(runs.last());
+    let is_one = run.is_none_or(|run| run.values.len() == 1);
+    if let Some(tail) = verbs.last().map(|verb| &text[*verb..]).filter(|_| is_one) {
+        let clean = cleaned(tail);
+        if read(&clean).is_some() || text::is_ratio(&clean) {
+            return Some(tail.trim().to_string());
+        }
+    }
+    let run = run.filter(|_| !PART.is_match(&words))?;
+    Some(list(run.values.iter().copied()))
+}
+
+/// The last formula of a text, or the last number outside of one, whichever ends later; with those that an `and` or `or` joins
+/// to it.
+pub(super) fn last_of(text: &str) -> Option<String> {
+    let items = items(text);
+    let (last, others) = items.split_last()?;
+    let (mut values, mut start, mut count) = (vec![last.inside], last.at.start, 0);
+    let mut joints = Vec::new();
+    for item in others.iter().rev() {
+        let joint = joint(&text[item.at.end..start]).filter(|joint| *joint != Joint::Blank);
+        let Some(joint) = joint else { break };
+        joints.push(joint);
+        values.push(item.inside);
+        start = item.at.start;
+        count += 1;
+        if count > 64 {
+            break;
+        }
+    }
+    let is_list = joints
+        .iter()
+        .any(|joint| matches!(joint, Joint::And | Joint::Or));
+    if !is_list {
+        return Some(last.inside.to_string());
+    }
+    joints.push(Joint::Blank);
+    Some(list(joints.into_iter().zip(values).rev()))
+}

@@ -1,0 +1,184 @@
+//! The part of a completion that is the model's own answer to the prompt: without special tokens, without the turns after it,
+//! without thoughts, and without what tools were asked and replied.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::text::pattern;
+
+/// The special tokens of Llama, Qwen (ChatML), Mistral, Gemma, Phi, DeepSeek, GLM, Kimi, Granite, EXAONE, gpt-oss and others.
+static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
+    let bars = r"<[|｜][A-Za-z][\w▁-]{2,40}[|｜]>|<\|?(?:turn|channel)\|?>|\[\|/?[a-z]{4,12}\|\]";
+    let angles = r"</?s>|<(?:start|end)_of_turn>|<(?:seed:)?(?:bos|eos|pad|unk|sep|eot|eod|eoa|sop|eop|BOS|EOS|PAD|UNK)(?:_TOKEN)?>";
+    let others = r"<(?:extra_id_|SPECIAL_|reserved_|unused)\d+>|<</?SYS>>|\[e~\[|\]~!?b[\[\]]";
+    let squares = "PAD|EOS|BOS|SEP|CLS|UNK|gMASK|/?INST|TOOL_CALLS|/?TOOL_RESULTS|/?AVAILABLE_TOOLS|/?SYSTEM_PROMPT";
+    pattern(&format!(r"{bars}|{angles}|{others}|\[(?:{squares})\]"))
+});
+
+/// Tokens that are marks inside of a turn.
+static MARK: LazyLock<Regex> =
+    LazyLock::new(|| pattern("(?i)(?:begin|end)_of_(?:solution|answer|box|thought)|thinking"));
+
+/// The names of tags around thoughts.
+const THOUGHTS: &str = "think|thinking|thoughts?|reasoning|seed:think|scratchpad";
+
+/// The word after a token that opens a turn or a channel: its author or its name.
+static HEAD: LazyLock<Regex> = LazyLock::new(|| {
+    let names = "assistant|model|ai|user|human|system|developer|tool|ipython|function|functions|observation|environment";
+    pattern(&format!(
+        r"^\s*({names}|analysis|commentary|thought|final)\b"
+    ))
+});
+
+/// Parts of the names of tokens that neither begin nor end a turn.
+const INSIDE: [&str; 12] = [
+    "header",
+    "role",
+    "message",
+    "im_sep",
+    "middle",
+    "begin_of",
+    "bos",
+    "channel",
+    "start_response",
+    "vision",
+    "image",
+    "box_",
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Turn {
+    Own,
+    Tool,
+    /// The turn of a user or the system, a channel of thoughts, or what follows an answer.
+    Other,
+}
+
+/// Whose turn a token begins, with the word after it; `None` if the turn goes on. A token that ends a turn begins
+/// [`Turn::Other`], and only if the model has said something: the others pad the beginning.
+fn begun(token: &str, head: &str, behind: &str, has_said: bool) -> Option<Turn> {
+    let lower = token.to_lowercase().replace('▁', "_");
+    let name = lower.trim_matches(['<', '>', '|', '｜', '[', ']']);
+    let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+    let is_open = matches!(
+        name,
+        "im_start"
+            | "start_header_id"
+            | "header_start"
+            | "start_of_turn"
+            | "start_of_role"
+            | "start"
+            | "turn"
+            | "~b"
+    ) && !token.ends_with("turn|>");
+    match head {
+        "assistant" | "model" | "ai" | "final" if is_open || name == "channel" => Some(Turn::Own),
+        "analysis" | "commentary" | "thought" if name == "channel" => Some(Turn::Other),
+        "user" if is_open && behind.trim_start().starts_with("<tool_response>") => Some(Turn::Tool),
+        "user" | "human" | "system" | "developer" if is_open => Some(Turn::Other),
+        _ if is_open => Some(Turn::Tool),
+        _ if token == "<channel|>" => Some(Turn::Own),
+        _ if has(&INSIDE) => None,
+        _ if has(&["tool", "python_tag", "observation", "function"]) => {
+            let is_end = name.contains("end") || name.starts_with('/');
+            Some(if is_end { Turn::Own } else { Turn::Tool })
+        }
+        _ if has(&["assistant", "chatbot", "/inst"]) => Some(Turn::Own),
+        _ if has(&["user", "human", "system", "inst", "sys"]) => Some(Turn::Other),
+        _ if name == "s" || !has_said => None,
+        _ => Some(Turn::Other),
+    }
+}
+
+/// What the model says before the first turn of another author. After a tool's turn it goes on, and what it says then counts.
+fn said(text: &str) -> Cow<'_, str> {
+    let tokens = TOKEN.find_iter(text);
+    let mut tokens = tokens
+        .filter(|token| !MARK.is_match(token.as_str()))
+        .peekable();
+    if tokens.peek().is_none() {
+        return text.into();
+    }
+    let (mut said, mut earlier) = (String::new(), String::new());
+    let (mut turn, mut is_after_tool, mut at) = (Turn::Own, false, 0);
+    for token in tokens {
+        if turn == Turn::Own {
+            said += &text[at..token.start()];
+        }
+        at = token.end();
+        let head = HEAD.captures(&text[at..]).and_then(|found| found.get(1));
+        let behind = &text[at + head.map_or(0, |head| head.end())..];
+        let name = head.map_or("", |head| head.as_str());
+        let has_said = !said.trim().is_empty();
+        let Some(begun) = begun(token.as_str(), name, behind, has_said) else {
+            continue;
+        };
+        if begun == Turn::Own && has_said {
+            if !is_after_tool {
+                return said.into();
+            }
+            earlier = std::mem::take(&mut said);
+        }
+        let may_go_on = begun == Turn::Other && head.is_none();
+        is_after_tool = begun == Turn::Tool || is_after_tool && may_go_on;
+        (turn, at) = (begun, text.len() - behind.len());
+    }
+    if turn == Turn::Own {
+        said += &text[at..];
+    }
+    if said.trim().is_empty() {
+        earlier
+    } else {
+        said
+    }
+    .into()
+}
+
+/// Whether a text can have tokens or tags: a quick look, because most texts have none.
+pub(super) fn has_tags(text: &str) -> bool {
+    let begins_tag = |pair: &[u8]| match pair {
+        [b'<', next] => next.is_ascii_alphabetic() || b"/| \xef".contains(next),
+        [b'[', next] => next.is_ascii_alphabetic() || b"/|".contains(next),
+        [b']', b'~'] | [b'`', b'`'] | [0xe2, 0x97] => true,
+        _ => false,
+    };
+    text.starts_with("analysis") || text.as_bytes().windows(2).any(begins_tag)
+}
+
+/// The model's own words; `None` for thoughts that do not end.
+pub(super) fn own(text: &str) -> Option<Cow<'_, str>> {
+    /// What gpt-oss says without its special tokens has the names of its channels in front.
+    static END: LazyLock<Regex> = LazyLock::new(|| {
+        let others = r"<\|end_of_thought\|>|<\|END_THINKING\|>|◁/think▷|\[/THINK\]";
+        pattern(&format!(
+            r"</(?:{THOUGHTS})>|{others}|^analysis(?s:.*)assistantfinal"
+        ))
+    });
+    static BEGIN: LazyLock<Regex> = LazyLock::new(|| {
+        let others = r"<\|begin_of_thought\|>|<\|START_THINKING\|>|◁think▷|\[THINK\]";
+        pattern(&format!("<(?:{THOUGHTS})>|{others}"))
+    });
+    static TOOLS: LazyLock<Regex> = LazyLock::new(|| {
+        let tags = "tool_(?:call|response|result|output)s?|function_(?:call|result)s?|information|interpreter|observation";
+        let code = "output|python|py|tool_code|tool_outputs?|stdout";
+        pattern(&format!(
+            r"(?s)<(?:{tags})>.*?(?:</(?:{tags})>|$)|```(?:{code})\s*\n.*?(?:```|$)"
+        ))
+    });
+    let said = said(text);
+    let from = match END.find_iter(&said).last() {
+        Some(end) => end.end(),
+        None if BEGIN.is_match(&said) => return None,
+        None => 0,
+    };
+    let said = match said {
+        Cow::Borrowed(said) => Cow::Borrowed(&said[from..]),
+        Cow::Owned(said) => Cow::Owned(said[from..].to_string()),
+    };
+    if !TOOLS.is_match(&said) {
+        return Some(said);
+    }
+    Some(TOOLS.replace_all(&said, " ").into_owned().into())
+}
