@@ -99,6 +99,8 @@ fn last_marks<'t>(
     open: &Regex,
     content: impl Fn(&'t str) -> Option<(Range<usize>, usize)>,
 ) -> Option<(Option<Vec<(Joint, &'t str)>>, usize)> {
+    static NAME: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"[A-Za-z\\][\\\w{}'()]{0,12}\s*=\s*$"));
     let (mut values, mut end) = (Vec::<(Joint, &str)>::new(), 0);
     while let Some(mark) = open.find_at(text, end) {
         let behind = &text[mark.end()..];
@@ -106,7 +108,12 @@ fn last_marks<'t>(
             return Some((None, text.len()));
         };
         let value = &behind[inside];
-        let joint = joint(&text[end..mark.start()]);
+        let between = &text[end..mark.start()];
+        // The second of `x = \boxed{2}, y = \boxed{3}`.
+        let joint = joint(between).or_else(|| {
+            let name = NAME.find(between)?;
+            joint(&between[..name.start()]).filter(|joint| *joint != Joint::Blank)
+        });
         let last = values.last().map_or("", |(_, last)| last.trim());
         // A box that is written twice is one answer.
         let is_again = joint == Some(Joint::Blank) && [value.trim(), ""].contains(&last);

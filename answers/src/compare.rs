@@ -57,13 +57,14 @@ fn quantities(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
 }
 
-/// A percent sign is a hundredth, or, from 1 on, as good as a unit.
+/// `50%` equals 0.5 and, because some references omit the sign, also 50; a percentage below 1 has its value alone.
 fn percent(number: &Expr, is_same: impl Fn(&Expr) -> Option<bool>) -> Option<bool> {
     let by_value = is_same(&number.clone().over(Expr::integer(100)));
     let is_large = || region::end(number).is_some_and(|value| value.abs() >= 1.0);
-    match by_value != Some(true) && is_large() {
-        true => is_same(number),
-        false => by_value,
+    if by_value != Some(true) && is_large() {
+        is_same(number)
+    } else {
+        by_value
     }
 }
 
@@ -90,7 +91,7 @@ fn have_names(values: &[Expr]) -> bool {
     names.any(|name| Some(name) != first)
 }
 
-/// The values of a list; `x = 1, x = 2` without the name that all of them have.
+/// The values of a list, without the name if all have the same, as in `x = 1, x = 2`.
 fn unnamed(values: &[Expr]) -> Vec<Expr> {
     let have_names = have_names(values);
     let bare = |value| {

@@ -9,16 +9,16 @@ use super::number::{Rational, shifted, whole};
 /// How a decimal was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Decimal {
-    /// Digits behind the point.
+    /// The number of digits behind the point.
     pub(super) places: u32,
-    /// Digits from the first that is not 0.
+    /// The number of digits from the first one that is not 0.
     pub(super) significant: u32,
 }
 
 /// The operation that a node applies to its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Symbol {
-    /// And how it was written, if as a decimal.
+    /// A number and, for a decimal, how it was written.
     Number(Box<Rational>, Option<Decimal>),
     /// A variable, or one of [`CONSTANTS`].
     Name(String),
@@ -36,7 +36,7 @@ pub(super) enum Symbol {
     Or,
     Set,
     Tuple,
-    /// Which of the two ends are included.
+    /// Whether each of its two ends is included.
     Interval([bool; 2]),
     /// Rows, each a matrix of its cells.
     Matrix,
@@ -170,7 +170,7 @@ impl Expr {
         }
     }
 
-    /// The elements; one with `\pm` becomes two.
+    /// The elements, of which each with a `\pm` becomes two.
     pub(super) fn both_signs(elements: Vec<Expr>) -> Vec<Expr> {
         let signed = |element: Expr| {
             let has_both = element.walk().any(|part| part.symbol == Function("\\pm"));
@@ -180,7 +180,7 @@ impl Expr {
         elements.into_iter().flat_map(signed).collect()
     }
 
-    /// With a sign for each `\pm`.
+    /// This with a sign in place of each `\pm`.
     fn with_sign(self, is_minus: bool) -> Expr {
         let signed = self.parts.into_iter().map(|part| part.with_sign(is_minus));
         match self.symbol {

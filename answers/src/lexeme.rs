@@ -13,11 +13,11 @@ use super::units::unit;
 #[derive(Clone, Debug)]
 pub(super) struct Lexeme {
     pub(super) text: String,
-    /// Behind a blank.
+    /// Whether it follows a blank.
     pub(super) is_apart: bool,
-    /// Inside of `\text{}`.
+    /// Whether it is inside of `\text{}`.
     pub(super) is_upright: bool,
-    /// A letter of several in a row: `ab`, but also `is`.
+    /// Whether it is one of several letters in a row: `ab`, but also `is`.
     pub(super) is_of_run: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn is_number(text: &str) -> bool {
     digits.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Digits alone.
+/// Whether a text consists of digits.
 pub(super) fn is_whole(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -163,7 +163,7 @@ impl Lexer {
         sign.len()
     }
 
-    /// With its separators of thousands, its fraction and its exponent.
+    /// A number with the signs that group its digits, its fraction and its exponent.
     fn number(&mut self, text: &str) -> usize {
         static GROUPS: LazyLock<Regex> = LazyLock::new(|| {
             pattern(r"^[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)")

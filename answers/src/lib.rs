@@ -37,9 +37,9 @@ use read::read;
 pub enum Verdict {
     /// The answer equals the reference's.
     Equal,
-    /// It is another one.
+    /// The answers differ.
     Different,
-    /// The completion has none.
+    /// The completion or the reference has no answer.
     NoAnswer,
     /// The comparison exceeds its limit on work, or the answer cannot be read.
     Undecided,
@@ -70,7 +70,7 @@ pub fn equal(gold: &str, completion: &str) -> Verdict {
     compared(gold, completion).0
 }
 
-/// As [`equal`], with the answers of the reference and of the completion.
+/// The verdict of [`equal`], with the answers of the reference and of the completion.
 pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Option<String>) {
     let gold = reference(gold);
     let read = gold.as_deref().filter(|gold| gold.len() <= read::LONGEST);
@@ -149,7 +149,7 @@ fn of_answers(gold: &str, clean: &str, answer: &str) -> Verdict {
         return Verdict::NoAnswer;
     }
     let is_same = folded == text::folded(answer);
-    // Without their blanks, `1 7` and `17` are one text.
+    // `1 7` and `17` are the same text once it is folded, but not the same number.
     let has_numbers = folded.contains(|c: char| c.is_ascii_digit());
     if is_same && (!has_numbers || gold == answer) {
         return Verdict::Equal;

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use regex::{Match, Regex};
 
 use super::clean::{GROUPING, cleaned, spelled_out};
-use super::read::read;
+use super::read::{LONGEST, read};
 use super::text::{self, pattern};
 
 /// A formula with the marks around it, or a number outside of formulas.
@@ -129,6 +129,8 @@ pub(super) fn list<'t>(values: impl IntoIterator<Item = (Joint, &'t str)>) -> St
 struct Run<'t> {
     values: Vec<(Joint, &'t str)>,
     is_named: bool,
+    /// The text between the values before and these.
+    before: &'t str,
 }
 
 /// The value that a sentence names, as in `The largest $n$ is 34`: the last one behind a verb or at the beginning, else the last
@@ -146,6 +148,9 @@ pub(super) fn named(text: &str) -> Option<String> {
     static AND: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:and|but|(or))\b"));
     static LAST_AND: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:and|or)[\s$(]*$"));
     static STOP: LazyLock<Regex> = LazyLock::new(|| pattern(r"[.?!]\s|\n"));
+    static NOT: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"(?i)\b(?:not|never|neither|nor|cannot|unknown)\b|n't\b"));
+    let text = Some(text).filter(|text| text.len() <= LONGEST)?;
     let verbs: Vec<usize> = VERB.find_iter(text).map(|verb| verb.end()).collect();
     let (mut runs, mut end, mut words) = (Vec::<Run>::new(), 0, String::new());
     for item in items(text) {
@@ -173,6 +178,7 @@ pub(super) fn named(text: &str) -> Option<String> {
             _ => runs.push(Run {
                 values: vec![(Joint::Blank, item.inside)],
                 is_named,
+                before: between,
             }),
         }
     }
@@ -185,7 +191,7 @@ pub(super) fn named(text: &str) -> Option<String> {
             return Some(tail.trim().to_string());
         }
     }
-    let run = run.filter(|_| !PART.is_match(&words))?;
+    let run = run.filter(|run| !PART.is_match(&words) && !NOT.is_match(run.before))?;
     Some(list(run.values.iter().copied()))
 }
 

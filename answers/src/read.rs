@@ -45,7 +45,7 @@ fn based(text: &str) -> Option<Expr> {
     Some(Symbol::Measured(base).of([Expr::literal(&found[1])?]))
 }
 
-/// How far a lexeme goes into brackets or out of them.
+/// 1 for an opening bracket, -1 for a closing one, 0 for any other lexeme.
 fn nesting(text: &str) -> i32 {
     match text {
         "(" | "[" | "{" | "\\{" | "\\begin" | "\\lfloor" | "\\lceil" => 1,
@@ -65,7 +65,7 @@ fn joins(text: &str) -> bool {
     text.eq_ignore_ascii_case("and") || text.eq_ignore_ascii_case("or")
 }
 
-/// Whether a condition follows, inside of braces.
+/// Whether a condition follows, in the description of a set.
 fn is_bar(text: &str) -> bool {
     matches!(text, ":" | "|" | "\\mid")
 }
@@ -75,14 +75,14 @@ fn is_bar(text: &str) -> bool {
 struct Parser<'t> {
     lexemes: &'t [Lexeme],
     at: usize,
-    /// The number of digits already read of the number here: `\frac12`.
+    /// How many digits of the number here were read, because `\frac12` has two arguments in one number.
     taken: usize,
     depth: usize,
     /// Inside of `| |` or `\\{ \\}`, where a bar ends a value.
     has_bars: bool,
-    /// Inside of an angle, where degrees are a number.
+    /// Whether this is inside of an angle, where degrees are a number.
     is_angle: bool,
-    /// The sign that stood before a number.
+    /// The currency sign before a number.
     currency: Option<&'static str>,
 }
 
@@ -283,7 +283,7 @@ impl<'t> Parser<'t> {
                 row.push(self.sum()?);
             }
             rows.push(Symbol::Matrix.of(row));
-            // Empty rows are none.
+            // Empty rows do not count.
             let is_row_over = self.is("\\\\");
             while self.take("\\\\") {}
             (is_row_over || self.is("\\end")).then_some(())?;
@@ -302,7 +302,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// An equation; `(x, y) = (1, 2)` is several.
+/// An equation, or one for each element of tuples: `(x, y) = (1, 2)`.
 fn equations(first: Expr, last: Expr) -> Expr {
     let equation = |(first, last)| Symbol::Relation("=").of([first, last]);
     let are_tuples = [&first, &last].map(|side| side.symbol == Symbol::Tuple) == [true; 2];

@@ -53,13 +53,14 @@ pub(super) fn end(expr: &Expr) -> Option<f64> {
 
 /// Numbers that are almost equal count as equal.
 fn order(a: f64, b: f64) -> Ordering {
-    match (a - b).is_finite() && (a - b).abs() <= 1e-10 * a.abs().max(b.abs()) {
-        true => Ordering::Equal,
-        false => a.total_cmp(&b),
+    if (a - b).is_finite() && (a - b).abs() <= 1e-10 * a.abs().max(b.abs()) {
+        Ordering::Equal
+    } else {
+        a.total_cmp(&b)
     }
 }
 
-/// Whether a number is in a set, whose ends are appended to `ends`; `None` if this is not a set of numbers.
+/// Whether a number is in a set; the ends of the set are appended to `ends`. `None` if this is not a set of numbers.
 fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
     let mut end = |part: &Expr| {
         let end = self::end(part)?;
@@ -71,7 +72,7 @@ fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
         _ => [false, false],
     };
     Some(match (&set.symbol, &set.parts[..]) {
-        // A solved one: a variable on one side, a number on the other.
+        // A solved inequality: a variable on one side, a number on the other.
         (Relation(sign), [a, b]) => {
             let order = match (a.variable(), b.variable()) {
                 (Some(_), None) => order(x, end(b)?),
@@ -104,7 +105,7 @@ fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
             let is_or = set.symbol == Or;
             are_in.contains(&is_or) == is_or
         }
-        // Numbers, one by one.
+        // A finite set of numbers.
         (Set | List | Or, parts) => {
             let points = parts.iter().map(end).collect::<Option<Vec<f64>>>()?;
             points.into_iter().any(|point| order(x, point).is_eq())

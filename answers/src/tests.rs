@@ -207,8 +207,10 @@ fn try_hostile_texts() {
     }
     let parts = r"( ) [ { } \{ \frac 1\frac \sqrt ^ _ - | ! 1 x \pm , = < \cup \begin{pmatrix}
         \begin{align} & \\ $ \boxed{ #### A: 1. e9 \overline \text{ \ldots % é 𝟙 \ 9^ (1,
-        \left| \sin f(";
-    let parts = parts.split_whitespace().chain(["answer is ", " and "]);
+        \left| \sin f( <answer> </answer> <|im_end|> <|im_start|> </think> <tool_call> ```output is: 1'000 ,\! P(X= |AB|= >= ; ~";
+    let parts = parts
+        .split_whitespace()
+        .chain(["answer is ", " and ", " or ", " is 5", "\nUser:"]);
     let parts: Vec<&str> = parts.collect();
     for part in &parts {
         for count in [1, 2, 3, 100, 2000] {

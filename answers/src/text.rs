@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// A pattern of our own.
+/// Compiles a pattern of this crate.
 pub(super) fn pattern(source: &str) -> Regex {
     Regex::new(source).expect("patterns are written here and tried by tests")
 }

@@ -14,7 +14,10 @@ static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
     let angles = r"</?s>|<(?:start|end)_of_turn>|<(?:seed:)?(?:bos|eos|pad|unk|sep|eot|eod|eoa|sop|eop|BOS|EOS|PAD|UNK)(?:_TOKEN)?>";
     let others = r"<(?:extra_id_|SPECIAL_|reserved_|unused)\d+>|<</?SYS>>|\[e~\[|\]~!?b[\[\]]";
     let squares = "PAD|EOS|BOS|SEP|CLS|UNK|gMASK|/?INST|TOOL_CALLS|/?TOOL_RESULTS|/?AVAILABLE_TOOLS|/?SYSTEM_PROMPT";
-    pattern(&format!(r"{bars}|{angles}|{others}|\[(?:{squares})\]"))
+    let lines = r"\n(?:#+ ?)?(?:Human|User|USER|HUMAN|Assistant|ASSISTANT|Instruction):";
+    pattern(&format!(
+        r"{bars}|{angles}|{others}|\[(?:{squares})\]|{lines}"
+    ))
 });
 
 /// Tokens that are marks inside of a turn.
@@ -58,7 +61,7 @@ enum Turn {
 
 /// Whose turn a token begins, with the word after it; `None` if the turn goes on. A token that ends a turn begins
 /// [`Turn::Other`], and only if the model has said something: the others pad the beginning.
-fn begun(token: &str, head: &str, behind: &str, has_said: bool) -> Option<Turn> {
+fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) -> Option<Turn> {
     let lower = token.to_lowercase().replace('▁', "_");
     let name = lower.trim_matches(['<', '>', '|', '｜', '[', ']']);
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
@@ -78,6 +81,8 @@ fn begun(token: &str, head: &str, behind: &str, has_said: bool) -> Option<Turn> 
         "analysis" | "commentary" | "thought" if name == "channel" => Some(Turn::Other),
         "user" if is_open && behind.trim_start().starts_with("<tool_response>") => Some(Turn::Tool),
         "user" | "human" | "system" | "developer" if is_open => Some(Turn::Other),
+        // gpt-oss has the name of a tool here.
+        "" if is_open && name != "start" => Some(Turn::Other),
         _ if is_open => Some(Turn::Tool),
         _ if token == "<channel|>" => Some(Turn::Own),
         _ if has(&INSIDE) => None,
@@ -85,6 +90,7 @@ fn begun(token: &str, head: &str, behind: &str, has_said: bool) -> Option<Turn> 
             let is_end = name.contains("end") || name.starts_with('/');
             Some(if is_end { Turn::Own } else { Turn::Tool })
         }
+        _ if name.ends_with("assistant:") && is_own => None,
         _ if has(&["assistant", "chatbot", "/inst"]) => Some(Turn::Own),
         _ if has(&["user", "human", "system", "inst", "sys"]) => Some(Turn::Other),
         _ if name == "s" || !has_said => None,
@@ -102,17 +108,19 @@ fn said(text: &str) -> Cow<'_, str> {
         return text.into();
     }
     let (mut said, mut earlier) = (String::new(), String::new());
-    let (mut turn, mut is_after_tool, mut at) = (Turn::Own, false, 0);
+    let (mut turn, mut has_said, mut is_after_tool, mut at) = (Turn::Own, false, false, 0);
     for token in tokens {
         if turn == Turn::Own {
-            said += &text[at..token.start()];
+            let words = &text[at..token.start()];
+            has_said |= !words.trim().is_empty();
+            said += words;
         }
         at = token.end();
         let head = HEAD.captures(&text[at..]).and_then(|found| found.get(1));
         let behind = &text[at + head.map_or(0, |head| head.end())..];
         let name = head.map_or("", |head| head.as_str());
-        let has_said = !said.trim().is_empty();
-        let Some(begun) = begun(token.as_str(), name, behind, has_said) else {
+        let is_own = turn == Turn::Own;
+        let Some(begun) = begun(token.as_str(), name, behind, has_said, is_own) else {
             continue;
         };
         if begun == Turn::Own && has_said {
@@ -120,6 +128,7 @@ fn said(text: &str) -> Cow<'_, str> {
                 return said.into();
             }
             earlier = std::mem::take(&mut said);
+            has_said = false;
         }
         let may_go_on = begun == Turn::Other && head.is_none();
         is_after_tool = begun == Turn::Tool || is_after_tool && may_go_on;
@@ -138,13 +147,16 @@ fn said(text: &str) -> Cow<'_, str> {
 
 /// Whether a text can have tokens or tags: a quick look, because most texts have none.
 pub(super) fn has_tags(text: &str) -> bool {
-    let begins_tag = |pair: &[u8]| match pair {
-        [b'<', next] => next.is_ascii_alphabetic() || b"/| \xef".contains(next),
-        [b'[', next] => next.is_ascii_alphabetic() || b"/|".contains(next),
-        [b']', b'~'] | [b'`', b'`'] | [0xe2, 0x97] => true,
+    let begins_tag = |bytes: &[u8]| match bytes {
+        [b'<', next, ..] => next.is_ascii_alphabetic() || b"/| \xef".contains(next),
+        [b'[', next, ..] => next.is_ascii_alphabetic() || b"/|".contains(next),
+        [b']', b'~', ..] | [b'`', b'`', ..] | [0xe2, 0x97, ..] => true,
+        [b'\n', rest @ ..] => ["Hum", "HUM", "Use", "USE", "## ", "###"]
+            .iter()
+            .any(|own| own.as_bytes() == rest),
         _ => false,
     };
-    text.starts_with("analysis") || text.as_bytes().windows(2).any(begins_tag)
+    text.starts_with("analysis") || text.as_bytes().windows(4).any(begins_tag)
 }
 
 /// The model's own words; `None` for thoughts that do not end.

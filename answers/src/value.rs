@@ -165,7 +165,7 @@ fn nearly(name: &str, parts: &[Complex64]) -> Option<Complex64> {
         ("log", [base, x]) => x.ln() * inverse(base.ln())?,
         ("exp", _) => x.exp(),
         ("abs", _) => x.norm().into(),
-        // A hair below a whole number is that number.
+        // Rounding errors may bring a whole number just below itself.
         ("floor", _) => (real(x)? + 1e-12).floor().into(),
         ("ceil", _) => (real(x)? - 1e-12).ceil().into(),
         _ => return None,
@@ -185,7 +185,7 @@ fn near_power(base: Complex64, exponent: Complex64) -> Option<Complex64> {
     (result.norm() > 0.0).then_some(result)
 }
 
-/// There is no value near a pole.
+/// `None` near a pole.
 fn inverse(value: Complex64) -> Option<Complex64> {
     (value.norm() > 1e-12).then(|| value.inv())
 }

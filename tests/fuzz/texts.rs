@@ -167,7 +167,8 @@ impl Target for Tokenizers {
 pub struct Answers;
 
 const MATHS: &str = r"\frac{~\frac12~\sqrt~\sqrt[3]{~\boxed{~\text{~\left(~\right)~\pm~\cup~\sin~\ln~\begin{pmatrix}~\end{pmatrix}~\\~&~\overline{~####~
-e9~ and ~A:~answer is ~^~_~{~}~(~)~[~]~,~.~=~<~\le~|~!~$~%~+~-~*~/~x~y~\pi~1/3~0.333~\infty~10^{10}~°~\circ~ m~ million~\{~\}~\times~\cdot~𝟙~²";
+e9~ and ~A:~answer is ~^~_~{~}~(~)~[~]~,~.~=~<~\le~|~!~$~%~+~-~*~/~x~y~\pi~1/3~0.333~\infty~10^{10}~°~\circ~ m~ million~\{~\}~\times~\cdot~𝟙~²~
+<answer>~</answer>~<|im_end|>~<|im_start|>user ~<tool_call>~```output\n~ or ~ is ~,\!~'~\,000~,000~\quad~>=~!=~|AB|=~P(X=1)=~\lim_{x\to 0}~AB:CD=~:";
 
 impl Target for Answers {
     fn seeds(&self) -> Vec<Vec<u8>> {
@@ -211,8 +212,9 @@ impl Target for Answers {
         let marked = |text: &str| format!("\\boxed{{{text}}}");
         let verdicts = [(gold, given), (given, gold)].map(|(a, b)| equal(&marked(a), &marked(b)));
         let is_both = |a, b| verdicts != [a, b] && verdicts != [b, a];
-        // A decimal stands for what rounds to it, and a completion may think aloud, which is not the other way round.
-        let is_one_way = text.contains(['.', ',']) || text.contains("think");
+        // A decimal stands for what rounds to it, and a completion may think aloud or answer in a sentence, which is not the
+        // other way round.
+        let is_one_way = text.contains(['.', ',']) || text.contains("think") || text.contains("answer");
         let is_symmetric = is_both(Verdict::Equal, Verdict::Different) || is_one_way;
         holds(is_symmetric, || {
             format!("not symmetric: {gold} | {given}: {verdicts:?}")

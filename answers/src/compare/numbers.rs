@@ -49,8 +49,8 @@ fn are_near(a: &Numeral, b: &Numeral, tolerance: f64, least: f64) -> Option<bool
     Some((a - b).norm() <= tolerance * scale.max(least) || scale < 1e-15)
 }
 
-/// Whether one is the other one rounded, if rounding is allowed: for an answer of six digits or more to an exact gold, or
-/// for a gold that is rounded itself.
+/// Whether one number is the other, rounded; `None` if rounding is not allowed. It is allowed for an answer of six digits or
+/// more to an exact gold, and for a gold that is rounded itself.
 fn rounded(
     (gold, value): (&Expr, &Numeral),
     (answer, other): (&Expr, &Numeral),
@@ -120,9 +120,10 @@ pub(super) fn at_points<R>(
             let index = names.iter().position(|own| *own == name)?;
             // A fifth name and later ones have values of their own.
             let above = point[index % 4] + (index / 4) as i64 * 41;
-            Some(match are_whole {
-                true => Rational::from_integer((above.rem_euclid(7) + 2).into()),
-                false => Rational::new(above.into(), 64.into()),
+            Some(if are_whole {
+                Rational::from_integer((above.rem_euclid(7) + 2).into())
+            } else {
+                Rational::new(above.into(), 64.into())
             })
         })
     };
@@ -142,7 +143,7 @@ fn functions(gold: &Expr, answer: &Expr) -> Option<bool> {
     });
     let is_same = !compared.contains(&false);
     if is_same {
-        // Else they are the same at those points only for which the limit of work lasted.
+        // If the limit of work is used up, only some of the points were compared.
         look(1)?;
     }
     (!is_same || compared.len() >= 2).then_some(is_same)

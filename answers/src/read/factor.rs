@@ -40,14 +40,16 @@ impl Parser<'_> {
     }
 
     fn root(&mut self, command: &str) -> Option<Expr> {
-        let order = match self.is("[") {
-            true => self.bracketed()?,
-            false => Expr::integer(2),
+        let order = if self.is("[") {
+            self.bracketed()?
+        } else {
+            Expr::integer(2)
         };
         let is_plain = self.is("(") || command == "\\root" && is_number(self.text());
-        let inside = match is_plain {
-            true => self.nested(Self::primary)?,
-            false => self.argument()?,
+        let inside = if is_plain {
+            self.nested(Self::primary)?
+        } else {
+            self.argument()?
         };
         Some(Function("root").of([order, inside]))
     }
@@ -80,19 +82,22 @@ impl Parser<'_> {
 
     /// A function with its power, its base and its argument: `\sin^2 x`, `\log_2 8`.
     fn applied(&mut self, function: &'static str) -> Option<Expr> {
-        let base = match function == "log" && self.take("_") {
-            true => self.argument()?,
-            // Without a base we assume 10; the natural logarithm is possible too.
-            false => Expr::integer(10),
+        let base = if function == "log" && self.take("_") {
+            self.argument()?
+        } else {
+            // Without a base we assume 10, although some mean the natural logarithm.
+            Expr::integer(10)
         };
-        let power = match self.take("^") {
-            true => Some(self.exponent()?),
-            false => None,
+        let power = if self.take("^") {
+            Some(self.exponent()?)
+        } else {
+            None
         };
         let was_angle = std::mem::replace(&mut self.is_angle, true);
-        let argument = match self.is("(") {
-            true => self.nested(Self::primary)?,
-            false => self.signed(Self::bare_argument)?,
+        let argument = if self.is("(") {
+            self.nested(Self::primary)?
+        } else {
+            self.signed(Self::bare_argument)?
         };
         self.is_angle = was_angle;
         let is_inverse = power == Some(Expr::integer(-1));
@@ -118,12 +123,12 @@ impl Parser<'_> {
     }
 }
 
-/// What `\sin^{-1}` is.
+/// The inverse of a function, as `\sin^{-1}`.
 fn inverse(name: &str) -> Option<&'static str> {
     function(&format!("a{name}"))
 }
 
-/// A decimal whose last digits go on for ever.
+/// A decimal whose last digits repeat for ever.
 fn repeating(head: &str, period: &str) -> Option<Expr> {
     let places = head.split_once('.').filter(|_| is_whole(period))?.1.len();
     let nines = format!("{}{}", "9".repeat(period.len()), "0".repeat(places));

@@ -102,9 +102,10 @@ impl Parser<'_> {
 
     /// A value with a minus before it.
     pub(super) fn signed(&mut self, read: fn(&mut Self) -> Option<Expr>) -> Option<Expr> {
-        match self.take("-") {
-            true => Some(read(self)?.negated()),
-            false => read(self),
+        if self.take("-") {
+            Some(read(self)?.negated())
+        } else {
+            read(self)
         }
     }
 
@@ -120,9 +121,10 @@ impl Parser<'_> {
             if is_divided || is_cross || self.is("*") {
                 self.advance(1);
                 let factor = self.signed(Self::factor)?;
-                product = match is_divided {
-                    true => product.over(factor),
-                    false => product.times(factor),
+                product = if is_divided {
+                    product.over(factor)
+                } else {
+                    product.times(factor)
                 };
             } else if let Some(fraction) = self.slashed().filter(|_| is_whole) {
                 self.advance(3);
@@ -131,9 +133,10 @@ impl Parser<'_> {
                 let may_be_mixed = is_whole && self.is("\\frac");
                 let factor = self.factor()?;
                 // `3\frac12` is a sum.
-                product = match may_be_mixed && factor.walk().all(is_of_digits) {
-                    true => Function("+").of([product, factor]),
-                    false => product.times(factor),
+                product = if may_be_mixed && factor.walk().all(is_of_digits) {
+                    Function("+").of([product, factor])
+                } else {
+                    product.times(factor)
                 };
             } else {
                 return Some(product);
@@ -146,7 +149,7 @@ impl Parser<'_> {
         self.at > 0 && is_number(&self.lexemes[self.at - 1].text)
     }
 
-    /// The fraction of ` 1/2`, which a power does not apply to.
+    /// The fraction of `3 1/2`; no power may follow it.
     fn slashed(&self) -> Option<Expr> {
         let (above, below) = (self.text(), self.ahead(2));
         let is_fraction = is_whole(above) && self.ahead(1) == "/" && is_whole(below);
@@ -211,9 +214,10 @@ impl Parser<'_> {
             parser.advance(1);
             let exponent = Expr::literal(text)?;
             // `2^3^2` is `2^9`.
-            Some(match parser.take("^") {
-                true => Function("^").of([exponent, parser.nested(Self::exponent)?]),
-                false => exponent,
+            Some(if parser.take("^") {
+                Function("^").of([exponent, parser.nested(Self::exponent)?])
+            } else {
+                exponent
             })
         })
     }
