@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::clean::{cleaned, without_stars};
-use super::named::{Item, Joint, formulas, items, joint, list};
+use super::lexeme::is_number;
+use super::named::{Item, Joint, Values, formulas, items, joint, list};
 use super::read::read;
 use super::text::{self, pattern};
 use super::turn;
@@ -45,7 +46,7 @@ pub(super) fn marked(source: &str) -> Found {
 
 fn untagged(text: &str) -> Found {
     if has_box(text)
-        && let Some((values, _)) = last_marks(text, &BOX, |text| closed(text))
+        && let Some((values, _)) = last_marks(text, &BOX, closed)
     {
         let is_full = |(_, inside): &(Joint, &str)| !inside.trim().is_empty();
         let values = values.filter(|values| values.iter().all(is_full));
@@ -98,10 +99,10 @@ fn last_marks<'t>(
     text: &'t str,
     open: &Regex,
     content: impl Fn(&'t str) -> Option<(Range<usize>, usize)>,
-) -> Option<(Option<Vec<(Joint, &'t str)>>, usize)> {
+) -> Option<(Option<Values<'t>>, usize)> {
     static NAME: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"[A-Za-z\\][\\\w{}'()]{0,12}\s*=\s*$"));
-    let (mut values, mut end) = (Vec::<(Joint, &str)>::new(), 0);
+    let (mut values, mut end) = (Values::new(), 0);
     while let Some(mark) = open.find_at(text, end) {
         let behind = &text[mark.end()..];
         let Some((inside, length)) = content(behind) else {
@@ -165,7 +166,7 @@ fn behind_phrase(text: &str) -> Option<Found> {
     if let Some(first) = formulas.first().filter(|first| first.at.start == 0) {
         let inside = first.inside.trim();
         let items = items(&tail[..line.len().max(first.at.end)]);
-        let found = list(joined(&tail, items));
+        let found = list(joined(tail, items));
         return (!inside.is_empty()).then_some(Found::Answer(found));
     }
     let stop = STOP
@@ -192,14 +193,21 @@ fn behind_phrase(text: &str) -> Option<Found> {
 }
 
 /// The first values of a text, as far as they are joined.
-fn joined<'t>(text: &'t str, items: Vec<Item<'t>>) -> Vec<(Joint, &'t str)> {
-    let mut values: Vec<(Joint, &str)> = Vec::new();
-    let mut end = 0;
+fn joined<'t>(text: &str, items: Vec<Item<'t>>) -> Values<'t> {
+    /// A unit may have a formula of its own, as in `$5$ $\text{cm}$`.
+    const UNIT: [&str; 5] = ["\\text", "\\mathrm", "\\%", "\\circ", "^"];
+    let (mut values, mut end) = (Vec::new(), 0);
     for item in items {
-        let Some(joint) = joint(&text[end..item.at.start]) else {
-            break;
+        let inside = item.inside.trim();
+        let joint = match joint(&text[end..item.at.start]) {
+            Some(Joint::Blank) if end == 0 || UNIT.iter().any(|unit| inside.starts_with(unit)) => {
+                Joint::Blank
+            }
+            Some(Joint::Blank) if is_number(inside) => Joint::Comma,
+            None | Some(Joint::Blank) => break,
+            Some(joint) => joint,
         };
-        values.push((joint, item.inside));
+        values.push((joint, inside));
         end = item.at.end;
     }
     values

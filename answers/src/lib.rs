@@ -114,19 +114,35 @@ fn of_completion(completion: &str, gold: &str) -> Option<String> {
     }
 }
 
-/// The value that a sentence names, or the sentence itself.
+/// The value that a sentence names, or the sentence itself; several lines of mathematics are one list.
 fn of_sentence(sentence: String, gold: &str) -> String {
-    let named = (!is_whole(&sentence, gold)).then(|| named::named(&sentence));
-    named.flatten().unwrap_or(sentence)
+    let has_words = sentence.contains(char::is_alphabetic) || sentence.contains('\n');
+    if !has_words || sentence.len() > read::LONGEST {
+        return sentence;
+    }
+    let lines = sentence.lines().filter(|line| !line.trim().is_empty());
+    if sentence.contains('\n') && lines.clone().all(|line| read(&cleaned(line)).is_some()) {
+        return lines.collect::<Vec<&str>>().join(", ");
+    }
+    let clean = cleaned(&sentence);
+    // Only a reference in words is compared as a text.
+    if answer::is_whole(&sentence, &clean) || is_text(&clean, gold) && read(gold).is_none() {
+        return sentence;
+    }
+    named::named(&sentence).unwrap_or(sentence)
 }
 
 /// Whether a text as a whole is an answer: mathematics, or the reference in words.
 fn is_whole(text: &str, gold: &str) -> bool {
     text.len() <= read::LONGEST && {
         let clean = cleaned(text);
-        let is_gold = !gold.is_empty() && text::folded(&clean) == text::folded(gold);
-        is_gold || answer::is_whole(text, &clean)
+        is_text(&clean, gold) || answer::is_whole(text, &clean)
     }
+}
+
+/// Whether two cleaned texts are the same, but for case, articles and punctuation.
+fn is_text(text: &str, gold: &str) -> bool {
+    !gold.is_empty() && text::folded(text) == text::folded(gold)
 }
 
 fn of_answers(gold: &str, clean: &str, answer: &str) -> Verdict {

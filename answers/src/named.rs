@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use regex::{Match, Regex};
 
 use super::clean::{GROUPING, cleaned, spelled_out};
-use super::read::{LONGEST, read};
+use super::read::read;
 use super::text::{self, pattern};
 
 /// A formula with the marks around it, or a number outside of formulas.
@@ -107,16 +107,17 @@ pub(super) fn joint(between: &str) -> Option<Joint> {
     })
 }
 
-/// A list of the values that a text names together.
-pub(super) fn list<'t>(values: impl IntoIterator<Item = (Joint, &'t str)>) -> String {
+/// Values that a text names together, each with what joins it to the value before.
+pub(super) type Values<'t> = Vec<(Joint, &'t str)>;
+
+/// The values as the text of a list.
+pub(super) fn list(values: Values) -> String {
     let mut list = String::new();
     for (joint, value) in values {
         if !list.is_empty() {
-            let is_number = value.starts_with(|c: char| c.is_ascii_digit());
             list += match joint {
                 Joint::Or => " or ",
-                // A unit has a formula of its own in `$5$ $\text{cm}$`.
-                Joint::Blank if !is_number => " ",
+                Joint::Blank => " ",
                 _ => ", ",
             };
         }
@@ -125,9 +126,10 @@ pub(super) fn list<'t>(values: impl IntoIterator<Item = (Joint, &'t str)>) -> St
     list
 }
 
-/// Values that a sentence names together, each with what joins it to the value before; and whether they follow a verb.
+/// Values that a sentence names together.
 struct Run<'t> {
-    values: Vec<(Joint, &'t str)>,
+    values: Values<'t>,
+    /// Whether they follow a verb.
     is_named: bool,
     /// The text between the values before and these.
     before: &'t str,
@@ -150,7 +152,6 @@ pub(super) fn named(text: &str) -> Option<String> {
     static STOP: LazyLock<Regex> = LazyLock::new(|| pattern(r"[.?!]\s|\n"));
     static NOT: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"(?i)\b(?:not|never|neither|nor|cannot|unknown)\b|n't\b"));
-    let text = Some(text).filter(|text| text.len() <= LONGEST)?;
     let verbs: Vec<usize> = VERB.find_iter(text).map(|verb| verb.end()).collect();
     let (mut runs, mut end, mut words) = (Vec::<Run>::new(), 0, String::new());
     for item in items(text) {
@@ -161,10 +162,9 @@ pub(super) fn named(text: &str) -> Option<String> {
         let from = text[..item.at.start]
             .trim_end_matches(['$', '(', ' '])
             .len();
-        let is_named = from == 0
-            || verbs
-                .iter()
-                .any(|verb| (from..=item.at.start).contains(verb));
+        let next = verbs.partition_point(|verb| *verb < from);
+        let is_behind = |verb: &usize| *verb <= item.at.start;
+        let is_named = from == 0 || verbs.get(next).is_some_and(is_behind);
         let joint = joint(between)
             .filter(|joint| *joint != Joint::Blank)
             .or_else(|| {
@@ -183,8 +183,10 @@ pub(super) fn named(text: &str) -> Option<String> {
         }
     }
     words += &text[end..];
-    let run = runs.iter().rfind(|run| run.is_named).or(runs.last());
-    let is_one = run.is_none_or(|run| run.values.len() == 1);
+    let at = runs.iter().rposition(|run| run.is_named);
+    let at = at.or(runs.len().checked_sub(1));
+    let run = at.map(|at| runs.swap_remove(at));
+    let is_one = run.as_ref().is_none_or(|run| run.values.len() == 1);
     if let Some(tail) = verbs.last().map(|verb| &text[*verb..]).filter(|_| is_one) {
         let clean = cleaned(tail);
         if read(&clean).is_some() || text::is_ratio(&clean) {
@@ -192,7 +194,7 @@ pub(super) fn named(text: &str) -> Option<String> {
         }
     }
     let run = run.filter(|run| !PART.is_match(&words) && !NOT.is_match(run.before))?;
-    Some(list(run.values.iter().copied()))
+    Some(list(run.values))
 }
 
 /// The last formula of a text, or the last number outside of one, whichever ends later; with those that an `and` or `or` joins
@@ -200,25 +202,20 @@ pub(super) fn named(text: &str) -> Option<String> {
 pub(super) fn last_of(text: &str) -> Option<String> {
     let items = items(text);
     let (last, others) = items.split_last()?;
-    let (mut values, mut start, mut count) = (vec![last.inside], last.at.start, 0);
-    let mut joints = Vec::new();
+    let (mut values, mut start) = (vec![(Joint::Blank, last.inside)], last.at.start);
     for item in others.iter().rev() {
         let joint = joint(&text[item.at.end..start]).filter(|joint| *joint != Joint::Blank);
-        let Some(joint) = joint else { break };
-        joints.push(joint);
-        values.push(item.inside);
-        start = item.at.start;
-        count += 1;
-        if count > 64 {
+        let (Some(joint), Some(value)) = (joint, values.last_mut()) else {
             break;
-        }
+        };
+        value.0 = joint;
+        values.push((Joint::Blank, item.inside));
+        start = item.at.start;
     }
-    let is_list = joints
-        .iter()
-        .any(|joint| matches!(joint, Joint::And | Joint::Or));
-    if !is_list {
-        return Some(last.inside.to_string());
+    let is_list = |(joint, _): &(Joint, &str)| matches!(joint, Joint::And | Joint::Or);
+    if !values.iter().any(is_list) {
+        values.truncate(1);
     }
-    joints.push(Joint::Blank);
-    Some(list(joints.into_iter().zip(values).rev()))
+    values.reverse();
+    Some(list(values))
 }

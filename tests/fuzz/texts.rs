@@ -214,7 +214,8 @@ impl Target for Answers {
         let is_both = |a, b| verdicts != [a, b] && verdicts != [b, a];
         // A decimal stands for what rounds to it, and a completion may think aloud or answer in a sentence, which is not the
         // other way round.
-        let is_one_way = text.contains(['.', ',']) || text.contains("think") || text.contains("answer");
+        let is_one_way =
+            text.contains(['.', ',']) || text.contains("think") || text.contains("answer");
         let is_symmetric = is_both(Verdict::Equal, Verdict::Different) || is_one_way;
         holds(is_symmetric, || {
             format!("not symmetric: {gold} | {given}: {verdicts:?}")
