@@ -169,7 +169,7 @@ impl Held {
     /// an event, reported once until a step is written again.
     fn record(
         &mut self,
-        write: impl FnOnce(&mut Record, &LiveRecipe) -> Result<(), Diagnostics>,
+        write: impl FnOnce(&mut TrainerRun, &LiveRecipe) -> Result<(), Diagnostics>,
     ) -> bool {
         let Some(record) = &mut self.record else {
             return true;

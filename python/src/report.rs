@@ -9,7 +9,7 @@ use advlab::session::Answer;
 use advlab::{Batch, Diagnostic};
 use advlab_cli::prompt::builtin;
 use advlab_cli::report::compare::{Comparison, read};
-use advlab_cli::report::study::{curve, diff, mass, objectives, run, surface};
+use advlab_cli::report::study::{curve, diff, mass, objectives, outcome, surface};
 use advlab_cli::report::{Report, check, show};
 use pyo3::prelude::*;
 use serde_json::Value;
@@ -116,7 +116,7 @@ fn made(
         }
         ("run", [recipe], Some(batch)) => {
             let loss = (recipe.host().loss()?, "default");
-            run::report(recipe, batch, loss, true, PAINT)
+            outcome::report(recipe, batch, loss, true, PAINT)
         }
         ("diff", [a, b], Some(batch)) => diff::report(a, b, batch, PAINT),
         ("compare", [], None) => {
