@@ -3,7 +3,6 @@
 use std::fmt;
 
 use advlab::script::Hook;
-use advlab::tensor::Executor;
 use advlab::{Batch, Host, Recipe};
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -50,13 +49,6 @@ fn run(bencher: Bencher<'_, '_>, recipe: &Recipe, batch: &Batch) {
 fn recipes(bencher: Bencher<'_, '_>, case: &Case) {
     let recipe = Host::new().load(case.0).expect("a built-in");
     run(bencher, &recipe, &batch(case.1));
-}
-
-/// Each operation by itself, in place of several in one pass.
-#[divan::bench(args = ["reinforce_pp", "ppo_clip"])]
-fn naive(bencher: Bencher<'_, '_>, recipe: &str) {
-    let recipe = Host::new().with_executor(Executor::Naive).load(recipe);
-    run(bencher, &recipe.expect("a built-in"), &batch(shapes()[2]));
 }
 
 fn formula(bencher: Bencher<'_, '_>, text: &str, shape: Shape) {

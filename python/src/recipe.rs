@@ -273,12 +273,12 @@ fn of_advantage(
         let values = values.map(|values| to_numpy(py, values, f64, padded));
         arrays.set_item(name, values.transpose()?)?;
     }
-    let times = (outcome.time, outcome.native);
+    let times = (outcome.reports.time, outcome.reports.native);
     let answer = reported(
         py,
-        outcome.metrics,
-        outcome.prints,
-        &outcome.notes,
+        outcome.reports.metrics,
+        outcome.reports.prints,
+        &outcome.reports.notes,
         times,
         used,
     )?;
@@ -289,8 +289,15 @@ fn of_advantage(
 }
 
 fn of_loss(py: Python<'_>, (loss, used): (Loss, Used), f64: bool) -> PyResult<Bound<'_, PyDict>> {
-    let times = (loss.time, loss.native);
-    let answer = reported(py, loss.metrics, loss.prints, &loss.notes, times, used)?;
+    let times = (loss.reports.time, loss.reports.native);
+    let answer = reported(
+        py,
+        loss.reports.metrics,
+        loss.reports.prints,
+        &loss.reports.notes,
+        times,
+        used,
+    )?;
     answer.set_item("grad", to_numpy(py, loss.gradient, f64, false)?)?;
     answer.set_item("loss", loss.value)?;
     Ok(answer)

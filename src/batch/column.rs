@@ -294,7 +294,7 @@ impl TokenValues {
     }
 
     /// Where the numbers of a stretch of a response's tokens are. Compact values are found by the tokens' indices, others by the
-    /// columns: see [`Layout::stretches`].
+    /// columns: see [`Layout::token_runs`].
     pub(crate) fn place(
         &self,
         response: usize,
@@ -314,7 +314,7 @@ impl TokenValues {
             all
         }
         let places = responses.iter().flat_map(|&response| {
-            let stretches = layout.stretches(response);
+            let stretches = layout.token_runs(response);
             stretches.map(move |stretch| self.place(response, stretch))
         });
         match &self.numbers {

@@ -177,11 +177,11 @@ impl Computed {
         }
         self.layout.clear_padding(response, row);
         if let Some(values) = self.values.by_response() {
-            let (stretches, value) = (self.layout.stretches(response), values[response] as f32);
+            let (stretches, value) = (self.layout.token_runs(response), values[response] as f32);
             return stretches.for_each(|(_, columns)| fill(&mut row[columns], value));
         }
         let value = self.lookup();
-        for (tokens, columns) in self.layout.stretches(response) {
+        for (tokens, columns) in self.layout.token_runs(response) {
             let out = &mut row[columns];
             // Rounds to f32, the precision of advantages in trainers.
             match (self.level, &self.values) {
@@ -260,7 +260,7 @@ mod tests {
             let loss = recipe
                 .loss(&batch, None, &mut recipe.init().unwrap())
                 .unwrap();
-            assert_eq!(loss.native.is_some(), native && !has_hole);
+            assert_eq!(loss.reports.native.is_some(), native && !has_hole);
             let rows = loss.gradient.values.rows().map(<[f32]>::as_ptr);
             let taken = loss.gradient.into_rows(&SpareMemory::default()).unwrap();
             assert_eq!(

@@ -37,7 +37,7 @@ impl<T: Plain> BufferOwner<T> for Kept<T> {
             let mut all = vec![T::default(); layout.tokens()];
             in_large_pages(&mut all);
             for response in 0..layout.responses() {
-                for (tokens, columns) in layout.stretches(response) {
+                for (tokens, columns) in layout.token_runs(response) {
                     match &self.form {
                         Form::ByResponse(values, narrow) => {
                             all[tokens].fill(narrow(values[response]));

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::Level;
 use super::large::{Plain, fill};
-use super::tokens::TokenRun;
-pub(crate) use super::tokens::Tokens;
+use super::mask::TokenRun;
+pub(crate) use super::mask::Tokens;
 
 /// The name of a group: the number or the string that the rollouts carry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -277,7 +277,7 @@ impl Layout {
     }
 
     /// The tokens of a response, run by run: their indices in a token tensor, and their columns in their row.
-    pub(crate) fn stretches(
+    pub(crate) fn token_runs(
         &self,
         response: usize,
     ) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + '_ {
@@ -311,7 +311,7 @@ impl Layout {
     where
         R: IndexMut<usize, Output: Sized> + ?Sized,
     {
-        for (tokens, columns) in self.stretches(response) {
+        for (tokens, columns) in self.token_runs(response) {
             for (token, column) in tokens.zip(columns) {
                 row[column] = value(token);
             }

@@ -8,7 +8,7 @@ mod form;
 pub mod large;
 pub(crate) mod layout;
 mod level;
-mod tokens;
+mod mask;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub use column::{Buffer, BufferOwner, FloatBuffer, TokenValues};
 pub use computed::Computed;
 pub use layout::{GroupId, Layout};
 pub use level::Level;
-pub use tokens::{Numeric, TokenRun};
+pub use mask::{Numeric, TokenRun};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parallel::each;

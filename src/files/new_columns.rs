@@ -111,7 +111,7 @@ impl<'a> NewColumn<'a> {
             return Cow::Borrowed(&values[response..=response]);
         }
         let mut row = vec![0.0; if self.per_token { length } else { 1 }];
-        for (tokens, columns) in self.layout.stretches(response) {
+        for (tokens, columns) in self.layout.token_runs(response) {
             let row = &mut row[columns.clone()];
             match &self.values {
                 Column::Response(values) => row.fill(values[response]),

@@ -94,7 +94,7 @@ impl Rollouts {
         let (layout, is_odd) = (self.batch.layout(), |value: &T| is_odd(value.widen()));
         let of_response = |response: usize| {
             let places: Vec<_> = match counts {
-                true => layout.stretches(response).collect(),
+                true => layout.token_runs(response).collect(),
                 false => layout.gaps(response).map(|gap| (0..0, gap)).collect(),
             };
             let mut found = None;

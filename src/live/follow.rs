@@ -13,9 +13,8 @@ use super::trial::{DryRuns, Passed, dry_runs};
 use super::version::{Failed, Observed, Published};
 use super::watch::{SETTLE, SETTLE_AT_MOST, Watch};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::native::Native;
 use crate::parallel::lock;
-use crate::script::{Host, Recipe, SourceFiles, Version, guarded};
+use crate::script::{Host, Native, Recipe, SourceFiles, Version, guarded};
 use crate::tensor::Guard;
 
 /// The most events kept for a run that does not fetch them; the oldest are dropped first.

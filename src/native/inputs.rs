@@ -1,91 +1,52 @@
-//! The inputs of a kernel, as the script sees them; `None` if one is missing or is of a kind that no kernel supports.
+//! The inputs of a kernel, as the script sees them. A function returns `None` if its input is missing or is of a kind that no
+//! kernel supports.
 
 use std::sync::{Arc, Mutex};
 
 use multiversion::multiversion;
 
-use crate::batch::{Batch, Buffer, Computed, FloatBuffer, Layout, Level, TokenValues};
+use crate::batch::{Computed, Layout, Level, TokenValues};
 use crate::parallel::{lock, try_each_with};
-use crate::script::{OLD_FOR_LOGP, ParamValue, Params, ScriptBatch};
-use crate::tensor::{Guard, Precision};
+use crate::script::{HookInputs, OLD_FOR_LOGP, ParamValue, Reports};
+use crate::tensor::Precision;
 
 /// A thread checks the clock once per this many responses.
 const RESPONSES_PER_CHECK: usize = 64;
 
-/// A batch, the parameters of a recipe, and the advantage that a loss is given.
-pub(crate) struct HookInputs<'a> {
-    pub(crate) batch: &'a Batch,
-    /// The batch as the script sees it, with derived columns.
-    pub(crate) script: ScriptBatch,
-    pub(crate) guard: &'a Arc<Guard>,
-    pub(crate) params: &'a Params,
-    pub(crate) advantage: Option<&'a Computed>,
-    /// The factor for the gradient of a loss.
-    pub(crate) factor: Option<f64>,
-    /// Whether the gradient is written as the rows of an array [B, T], if it is f32.
-    pub(crate) by_rows: bool,
-}
-
-/// One value per token or one per response.
-pub(super) enum Advantage {
-    Tokens(TokenValues),
-    Responses(Buffer<f64>),
-}
-
-impl<'a> HookInputs<'a> {
-    pub(super) fn layout(&self) -> &'a Arc<Layout> {
+impl HookInputs<'_> {
+    pub(super) fn layout(&self) -> &Arc<Layout> {
         self.batch.layout()
     }
 
     /// A parameter as a number, converted as operations on tensors convert it.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
-        match self.params.get(name)? {
-            ParamValue::Number(number) => Some(*number),
-            ParamValue::Integer(whole) => Some(*whole as f64),
+        match *self.params.get(name)? {
+            ParamValue::Number(number) => Some(number),
+            ParamValue::Integer(whole) => Some(whole as f64),
             _ => None,
         }
     }
 
-    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
         match self.params.get(name)? {
             ParamValue::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    /// A column at response level.
-    pub(super) fn response(&self, name: &str) -> Option<Buffer<f64>> {
-        self.script.response_values(name)
-    }
-
-    /// The batch's own token column.
-    pub(super) fn tokens(&self, name: &str) -> Option<&'a TokenValues> {
+    /// A token column.
+    pub(super) fn tokens(&self, name: &str) -> Option<&TokenValues> {
         self.batch.token_column(name)
     }
 
-    /// The advantage that a loss is given, else the batch's own.
-    pub(super) fn advantage(&self) -> Option<Advantage> {
-        let Some(given) = self.advantage else {
-            let responses = || Some(self.batch.response_buffer("advantage")?.clone());
-            let tokens = self.tokens("advantage").cloned().map(Advantage::Tokens);
-            return tokens.or_else(|| responses().map(Advantage::Responses));
-        };
-        match (given.level(), given.buffer()) {
-            (Level::Token, values) => Some(Advantage::Tokens(values.clone().into())),
-            (Level::Response, FloatBuffer::F64(values)) => {
-                Some(Advantage::Responses(values.clone()))
-            }
-            _ => None,
+    /// The policy's log-probs, and a note if the old log-probs are used instead.
+    pub(super) fn logp(&self) -> Option<(&TokenValues, Reports)> {
+        let mut reports = Reports::default();
+        if let Some(own) = self.tokens("logp") {
+            return Some((own, reports));
         }
-    }
-
-    /// The policy's log-probs, and a note if the old ones stand in for them.
-    pub(super) fn logp(&self) -> Option<(&'a TokenValues, Vec<String>)> {
-        match self.tokens("logp") {
-            Some(own) => Some((own, Vec::new())),
-            None if self.batch.has("logp") => None,
-            None => Some((self.tokens("old_logp")?, vec![OLD_FOR_LOGP.to_string()])),
-        }
+        reports.notes.push(OLD_FOR_LOGP.to_string());
+        (!self.batch.has("logp")).then_some((self.tokens("old_logp")?, reports))
     }
 
     /// Computes a gradient response by response; `None` if it is not finite. `compute` also gives a summary of each response,
@@ -112,28 +73,22 @@ impl<'a> HookInputs<'a> {
             let summary = compute(scratch, response, out)?;
             scale(out, self.factor).then_some(summary)
         };
-        let size = |response: usize| {
-            if by_rows {
-                layout.width()
-            } else {
-                layout.tokens_of(response).len()
-            }
-        };
+        let width = by_rows.then(|| layout.width());
+        let size = |response: usize| width.unwrap_or_else(|| layout.tokens_of(response).len());
         let count = (0..layout.responses()).map(size).sum();
         let _reservation = self.guard.reserve(count * size_of::<T>()).ok()?;
         let mut values = self.guard.spare().numbers::<T>(count).ok()?;
         let mut rest = &mut values[..];
-        let outs = (0..layout.responses())
-            .map(|response| rest.split_off_mut(..size(response)).unwrap_or_default());
-        let outs: Vec<Mutex<&mut [T]>> = outs.map(Mutex::new).collect();
+        let outs: Vec<Mutex<&mut [T]>> = (0..layout.responses())
+            .map(|response| rest.split_off_mut(..size(response)).unwrap_or_default())
+            .map(Mutex::new)
+            .collect();
         let summaries = try_each_with(outs.len(), 1, &scratch, &|scratch, response| {
             compute(scratch, response, &mut lock(&outs[response])).ok_or(())
         });
-        let summaries = summaries.ok()?;
-        let rows_of = by_rows.then_some(self.layout());
-        let values = T::wrap(values, rows_of);
-        let gradient = Computed::new(self.layout().clone(), Level::Token, values);
-        Some((gradient, summaries))
+        let gradient = T::wrap(values, by_rows.then_some(self.layout()));
+        let gradient = Computed::new(self.layout().clone(), Level::Token, gradient);
+        Some((gradient, summaries.ok()?))
     }
 }
 

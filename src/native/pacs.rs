@@ -1,35 +1,29 @@
-//! PACS's loss with its gradient for the default settings: two passes over the tokens, with computations per response
-//! between them.
+//! PACS's loss with its gradient for the default settings: a pass over the tokens, then computations per response.
 //!
 //! The gradient equals the gradient of the script's graph, with the same order of sums: see the derivatives in the op table.
 
-use super::groups::{each_group, others_mean};
-use super::inputs::{HookInputs, row};
-use crate::batch::{Computed, FloatBuffer, Level, TokenValues};
+use super::inputs::row;
+use crate::batch::{Computed, FloatBuffer, Level};
 use crate::parallel::try_each_with;
-use crate::script::Outcome;
-use crate::tensor::op::{Binary, Reduction, Unary};
+use crate::script::{HookInputs, Outcome};
+use crate::tensor::kernel::{Binary, Reduction, Unary};
 use crate::tensor::{Depth, Moments, Precision, finish};
 
-pub fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
+pub(super) fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
+    if inputs.batch.is_f64() {
+        loss_of::<f64>(inputs)
+    } else {
+        loss_of::<f32>(inputs)
+    }
+}
+
+fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let usual = ["rloo", "sum", "question"].map(Some);
     if ["adv_estimator", "reward_method", "weight_mode"].map(|name| inputs.text(name)) != usual {
         return None;
     }
-    let (logp, notes) = inputs.logp()?;
-    let (loss, advantage) = match inputs.batch.is_f64() {
-        true => loss_of::<f64>(inputs, logp),
-        false => loss_of::<f32>(inputs, logp),
-    }?;
-    Some(Outcome {
-        loss: Some(loss),
-        notes,
-        ..Outcome::of(advantage)
-    })
-}
-
-fn loss_of<T: Precision>(inputs: &HookInputs<'_>, logp: &TokenValues) -> Option<(f64, Computed)> {
-    let (layout, old) = (&**inputs.layout(), inputs.tokens("old_logp")?);
+    let (logp, reports) = inputs.logp()?;
+    let (layout, old) = (inputs.layout(), inputs.tokens("old_logp")?);
     let beta = inputs.number("beta")?;
     let score = |differences: &mut Vec<T>, response| {
         let logp = row::<T>(logp, layout, response)?;
@@ -38,37 +32,40 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>, logp: &TokenValues) -> Option<
         differences.extend(pairs.map(|(logp, old)| T::narrow(logp.widen() - old.widen())));
         Some(beta * Moments::of(differences, Depth::Sum).sum)
     };
-    let scores = try_each_with(
-        layout.responses(),
-        1,
-        &Vec::new,
-        &|differences, response| score(differences, response).ok_or(()),
-    );
-    let scores: Vec<f64> = scores.ok()?;
-    let (loss, by_score) = of_scores(inputs, &scores)?;
-    let by_token = by_score.iter().map(|by_score| {
+    let scores = try_each_with(layout.responses(), 1, &Vec::new, &|scratch, response| {
+        score(scratch, response).ok_or(())
+    });
+    let (loss, by_score) = of_scores(inputs, &scores.ok()?)?;
+    let by_token = |by_score: &f64| {
         let gradient = T::narrow(by_score * beta).widen();
         let scaled = inputs.factor.map(|factor| T::narrow(gradient * factor));
         scaled.map_or(gradient, T::widen)
-    });
-    let by_token: Vec<f64> = by_token.collect();
+    };
+    let by_token: Vec<f64> = by_score.iter().map(by_token).collect();
     let is_finite = loss.is_finite() && by_token.iter().all(|gradient| gradient.is_finite());
-    let gradient = FloatBuffer::uniform(inputs.layout(), by_token, inputs.batch.is_f64());
-    let gradient = Computed::new(inputs.layout().clone(), Level::Token, gradient);
-    is_finite.then_some((loss, gradient))
+    let gradient = FloatBuffer::uniform(layout, by_token, inputs.batch.is_f64());
+    let gradient = Computed::new(layout.clone(), Level::Token, gradient);
+    is_finite.then(|| Outcome {
+        loss: Some(loss),
+        reports,
+        ..Outcome::of(gradient)
+    })
 }
 
 /// The loss, and its derivative with respect to each score.
 fn of_scores(inputs: &HookInputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)> {
-    let right = inputs.response("correct")?;
-    let share = Binary::SafeDiv.of(1.0, scores.len() as f64);
-    let mut losses = vec![0.0; scores.len()];
-    let mut by_score = vec![0.0; scores.len()];
-    each_group(inputs, scores, Depth::Extremes, |members, group| {
-        let members = members.iter().map(|&member| member as usize);
-        let n = members.len() as f64;
+    let right = inputs.script.response_values("correct")?;
+    let (layout, share) = (
+        inputs.layout(),
+        Binary::SafeDiv.eval(1.0, scores.len() as f64),
+    );
+    let (mut losses, mut by_score) = (vec![0.0; scores.len()], vec![0.0; scores.len()]);
+    for group in 0..layout.groups() {
+        let members = layout.members(group).iter().map(|&member| member as usize);
+        let own: Vec<f64> = members.clone().map(|member| scores[member]).collect();
+        let (mean, n) = (Moments::of(&own, Depth::Extremes).mean(), own.len() as f64);
         let rights: f64 = members.clone().map(|member| right[member]).sum();
-        let mut by_logit = Vec::with_capacity(members.len());
+        let mut by_logit = Vec::with_capacity(own.len());
         for member in members.clone() {
             let same = if right[member] != 0.0 {
                 rights
@@ -77,29 +74,30 @@ fn of_scores(inputs: &HookInputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)>
             };
             // Balances right and wrong responses, if the group has both.
             let weight = if same < n { n / (2.0 * same) } else { 1.0 };
-            let logit = scores[member] - others_mean(scores[member], &group);
+            // The mean of the others, as the op table computes it.
+            let others = mean + Binary::SafeDiv.eval(mean - scores[member], n - 1.0);
+            let logit = scores[member] - others;
             let (loss, slope) = cross_entropy(logit, right[member], weight, share);
             losses[member] = loss;
             by_logit.push(slope);
         }
-        let to_others = (by_logit.iter()).map(|slope| Binary::SafeDiv.of(-slope, n - 1.0));
-        let to_others: Vec<f64> = to_others.collect();
+        let to_others = |slope: &f64| Binary::SafeDiv.eval(-slope, n - 1.0);
+        let to_others: Vec<f64> = by_logit.iter().map(to_others).collect();
         let negated: Vec<f64> = by_logit.iter().map(|slope| -slope).collect();
         let sum = |values: &[f64]| Moments::of(values, Depth::Sum).sum;
-        let by_mean = Binary::SafeDiv.of(sum(&negated) + sum(&to_others), n);
+        let by_mean = Binary::SafeDiv.eval(sum(&negated) + sum(&to_others), n);
         for ((member, slope), share) in members.zip(by_logit).zip(to_others) {
             by_score[member] = (slope + -share) + by_mean;
         }
-        Some(())
-    })?;
+    }
     let loss = finish(Reduction::Mean, &Moments::of(&losses, Depth::Extremes));
     Some((loss, by_score))
 }
 
 /// A response's weighted cross entropy, and its derivative with respect to the logit in a mean where each has `share`.
 fn cross_entropy(logit: f64, label: f64, weight: f64, share: f64) -> (f64, f64) {
-    let log_sigmoid = |x: f64| Unary::LogSigmoid.of(x);
-    let sigmoid = |x: f64| Unary::Sigmoid.of(x);
+    let log_sigmoid = |x: f64| Unary::LogSigmoid.eval(x);
+    let sigmoid = |x: f64| Unary::Sigmoid.eval(x);
     let entropy = -(label * log_sigmoid(logit) + (1.0 - label) * log_sigmoid(-logit));
     let grad = -(share * weight);
     let by_right = (grad * label) * sigmoid(-logit);

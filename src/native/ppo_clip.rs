@@ -5,143 +5,111 @@
 
 use multiversion::multiversion;
 
-use super::inputs::{Advantage, HookInputs, row};
-use crate::batch::{Computed, Layout, TokenValues};
-use crate::script::{Outcome, ParamValue};
-use crate::tensor::op::{Binary, FAR, Reduction};
+use super::inputs::row;
+use crate::script::{HookInputs, Outcome, ParamValue};
+use crate::tensor::kernel::{Binary, Reduction};
+use crate::tensor::op::FAR;
 use crate::tensor::{Depth, Moments, Precision, TILE, finish, in_strides, k3};
 
-pub fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
+pub(super) fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
+    if inputs.batch.is_f64() {
+        loss_of::<f64>(inputs)
+    } else {
+        loss_of::<f32>(inputs)
+    }
+}
+
+fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let is = |name, setting: ParamValue| inputs.params.get(name) == Some(&setting);
     if !is("dual_clip", ParamValue::Unset) || !is("kl_is", ParamValue::Bool(false)) {
         return None;
     }
+    // Otherwise the loss is a mean over the responses' means.
+    let by_token = match inputs.text("aggregate")? {
+        "token" => true,
+        "response" => false,
+        _ => return None,
+    };
     let beta = inputs.number("kl_beta")?;
     let reference = match (beta > 0.0, inputs.text("kl")?) {
         (false, _) => None,
         (true, "k3") => Some(inputs.tokens("ref_logp")?),
         _ => return None,
     };
-    let (logp, notes) = inputs.logp()?;
-    let clip = Clip {
-        logp,
-        old: inputs.tokens("old_logp")?,
-        reference,
-        advantage: inputs.advantage()?,
-        beta,
-        low: 1.0 - inputs.number("clip_low")?,
-        high: 1.0 + inputs.number("clip_high")?,
-        by_token: match inputs.text("aggregate")? {
-            "token" => true,
-            "response" => false,
-            _ => return None,
-        },
-    };
-    let (loss, advantage, clip_share) = match inputs.batch.is_f64() {
-        true => clip.loss::<f64>(inputs),
-        false => clip.loss::<f32>(inputs),
-    }?;
-    Some(Outcome {
-        loss: Some(loss),
-        metrics: vec![("clip_share".to_string(), clip_share)],
-        notes,
-        ..Outcome::of(advantage)
-    })
-}
-
-struct Clip<'a> {
-    logp: &'a TokenValues,
-    old: &'a TokenValues,
-    /// If the loss has a KL.
-    reference: Option<&'a TokenValues>,
-    advantage: Advantage,
-    beta: f64,
-    low: f64,
-    high: f64,
-    /// Whether the loss is a mean over tokens; otherwise it is a mean over the responses' means.
-    by_token: bool,
-}
-
-impl Clip<'_> {
-    /// The loss, its gradient, and the share of clipped tokens.
-    fn loss<T: Precision>(&self, inputs: &HookInputs<'_>) -> Option<(f64, Computed, f64)> {
-        let layout = &**inputs.layout();
-        let with_tokens = (0..layout.responses()).filter(|&r| !layout.tokens_of(r).is_empty());
-        let tokens = layout.tokens().max(1) as f64;
-        let share = match self.by_token {
-            true => 1.0 / tokens,
-            false => 1.0 / with_tokens.count().max(1) as f64,
-        };
-        // The ratios and losses of a tile.
-        let scratch = || [(); 2].map(|()| vec![T::default(); TILE]);
-        let compute = |scratch: &mut [Vec<T>; 2], response: usize, out: &mut [T]| {
-            // dloss/dloss_t, equal for all tokens of a response.
-            let grad = T::narrow(match self.by_token {
-                true => share,
-                false => share / out.len() as f64,
-            });
-            self.response(layout, response, grad, scratch, out)
-        };
-        let (gradient, summaries) = inputs.gradient(scratch, compute)?;
-        let loss = finish(Reduction::Mean, &self.moments(&summaries));
-        let clipped: usize = summaries.iter().map(|(_, clipped)| clipped).sum();
-        (loss.is_finite()).then(|| (loss, gradient, clipped as f64 / tokens))
+    let (logp, mut reports) = inputs.logp()?;
+    let (old, advantage) = (inputs.tokens("old_logp")?, inputs.tokens("advantage"));
+    let by_response = inputs.batch.response_column("advantage");
+    if advantage.is_none() && by_response.is_none() {
+        return None;
     }
-
-    /// The moments of a response's losses and the number of its clipped tokens; writes its gradient.
-    fn response<T: Precision>(
-        &self,
-        layout: &Layout,
-        response: usize,
-        grad: T,
-        [ratio, loss]: &mut [Vec<T>; 2],
-        out: &mut [T],
-    ) -> Option<(Moments, usize)> {
+    let bounds = (
+        1.0 - inputs.number("clip_low")?,
+        1.0 + inputs.number("clip_high")?,
+    );
+    let layout = &**inputs.layout();
+    let tokens = layout.tokens().max(1) as f64;
+    let with_tokens = (0..layout.responses()).filter(|&r| !layout.tokens_of(r).is_empty());
+    let cells = if by_token {
+        tokens
+    } else {
+        with_tokens.count().max(1) as f64
+    };
+    let share = 1.0 / cells;
+    // The ratios and losses of a tile.
+    let scratch = || [(); 2].map(|()| vec![T::default(); TILE]);
+    // The moments of a response's losses and the number of its clipped tokens; writes its gradient.
+    let compute = |[ratio, loss]: &mut [Vec<T>; 2], response: usize, out: &mut [T]| {
+        // dloss/dloss_t, equal for all tokens of a response.
+        let count = if by_token { 1 } else { out.len() };
+        let grad = T::narrow(share / count as f64);
         let of = |column| row::<T>(column, layout, response);
-        let (logp, old) = (of(self.logp)?, of(self.old)?);
-        let reference = match self.reference {
-            Some(column) => Some(of(column)?),
-            None => None,
-        };
-        let advantage = match &self.advantage {
-            Advantage::Tokens(column) => Ok(of(column)?),
-            Advantage::Responses(values) => Err(values[response]),
-        };
+        let (logp, old) = (of(logp)?, of(old)?);
         let (mut moments, mut clipped) = (Moments::EMPTY, 0);
         for (tile, out) in out.chunks_mut(TILE).enumerate() {
             let tile = tile * TILE..tile * TILE + out.len();
             let (logp, old) = (&logp[tile.clone()], &old[tile.clone()]);
             let (ratio, loss) = (&mut ratio[..tile.len()], &mut loss[..tile.len()]);
-            in_strides(tile.len(), |part, _| {
+            in_strides(tile.len(), |part| {
                 ratios(&logp[part.clone()], &old[part.clone()], &mut ratio[part]);
             });
-            let (bounds, into) = ((self.low, self.high), (&mut *loss, &mut *out));
-            clipped += match advantage.map(|values| &values[tile.clone()]) {
-                Ok(values) => surrogate(ratio, |i| values[i].widen(), bounds, grad, into),
-                Err(value) => surrogate(ratio, |_| value, bounds, grad, into),
+            let into = (&mut *loss, &mut *out);
+            clipped += if let Some(advantage) = advantage {
+                let values = &of(advantage)?[tile.clone()];
+                surrogate(ratio, |i| values[i].widen(), bounds, grad, into)
+            } else {
+                let value = by_response?[response];
+                surrogate(ratio, |_| value, bounds, grad, into)
             };
             if let Some(reference) = reference {
-                let columns = (logp, &reference[tile]);
-                add_k3(self.beta, grad, columns, (&mut *loss, out));
+                add_k3(beta, grad, (logp, &of(reference)?[tile]), (&mut *loss, out));
             }
             moments = moments.and(Moments::of_tile(loss, Depth::Extremes));
         }
         Some((moments, clipped))
-    }
-
-    /// The moments of the losses of all tokens, or of the mean losses of all responses that have tokens.
-    fn moments(&self, summaries: &[(Moments, usize)]) -> Moments {
-        let losses = summaries.iter().map(|(loss, _)| *loss);
-        if self.by_token {
-            return losses.fold(Moments::EMPTY, Moments::and);
+    };
+    let (gradient, summaries) = inputs.gradient(scratch, compute)?;
+    // The moments of the losses of all tokens, or of the mean losses of all responses that have tokens.
+    let tiles = summaries.chunks(TILE).map(|tile| {
+        let losses = tile.iter().map(|(loss, _)| *loss);
+        if by_token {
+            return losses.collect::<Vec<Moments>>();
         }
-        let tiles = summaries.chunks(TILE).map(|tile| {
-            let losses = tile.iter().map(|(loss, _)| *loss);
-            let means = losses.filter(|loss| loss.count > 0).map(|loss| loss.mean());
-            Moments::of_tile(&means.collect::<Vec<f64>>(), Depth::Extremes)
-        });
-        tiles.fold(Moments::EMPTY, Moments::and)
-    }
+        let means = losses.filter(|loss| loss.count > 0).map(|loss| loss.mean());
+        vec![Moments::of_tile(
+            &means.collect::<Vec<f64>>(),
+            Depth::Extremes,
+        )]
+    });
+    let losses = tiles.flatten().fold(Moments::EMPTY, Moments::and);
+    let loss = finish(Reduction::Mean, &losses);
+    let clipped: usize = summaries.iter().map(|(_, clipped)| clipped).sum();
+    let clip_share = ("clip_share".to_string(), clipped as f64 / tokens);
+    reports.metrics.push(clip_share);
+    loss.is_finite().then(|| Outcome {
+        loss: Some(loss),
+        reports,
+        ..Outcome::of(gradient)
+    })
 }
 
 /// exp(logp - old_logp)
@@ -177,7 +145,7 @@ fn surrogate<T: Precision>(
         let inside = if ratio < from { low } else { ratio };
         let inside = if ratio > to { high } else { inside };
         let (free, held) = (times(ratio, advantage), times(inside, advantage));
-        loss[i] = T::narrow(-Binary::Min.of(free.widen(), held.widen()));
+        loss[i] = T::narrow(-Binary::Min.eval(free.widen(), held.widen()));
         clipped += u32::from(held < free);
         // The gradient goes to the smaller of the two, and half to each at a tie.
         let to_free = if free < held { less } else { zero };
@@ -199,6 +167,7 @@ fn add_k3<T: Precision>(
     (logp, reference): (&[T], &[T]),
     (loss, out): (&mut [T], &mut [T]),
 ) {
+    let times = |a: T, b: T| T::narrow(a.widen() * b.widen());
     let grad = T::narrow(grad.widen() * beta);
     let columns = logp.iter().zip(reference);
     for ((loss, out), (logp, reference)) in loss.iter_mut().zip(out).zip(columns) {
@@ -206,10 +175,7 @@ fn add_k3<T: Precision>(
         let kl = T::narrow(k3(d));
         let near = T::narrow(d - kl.widen());
         let slope = if FAR < d { T::narrow(1.0) } else { near };
-        let (kl, slope) = (
-            T::narrow(beta * kl.widen()),
-            T::narrow(grad.widen() * slope.widen()),
-        );
+        let (kl, slope) = (T::narrow(beta * kl.widen()), times(grad, slope));
         *loss = T::narrow(loss.widen() + kl.widen());
         *out = T::narrow(out.widen() + slope.widen());
     }

@@ -220,7 +220,7 @@ fn metric(name: &str, value: &Dynamic) -> Result<Tensor, CallError> {
         let message = format!("a metric's name has 1 to 64 characters, this one has {length}");
         return Err(Diagnostic::error(message).into());
     }
-    let number = as_tensor(value).filter(|tensor| tensor.level_looked_at() == Level::Batch);
+    let number = as_tensor(value).filter(|tensor| tensor.level_for_script() == Level::Batch);
     number.ok_or_else(|| {
         let found = describe(value);
         let message = format!("metric \"{name}\" is {found}: a metric is one number");

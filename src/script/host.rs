@@ -5,20 +5,19 @@ use std::time::Duration;
 
 use super::call::CallContext;
 use super::functions::Functions;
+use super::kernels::Native;
 use super::limits::Limits;
 use crate::batch::large::SpareMemory;
-use crate::native::Native;
 use crate::tensor::profile::Profile;
-use crate::tensor::{Context, Executor, Guard};
+use crate::tensor::{Context, Guard};
 
-/// Loads recipes, and holds their shared data: functions, limits, an executor, a seed. The seed is 0 unless it is set.
+/// Loads recipes, and holds their shared data: functions, limits, a seed. The seed is 0 unless it is set.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     pub(crate) functions: Functions,
     limits: Limits,
     seed: u64,
-    executor: Executor,
-    /// Whether token-level results are written as the rows of an array [B, T].
+    /// Whether results by token are written as the rows of an array [B, T].
     pub(super) by_rows: bool,
     profile: Option<Arc<Profile>>,
     /// The kernels of built-ins.
@@ -55,11 +54,6 @@ impl Host {
         Host { seed, ..self }
     }
 
-    /// The same host with another executor, for tests and benchmarks. The results have the same bits.
-    pub fn with_executor(self, executor: Executor) -> Host {
-        Host { executor, ..self }
-    }
-
     /// The same host for callers that take results by [`Computed::into_rows`](crate::batch::Computed::into_rows): they are written
     /// where they belong, instead of being copied there.
     pub fn with_padded_results(self) -> Host {
@@ -92,7 +86,6 @@ impl Host {
         update: Option<u64>,
     ) -> Arc<CallContext> {
         let context = Context {
-            executor: self.executor,
             by_rows: self.by_rows,
             guard: guard.clone(),
             profile: self.profile.clone(),

@@ -3,8 +3,9 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Level, Stopped};
+use crate::batch::Level;
 
 /// The line and column of a script where a tensor was made.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,9 +88,10 @@ impl TensorError {
         let coarser = Level::ALL.into_iter().filter(|level| level.contains(from));
         let names: Vec<String> = coarser.map(|level| format!("\"{level}\"")).collect();
         let names = names.join(", ");
-        let repeated = match from.contains(to) {
-            true => format!("; with its value for each {to}, it is `x.expand(\"{to}\")`"),
-            false => String::new(),
+        let repeated = if from.contains(to) {
+            format!("; with its value for each {to}, it is `x.expand(\"{to}\")`")
+        } else {
+            String::new()
         };
         let message =
             format!("a {from} tensor cannot be reduced to {to}: it can go to {names}{repeated}");
@@ -132,3 +134,53 @@ impl std::error::Error for TensorError {
         Some(&self.kind)
     }
 }
+
+/// Why a computation was stopped before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// It exceeded its time limit.
+    Deadline(Duration),
+    /// Somebody cancelled it.
+    Cancelled,
+    /// Its tensors would exceed the memory limit.
+    Memory {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// More operations are pending, or kept for others, than any formula has.
+    Graph {
+        /// The limit.
+        limit: usize,
+    },
+    /// A script has done or allocated more than any formula needs: what the message says.
+    Script(&'static str),
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stopped::Deadline(time) => {
+                let seconds = time.as_secs_f64();
+                write!(
+                    f,
+                    "stopped after {seconds:.3} s, the time that it was given"
+                )
+            }
+            Stopped::Cancelled => f.write_str("cancelled"),
+            Stopped::Memory { limit } => write!(
+                f,
+                "the tensors alive at once would take more than {} MiB, the memory that they were given",
+                limit >> 20
+            ),
+            Stopped::Graph { limit } => {
+                write!(
+                    f,
+                    "stopped: more than {limit} operations on tensors are held at once"
+                )
+            }
+            Stopped::Script(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Stopped {}

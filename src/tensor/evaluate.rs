@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Plan, Tensor, TensorError, TensorErrorKind, Value};
+use super::error::{TensorError, TensorErrorKind};
+use super::exec;
+use super::graph::Tensor;
+use super::plan::Plan;
+use super::value::Value;
 
 impl Tensor {
     /// Computes the tensor's values, or returns its earlier values.
@@ -11,9 +15,9 @@ impl Tensor {
     /// [`TensorError`] if the values do not allow an operation, or the guard stopped it.
     pub fn evaluate(&self) -> Result<Arc<Value>, TensorError> {
         if let Some(frame) = self.frame().filter(|frame| frame.is_open_view()) {
-            frame.look_at();
+            frame.note_inspected();
             // Users never see this message: the function is called again, once per group.
-            let message = "a group's value is looked at while there is none yet";
+            let message = "a group's value is read while there is none yet";
             return Err(TensorError::level("map_groups", message));
         }
         if let Some(value) = self.known() {
@@ -43,7 +47,7 @@ impl Tensor {
         };
         let mut plan = Plan::new(&tensors);
         plan.has_result = has_result;
-        let values = frame.context.run(&plan).inspect_err(|error| {
+        let values = exec::run(&plan, &frame.context).inspect_err(|error| {
             if let TensorErrorKind::Stopped(_) = error.kind {
                 frame.context.guard.fail(error);
             }

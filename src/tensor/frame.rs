@@ -3,12 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::error::TensorError;
-use super::exec::Executor;
-use super::guard::Reservation;
+use super::guard::{Guard, Reservation};
 use super::profile::Profile;
-use super::{Guard, Level, Tensor};
-use crate::batch::Layout;
+use crate::batch::{Layout, Level};
 
 /// The identity of a sequence of responses: tensors with one id have the same responses in the same order.
 #[derive(Clone, Debug)]
@@ -48,17 +45,14 @@ pub struct Frame {
 #[derive(Debug)]
 pub(crate) struct GroupView {
     is_open: AtomicBool,
-    /// Whether the function has to be called for each group: it looks at values or at the group's shape, reports something, or
-    /// computes with what is not the group's own.
+    /// Set if one call cannot stand for all groups: the function read a value or a shape, reported, computed what may fail, or
+    /// used another batch's tensor.
     is_by_group: AtomicBool,
-    /// Whether an operation may refuse values.
-    is_checked: AtomicBool,
 }
 
-/// The executor of a batch's tensors, and its bounds.
+/// The bounds of a batch's computations, and the form of their results.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
-    pub(crate) executor: Executor,
     /// Whether the f32 token values of a hook's result are written as the rows of an array [B, T], if the batch is one.
     pub(crate) by_rows: bool,
     pub(crate) guard: Arc<Guard>,
@@ -111,7 +105,6 @@ impl Frame {
         let view = Arc::new(GroupView {
             is_open: AtomicBool::new(true),
             is_by_group: AtomicBool::new(false),
-            is_checked: AtomicBool::new(false),
         });
         Arc::new(Frame {
             view: Some(view),
@@ -128,26 +121,18 @@ impl Frame {
         self.open_view().is_some()
     }
 
-    /// Notes, in an open view, that the function has to be called for each group.
-    pub(crate) fn look_at(&self) {
+    /// Notes, in an open view, that one call cannot stand for all groups.
+    pub(crate) fn note_inspected(&self) {
         if let Some(view) = self.open_view() {
             view.is_by_group.store(true, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn note_checked(&self) {
-        if let Some(view) = self.open_view() {
-            view.is_checked.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Closes the view: its tensors belong to the batch from here on. Returns whether an operation may refuse values; `None` if
-    /// the function has to be called for each group.
-    pub(crate) fn close_view(&self) -> Option<bool> {
-        let view = self.view.as_ref()?;
+    /// Closes the view: its tensors belong to the batch from here on. Returns whether one call stands for all groups.
+    pub(crate) fn close_view(&self) -> bool {
+        let Some(view) = &self.view else { return false };
         view.is_open.store(false, Ordering::Relaxed);
-        let is_by_group = view.is_by_group.load(Ordering::Relaxed);
-        (!is_by_group).then(|| view.is_checked.load(Ordering::Relaxed))
+        !view.is_by_group.load(Ordering::Relaxed)
     }
 
     /// Whether a tensor of this frame comes from the view of another frame.
@@ -161,8 +146,8 @@ impl Frame {
         let view = |frame: &Frame| frame.open_view().map(std::ptr::from_ref);
         let is_same_view = view(self) == view(other);
         if !is_same_view {
-            self.look_at();
-            other.look_at();
+            self.note_inspected();
+            other.note_inspected();
         }
         is_same_view && self.responses == other.responses
     }
@@ -175,38 +160,4 @@ impl Frame {
     pub(crate) fn size(&self, level: Level) -> usize {
         self.layout.size(level)
     }
-}
-
-/// The frame in which tensors of several levels meet: the frame of the first tensor at the result's level.
-pub(crate) fn meet(
-    op: &'static str,
-    args: &[Tensor],
-    level: Level,
-) -> Result<Option<Arc<Frame>>, TensorError> {
-    // A batch tensor is one number, from any batch.
-    let mut placed = args
-        .iter()
-        .filter(|arg| arg.level() != Level::Batch)
-        .filter_map(|arg| Some((arg, arg.frame()?)));
-    let Some((first, home)) = placed.next() else {
-        return Ok(args.iter().find_map(|arg| arg.frame().cloned()));
-    };
-    let mut frame = (first.level() == level).then_some(home);
-    for (arg, other) in placed {
-        let (left, right) = (first.level(), arg.level());
-        if !home.meets(other) {
-            return Err(TensorError::different_batches(op, left, right));
-        }
-        let by_group = matches!(level, Level::Group | Level::Trajectory | Level::Position);
-        if by_group && !Arc::ptr_eq(&home.layout, &other.layout) {
-            let message = format!(
-                "a {left} tensor and a {right} tensor over different groups (after `regroup`) cannot be combined: bring one to response level first, as in `x.expand(\"response\")`"
-            );
-            return Err(TensorError::level(op, message));
-        }
-        if frame.is_none() && arg.level() == level {
-            frame = Some(other);
-        }
-    }
-    Ok(Some(frame.unwrap_or(home).clone()))
 }

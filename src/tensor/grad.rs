@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::Level;
-use super::error::{TensorError, TensorErrorKind};
+use super::error::TensorError;
 use super::graph::{Prim, Tensor};
-use super::op::{self, Derivative, Op, Term, Vjp};
+use super::op::elementwise::add;
+use super::op::reduction::sum_to;
+use super::op::scan::at_last_token_grad;
+use crate::batch::Level;
 
 /// The derivative of a batch tensor with respect to each value of `x`, at `x`'s level; 0 if the loss does not depend on it.
 ///
@@ -91,7 +93,7 @@ fn dependents(loss: &Tensor, x: &Tensor) -> Vec<Tensor> {
 fn stops(tensor: &Tensor) -> bool {
     match tensor.inner().prim {
         Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) | Prim::Within(op, _) => {
-            matches!(op.derivative, Derivative::Zero)
+            op.is_constant()
         }
         Prim::Count(_) => true,
         _ => false,
@@ -109,7 +111,7 @@ struct Gradient {
 impl Gradient {
     fn add(&mut self, part: Tensor) -> Result<(), TensorError> {
         self.whole = Some(match self.whole.take() {
-            Some(whole) => op::add(&whole, &part)?,
+            Some(whole) => add(&whole, &part)?,
             None => part,
         });
         Ok(())
@@ -117,7 +119,7 @@ impl Gradient {
 
     fn add_of_group(&mut self, group: usize, part: Tensor) -> Result<(), TensorError> {
         let sum = match self.parts.get(&group) {
-            Some(sum) => op::add(sum, &part)?,
+            Some(sum) => add(sum, &part)?,
             None => part,
         };
         self.parts.insert(group, sum);
@@ -145,7 +147,7 @@ fn contributions(
     // If the op table has them, the gradients of the first arguments; selections get none.
     let derived = match prim {
         Prim::Map(op) | Prim::Scan(op, _) | Prim::Reduce(op) | Prim::Within(op, _) => {
-            derivatives(op, node, grad)?
+            op.gradients(node, grad)?
         }
         _ => Vec::new(),
     };
@@ -162,7 +164,7 @@ fn contributions(
             }
             Prim::Expand => (None, fit(grad, node, arg)?),
             Prim::AtLastToken => {
-                let part = op::at_last_token_grad(node, grad)?;
+                let part = at_last_token_grad(node, grad)?;
                 (None, fit(&part, node, arg)?)
             }
             Prim::Select(group) => (Some(*group), at_level_of(node, grad)?),
@@ -182,23 +184,6 @@ fn contributions(
         shares.push((arg.clone(), group, share));
     }
     Ok(shares)
-}
-
-/// The gradients of a row's arguments, by its derivative.
-fn derivatives(op: &'static Op, node: &Tensor, grad: &Tensor) -> Result<Vec<Tensor>, TensorError> {
-    let local = Vjp {
-        args: &node.inner().args,
-        result: node,
-        grad,
-    };
-    match op.derivative {
-        Derivative::Of(derivative) => derivative(&local).into_iter().map(Term::built).collect(),
-        Derivative::None(why) => {
-            let error = TensorError::new(op.name, TensorErrorKind::NoDerivative(why));
-            Err(error.or_at(node.origin()))
-        }
-        Derivative::Zero | Derivative::Composed => Ok(Vec::new()),
-    }
 }
 
 fn at_level_of(node: &Tensor, grad: &Tensor) -> Result<Tensor, TensorError> {
@@ -221,5 +206,5 @@ fn fit(part: &Tensor, node: &Tensor, arg: &Tensor) -> Result<Tensor, TensorError
     };
     // A contribution may be coarser than the node (a constant slope): it then applies to each of the node's cells.
     let level = part.level().join(node.level()).join(arg.level());
-    op::sum_to(&part.expanded(level, of_node)?, arg.level(), cells)
+    sum_to(&part.expanded(level, of_node)?, arg.level(), cells)
 }

@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::error::{Origin, TensorError, TensorErrorKind};
-use super::frame::meet;
+use super::frame::Frame;
 use super::guard::Reservation;
-use super::op::{Kernel, Op, Within};
-pub(crate) use super::prim::Prim;
-use super::{Frame, Level, Value};
-use crate::batch::{FloatBuffer, TokenValues};
+use super::kernel::{Kernel, Within};
+use super::value::Value;
+use crate::batch::{FloatBuffer, Level, TokenValues};
 
 /// The bytes of a node, with the two counts of its `Arc`, its variable in the script's scope and the allocator's
 /// overhead: this also bounds a script that builds a graph and never computes it.
@@ -32,6 +31,84 @@ pub(crate) struct Node {
     origin: OnceLock<Origin>,
     value: OnceLock<Arc<Value>>,
     _reservation: Option<Reservation>,
+}
+
+/// A row of the op table, as the nodes that it makes know it.
+pub(crate) trait Row: fmt::Debug + Sync {
+    /// Its name, as scripts write it.
+    fn name(&self) -> &'static str;
+    fn kernel(&self) -> Kernel;
+    /// Whether it is piecewise constant, so that no gradient goes through it.
+    fn is_constant(&self) -> bool;
+    /// The gradients of the first arguments of a node, from the gradient of its result.
+    fn gradients(&self, node: &Tensor, grad: &Tensor) -> Result<Vec<Tensor>, TensorError>;
+}
+
+/// The operations of an executor: all rows of the op table reduce to these.
+#[derive(Clone, Debug)]
+pub(crate) enum Prim {
+    /// A number; a batch tensor.
+    Number(f64),
+    /// Precomputed values.
+    Values(Arc<Value>),
+    Column(TokenValues),
+    /// An elementwise row of the op table; its arguments are broadcast to the node's level.
+    Map(&'static dyn Row),
+    /// The same value in each finer cell.
+    Expand,
+    /// A reduction row of the op table; the values count for which the second argument, if there is one, is not 0.
+    Reduce(&'static dyn Row),
+    /// How many values of a finer level each cell has.
+    Count(Level),
+    /// A row of the op table that gives each value a separate result within its cell of a coarser level.
+    Within(&'static dyn Row, Level),
+    /// A scan row over the tokens of each response, with its number (a discount or a fill); a second argument has a
+    /// discount for each response instead.
+    Scan(&'static dyn Row, f64),
+    /// A response's value on its last token, 0 on the others.
+    AtLastToken,
+    /// Uniform numbers in [0, 1), determined by a key and the index of the value.
+    Random(u64),
+    /// The part of the argument that belongs to one group, in that group's own frame.
+    Select(usize),
+    /// Puts tensors of the groups' own frames together; 0 for groups that no argument has.
+    Assemble(Arc<[usize]>),
+}
+
+impl Prim {
+    /// The name of the operation, as scripts write it or as messages call it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Prim::Number(_) => "number",
+            Prim::Values(_) => "values",
+            Prim::Column(_) => "column",
+            Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) | Prim::Within(op, _) => op.name(),
+            Prim::Expand => "expand",
+            Prim::Count(_) => "count",
+            Prim::AtLastToken => "at_last_token",
+            Prim::Random(_) => "random",
+            Prim::Select(_) => "groups",
+            Prim::Assemble(_) => "map_groups",
+        }
+    }
+
+    /// Identifies the operation among those on the same arguments, at the same level and in the same frame; `None` for
+    /// given values, and for operations that take groups apart.
+    pub(crate) fn signature(&self) -> Option<[u64; 3]> {
+        let row = |op: &'static dyn Row| std::ptr::from_ref(op).addr() as u64;
+        Some(match self {
+            Prim::Number(value) => [0, 0, value.to_bits()],
+            Prim::Map(op) => [1, row(*op), 0],
+            Prim::Expand => [2, 0, 0],
+            Prim::Reduce(op) => [3, row(*op), 0],
+            Prim::Count(level) => [4, *level as u64, 0],
+            Prim::Within(op, level) => [5, row(*op), *level as u64],
+            Prim::Scan(op, number) => [7, row(*op), number.to_bits()],
+            Prim::AtLastToken => [8, 0, 0],
+            Prim::Random(key) => [9, 0, *key],
+            Prim::Values(_) | Prim::Column(_) | Prim::Select(_) | Prim::Assemble(_) => return None,
+        })
+    }
 }
 
 impl Tensor {
@@ -132,7 +209,7 @@ impl Tensor {
         });
         let reservation = reserved.transpose()?;
         // Ranks and indices count beyond 2^24, which f32 does not.
-        let counts = matches!(&prim, Prim::Within(op, _) if matches!(op.kernel, Kernel::Within(Within::Rank | Within::Index)));
+        let counts = matches!(&prim, Prim::Within(op, _) if matches!(op.kernel(), Kernel::Within(Within::Rank | Within::Index)));
         let is_f64 = level != Level::Token || counts || {
             let mut tokens = args.iter().filter(|arg| arg.level() == Level::Token);
             match tokens.next() {
@@ -153,18 +230,19 @@ impl Tensor {
     }
 
     /// An elementwise row of the op table on arguments of any levels, at the join of these; for single numbers, a number.
-    pub(crate) fn map(op: &'static Op, args: Vec<Tensor>) -> Result<Tensor, TensorError> {
+    pub(crate) fn map(op: &'static dyn Row, args: Vec<Tensor>) -> Result<Tensor, TensorError> {
         let level = args
             .iter()
             .fold(Level::Batch, |join, arg| join.join(arg.level()));
-        let frame = meet(op.name, &args, level)?;
-        if let (Kernel::Checked(_), Some(frame)) = (op.kernel, &frame) {
-            frame.note_checked();
+        let frame = meet(op.name(), &args, level)?;
+        if let (Kernel::Fallible(_), Some(frame)) = (op.kernel(), &frame) {
+            // In a call for a single group, the error names the group's own response.
+            frame.note_inspected();
         }
-        if let Some(number) = numbers(&args).and_then(|values| op.kernel.on_numbers(&values)) {
+        if let Some(number) = numbers(&args).and_then(|values| op.kernel().on_numbers(&values)) {
             return number.map(Tensor::number).map_err(|why| {
                 let why = format!("{why}, at these numbers");
-                TensorError::new(op.name, TensorErrorKind::Value(why))
+                TensorError::new(op.name(), TensorErrorKind::Value(why))
             });
         }
         Tensor::node(Prim::Map(op), args, level, frame)
@@ -236,10 +314,11 @@ impl Tensor {
         }
     }
 
-    /// The level as scripts see it: in a view, the group's level appears as the batch's.
-    pub(crate) fn level_looked_at(&self) -> Level {
+    /// Tells a script the level. In a view, a group tensor is a batch tensor for the script, so that telling its level forces a
+    /// call for each group.
+    pub(crate) fn level_for_script(&self) -> Level {
         if let (Level::Group, Some(frame)) = (self.level(), self.frame()) {
-            frame.look_at();
+            frame.note_inspected();
         }
         self.level()
     }
@@ -316,6 +395,40 @@ impl Tensor {
             stack.extend(tensor.0.args.iter().cloned());
         }
     }
+}
+
+/// The frame in which tensors of several levels meet: the frame of the first tensor at the result's level.
+pub(crate) fn meet(
+    op: &'static str,
+    args: &[Tensor],
+    level: Level,
+) -> Result<Option<Arc<Frame>>, TensorError> {
+    // A batch tensor is one number, from any batch.
+    let mut placed = args
+        .iter()
+        .filter(|arg| arg.level() != Level::Batch)
+        .filter_map(|arg| Some((arg, arg.frame()?)));
+    let Some((first, home)) = placed.next() else {
+        return Ok(args.iter().find_map(|arg| arg.frame().cloned()));
+    };
+    let mut frame = (first.level() == level).then_some(home);
+    for (arg, other) in placed {
+        let (left, right) = (first.level(), arg.level());
+        if !home.meets(other) {
+            return Err(TensorError::different_batches(op, left, right));
+        }
+        let by_group = matches!(level, Level::Group | Level::Trajectory | Level::Position);
+        if by_group && !Arc::ptr_eq(&home.layout, &other.layout) {
+            let message = format!(
+                "a {left} tensor and a {right} tensor over different groups (after `regroup`) cannot be combined: bring one to response level first, as in `x.expand(\"response\")`"
+            );
+            return Err(TensorError::level(op, message));
+        }
+        if frame.is_none() && arg.level() == level {
+            frame = Some(other);
+        }
+    }
+    Ok(Some(frame.unwrap_or(home).clone()))
 }
 
 /// The bytes of a node over arguments. Numbers have no frame and no guard: their bytes count for the node that uses them.

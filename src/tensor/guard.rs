@@ -1,63 +1,12 @@
 //! The bounds of a computation: a deadline, a way to cancel it, and a limit on the memory of its tensors.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::TensorError;
+use super::error::{Stopped, TensorError};
 use crate::batch::large::SpareMemory;
 use crate::parallel::lock;
-
-/// Why a computation was stopped before its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// It exceeded its time limit.
-    Deadline(Duration),
-    /// Somebody cancelled it.
-    Cancelled,
-    /// Its tensors would exceed the memory limit.
-    Memory {
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// More operations are pending, or kept for others, than any formula has.
-    Graph {
-        /// The limit.
-        limit: usize,
-    },
-    /// A script has done or allocated more than any formula needs: what the message says.
-    Script(&'static str),
-}
-
-impl fmt::Display for Stopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Stopped::Deadline(time) => {
-                let seconds = time.as_secs_f64();
-                write!(
-                    f,
-                    "stopped after {seconds:.3} s, the time that it was given"
-                )
-            }
-            Stopped::Cancelled => f.write_str("cancelled"),
-            Stopped::Memory { limit } => write!(
-                f,
-                "the tensors alive at once would take more than {} MiB, the memory that they were given",
-                limit >> 20
-            ),
-            Stopped::Graph { limit } => {
-                write!(
-                    f,
-                    "stopped: more than {limit} operations on tensors are held at once"
-                )
-            }
-            Stopped::Script(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for Stopped {}
 
 /// The most operations that graphs hold at once. A formula of 100 operations over 8192 groups, group by group, has
 /// some 800 000; a loop that keeps on making tensors gets here in two seconds, with some 400 megabytes.

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::frame::Frame;
 use super::graph::{Prim, Tensor};
-use super::{Frame, Level};
+use crate::batch::Level;
 
 /// An order in which to compute the nodes that some outputs need.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use super::Origin;
+use super::error::Origin;
 use crate::parallel::lock;
 
 /// The times of a computation's operations.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Level;
 use super::guard::Reservation;
-use crate::batch::{Computed, FloatBuffer, Layout};
+use crate::batch::{Computed, FloatBuffer, Layout, Level};
 
 /// The values of a computed tensor: one per cell of its level, in the layout's order.
 ///

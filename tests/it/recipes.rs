@@ -74,8 +74,8 @@ fn computed(recipe: &Recipe, file: &Path, columns: Option<&BTreeSet<String>>) ->
     format!(
         "{:?} {parts:?} {:?} {:?} {:?} {:?}",
         bits(&outcome.advantage),
-        outcome.metrics,
-        outcome.notes,
+        outcome.reports.metrics,
+        outcome.reports.notes,
         returns.map_err(|error| error[0].message.clone()),
         loss.map_err(|error| error[0].message.clone())
     )

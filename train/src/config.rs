@@ -59,7 +59,6 @@ pub struct Config {
     pub keep_batches: usize,
     pub check_deadline_ms: u64,
     pub hook_deadline_s: u64,
-    pub native_threshold: f64,
     pub tensorboard: bool,
     pub out: String,
     pub params: toml::Table,
@@ -201,7 +200,7 @@ impl Config {
     pub fn host(&self) -> Host {
         Host::new()
             .with_seed(self.seed)
-            .with_native(&Native::with_threshold(self.native, self.native_threshold))
+            .with_native(&Native::new(self.native))
             .with_limits(Limits {
                 time: Duration::from_secs(self.hook_deadline_s),
                 ..Limits::default()
@@ -244,7 +243,7 @@ fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<()> {
     Ok(())
 }
 
-/// Parameters by name, with their values in the form that `--set` takes.
+/// Params by name, with their values in the form that `--set` takes.
 pub(super) fn settings(params: &toml::Table) -> Vec<(String, String)> {
     let text = |value: &toml::Value| value.as_str().map_or(value.to_string(), str::to_string);
     let setting = |(name, value): (&String, _)| (name.clone(), text(value));

@@ -190,9 +190,9 @@ pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) 
         reward_mean: reward.map(|reward| reward.mean),
         reward_std: reward.map(|reward| reward.std),
         loss: outcome.loss,
-        metrics: outcome.metrics.iter().cloned().collect(),
+        metrics: outcome.reports.metrics.iter().cloned().collect(),
         crc32c: Some(crc),
-        ms: [(Stage::Recipe, rounded(outcome.time))].into(),
+        ms: [(Stage::Recipe, rounded(outcome.reports.time))].into(),
         ..Row::of_advantage(step, recipe.version(), &summary)
     }
 }

@@ -211,7 +211,7 @@ impl Apply {
         if self.state.is_none() && self.metrics.is_none() && RunFolder::of(input).is_some() {
             notes.extend(RunFolder::state_note(&recipe));
         }
-        outcome.notes.splice(..0, notes);
+        outcome.reports.notes.splice(..0, notes);
         Ok(Applied {
             recipe,
             rollouts,
@@ -257,7 +257,7 @@ fn loss(
     match batch.and_then(|batch| recipe.loss(&batch, Some(&outcome.advantage), state)) {
         Ok(loss) => {
             let shown = (loss.value, spread(&loss.gradient, 1.0));
-            outcome.add_reports(loss);
+            outcome.reports.add(loss.reports);
             Some(shown)
         }
         Err(mut error) => {
@@ -334,9 +334,9 @@ impl Applied {
         if json {
             return Ok(stream.write_line(&self.to_json().to_string())?);
         }
-        streams::note(&self.outcome.notes);
+        streams::note(&self.outcome.reports.notes);
         let mut report = Report::new(streams::whole(stream));
-        let prints = self.outcome.prints.iter();
+        let prints = self.outcome.reports.prints.iter();
         prints.for_each(|line| report.line(line));
         report.title(&self.recipe);
         let path = self.rollouts.path().display();
@@ -355,16 +355,16 @@ impl Applied {
         let advantage = rows.iter().find(|(name, _)| *name == "advantage");
         let advantage = advantage.map_or("", |(_, text)| text);
         let mut line = format!("step {step:<6} {}   advantage {advantage}", self.shape());
-        for (name, x) in &self.outcome.metrics {
+        for (name, x) in &self.outcome.reports.metrics {
             line.push_str(&format!("   {name} {}", value(*x)));
         }
         let width = streams::whole(&Term::stdout()).width;
         out!("{}", laid_out("", &line, width));
-        for text in &self.outcome.prints {
+        for text in &self.outcome.reports.prints {
             out!("  {text}");
         }
         if is_first {
-            streams::note(&self.outcome.notes);
+            streams::note(&self.outcome.reports.notes);
         }
         Ok(())
     }
@@ -383,7 +383,7 @@ impl Applied {
         let mut rows = outcome::rows(&self.outcome, loss.into_iter().flatten().collect());
         let parts = [self.reading, self.computing, started.elapsed()];
         let [reading, computing, summing] = parts.map(time);
-        let native = self.outcome.native.map_or("", |_| " (native)");
+        let native = self.outcome.reports.native.map_or("", |_| " (native)");
         let mut times = format!("read {reading}   recipe {computing}{native}   summary {summing}");
         let written = match &self.written {
             None => "nothing: `-o FILE` keeps the advantages".to_string(),
@@ -398,7 +398,7 @@ impl Applied {
 
     fn to_json(&self) -> Value {
         let (recipe, outcome) = (&self.recipe, &self.outcome);
-        let metrics = outcome.metrics.iter();
+        let metrics = outcome.reports.metrics.iter();
         let metrics = metrics.map(|(name, value)| (name.clone(), in_json(*value)));
         let written = self.written.as_ref();
         json!({
@@ -411,9 +411,9 @@ impl Applied {
             "loss": self.loss.map(|(loss, _)| loss),
             "gradient": self.loss.map(|(_, gradient)| gradient),
             "metrics": metrics.collect::<Value>(),
-            "notes": outcome.notes,
-            "prints": outcome.prints,
-            "native": outcome.native.is_some(),
+            "notes": outcome.reports.notes,
+            "prints": outcome.reports.prints,
+            "native": outcome.reports.native.is_some(),
             "written": written.map(|(_, names, _)| names),
             "seconds": {
                 "read": self.reading.as_secs_f64(),

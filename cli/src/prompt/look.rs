@@ -28,7 +28,7 @@ impl PromptSession {
         let mut lines = Vec::new();
         if let Ok(recipe) = self.recipe() {
             let outcome = self.trial(&recipe)?.outcome;
-            lines.extend(outcome.notes.iter().map(|note| self.note(note)));
+            lines.extend(outcome.reports.notes.iter().map(|note| self.note(note)));
             batch = batch.with("advantage", &outcome.advantage)?;
         }
         let mut view = View {

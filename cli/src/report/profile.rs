@@ -1,4 +1,4 @@
-//! The profile of a recipe: its time by hook, by line of the script, and with its native kernel; as a table and as JSON.
+//! The profile of a recipe: its time by hook and by line of the script, as a table and as JSON; in JSON its native kernel's, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::paint::{Paint, cut, width};
 use advlab::batch::Batch;
 use advlab::batch::large::Large;
 use advlab::native::{Mode, Native};
-use advlab::script::{Hook, Host, MapGroupsNote, Recipe};
+use advlab::script::{Hook, Host, MapGroupsNote, Recipe, Reports};
 use advlab::tensor::profile::Profile;
 use advlab_train::random::{Purpose, StreamKey};
 
@@ -30,9 +30,9 @@ struct TimedRun {
     is_native: bool,
     /// The lines that asked for operations, the longest time first, if operations were timed.
     lines: Vec<Line>,
-    /// The time to write the array, unless the last hook's pass over the tokens has written it.
+    /// The time to write the array, if the last hook's pass over the tokens has not written it.
     writing: f64,
-    /// The time in the script and in making plans: what neither operations nor the array took.
+    /// The time in the script and in planning: the rest, which neither operations nor the array took.
     in_script: f64,
 }
 
@@ -53,7 +53,7 @@ impl TimedRun {
     }
 }
 
-/// A recipe, maybe with another recipe's loss behind it, that is run again and again.
+/// A recipe that is run again and again, with the loss of another recipe if it has none.
 struct Runs<'a> {
     recipe: &'a Recipe,
     loss: Option<&'a Recipe>,
@@ -68,10 +68,10 @@ impl Runs<'_> {
         let before = guard.begin_run();
         let (mut run, mut state) = (TimedRun::default(), recipe.init()?);
         let (mut advantage, mut weighted) = (None, self.batch.clone());
-        let mut add = |hook, started: Instant, native: Option<Duration>, calls| {
+        let mut add = |hook, started: Instant, reports: Reports| {
             run.hooks.push((hook, started.elapsed().as_secs_f64()));
-            run.is_native |= native.is_some();
-            run.map_groups.extend::<Vec<MapGroupsNote>>(calls);
+            run.is_native |= reports.native.is_some();
+            run.map_groups.extend(reports.map_groups);
         };
         let has_loss = recipe.has(Hook::Loss);
         let loss = Some(&recipe).filter(|_| has_loss).or(behind.as_ref());
@@ -85,7 +85,7 @@ impl Runs<'_> {
             } else {
                 result = Some(outcome.advantage);
             }
-            add("advantage", started, outcome.native, outcome.map_groups);
+            add("advantage", started, outcome.reports);
         }
         if let Some(loss) = loss {
             if !has_loss {
@@ -94,7 +94,7 @@ impl Runs<'_> {
             let started = Instant::now();
             let done = loss.loss(&weighted, advantage.as_ref(), &mut state)?;
             result = Some(done.gradient);
-            add("loss and gradient", started, done.native, done.map_groups);
+            add("loss and gradient", started, done.reports);
         }
         let started = Instant::now();
         let array = result.map(|values| values.into_rows(guard.spare()));
@@ -151,16 +151,6 @@ impl Runs<'_> {
         run.in_script = (run.seconds() - timed - run.writing).max(0.0);
         Ok(run)
     }
-
-    /// The seconds of each run while the array of the run before is still held, as a trainer may hold it.
-    fn times_with_new_array(&self, host: &Host, runs: usize) -> Result<Vec<f64>> {
-        let mut last = self.run(host)?;
-        let seconds = |_| {
-            last = self.run(host)?;
-            Ok(last.0.seconds())
-        };
-        (0..runs).map(seconds).collect()
-    }
 }
 
 /// Runs all hooks of a recipe, a number of times, each time from the state that `init` makes. The advantage becomes an array
@@ -187,7 +177,6 @@ pub fn report(
     let script = all.times(&host, runs, false)?;
     let kernels = Native::new(Mode::On);
     let native = all.times(&host.clone().with_native(&kernels), runs, true)?;
-    let new_arrays = all.times_with_new_array(&host, runs)?;
     let run = all.by_line(&host, runs)?;
     let hooks = run.hooks.iter();
     let hooks = hooks.map(|(hook, seconds)| json!({ "hook": hook, "seconds": seconds }));
@@ -201,8 +190,7 @@ pub fn report(
     report.about = json!({
         "recipe": recipe.name(), "version": recipe.version().as_str(),
         "responses": layout.responses(), "groups": layout.groups(), "tokens": layout.tokens(), "threads": threads,
-        "script": script.as_ref().map(seconds), "script_new_array": seconds(&new_arrays),
-        "native": native.as_ref().map(seconds),
+        "script": script.as_ref().map(seconds), "native": native.as_ref().map(seconds),
         "hooks": hooks.collect::<Value>(), "map_groups": calls.collect::<Value>(),
         "peak_bytes": run.peak_bytes, "lines": run.lines, "in_script": run.in_script, "writing": run.writing,
     });
@@ -210,15 +198,15 @@ pub fn report(
     let threads = counted(threads, "thread");
     report.row("", 0, &format!("{}; {threads}", shape(layout)));
     report.line("");
-    report.aside("", &format!("{:<8}{:>11}{:>11}", "", "best", "median"));
-    for (name, times) in [("script", script), ("native", native)] {
-        let mut sorted = times.unwrap_or_default();
-        sorted.sort_by(f64::total_cmp);
-        if let (Some(best), Some(median)) = (sorted.first(), sorted.get(sorted.len() / 2)) {
-            let [best, median] = [*best, *median].map(short);
-            let runs = counted(sorted.len(), "run");
-            report.line(format!("{name:<8}{best:>11}{median:>11}   {runs}"));
-        }
+    let mut sorted = script.unwrap_or_default();
+    sorted.sort_by(f64::total_cmp);
+    if let (Some(best), Some(median)) = (sorted.first(), sorted.get(sorted.len() / 2)) {
+        let ([best, median], runs) = ([*best, *median].map(short), counted(sorted.len(), "run"));
+        report.row(
+            "time",
+            11,
+            &format!("{best} at best, {median} in the median of {runs}"),
+        );
     }
     shares(&run, &mut report);
     Ok(report)
@@ -255,9 +243,10 @@ fn shares(run: &TimedRun, report: &mut Report) {
     report.line("");
     report.row("memory", 11, &format!("{size} {beside}"));
     for call in &run.map_groups {
-        let how = match call.by_one_call {
-            true => "by one call for all groups",
-            false => "group by group",
+        let how = if call.by_one_call {
+            "by one call for all groups"
+        } else {
+            "group by group"
         };
         let text = format!("line {}: {how}", call.origin.line);
         report.row("map_groups", 11, &text);

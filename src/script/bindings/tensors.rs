@@ -11,7 +11,7 @@ use crate::script::limits::ENOUGH;
 use crate::script::reference;
 use crate::script::value::{as_tensor, describe, in_brackets, level_of, number, text};
 use crate::suggest;
-use crate::tensor::op::{self, Argument, Class, Kernel, Op, ParamKind};
+use crate::tensor::op::{self, Argument, Class, Op, ParamKind};
 use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
 
 /// Registers each row of the op table under its name, once for each number of arguments that the row takes.
@@ -56,7 +56,7 @@ pub(in crate::script) fn tensor_type(module: &mut Module) {
     ];
     add_type(module, "tensor", shown, &methods);
     module.set_getter_fn("level", |tensor: &mut Tensor| {
-        Raised::Ok(tensor.level_looked_at().name())
+        Raised::Ok(tensor.level_for_script().name())
     });
     module.set_indexer_get_fn(
         |context: NativeCallContext, tensor: &mut Tensor, index: INT| {
@@ -77,7 +77,7 @@ fn at(tensor: &Tensor, index: INT) -> Result<FLOAT, CallError> {
 }
 
 fn number_of(tensor: &Tensor) -> Result<Dynamic, CallError> {
-    let level = tensor.level_looked_at();
+    let level = tensor.level_for_script();
     if level != Level::Batch {
         let message = format!("`value()` needs a batch tensor, this is a {level} tensor");
         let help = "reduce it first, as in `x.mean(\"batch\").value()`";
@@ -124,16 +124,12 @@ fn dispatch(
         .zip(op.params)
         .map(|(value, param)| argument(op, param, value));
     let tensor = op.apply(&arguments.collect::<Result<Vec<Argument>, CallError>>()?)?;
-    let is_map = matches!(
-        op.kernel,
-        Kernel::One(_) | Kernel::Two(_) | Kernel::Three(_) | Kernel::Checked(_)
-    );
-    if is_map && !args.iter().any(|value| value.is::<Tensor>()) {
+    if op.kernel.is_elementwise() && !args.iter().any(|value| value.is::<Tensor>()) {
         // If all arguments are numbers, so is the result.
         return Ok(Dynamic::from_float(tensor.evaluate()?.get(0)));
     }
     tensor.mark(&origin(context));
-    if op.class == Class::Logic && tensor.level_looked_at() == Level::Batch {
+    if op.class == Class::Logic && tensor.level_for_script() == Level::Batch {
         // A single value: a plain true or false, so that a script can branch on it.
         return Ok(Dynamic::from_bool(tensor.evaluate()?.get(0) != 0.0));
     }

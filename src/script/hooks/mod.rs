@@ -1,26 +1,24 @@
 //! Runs a recipe's hooks on a batch: reward, weight, advantage, loss and returns. Their list is `Hook` in `recipe.rs`.
 
-mod native;
-mod outcome;
+mod request;
 mod run;
 
 use std::sync::Arc;
-use std::time::Instant;
 
-pub use outcome::{Loss, Outcome, Statistics, Summary};
+use request::Request;
 use rhai::{Dynamic, Engine, FuncArgs};
 use run::invoke;
 
 use super::bindings::batch::ScriptBatch;
 use super::call::CallContext;
 use super::hook::Hook;
+use super::outcome::{Loss, Outcome};
 use super::recipe::Recipe;
 use super::state::State;
 use crate::batch::{Batch, Computed};
 use crate::deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::native::KernelChange;
-use crate::tensor::{Guard, Tensor};
+use crate::tensor::Tensor;
 
 impl Recipe {
     /// The state to start a run with: what `init(p)` returns, or an empty map.
@@ -73,7 +71,14 @@ impl Recipe {
     /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward or advantage: not a
     /// tensor, of a level other than response or token, or with values that are not finite.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
-        self.request(Hook::Advantage, batch, None).run(state)
+        let request = Request {
+            recipe: self,
+            hook: Hook::Advantage,
+            batch,
+            advantage: None,
+            guard: self.host.guard(),
+        };
+        request.answer(state)
     }
 
     /// Computes the recipe's loss and its gradient with respect to `logp`. The hook sees `advantage` as `batch.advantage`.
@@ -90,32 +95,28 @@ impl Recipe {
             let error = Diagnostic::error("the advantage is not one of this batch");
             return Err(self.at_hook(Hook::Loss, error));
         }
-        let request = self.request(Hook::Loss, batch, advantage);
-        Ok(request.run(state)?.into_loss())
-    }
-
-    fn request<'a>(
-        &'a self,
-        hook: Hook,
-        batch: &'a Batch,
-        advantage: Option<&'a Computed>,
-    ) -> Request<'a> {
-        Request {
+        let request = Request {
             recipe: self,
-            hook,
+            hook: Hook::Loss,
             batch,
             advantage,
             guard: self.host.guard(),
-        }
+        };
+        let outcome = request.answer(state)?;
+        Ok(Loss {
+            value: outcome.loss.unwrap_or_default(),
+            gradient: outcome.advantage,
+            reports: outcome.reports,
+        })
     }
 
     /// The weight of each response, from the `reward` and `weight` hooks or the batch's column; `None` if there are none.
     /// The hooks' changes of the state are not kept.
     pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
         let input = ScriptBatch::new(self.host.call(batch.step()), batch);
-        self.run(Hook::Weight, input, state, |run| {
-            run.reward()?;
-            run.weight()
+        self.with_hooks(Hook::Weight, input, state, |hooks| {
+            hooks.reward()?;
+            hooks.weight()
         })
     }
 
@@ -126,9 +127,9 @@ impl Recipe {
             return Ok(None);
         }
         let input = ScriptBatch::new(self.host.call(batch.step()), batch);
-        self.run(Hook::Returns, input, state, |run| {
-            run.reward()?;
-            Ok(Some(run.signal_value(Hook::Returns)?.1))
+        self.with_hooks(Hook::Returns, input, state, |hooks| {
+            hooks.reward()?;
+            Ok(Some(hooks.signal_value(Hook::Returns)?.1))
         })
     }
 
@@ -147,93 +148,31 @@ impl Recipe {
             Some(loss) => loss.on(&self.host),
             None => self.host.loss()?,
         };
-        self.run(hook, batch.clone(), &self.init()?, |run| {
-            run.reward()?;
+        self.with_hooks(hook, batch.clone(), &self.init()?, |hooks| {
+            hooks.reward()?;
             if hook != Hook::Reward {
-                run.weight()?;
+                hooks.weight()?;
             }
             if let Hook::Reward | Hook::Weight = hook {
-                return Ok(run.batch().column(hook.name())?);
+                return Ok(hooks.batch().column(hook.name())?);
             }
             if hook == Hook::Advantage || self.has(Hook::Advantage) {
-                let (advantage, loss) = run.advantage()?;
-                run.compute(&advantage, loss.as_ref())?;
+                let (advantage, loss) = hooks.advantage()?;
+                hooks.compute(&advantage, loss.as_ref())?;
                 if hook == Hook::Advantage {
                     return Ok(advantage);
                 }
-                run.given.insert("advantage".to_string(), advantage);
+                hooks.given.insert("advantage".to_string(), advantage);
             }
-            run.recipe = &default;
-            run.loss_tensor(run.batch())
+            hooks.recipe = &default;
+            hooks.loss_tensor(hooks.batch())
         })
     }
 
-    /// The hooks for which kernels are used, or ruled out, from now on: of this recipe and of all others of the same host.
-    pub fn kernel_changes(&self) -> Vec<KernelChange> {
-        self.host.native.changes()
+    /// The kernels that gave other bits than their scripts since the last call, of all recipes of the same host.
+    pub fn kernel_defects(&self) -> Vec<String> {
+        self.host.native.defects()
     }
-}
-
-/// A request for the advantage or the loss of a batch.
-struct Request<'a> {
-    recipe: &'a Recipe,
-    hook: Hook,
-    batch: &'a Batch,
-    /// The advantage that a loss is given.
-    advantage: Option<&'a Computed>,
-    guard: Arc<Guard>,
-}
-
-impl Request<'_> {
-    /// Computes the request by the script; `state` changes only if that succeeds.
-    fn by_script(&self, state: &mut State) -> Result<Outcome, Diagnostics> {
-        let started = Instant::now();
-        let (step, is_loss) = (self.batch.step(), self.hook == Hook::Loss);
-        let update = is_loss.then(|| state.updates(step));
-        let call = self.recipe.host.call_under(&self.guard, step, update);
-        let input = ScriptBatch::new(call.clone(), self.batch);
-        let computed = self.recipe.run(self.hook, input, state, |run| {
-            let (reward, weight, (tensor, loss)) = match is_loss {
-                true => {
-                    run.give(self.batch, self.advantage)?;
-                    (None, None, run.loss()?)
-                }
-                false => (run.reward()?, run.weight()?, run.advantage()?),
-            };
-            let advantage = run.compute(&tensor, loss.as_ref())?;
-            let loss = loss.map(|loss| loss.evaluate()).transpose()?;
-            let correct = (!is_loss).then(|| correct(&run.input)).flatten();
-            let reports = call.take_reports();
-            let metrics = reports.metrics.iter().map(|(metric, _)| metric.clone());
-            let reporters = metrics.filter_map(|(hook, name)| Some((hook?, name)));
-            let outcome = Outcome {
-                reward,
-                weight,
-                loss: loss.map(|loss| loss.get(0)),
-                correct,
-                metrics: reports.metrics()?,
-                reporters: reporters.collect(),
-                prints: reports.prints,
-                notes: reports.notes,
-                map_groups: reports.map_groups,
-                time: started.elapsed(),
-                ..Outcome::of(advantage)
-            };
-            Ok((outcome, run.finished_state()?))
-        });
-        let (outcome, left) = computed?;
-        *state = left;
-        if let Some(update) = update {
-            state.updates = (step, update + 1);
-        }
-        Ok(outcome)
-    }
-}
-
-/// The responses that are right in the batch as it was given: shaping the reward does not change this.
-fn correct(input: &ScriptBatch) -> Option<Computed> {
-    let value = input.find("correct").ok()??.evaluate().ok()?;
-    Some(value.over(input.frame().layout()))
 }
 
 #[cfg(test)]
@@ -290,9 +229,10 @@ mod tests {
             (false, "pacs", "adv_estimator=grpo"),
             (false, "pacs", "adv_estimator=grpo std=false"),
         ] {
-            let (alone, two) = match twice {
-                true => (example.select(&[0, 2, 2, 3]), 2.0),
-                false => (example.select(&[0, 2, 3]), 1.0),
+            let (alone, two) = if twice {
+                (example.select(&[0, 2, 2, 3]), 2.0)
+            } else {
+                (example.select(&[0, 2, 3]), 1.0)
             };
             let weights = vec![1.0, 0.0, two, 1.0, 0.0];
             let weighted = column(&example, "weight", Level::Response, weights);

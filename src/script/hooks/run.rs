@@ -37,8 +37,8 @@ const WEIGHT: &str =
 const GRADIENT: &str = "dloss/dlogp";
 
 impl Recipe {
-    /// Runs hooks on a batch. `hook` is what the message of a failure says was being computed.
-    pub(super) fn run<'a, T: Send>(
+    /// Runs hooks on a batch. If that fails, the message says that `hook` was being computed.
+    pub(super) fn with_hooks<'a, T: Send>(
         &'a self,
         hook: Hook,
         input: ScriptBatch,
@@ -223,9 +223,10 @@ impl HookRun<'_> {
             }
             _ => {}
         }
-        let wanted = match is_weight {
-            true => "response",
-            false => "response or token",
+        let wanted = if is_weight {
+            "response"
+        } else {
+            "response or token"
         };
         let help = match level {
             _ if result.is_unit() => NOTHING,

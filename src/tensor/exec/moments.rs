@@ -4,7 +4,7 @@
 //! tiles of [`TILE`], each is summed by 16 lanes that a fixed tree adds up, and tiles, responses and groups are merged in
 //! their order. No number of threads and no executor changes a bit of it.
 
-use super::Precision;
+use crate::tensor::precision::Precision;
 
 /// How many values are computed with at once: few enough for several rows of them to stay in the nearest cache. Tiles
 /// start at a response's first token.

@@ -1,59 +1,19 @@
-//! A pass over the tokens: jobs in the order of the plan's steps, run tile by tile, blocks of responses in parallel.
+//! A pass over the tokens, as a list of jobs in the order of the plan's steps. Each tile goes through all jobs.
 
 use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::moments::{Depth, Moments};
+use super::execution::{Arg, Execution, Method};
+use super::moments::Depth;
 use super::reduce::depth;
-use super::run::{Execution, Method};
-use super::tile::{Scratch, Share, Tile, first};
-use super::tokens::Location;
-use super::{BLOCK, Failure};
-use crate::batch::{FloatBuffer, Layout, TokenValues};
-use crate::parallel::{each_with, lock};
-use crate::tensor::Level;
+use crate::batch::{FloatBuffer, Layout, Level, TokenValues};
 use crate::tensor::graph::Prim;
-use crate::tensor::op::{Kernel, Scan, Unary};
+use crate::tensor::kernel::{Kernel, Scan, Unary};
 
-/// Responses of at most this many tokens share a tile: longer ones are read and written in place.
-const SHORT: usize = 1024;
 /// The most tokens of a tile of several responses.
-const TOGETHER: usize = 4096;
+pub(super) const TOGETHER: usize = 4096;
 
-/// The place of a job's argument.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Arg<'a> {
-    /// The values of an earlier job.
-    Tile(usize),
-    /// One value for each cell of a coarser level, in a layout.
-    Cell(&'a [f64], Level, &'a Layout),
-    Number(f64),
-}
-
-impl Arg<'_> {
-    /// The value for all tokens of a response.
-    pub(super) fn of_response(&self, response: usize) -> f64 {
-        match self {
-            Arg::Number(number) => *number,
-            Arg::Cell(values, Level::Response, _) => values[response],
-            Arg::Cell(values, Level::Group, layout) => values[layout.group_of(response)],
-            Arg::Cell(values, Level::Trajectory, layout) => values[layout.trajectory_of(response)],
-            _ => unreachable!("tokens and positions have more than one"),
-        }
-    }
-
-    /// Whether both have the same values in memory.
-    fn is_same(&self, other: &Arg<'_>) -> bool {
-        match (self, other) {
-            (Arg::Tile(a), Arg::Tile(b)) => a == b,
-            (Arg::Cell(a, ..), Arg::Cell(b, ..)) => std::ptr::eq(*a, *b),
-            _ => false,
-        }
-    }
-}
-
+/// What a job computes for a tile.
 pub(super) enum Code<'a> {
     Column(&'a TokenValues),
     Values(&'a FloatBuffer),
@@ -70,6 +30,7 @@ pub(super) enum Code<'a> {
     Reduce(usize, Depth),
 }
 
+/// A step's computation for each tile.
 pub(super) struct Job<'a> {
     pub(super) step: usize,
     pub(super) code: Code<'a>,
@@ -77,8 +38,8 @@ pub(super) struct Job<'a> {
     pub(super) is_f64: bool,
     /// The memory that keeps its values after the pass.
     pub(super) memory: Option<usize>,
-    /// Whether to check that all values are finite, and whether one was not.
-    pub(super) is_checked: bool,
+    /// Whether to test that all values are finite, and whether one was not.
+    pub(super) tests_finite: bool,
     pub(super) not_finite: AtomicBool,
     /// The jobs whose values are not needed after this job.
     pub(super) frees: Vec<usize>,
@@ -92,6 +53,7 @@ impl Job<'_> {
     }
 }
 
+/// The jobs of a pass.
 pub(super) struct Pass<'a> {
     pub(super) execution: &'a Execution<'a>,
     pub(super) jobs: Vec<Job<'a>>,
@@ -130,7 +92,7 @@ impl<'a> Pass<'a> {
             args,
             is_f64,
             memory: None,
-            is_checked: false,
+            tests_finite: false,
             not_finite: AtomicBool::new(false),
             frees: Vec::new(),
             time: AtomicU64::new(0),
@@ -176,12 +138,12 @@ impl<'a> Pass<'a> {
         let level = |&arg: &usize| execution.tensor(arg).level();
         let (node, args) = (execution.tensor(step).inner(), execution.args(step));
         let kernel = match &node.prim {
-            Prim::Map(op) => op.kernel,
+            Prim::Map(op) => op.kernel(),
             _ => Kernel::One(Unary::Detach),
         };
         let is_map = matches!(node.prim, Prim::Map(_) | Prim::Expand);
         let has_positions = args.iter().any(|arg| level(arg) == Level::Position);
-        let is_wide = is_map && (has_positions || matches!(kernel, Kernel::Checked(_)));
+        let is_wide = is_map && has_positions;
         let is_f64 = node.is_f64;
         // A scan needs all tokens of its argument, but not of its discounts.
         let scanned = args.first().filter(|_| matches!(node.prim, Prim::Scan(..)));
@@ -203,7 +165,7 @@ impl<'a> Pass<'a> {
             Prim::Map(_) | Prim::Expand if is_wide => Code::MapF64(kernel),
             Prim::Map(_) | Prim::Expand => Code::Map(kernel),
             Prim::AtLastToken => Code::AtLastToken,
-            Prim::Scan(op, number) => Code::Scan(op.kernel.scan(), *number),
+            Prim::Scan(op, number) => Code::Scan(op.kernel().scan(), *number),
             other => unreachable!("{} does not go by tiles", other.name()),
         };
         self.push(step, code, found, is_f64)
@@ -235,15 +197,15 @@ impl<'a> Pass<'a> {
     }
 
     /// Keeps a step's values in memory.
-    pub(super) fn store(&mut self, step: usize, memory: usize, is_checked: bool) {
+    pub(super) fn store(&mut self, step: usize, memory: usize, tests_finite: bool) {
         let job = &mut self.jobs[self.job_of[&step]];
-        (job.memory, job.is_checked) = (Some(memory), is_checked);
+        (job.memory, job.tests_finite) = (Some(memory), tests_finite);
     }
 
     /// Whether all values of a stored step are known to be finite.
     pub(super) fn is_finite(&self, step: usize) -> bool {
         let job = &self.jobs[self.job_of[&step]];
-        job.is_checked && !job.not_finite.load(Ordering::Relaxed)
+        job.tests_finite && !job.not_finite.load(Ordering::Relaxed)
     }
 
     /// The number of the reduction that computes a step.
@@ -291,84 +253,5 @@ impl<'a> Pass<'a> {
             now -= freed.sum::<usize>();
         }
         most
-    }
-
-    /// Computes all tiles, blocks of neighbouring responses in parallel. If several fail, the first one's error counts, for any
-    /// number of threads.
-    pub(super) fn run(&self, layout: &Layout, mut written: Written<'_>) -> Result<(), Failure> {
-        let guard = &self.execution.context.guard;
-        let is_short = |response: usize| layout.tokens_of(response).len() <= SHORT;
-        // Reductions with one value per response store no tokens: a tile may be as long as a block.
-        let is_reduction = |job: &Job<'_>| matches!(job.code, Code::Reduce(..));
-        let holds_no_tokens =
-            (self.jobs.iter()).all(|job| is_reduction(job) && job.reads_no_tile());
-        let block = |scratch: &mut Scratch, responses: Range<usize>, mut written: Written<'_>| {
-            let mut first = responses.start;
-            while first < responses.end {
-                let start = layout.tokens_of(first).start;
-                let is_within = |end: usize| {
-                    let is_together = layout.tokens_of(end).end - start <= TOGETHER;
-                    holds_no_tokens || is_short(end - 1) && is_short(end) && is_together
-                };
-                let mut end = first + 1;
-                while end < responses.end && is_within(end) {
-                    end += 1;
-                }
-                let tokens = start..layout.tokens_of(end - 1).end;
-                let own = written.split(end - first, tokens.len(), layout.width());
-                let location = Location {
-                    layout,
-                    responses: first..end,
-                    tokens,
-                };
-                Tile::run(self, location, scratch, own)?;
-                guard.check()?;
-                first = end;
-            }
-            Ok(())
-        };
-        let (mut blocks, mut first, responses) = (Vec::new(), 0, layout.responses());
-        while first < responses {
-            let start = layout.tokens_of(first).start;
-            // Responses without tokens count as well.
-            let size = |end: usize| layout.tokens_of(end).end - start + (end - first);
-            let mut end = first + 1;
-            while end < responses && size(end) < BLOCK {
-                end += 1;
-            }
-            let tokens = layout.tokens_of(end - 1).end - start;
-            let own = written.split(end - first, tokens, layout.width());
-            blocks.push(Mutex::new(Some((first..end, own))));
-            first = end;
-        }
-        let done = each_with(blocks.len(), 1, &Scratch::default, &|scratch, index| {
-            guard.check()?;
-            match lock(&blocks[index]).take() {
-                Some((responses, own)) => block(scratch, responses, own),
-                None => unreachable!("a block is computed once"),
-            }
-        });
-        done.into_iter().collect()
-    }
-}
-
-/// The outputs of a pass, or a share of them.
-pub(super) struct Written<'a> {
-    pub(super) memory: Vec<Share<'a>>,
-    /// By reduction: the moments of each response's tokens.
-    pub(super) moments: Vec<&'a mut [Moments]>,
-}
-
-impl Written<'_> {
-    /// Splits off the share of the first responses.
-    fn split(&mut self, responses: usize, tokens: usize, width: usize) -> Self {
-        let memory = self.memory.iter_mut();
-        let memory = memory.map(|share| share.split(responses, tokens, width));
-        let moments = self.moments.iter_mut();
-        let moments = moments.map(|of| first(of, responses));
-        Written {
-            memory: memory.collect(),
-            moments: moments.collect(),
-        }
     }
 }

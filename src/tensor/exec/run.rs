@@ -5,33 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::execution::{Execution, Method, goes_by_tile};
 use super::moments::Moments;
-use super::pass::{Arg, Pass, Written};
+use super::output::{Output, Parts};
+use super::pass::Pass;
 use super::reduce::{finish, of_responses};
-use super::tile::Memory;
-use super::{Failure, coarse};
-use crate::batch::{FloatBuffer, Layout};
-use crate::tensor::error::{TensorError, TensorErrorKind};
-use crate::tensor::graph::Prim;
-use crate::tensor::guard::Reservation;
-use crate::tensor::op::{Kernel, Reduction};
-use crate::tensor::{Context, Frame, Level, Plan, Tensor, Value};
+use super::{blocks, full};
+use crate::batch::{FloatBuffer, Level};
+use crate::tensor::error::TensorError;
+use crate::tensor::frame::{Context, Frame};
+use crate::tensor::graph::{Prim, Tensor};
+use crate::tensor::plan::Plan;
+use crate::tensor::value::Value;
 
 /// The most token values that one pass stores for steps that are computed in full: bounds the memory.
 const STORED_FOR_FULL: usize = 2;
-
-/// How a step's values are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Method {
-    /// All at once, from all values of its arguments.
-    InFull,
-    /// Tile by tile, in a pass over the tokens.
-    ByTile,
-    /// All tokens of a response have the same value: computed and stored per response, rounded like tokens.
-    Uniform,
-    /// As a reduction of tokens, at the end of a pass.
-    Reduced(Reduction),
-}
 
 /// What one pass computes.
 #[derive(Default)]
@@ -46,32 +34,32 @@ impl Targets {
     }
 }
 
-/// A plan while it is computed.
-pub(super) struct Execution<'a> {
-    plan: &'a Plan,
-    pub(super) context: &'a Context,
-    methods: Vec<Method>,
-    /// By step: the steps that read it.
-    readers: Vec<Vec<usize>>,
-    is_output: Vec<bool>,
-    /// The step whose f32 token values are written as the rows of an array [B, T].
-    rows_of: Option<usize>,
-    pub(super) values: Vec<Option<Arc<Value>>>,
-    /// By uniform step: its values by response.
-    uniform: Vec<Option<Vec<f64>>>,
+type Values = Vec<Option<Arc<Value>>>;
+
+/// Computes the values of a plan's steps. The value of a step that is no output may be left out.
+///
+/// # Errors
+/// [`TensorError`] if values do not allow an operation, or if the guard stops the computation.
+pub(crate) fn run(plan: &Plan, context: &Context) -> Result<Values, TensorError> {
+    run_fused(plan, context, main_frame(plan))
 }
 
-/// Computes a plan. If fused, one pass computes as many steps as it can; otherwise each step is computed separately, in order.
-pub(super) fn run(
+/// Computes each step alone, in the plan's order: the same bits in another way.
+#[cfg(test)]
+pub(crate) fn run_step_by_step(plan: &Plan, context: &Context) -> Result<Values, TensorError> {
+    run_fused(plan, context, None)
+}
+
+/// Computes a plan. The token steps of the frame are computed in passes, as many as possible in each pass.
+fn run_fused(
     plan: &Plan,
     context: &Context,
-    is_fused: bool,
-) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-    let frame = main_frame(plan).filter(|_| is_fused);
+    frame: Option<&Arc<Frame>>,
+) -> Result<Values, TensorError> {
     let mut execution = Execution::new(plan, context, frame);
     loop {
-        let is_stopped = context.guard.check();
-        is_stopped.map_err(|stopped| execution.error(plan.outputs()[0], stopped.into()))?;
+        let may_go_on = context.guard.check();
+        may_go_on.map_err(|stopped| execution.error(plan.outputs()[0], stopped))?;
         let needed = execution.needed();
         execution.free(&needed);
         execution.compute_in_full(&needed)?;
@@ -100,103 +88,8 @@ fn main_frame(plan: &Plan) -> Option<&Arc<Frame>> {
     largest.map(|(_, frame)| frame)
 }
 
-impl<'a> Execution<'a> {
-    fn new(plan: &'a Plan, context: &'a Context, frame: Option<&Arc<Frame>>) -> Execution<'a> {
-        let steps = plan.steps();
-        let known = |step: usize| steps[step].tensor.known().cloned();
-        let mut execution = Execution {
-            plan,
-            context,
-            methods: Vec::with_capacity(steps.len()),
-            readers: vec![Vec::new(); steps.len()],
-            is_output: vec![false; steps.len()],
-            rows_of: (context.by_rows && plan.has_result).then(|| plan.outputs()[0]),
-            values: (0..steps.len()).map(known).collect(),
-            uniform: vec![None; steps.len()],
-        };
-        for &output in plan.outputs() {
-            execution.is_output[output] = true;
-        }
-        for index in 0..steps.len() {
-            execution.methods.push(execution.method_of(index, frame));
-            for &arg in execution.args(index) {
-                execution.readers[arg].push(index);
-            }
-        }
-        execution
-    }
-
-    fn method_of(&self, index: usize, main: Option<&Arc<Frame>>) -> Method {
-        let tensor = self.tensor(index);
-        let (Some(main), Some(frame), None) = (main, tensor.frame(), tensor.known()) else {
-            return Method::InFull;
-        };
-        let is_of_main = |frame: &Arc<Frame>| frame.responses == main.responses;
-        let is_within_main = |&arg: &usize| {
-            let arg = self.tensor(arg);
-            arg.level() == Level::Batch || arg.frame().is_none_or(is_of_main)
-        };
-        let args = self.args(index);
-        if !is_of_main(frame) || !args.iter().all(is_within_main) {
-            return Method::InFull;
-        }
-        let is_uniform = |&arg: &usize| match self.tensor(arg).level() {
-            Level::Token => self.methods[arg] == Method::Uniform,
-            level => level != Level::Position,
-        };
-        match (&tensor.inner().prim, tensor.level()) {
-            (Prim::Map(op), Level::Token) if matches!(op.kernel, Kernel::Checked(_)) => {
-                Method::ByTile
-            }
-            (Prim::Map(_) | Prim::Expand, Level::Token) if args.iter().all(is_uniform) => {
-                Method::Uniform
-            }
-            (prim, Level::Token) if goes_by_tile(prim) => Method::ByTile,
-            (Prim::Reduce(op), Level::Response | Level::Group | Level::Batch)
-                if self.tensor(args[0]).level() == Level::Token =>
-            {
-                Method::Reduced(op.kernel.reduction())
-            }
-            _ => Method::InFull,
-        }
-    }
-
-    pub(super) fn tensor(&self, step: usize) -> &'a Tensor {
-        &self.plan.steps()[step].tensor
-    }
-
-    pub(super) fn args(&self, step: usize) -> &'a [usize] {
-        &self.plan.steps()[step].args
-    }
-
-    pub(super) fn method(&self, step: usize) -> Method {
-        self.methods[step]
-    }
-
-    /// Whether the next pass can read a step without computing it.
-    pub(super) fn is_readable(&self, step: usize) -> bool {
-        self.values[step].is_some() || self.uniform[step].is_some()
-    }
-
-    /// A step with one value per response or coarser cell, or per position.
-    pub(super) fn coarser(&self, step: usize) -> Arg<'_> {
-        let tensor = self.tensor(step);
-        let Some(frame) = tensor.frame() else {
-            return Arg::Number(tensor.alone());
-        };
-        if let Some(values) = &self.uniform[step] {
-            return Arg::Cell(values, Level::Response, &frame.layout);
-        }
-        match self.values[step].as_ref().map(|value| value.buffer()) {
-            Some(values) if tensor.level() == Level::Batch => Arg::Number(values.get(0)),
-            Some(FloatBuffer::F64(values)) => Arg::Cell(values, tensor.level(), &frame.layout),
-            _ => {
-                unreachable!("coarser values are f64, and computed before the pass that reads them")
-            }
-        }
-    }
-
-    /// The steps that an output is or still waits for.
+impl Execution<'_> {
+    /// The steps that are outputs, or are still needed for an output.
     fn needed(&self) -> Vec<bool> {
         let mut needed = self.is_output.clone();
         for step in (0..needed.len()).rev() {
@@ -242,8 +135,8 @@ impl<'a> Execution<'a> {
                 self.pass(&alone, frame)?;
             } else {
                 let started = Instant::now();
-                let value = coarse::value(self, step);
-                self.values[step] = Some(value.map_err(|failure| self.error(step, failure))?);
+                let value = full::value(self, step);
+                self.values[step] = Some(value.map_err(|kind| self.error(step, kind))?);
                 if let Some(profile) = &self.context.profile {
                     profile.note(tensor.origin(), started.elapsed().as_secs_f64());
                 }
@@ -264,7 +157,7 @@ impl<'a> Execution<'a> {
 
     /// Computes a uniform step; its tokens' values are spread out only if somebody reads them one by one.
     fn compute_uniform(&mut self, step: usize) -> Result<(), TensorError> {
-        let (tensor, values) = (self.tensor(step), coarse::uniform(self, step));
+        let (tensor, values) = (self.tensor(step), full::uniform(self, step));
         let mut readers = self.readers[step].iter();
         let is_read_in_full = readers.any(|&reader| self.methods[reader] == Method::InFull);
         if let Some(frame) = tensor
@@ -361,30 +254,27 @@ impl<'a> Execution<'a> {
         let (layout, guard) = (&*frame.layout, &self.context.guard);
         let started = Instant::now();
         let mut pass = Pass::new(self, &self.steps(targets));
-        let mut memory: Vec<Memory> = Vec::new();
-        let mut reserved = Vec::new();
+        let mut outputs = Vec::new();
         for (index, &step) in targets.stored.iter().enumerate() {
             pass.store(step, index, self.is_output[step]);
-            let (values, share) = self.memory(step, layout)?;
-            memory.push(values);
-            reserved.push(share);
+            outputs.push(Output::new(self, step, layout)?);
         }
         let any = targets.all().next().unwrap_or_default();
         let scratch = pass.free(layout) * rayon::current_num_threads();
         let bytes = scratch + pass.reductions * layout.responses() * size_of::<Moments>();
-        let _scratch = (guard.reserve(bytes)).map_err(|stopped| self.error(any, stopped.into()))?;
+        let _scratch = (guard.reserve(bytes)).map_err(|stopped| self.error(any, stopped))?;
         let mut moments = vec![vec![Moments::EMPTY; layout.responses()]; pass.reductions];
-        let written = Written {
-            memory: memory.iter_mut().map(Memory::share).collect(),
+        let parts = Parts {
+            outputs: outputs.iter_mut().map(|(of, _)| of.whole()).collect(),
             moments: moments.iter_mut().map(|of| &mut of[..]).collect(),
         };
-        (pass.run(layout, written)).map_err(|failure| self.error(any, failure))?;
+        blocks::run(&pass, layout, parts).map_err(|stopped| self.error(any, stopped))?;
         self.note_times(&pass, started);
         let mut values: Vec<(usize, Arc<Value>)> = Vec::new();
-        for ((&step, memory), share) in targets.stored.iter().zip(memory).zip(reserved) {
+        for (&step, (output, reserved)) in targets.stored.iter().zip(outputs) {
             let is_finite = pass.is_finite(step);
-            let buffer = memory.into_buffer(&frame.layout);
-            let value = Value::checked(Level::Token, buffer, share, is_finite);
+            let buffer = output.into_buffer(&frame.layout);
+            let value = Value::checked(Level::Token, buffer, reserved, is_finite);
             values.push((step, value));
         }
         for &step in &targets.reduced {
@@ -406,64 +296,9 @@ impl<'a> Execution<'a> {
         let cells = of_responses(&frame.layout, moments, tensor.level());
         let values: Vec<f64> = cells.iter().map(|cell| finish(reduction, cell)).collect();
         let reserved = self.context.guard.reserve(values.len() * size_of::<f64>());
-        let reserved = reserved.map_err(|stopped| self.error(step, stopped.into()))?;
+        let reserved = reserved.map_err(|stopped| self.error(step, stopped))?;
         Ok(Value::new(tensor.level(), values.into(), Some(reserved)))
     }
-
-    /// The error of a step, or of the step that the failure refers to.
-    fn error(&self, step: usize, failure: Failure) -> TensorError {
-        let (step, kind) = match failure {
-            Failure::Stopped(stopped) => (step, stopped.into()),
-            Failure::Value { step, index, why } => {
-                let tensor = self.tensor(step);
-                let place = |frame: &Arc<Frame>| frame.layout.describe(tensor.level(), index);
-                let place = tensor
-                    .frame()
-                    .map_or(String::new(), |frame| place(frame).to_string());
-                (step, TensorErrorKind::Value(format!("{why}, at {place}")))
-            }
-        };
-        let tensor = self.tensor(step);
-        TensorError::new(tensor.inner().prim.name(), kind).or_at(tensor.origin())
-    }
-
-    /// Counts the token values of a step by the guard.
-    fn reserve(&self, step: usize, tokens: usize) -> Result<Reservation, TensorError> {
-        let bytes = tokens * if self.tensor(step).is_f64() { 8 } else { 4 };
-        let share = self.context.guard.reserve(bytes);
-        share.map_err(|stopped| self.error(step, stopped.into()))
-    }
-
-    /// Memory for the token values of a step, counted by the guard.
-    fn memory(&self, step: usize, layout: &Layout) -> Result<(Memory, Reservation), TensorError> {
-        let (tensor, spare) = (self.tensor(step), self.context.guard.spare());
-        let by_rows = self.rows_of == Some(step) && !tensor.is_f64() && layout.is_padded();
-        let count = if by_rows {
-            layout.responses() * layout.width()
-        } else {
-            layout.tokens()
-        };
-        let share = self.reserve(step, count)?;
-        let memory = match (by_rows, tensor.is_f64()) {
-            (true, _) => spare.numbers(count).map(Memory::Rows),
-            (_, true) => spare.numbers(count).map(Memory::F64),
-            (_, false) => spare.numbers(count).map(Memory::F32),
-        };
-        let memory = memory.map_err(|_| {
-            let why = format!("the system has no memory left for its {count} values");
-            TensorError::new(tensor.inner().prim.name(), TensorErrorKind::Machine(why))
-                .or_at(tensor.origin())
-        })?;
-        Ok((memory, share))
-    }
-}
-
-/// Whether a step on tokens is computed in a pass, separately if it cannot be fused with others.
-fn goes_by_tile(prim: &Prim) -> bool {
-    matches!(
-        prim,
-        Prim::Column(_) | Prim::AtLastToken | Prim::Map(_) | Prim::Expand | Prim::Scan(..)
-    )
 }
 
 fn is_large(tensor: &Tensor) -> bool {

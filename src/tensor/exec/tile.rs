@@ -2,20 +2,20 @@
 //! into a buffer from a free list, or straight into the memory that keeps its values.
 
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::columns::{Location, gather, in_place};
+use super::execution::Arg;
 use super::kernels::{Loop, Operand, binary, is_finite, ternary, unary};
 use super::moments::{Depth, Moments};
-use super::pass::{Arg, Code, Job, Pass, Written};
+use super::output::{Part, Parts};
+use super::pass::{Code, Job, Pass};
 use super::scan::Running;
-use super::tokens::{Location, gather, in_place};
-use super::{Failure, Precision};
-use crate::batch::large::Large;
-use crate::batch::{Buffer, FloatBuffer, Layout};
-use crate::tensor::Level;
-use crate::tensor::op::Kernel;
+use crate::batch::Level;
+use crate::tensor::error::Stopped;
+use crate::tensor::kernel::Kernel;
+use crate::tensor::precision::Precision;
 
 /// A long plan can be stopped within a tile, too. Checking the clock takes as long as a job on some hundred tokens.
 const JOBS_PER_CHECK: usize = 64;
@@ -61,48 +61,6 @@ pub(super) enum Floats<'t> {
     F64(Slice<'t, f64>),
 }
 
-/// The memory that keeps the values of a step after the pass.
-pub(super) enum Memory {
-    F32(Large<f32>),
-    F64(Large<f64>),
-    /// The rows of an array [B, T].
-    Rows(Large<f32>),
-}
-
-impl Memory {
-    pub(super) fn share(&mut self) -> Share<'_> {
-        match self {
-            Memory::F32(values) => Share::Tokens(Floats::F32(Slice::Out(values))),
-            Memory::F64(values) => Share::Tokens(Floats::F64(Slice::Out(values))),
-            Memory::Rows(rows) => Share::Rows(rows),
-        }
-    }
-
-    pub(super) fn into_buffer(self, layout: &Arc<Layout>) -> FloatBuffer {
-        match self {
-            Memory::F32(values) => Buffer::new(values).into(),
-            Memory::F64(values) => Buffer::new(values).into(),
-            Memory::Rows(rows) => FloatBuffer::of_rows(layout, rows),
-        }
-    }
-}
-
-/// The share of some responses in the memory that keeps a step's values.
-pub(super) enum Share<'a> {
-    Tokens(Floats<'a>),
-    Rows(&'a mut [f32]),
-}
-
-impl<'a> Share<'a> {
-    /// Splits off the share of the first responses.
-    pub(super) fn split(&mut self, responses: usize, tokens: usize, width: usize) -> Share<'a> {
-        match self {
-            Share::Tokens(values) => Share::Tokens(values.split(tokens)),
-            Share::Rows(rows) => Share::Rows(first(rows, responses * width)),
-        }
-    }
-}
-
 impl Floats<'_> {
     fn are_finite(&self) -> bool {
         match self {
@@ -116,29 +74,6 @@ impl Floats<'_> {
             Floats::F32(Slice::Buffer(buffer, _)) => scratch.f32s.push(buffer),
             Floats::F64(Slice::Buffer(buffer, _)) => scratch.f64s.push(buffer),
             _ => {}
-        }
-    }
-}
-
-/// Splits off the first values.
-pub(super) fn first<'a, T>(all: &mut &'a mut [T], count: usize) -> &'a mut [T] {
-    let (first, rest) = std::mem::take(all).split_at_mut(count);
-    *all = rest;
-    first
-}
-
-impl<'a> Floats<'a> {
-    /// Splits off the first numbers of memory that is kept.
-    fn split(&mut self, count: usize) -> Floats<'a> {
-        fn split<'a, T>(values: &mut Slice<'a, T>, count: usize) -> Slice<'a, T> {
-            match values {
-                Slice::Out(all) => Slice::Out(first(all, count)),
-                _ => unreachable!("only what is kept is divided"),
-            }
-        }
-        match self {
-            Floats::F32(all) => Floats::F32(split(all, count)),
-            Floats::F64(all) => Floats::F64(split(all, count)),
         }
     }
 }
@@ -200,10 +135,10 @@ impl<'t> Tile<'t> {
         pass: &'t Pass<'t>,
         location: Location<'t>,
         scratch: &mut Scratch,
-        written: Written<'t>,
-    ) -> Result<(), Failure> {
-        let mut memory: Vec<Option<Share<'t>>> = written.memory.into_iter().map(Some).collect();
-        let mut moments = written.moments;
+        parts: Parts<'t>,
+    ) -> Result<(), Stopped> {
+        let mut outputs: Vec<Option<Part<'t>>> = parts.outputs.into_iter().map(Some).collect();
+        let mut moments = parts.moments;
         let mut values = Vec::with_capacity(pass.jobs.len());
         values.resize_with(pass.jobs.len(), || None);
         let mut tile = Tile {
@@ -217,9 +152,10 @@ impl<'t> Tile<'t> {
                 pass.execution.context.guard.check()?;
             }
             let started = is_timed.then(Instant::now);
-            let (out, rows) = match job.memory.and_then(|at| memory[at].take()) {
-                Some(Share::Tokens(out)) => (Some(out), None),
-                Some(Share::Rows(rows)) => match tile.location.stretch() {
+            let (out, rows) = match job.memory.and_then(|at| outputs[at].take()) {
+                Some(Part::F32(out)) => (Some(Floats::F32(Slice::Out(out))), None),
+                Some(Part::F64(out)) => (Some(Floats::F64(Slice::Out(out))), None),
+                Some(Part::Rows(rows)) => match tile.location.only_run() {
                     // The row of a response without holes is written in place.
                     Some(columns) => {
                         (tile.location.layout).clear_padding(tile.location.responses.start, rows);
@@ -231,11 +167,11 @@ impl<'t> Tile<'t> {
             };
             match &job.code {
                 Code::Reduce(at, depth) => tile.reduce(job, *depth, moments[*at]),
-                _ if job.is_f64 => tile.job::<f64>(index, out, scratch)?,
-                _ => tile.job::<f32>(index, out, scratch)?,
+                _ if job.is_f64 => tile.job::<f64>(index, out, scratch),
+                _ => tile.job::<f32>(index, out, scratch),
             }
             let values = tile.values[index].as_ref();
-            if job.is_checked && !values.is_none_or(Floats::are_finite) {
+            if job.tests_finite && !values.is_none_or(Floats::are_finite) {
                 job.not_finite.store(true, Ordering::Relaxed);
             }
             if let (Some(rows), Some(Floats::F32(values))) = (rows, values) {
@@ -269,18 +205,13 @@ impl<'t> Tile<'t> {
         let rows = rows.chunks_mut(layout.width().max(1));
         for (row, response) in rows.zip(self.location.responses.clone()) {
             layout.clear_padding(response, row);
-            for (tokens, columns) in layout.stretches(response) {
+            for (tokens, columns) in layout.token_runs(response) {
                 row[columns].copy_from_slice(&values[tokens.start - start..tokens.end - start]);
             }
         }
     }
 
-    fn job<T: Lane>(
-        &mut self,
-        index: usize,
-        out: Option<Floats<'t>>,
-        scratch: &mut Scratch,
-    ) -> Result<(), Failure> {
+    fn job<T: Lane>(&mut self, index: usize, out: Option<Floats<'t>>, scratch: &mut Scratch) {
         let job = &self.pass.jobs[index];
         let in_place = match &job.code {
             Code::Column(column) => in_place(column, &self.location),
@@ -297,19 +228,18 @@ impl<'t> Tile<'t> {
             (None, out) => {
                 let length = self.location.tokens.len();
                 let mut out = out.map_or_else(|| buffer(scratch, length), T::into_slice);
-                self.compute(job, &mut out)?;
+                self.compute(job, &mut out);
                 out
             }
         };
         self.values[index] = Some(T::floats(values));
-        Ok(())
     }
 
-    fn compute<T: Lane>(&self, job: &Job<'t>, out: &mut [T]) -> Result<(), Failure> {
+    fn compute<T: Lane>(&self, job: &Job<'t>, out: &mut [T]) {
         match &job.code {
             Code::Column(column) => gather(column, &self.location, out),
             Code::Map(kernel) => self.map(*kernel, &job.args, out),
-            Code::MapF64(kernel) => return self.map_f64(job, *kernel, out),
+            Code::MapF64(kernel) => self.map_f64(*kernel, &job.args, out),
             Code::Widen => {
                 let narrow: &[f32] = self.tile(&job.args[0]);
                 let pairs = out.iter_mut().zip(narrow);
@@ -339,7 +269,6 @@ impl<'t> Tile<'t> {
                 unreachable!("values are read in place, reductions have none")
             }
         }
-        Ok(())
     }
 
     /// The values of an argument that is a tile.
@@ -394,7 +323,7 @@ impl<'t> Tile<'t> {
         match kernel {
             Kernel::One(op) => match source(0) {
                 Operand::Values(values) => unary(op, values, out),
-                Operand::Number(number) => out.fill(T::narrow(op.to::<T>(number))),
+                Operand::Number(number) => out.fill(T::narrow(op.eval_for::<T>(number))),
             },
             Kernel::Two(op) => binary(op, source(0), source(1), out),
             Kernel::Three(op) => ternary(op, [source(0), source(1), source(2)], out),
@@ -402,33 +331,14 @@ impl<'t> Tile<'t> {
         }
     }
 
-    fn map_f64<T: Lane>(
-        &self,
-        job: &Job<'_>,
-        kernel: Kernel,
-        out: &mut [T],
-    ) -> Result<(), Failure> {
-        let args: Vec<&[f64]> = job.args.iter().map(|arg| self.tile(arg)).collect();
+    fn map_f64<T: Lane>(&self, kernel: Kernel, args: &[Arg<'_>], out: &mut [T]) {
+        let x = |arg: usize| self.tile::<f64>(&args[arg]);
         match kernel {
-            Kernel::One(f) => f.visit(Loop(out, (args[0],))),
-            Kernel::Two(f) => f.visit(Loop(out, (args[0], args[1]))),
-            Kernel::Three(f) => f.visit(Loop(out, (args[0], args[1], args[2]))),
-            Kernel::Checked(f) => {
-                for (i, out) in out.iter_mut().enumerate() {
-                    // One value of these may take milliseconds.
-                    self.pass.execution.context.guard.check()?;
-                    let x: Vec<f64> = args.iter().map(|arg| arg[i]).collect();
-                    let failure = |why| Failure::Value {
-                        step: job.step,
-                        index: self.location.tokens.start + i,
-                        why,
-                    };
-                    *out = T::narrow(f(&x).map_err(failure)?);
-                }
-            }
-            _ => unreachable!("is elementwise"),
+            Kernel::One(f) => f.visit(Loop(out, (x(0),))),
+            Kernel::Two(f) => f.visit(Loop(out, (x(0), x(1)))),
+            Kernel::Three(f) => f.visit(Loop(out, (x(0), x(1), x(2)))),
+            _ => unreachable!("is elementwise, and cannot fail"),
         }
-        Ok(())
     }
 
     fn reduce(&self, job: &Job<'_>, depth: Depth, moments: &mut [Moments]) {

@@ -2,14 +2,20 @@
 
 use std::f64::consts::LN_10;
 
-use super::{Class, Derivative, Kernel, Op, tensor};
+use super::param::{Argument, tensor, tensor_at};
+use super::row::{self, Class, Derivative, Op};
+use crate::batch::Level;
 use crate::tensor::binomial;
+use crate::tensor::error::TensorError;
+use crate::tensor::graph::Tensor;
+use crate::tensor::kernel::Kernel;
 
 const ROW: Op = Op {
     class: Class::Combinatorics,
     params: &[tensor("n"), tensor("k")],
     derivative: Derivative::None("it counts subsets of whole numbers"),
-    ..super::ROW
+    build,
+    ..row::ROW
 };
 
 pub(super) const ROWS: &[&Op] = &[&BINOMIAL, &LN_BINOMIAL, &BINOMIAL_RATIO];
@@ -19,7 +25,7 @@ static BINOMIAL: Op = Op {
     doc: "C(n, k), the number of ways to choose k of n; 0 where n < k or n < 0",
     example: "binomial(batch.length + 3, 2)",
     shows: &[10.0, 15.0, 6.0, 10.0, 6.0],
-    kernel: Kernel::Checked(|x| {
+    kernel: Kernel::Fallible(|x| {
         let (n, k) = (whole("n", x[0])?, whole("k", x[1])?);
         Ok(binomial::binomial(n, counted("k", k)?))
     }),
@@ -34,7 +40,7 @@ static LN_BINOMIAL: Op = Op {
     doc: "ln C(n, k), which does not overflow; -infinity where n < k or n < 0",
     example: "ln_binomial(batch.length + 3, 2)",
     shows: &[LN_10, LN_15, LN_6, LN_10, LN_6],
-    kernel: Kernel::Checked(|x| {
+    kernel: Kernel::Fallible(|x| {
         let (n, k) = (whole("n", x[0])?, whole("k", x[1])?);
         binomial::ln_binomial(n, counted("k", k)?)
     }),
@@ -48,7 +54,7 @@ static BINOMIAL_RATIO: Op = Op {
     source: "the unbiased pass@k estimator, arXiv 2107.03374, eq. 1",
     example: "let n = batch.reward.count(\"group\"); binomial_ratio(n - batch.correct.sum(\"group\"), n, 2)",
     shows: &[0.0, 1.0],
-    kernel: Kernel::Checked(|x| {
+    kernel: Kernel::Fallible(|x| {
         let (a, b, k) = (whole("a", x[0])?, whole("b", x[1])?, whole("k", x[2])?);
         let k = counted("k", k)?;
         if b < k {
@@ -81,4 +87,14 @@ fn counted(name: &str, value: i64) -> Result<i64, String> {
         return Err(format!("{name} = {value} is negative"));
     }
     Ok(value)
+}
+
+fn build(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
+    let tensors: Vec<Tensor> = (0..args.len()).map(|at| tensor_at(args, at)).collect();
+    let levels = tensors.iter().map(Tensor::level);
+    if levels.fold(Level::Batch, Level::join) == Level::Token {
+        let message = "counts subsets of responses, and its result would be a token tensor: reduce the arguments first, as in `x.sum(\"response\")`";
+        return Err(TensorError::level(op.name, message));
+    }
+    Tensor::map(op, tensors)
 }

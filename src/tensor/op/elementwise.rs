@@ -1,9 +1,14 @@
-//! Rows that work value by value: arithmetic, functions, and choices between values.
+//! Rows that work value by value: arithmetic, functions, and choices between values; as operators and functions, too, so
+//! that derivatives and composed rows are written like formulas.
 
 use std::f64::consts::{LN_2, SQRT_2};
+use std::ops::{Add, Div, Mul, Neg, Sub};
 
-use super::build::*;
-use super::{Binary, Derivative, Kernel, Op, Param, Ternary, Unary, Vjp, tensor};
+use super::logic;
+use super::param::{Param, tensor};
+use super::row::{Built, Derivative, Op, ROW, Term, Vjp};
+use crate::tensor::graph::Tensor;
+use crate::tensor::kernel::{Binary, Kernel, Ternary, Unary};
 
 const X: &[Param] = &[tensor("x")];
 const A_B: &[Param] = &[tensor("a"), tensor("b")];
@@ -14,7 +19,7 @@ const SIGMOID_1: f64 = 0.2689414213699951;
 const LOG_1: f64 = -1.3132616875182228;
 
 rows! {
-    ROWS, super::ROW;
+    ROWS, ROW;
     ADD = "+", A_B, "the sum";
         "batch.reward + 1" => [2.0, 1.0, 2.0, 1.0, 1.0]; Two(Binary::Add), |vjp| vec![vjp.grad(), vjp.grad()];
     SUB = "-", A_B, "the difference";
@@ -122,11 +127,11 @@ rows! {
 }
 
 /// The nearest f32: in sums of f32 tokens, not in scripts.
-pub(super) static NARROW: Op = Op {
+static NARROW: Op = Op {
     name: "sum",
     kernel: Kernel::One(Unary::Narrow),
     derivative: Derivative::Of(|vjp| vec![vjp.grad()]),
-    ..super::ROW
+    ..ROW
 };
 
 /// All to the first argument if `low` is less than `high`, else to the second; half to each at a tie, as in torch.
@@ -145,4 +150,96 @@ fn clamp_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let crossed = less(high, max(x, low));
     let by_low = select(below, select(&crossed, 0.0, vjp.grad()), 0.0);
     vec![inside, by_low, select(crossed, vjp.grad(), 0.0)]
+}
+
+macro_rules! operators {
+    ($($operator:ident::$method:ident = $row:expr;)+) => {$(
+        impl<B: Into<Term>> $operator<B> for Term {
+            type Output = Term;
+            fn $method(self, b: B) -> Term {
+                Term::map(&$row, [self, b.into()])
+            }
+        }
+
+        impl<B: Into<Term>> $operator<B> for &Term {
+            type Output = Term;
+            fn $method(self, b: B) -> Term {
+                Term::map(&$row, [self.clone(), b.into()])
+            }
+        }
+
+        impl $operator<Term> for f64 {
+            type Output = Term;
+            fn $method(self, b: Term) -> Term {
+                Term::map(&$row, [self.into(), b])
+            }
+        }
+    )+};
+}
+
+operators! {
+    Add::add = ADD;
+    Sub::sub = SUB;
+    Mul::mul = MUL;
+    Div::div = DIV;
+}
+
+impl Neg for Term {
+    type Output = Term;
+    fn neg(self) -> Term {
+        Term::map(&NEG, [self])
+    }
+}
+
+macro_rules! functions {
+    ($($name:ident($($arg:ident),+) = $row:expr;)+) => {$(
+        pub(super) fn $name($($arg: impl Into<Term>),+) -> Term {
+            Term::map(&$row, [$($arg.into()),+])
+        }
+    )+};
+}
+
+functions! {
+    safe_div(a, b) = SAFE_DIV;
+    pow(a, b) = POW;
+    max(a, b) = MAX;
+    less(a, b) = logic::LESS;
+    equal(a, b) = logic::EQUAL;
+    not_equal(a, b) = logic::NOT_EQUAL;
+    not(x) = logic::NOT;
+    square(x) = SQUARE;
+    ln(x) = LN;
+    exp(x) = EXP;
+    abs(x) = ABS;
+    sign(x) = SIGN;
+    floor(x) = FLOOR;
+    sigmoid(x) = SIGMOID;
+    log_sigmoid(x) = LOG_SIGMOID;
+    // `where(c, a, b)`, which is no name for a Rust function.
+    select(c, a, b) = WHERE;
+    clamp(x, low, high) = CLAMP;
+    is_finite(x) = IS_FINITE;
+    detach(x) = DETACH;
+    narrow(x) = NARROW;
+}
+
+/// The sum of two tensors.
+pub(crate) fn add(a: &Tensor, b: &Tensor) -> Built {
+    (Term::from(a) + b).built()
+}
+
+/// The difference of two tensors.
+#[cfg(test)]
+pub(crate) fn sub(a: &Tensor, b: &Tensor) -> Built {
+    (Term::from(a) - b).built()
+}
+
+/// The product of two tensors.
+pub(crate) fn mul(a: &Tensor, b: &Tensor) -> Built {
+    (Term::from(a) * b).built()
+}
+
+/// 1 if `a` is greater than `b`, else 0.
+pub(crate) fn greater(a: &Tensor, b: &Tensor) -> Built {
+    Tensor::map(&logic::GREATER, vec![a.clone(), b.clone()])
 }

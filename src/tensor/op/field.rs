@@ -1,17 +1,18 @@
 //! Rows that are formulas of this field: KL estimators, whitening, the classifier's loss, and gradients.
 
-use super::build::*;
-use super::{
-    Argument, Class, Derivative, Kernel, Op, Unary, choice, grad_node, level, level_at, reduction,
-    tensor, tensor_at,
-};
+use super::elementwise::{abs, less, log_sigmoid, max, select, square};
+use super::param::{Argument, choice, level, level_at, tensor, tensor_at};
+use super::reduction::{MEAN, POPULATION_STD, reduce};
+use super::row::{self, Class, Derivative, Op, Term};
+use crate::tensor::grad::grad;
 use crate::tensor::graph::Tensor;
+use crate::tensor::kernel::{Kernel, Unary};
 
 const ROW: Op = Op {
     class: Class::Field,
     derivative: Derivative::Composed,
-    build: grad_node,
-    ..super::ROW
+    build: |_, args| grad(&tensor_at(args, 0), &tensor_at(args, 1)),
+    ..row::ROW
 };
 
 pub(super) const ROWS: &[&Op] = &[&KL, &WHITEN, &BCE_WITH_LOGITS, &GRAD];
@@ -54,7 +55,7 @@ static K3: Op = Op {
 };
 
 /// The floor of the variance that whitening divides by.
-pub(crate) const VARIANCE_FLOOR: f64 = 1e-8;
+const VARIANCE_FLOOR: f64 = 1e-8;
 
 /// Two right and three wrong responses, whitened.
 const RIGHT: f64 = 1.2247448713915892;
@@ -69,8 +70,8 @@ static WHITEN: Op = Op {
     shows: &[RIGHT, WRONG, RIGHT, WRONG, WRONG],
     build: |_, args| {
         let (x, to) = (tensor_at(args, 0), level_at(args, 1));
-        let std = reduce(&reduction::POPULATION_STD, &x, to, None);
-        let centred = Term::from(&x) - reduce(&reduction::MEAN, &x, to, None);
+        let std = reduce(&POPULATION_STD, &x, to, None);
+        let centred = Term::from(&x) - reduce(&MEAN, &x, to, None);
         (centred / max(std, VARIANCE_FLOOR.sqrt())).built()
     },
     ..ROW

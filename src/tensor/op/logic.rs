@@ -1,12 +1,14 @@
 //! Rows that compare and combine truths value by value: 0 or 1, exactly as IEEE compares.
 
-use super::{Binary, Class, Kernel, Op, Param, Unary, tensor};
+use super::param::{Param, tensor};
+use super::row::{self, Class, Op};
+use crate::tensor::kernel::{Binary, Kernel, Unary};
 
 const A_B: &[Param] = &[tensor("a"), tensor("b")];
 
 const ROW: Op = Op {
     class: Class::Logic,
-    ..super::ROW
+    ..row::ROW
 };
 
 rows! {

@@ -2,34 +2,21 @@
 
 use std::sync::Arc;
 
-use super::build::*;
-use super::reduction::{MAX, MIN, PARAMS, SUM, meeting, split};
-use super::{
-    Argument, Class, Derivative, Kernel, Op, choice, framed, level, level_at, optional, tensor,
-    tensor_at,
-};
+use super::elementwise::{detach, equal, exp, is_finite, less, safe_div, select};
+use super::param::{Argument, choice, level, level_at, optional, tensor, tensor_at};
+use super::reduction::{MAX, MIN, PARAMS, SUM, meeting, reduce, split};
+use super::row::{self, Class, Derivative, Op, Term, framed};
+use crate::batch::Level;
 use crate::tensor::error::TensorError;
-use crate::tensor::graph::{Prim, Tensor};
-use crate::tensor::{Frame, Level};
-
-/// The result for each value of a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Within {
-    /// 0 for the smallest; ties in batch order, NaN last.
-    Rank,
-    /// In batch order from 0.
-    Index,
-    /// The sum up to and with each value, in the order of a second argument.
-    CumsumBy,
-    /// The sample standard deviation of the others; only values count for which the second argument, if given, is not 0.
-    OthersStd,
-}
+use crate::tensor::frame::Frame;
+use crate::tensor::graph::{Prim, Row, Tensor};
+use crate::tensor::kernel::{Kernel, Within};
 
 const ROW: Op = Op {
     class: Class::Order,
     params: PARAMS,
     derivative: Derivative::Composed,
-    ..super::ROW
+    ..row::ROW
 };
 
 pub(super) const ROWS: &[&Op] = &[&RANK, &INDEX, &CUMSUM_BY, &ARGMAX, &ARGMIN, &SOFTMAX];
@@ -120,7 +107,7 @@ static SOFTMAX: Op = Op {
     shows: &[0.5, 0.0, 0.5, 0.5, 0.5],
     build: |op, args| {
         let (x, to, selection) = split(args);
-        let (args, _) = meeting(op, std::iter::once(x).chain(selection).collect(), to)?;
+        let (args, _) = meeting(op.name, std::iter::once(x).chain(selection).collect(), to)?;
         let (x, selection) = (&args[0], args.get(1));
         let e = exp(Term::from(x) - shift(x, to, selection));
         let share = safe_div(&e, reduce(&SUM, &e, to, selection));
@@ -161,15 +148,15 @@ fn average_rank(op: &'static Op, args: &[Argument], rank: &Tensor) -> Result<Ten
 }
 
 /// A row with one tensor, which lies within the cells of `to`. A number has no frame of its own.
-pub(super) fn within(op: &'static Op, x: Term, to: Level, frame: &Arc<Frame>) -> Term {
+pub(super) fn within(op: &'static dyn Row, x: Term, to: Level, frame: &Arc<Frame>) -> Term {
     x.then(|x| {
         let level = x.level();
         Tensor::node(Prim::Within(op, to), vec![x], level, Some(frame.clone()))
     })
 }
 
-fn by_key(op: &'static Op, x: Tensor, key: &Tensor, to: Level) -> Result<Tensor, TensorError> {
-    let (args, frame) = meeting(op, vec![x, key.clone()], to)?;
+fn by_key(op: &'static dyn Row, x: Tensor, key: &Tensor, to: Level) -> Result<Tensor, TensorError> {
+    let (args, frame) = meeting(op.name(), vec![x, key.clone()], to)?;
     let level = args[0].level();
     Tensor::node(Prim::Within(op, to), args, level, Some(frame))
 }
@@ -177,7 +164,7 @@ fn by_key(op: &'static Op, x: Tensor, key: &Tensor, to: Level) -> Result<Tensor,
 /// 1 for the first value that is the cell's extreme.
 fn first_of(op: &'static Op, row: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let (x, to, selection) = split(args);
-    let (args, frame) = meeting(op, std::iter::once(x).chain(selection).collect(), to)?;
+    let (args, frame) = meeting(op.name, std::iter::once(x).chain(selection).collect(), to)?;
     let (x, selection) = (&args[0], args.get(1));
     let attains = equal(x, reduce(row, x, to, selection));
     let attains = match selection {

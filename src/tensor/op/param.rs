@@ -1,6 +1,7 @@
 //! Parameters of rows, and their arguments.
 
-use crate::tensor::{Level, Tensor};
+use crate::batch::Level;
+use crate::tensor::graph::Tensor;
 
 /// A parameter of an operation.
 #[derive(Clone, Copy, Debug)]

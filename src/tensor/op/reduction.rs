@@ -2,30 +2,14 @@
 
 use std::sync::Arc;
 
-use super::build::*;
-use super::{
-    Argument, Class, Derivative, Kernel, Op, Param, Vjp, framed, level, level_at, optional, tensor,
-    tensor_at, unframed,
-};
+use super::elementwise::{equal, narrow, not, not_equal, safe_div, select};
+use super::param::{Argument, Param, level, level_at, optional, tensor, tensor_at};
+use super::row::{self, Built, Class, Derivative, Op, Term, Vjp, framed, unframed};
+use crate::batch::Level;
 use crate::tensor::error::TensorError;
-use crate::tensor::frame::meet;
-use crate::tensor::graph::{Prim, Tensor};
-use crate::tensor::{Frame, Level};
-
-/// The reductions of the values of a cell. Without any value, each is 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reduction {
-    Sum,
-    /// Never outside the smallest and the largest value, so that equal values have themselves as their mean.
-    Mean,
-    Min,
-    Max,
-    /// With ddof 1; exactly 0 for equal values, and for a single one.
-    Std,
-    /// With ddof 0; exactly 0 for equal values.
-    PopulationStd,
-    Count,
-}
+use crate::tensor::frame::Frame;
+use crate::tensor::graph::{Prim, Tensor, meet};
+use crate::tensor::kernel::{Kernel, Reduction};
 
 pub(super) const PARAMS: &[Param] = &[tensor("x"), level("level"), optional(tensor("selection"))];
 
@@ -33,7 +17,7 @@ const ROW: Op = Op {
     class: Class::Reduction,
     params: PARAMS,
     build,
-    ..super::ROW
+    ..row::ROW
 };
 
 rows! {
@@ -145,7 +129,7 @@ fn named(
 ) -> Result<Tensor, TensorError> {
     let mut args = vec![x.clone()];
     args.extend(selection.cloned());
-    let (args, frame) = meeting(op, args, to)?;
+    let (args, frame) = meeting(op.name, args, to)?;
     if std::ptr::eq(row, &COUNT) && selection.is_none() {
         return Tensor::node(Prim::Count(args[0].level()), Vec::new(), to, Some(frame));
     }
@@ -154,18 +138,18 @@ fn named(
 
 /// The arguments of a row at their common level, which must lie within the cells of `to`; and their frame.
 pub(super) fn meeting(
-    op: &'static Op,
+    op: &'static str,
     mut args: Vec<Tensor>,
     to: Level,
 ) -> Result<(Vec<Tensor>, Arc<Frame>), TensorError> {
     let level = args
         .iter()
         .fold(Level::Batch, |join, arg| join.join(arg.level()));
-    let Some(frame) = meet(op.name, &args, level)? else {
+    let Some(frame) = meet(op, &args, level)? else {
         return Err(unframed(op));
     };
     if !to.contains(level) {
-        return Err(TensorError::not_coarser(op.name, level, to));
+        return Err(TensorError::not_coarser(op, level, to));
     }
     for arg in &mut args {
         *arg = arg.expanded(level, &frame)?;
@@ -198,4 +182,39 @@ fn deviation_grads(vjp: &Vjp<'_>, ddof: f64) -> Vec<Term> {
     let mean = reduce(&MEAN, vjp.x(), vjp.result.level(), vjp.args.get(1));
     let slope = safe_div(vjp.x() - mean, (count(vjp) - ddof) * vjp.result());
     spread(vjp, vjp.grad() * slope)
+}
+
+/// A reduction row to a level, over the values for which `selection` is not 0.
+pub(super) fn reduce(
+    op: &'static Op,
+    x: impl Into<Term>,
+    to: Level,
+    selection: Option<&Tensor>,
+) -> Term {
+    x.into().then(|x| node(op, &x, to, selection))
+}
+
+/// The sum over all cells that broadcasting gave a coarser tensor's value to: the gradient's way back to it. `frame`
+/// is the coarser tensor's, whose groups may differ from those of `x` (after `regroup`).
+pub(crate) fn sum_to(x: &Tensor, level: Level, frame: &Arc<Frame>) -> Built {
+    if x.level() == level {
+        return Ok(x.clone());
+    }
+    let sum = Prim::Reduce(&SUM);
+    Tensor::node(sum, vec![x.clone()], level, Some(frame.clone()))
+}
+
+pub(crate) fn sum(x: &Tensor, to: Level) -> Built {
+    node(&SUM, x, to, None)
+}
+
+/// The sum of each response's tokens in their precision: 0.1 + 0.2 + 0.4 equals another response's 0.7 even if all are
+/// f32, so the group of the two has no signal.
+pub(crate) fn sum_of_tokens(x: &Tensor) -> Built {
+    let sum = sum(x, Level::Response)?;
+    if x.is_f64() {
+        Ok(sum)
+    } else {
+        narrow(&sum).built()
+    }
 }

@@ -1,33 +1,19 @@
 //! Rows that run along the tokens of each response, over those that count, across the holes of a mask; for response tensors,
 //! along the turns of each trajectory.
 
-use super::build::*;
-use super::{
-    Argument, Class, Derivative, Kernel, Op, Vjp, framed, number, optional, tensor, tensor_at,
-};
-use crate::tensor::Level;
+use super::elementwise::{add, select};
+use super::param::{Argument, number, optional, tensor, tensor_at};
+use super::row::{self, Built, Class, Derivative, Op, Term, Vjp, framed, unframed};
+use crate::batch::Level;
 use crate::tensor::error::TensorError;
-use crate::tensor::frame::meet;
-use crate::tensor::graph::{Prim, Tensor};
-
-/// The scans of a response's tokens; each takes one number, except that a sum takes one per response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scan {
-    /// y_t = x_t + gamma y_(t-1)
-    Cumsum,
-    /// y_t = x_t + gamma y_(t+1)
-    SuffixSum,
-    /// y_t = x_(t+1), the number after the last
-    Next,
-    /// y_t = x_(t-1), the number before the first
-    Prev,
-}
+use crate::tensor::graph::{Prim, Tensor, meet};
+use crate::tensor::kernel::{Kernel, Scan};
 
 const ROW: Op = Op {
     class: Class::Scan,
     params: &[tensor("x"), optional(tensor("gamma"))],
     build: scan,
-    ..super::ROW
+    ..row::ROW
 };
 
 pub(super) const ROWS: &[&Op] = &[&CUMSUM, &SUFFIX_SUM, &NEXT, &PREV, &AT_LAST_TOKEN];
@@ -75,7 +61,7 @@ static PREV: Op = Op {
     ..ROW
 };
 
-pub(super) static AT_LAST_TOKEN: Op = Op {
+static AT_LAST_TOKEN: Op = Op {
     name: "at_last_token",
     params: &[tensor("x")],
     doc: "a response's value on its last token that counts, 0 on the others",
@@ -143,7 +129,7 @@ fn along(op: &'static Op, x: &Tensor, by: &Tensor) -> Result<Tensor, TensorError
     let args = [x.clone(), by.clone()];
     let frame = meet(op.name, &args, Level::Token)?;
     let Some(frame) = frame else {
-        return Err(super::unframed(op));
+        return Err(unframed(op.name));
     };
     let args = vec![x.clone(), by.expanded(Level::Response, &frame)?];
     Tensor::node(Prim::Scan(op, 1.0), args, Level::Token, Some(frame))
@@ -183,4 +169,13 @@ pub(crate) fn at_last_token_grad(node: &Tensor, grad: &Tensor) -> Result<Tensor,
     let last = Tensor::node(Prim::AtLastToken, vec![one], Level::Token, Some(frame))?;
     // Not a product: a gradient elsewhere that is not finite has no part in it.
     select(&last, grad, 0.0).built()
+}
+
+pub(crate) fn at_last_token(x: &Tensor) -> Built {
+    AT_LAST_TOKEN.apply(&[Argument::Tensor(x.clone())])
+}
+
+/// A node of a primitive in the frame and at the level of its argument.
+fn like(prim: Prim, x: &Tensor) -> Built {
+    Tensor::node(prim, vec![x.clone()], x.level(), x.frame().cloned())
 }

@@ -2,21 +2,24 @@
 
 use std::sync::Arc;
 
-use super::build::*;
-use super::reduction::{COUNT, MAX, MEAN, PARAMS, POPULATION_STD, STD, SUM, meeting, split};
-use super::{
-    Class, Derivative, Kernel, Op, Vjp, Within, level, level_at, number, number_at, optional,
-    order, tensor, tensor_at,
+use super::elementwise::{clamp, equal, exp, floor, ln, not_equal, safe_div, select, square};
+use super::order;
+use super::param::{level, level_at, number, number_at, optional, tensor, tensor_at};
+use super::reduction::{
+    COUNT, MAX, MEAN, PARAMS, POPULATION_STD, STD, SUM, meeting, reduce, split,
 };
+use super::row::{self, Class, Derivative, Op, Term, Vjp};
+use crate::batch::Level;
 use crate::tensor::error::TensorError;
+use crate::tensor::frame::Frame;
 use crate::tensor::graph::{Prim, Tensor};
-use crate::tensor::{Frame, Level};
+use crate::tensor::kernel::{Kernel, Within};
 
 const ROW: Op = Op {
     class: Class::Reduction,
     params: PARAMS,
     derivative: Derivative::Composed,
-    ..super::ROW
+    ..row::ROW
 };
 
 pub(super) const ROWS: &[&Op] = &[
@@ -37,7 +40,7 @@ static LAST: Op = Op {
     shows: &[-0.5, -0.5, -1.0, -0.5, -0.5],
     build: |op, args| {
         let (x, to, selection) = split(args);
-        let (args, frame) = meeting(op, given(&x, &selection), to)?;
+        let (args, frame) = meeting(op.name, given(&x, &selection), to)?;
         let (x, selection) = (&args[0], args.get(1));
         // The index of the last selected value.
         let index = order::within(&order::INDEX, x.into(), to, &frame);
@@ -58,7 +61,7 @@ static VARIANCE: Op = Op {
     shows: &[1.0, 0.5],
     build: |op, args| {
         let (x, to, selection) = split(args);
-        let (args, _) = meeting(op, given(&x, &selection), to)?;
+        let (args, _) = meeting(op.name, given(&x, &selection), to)?;
         square(reduce(&STD, &args[0], to, args.get(1))).built()
     },
     ..ROW
@@ -71,7 +74,7 @@ static MEDIAN: Op = Op {
     shows: &[2.0, 1.5],
     build: |op, args| {
         let (x, to, selection) = split(args);
-        let (args, frame) = meeting(op, given(&x, &selection), to)?;
+        let (args, frame) = meeting(op.name, given(&x, &selection), to)?;
         quantile(&args, to, 0.5, &frame).built()
     },
     ..ROW
@@ -100,7 +103,7 @@ static QUANTILE: Op = Op {
             ));
         }
         let selection = args.get(3).map(|_| tensor_at(args, 3));
-        let (args, frame) = meeting(op, given(&x, &selection), to)?;
+        let (args, frame) = meeting(op.name, given(&x, &selection), to)?;
         quantile(&args, to, q, &frame).built()
     },
     ..ROW
@@ -113,7 +116,7 @@ static LOGSUMEXP: Op = Op {
     shows: &[1000.0 + std::f64::consts::LN_2, std::f64::consts::LN_2],
     build: |op, args| {
         let (x, to, selection) = split(args);
-        let (args, _) = meeting(op, given(&x, &selection), to)?;
+        let (args, _) = meeting(op.name, given(&x, &selection), to)?;
         let (x, selection) = (&args[0], args.get(1));
         let most = order::shift(x, to, selection);
         let sum = reduce(&SUM, exp(Term::from(x) - &most), to, selection);
@@ -130,7 +133,7 @@ static CORRELATION: Op = Op {
     shows: &[-0.3273268353539886],
     build: |op, args| {
         let (x, y, to) = (tensor_at(args, 0), tensor_at(args, 1), level_at(args, 2));
-        let (all, _) = meeting(op, vec![x, y], to)?;
+        let (all, _) = meeting(op.name, vec![x, y], to)?;
         let of = |row, x: &Term| reduce(row, x, to, None);
         let (x, y) = (Term::from(&all[0]), Term::from(&all[1]));
         let together = (&x - of(&MEAN, &x)) * (&y - of(&MEAN, &y));
@@ -177,7 +180,7 @@ static OTHERS_STD: Op = Op {
     derivative: Derivative::Of(others_std_grads),
     build: |op, args| {
         let (x, to, selection) = split(args);
-        let (args, frame) = meeting(op, given(&x, &selection), to)?;
+        let (args, frame) = meeting(op.name, given(&x, &selection), to)?;
         let level = args[0].level();
         Tensor::node(Prim::Within(op, to), args, level, Some(frame))
     },

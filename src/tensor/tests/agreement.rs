@@ -1,15 +1,13 @@
-//! Executors agree on every row and level, bit for bit.
+//! Steps that are fused give the bits of steps that are computed one by one, on every row and level.
 
 use std::sync::Arc;
 
 use super::cases::{Case, pairwise_cases, some_cases};
-use super::corners::lengths;
-use super::world::{OnThreads, World, bits, leaf, narrow_leaf};
+use super::world::{OnThreads, Steps, World, bits, leaf, narrow_leaf};
 use crate::tensor::graph::Tensor;
 use crate::tensor::op::{Argument, Op, Param};
-use crate::tensor::{
-    Executor, Frame, Guard, Level, Origin, Plan, TensorError, TensorErrorKind, op,
-};
+use crate::tensor::plan::Plan;
+use crate::tensor::{Frame, Guard, Level, Origin, TensorError, op};
 
 /// The bits of a tensor's values, or what the executor says instead.
 fn run(executor: &OnThreads, tensor: &Tensor) -> Result<(Level, Vec<u64>), TensorError> {
@@ -50,9 +48,9 @@ pub(super) fn inputs(
 
 /// All rows on a batch of several blocks.
 fn agree(world: World, is_f64: bool, cases: fn(&'static Op) -> Vec<Case>) {
-    let (naive, fused) = (
-        OnThreads::new(Executor::Naive, 1),
-        OnThreads::new(Executor::Fused, 2),
+    let (alone, fused) = (
+        OnThreads::new(Steps::OneByOne, 1),
+        OnThreads::new(Steps::Fused, 2),
     );
     let frame = world.frame_with(is_f64, Guard::unlimited());
     let leaf = if is_f64 { leaf } else { narrow_leaf };
@@ -62,24 +60,24 @@ fn agree(world: World, is_f64: bool, cases: fn(&'static Op) -> Vec<Case>) {
             let draw = |(seed, (param, level))| inputs(&frame, param, level, whole, seed);
             let inputs = case.tensors().enumerate().map(draw).collect();
             let (_, result) = case.apply(&frame, inputs, leaf).unwrap();
-            check(&naive, &fused, &result, &format!("{case:?}"));
+            check(&alone, &fused, &result, &format!("{case:?}"));
         }
     }
 }
 
 #[test]
-fn executors_give_the_same_bits_of_many_groups() {
+fn steps_have_the_same_bits_either_way_in_many_groups() {
     agree(World::large(), true, pairwise_cases);
 }
 
 #[test]
-fn executors_give_the_same_bits_of_few_groups_in_f32() {
+fn steps_have_the_same_bits_either_way_in_few_groups_in_f32() {
     agree(World::of_two_groups(), false, some_cases);
 }
 
-/// What the naive executor gives back after an operation, the fused one must not hold for a whole pass.
+/// What is given back after an operation that is computed alone must not be held for a whole pass.
 #[test]
-fn what_goes_by_no_tiles_takes_as_much_memory_by_either_executor() {
+fn what_goes_by_no_tiles_takes_as_much_memory_either_way() {
     let frame = World::large().frame();
     let x = leaf(&frame, Level::Token, vec![0.5; frame.size(Level::Token)]);
     let number = |value: f64| Tensor::number(value);
@@ -104,74 +102,33 @@ fn what_goes_by_no_tiles_takes_as_much_memory_by_either_executor() {
         vec![1.0; frame.size(Level::Position)],
     );
     for tensor in [medians(number(0.0)), positions(at)] {
-        let [naive, fused] = [Executor::Naive, Executor::Fused].map(|executor| {
+        let [alone, fused] = [Steps::OneByOne, Steps::Fused].map(|steps| {
             let guard = Guard::unlimited();
             let plan = Plan::new(std::slice::from_ref(&tensor));
-            OnThreads::new(executor, 1).run(&plan, &guard).unwrap();
+            OnThreads::new(steps, 1).run(&plan, &guard).unwrap();
             guard.peak()
         });
-        assert!(fused <= 2 * naive, "naive {naive} bytes, fused {fused}");
+        assert!(fused <= 2 * alone, "alone {alone} bytes, fused {fused}");
     }
 }
 
-/// Of two errors in one plan, that of the first operation; and a stop is told of an operation's line.
+/// A stop is told of an operation's line.
 #[test]
-fn executors_tell_the_same_error_of_the_same_line() {
-    let line = |line| Origin {
-        source: None,
-        line,
-        column: 1,
-    };
+fn a_plan_without_memory_tells_of_the_same_line_either_way() {
     let frame = World::large().frame();
     let tokens = leaf(&frame, Level::Token, vec![0.3; frame.size(Level::Token)]);
-    let binomial = |n: &Tensor, at: usize| {
-        let row = op::table().find(|op| op.name == "binomial").unwrap();
-        let value = row
-            .apply(&[Argument::Tensor(n.clone()), Argument::Number(1.0)])
-            .unwrap();
-        value.mark(&line(at));
-        value
-    };
-    let responses = leaf(
-        &frame,
-        Level::Response,
-        vec![0.7; frame.size(Level::Response)],
-    );
-    let sum = op::sum(&tokens, Level::Response).unwrap();
-    let both = op::add(&binomial(&sum, 2), &binomial(&responses, 3)).unwrap();
     let doubled = op::mul(&tokens, &Tensor::number(2.0)).unwrap();
-    doubled.mark(&line(7));
-    for (tensor, memory, at) in [(both, usize::MAX, 2), (doubled, 1 << 10, 7)] {
-        let errors = [Executor::Naive, Executor::Fused].map(|executor| {
-            let plan = Plan::new(std::slice::from_ref(&tensor));
-            let guard = Guard::new(None, memory);
-            OnThreads::new(executor, 1).run(&plan, &guard).unwrap_err()
-        });
-        assert_eq!(errors[0], errors[1]);
-        assert_eq!(errors[1].origin, Some(line(at)));
-    }
-}
-
-/// The values of a plan that fails are computed again in full to find the first error; memory for that is not there.
-#[test]
-fn an_error_of_values_is_told_where_the_naive_executor_has_no_memory() {
-    let frame = lengths(&[1000; 7]).frame();
-    let size = frame.size(Level::Token);
-    let mut tokens = leaf(&frame, Level::Token, vec![0.3; size]);
-    for _ in 0..4 {
-        tokens = op::mul(&tokens, &Tensor::number(1.5)).unwrap();
-    }
-    let sum = op::sum(&tokens, Level::Response).unwrap();
-    let binomial = op::table().find(|op| op.name == "binomial").unwrap();
-    let result = binomial.apply(&[Argument::Tensor(sum), Argument::Number(1.0)]);
-    let plan = Plan::new(&[result.unwrap()]);
-    let guard = || Guard::new(None, size * size_of::<f64>() * 3 / 2);
-    let naive = OnThreads::new(Executor::Naive, 1).run(&plan, &guard());
-    assert!(matches!(
-        naive.unwrap_err().kind,
-        TensorErrorKind::Stopped(_)
-    ));
-    let error = OnThreads::new(Executor::Fused, 1).run(&plan, &guard());
-    let error = error.unwrap_err();
-    assert!(matches!(error.kind, TensorErrorKind::Value(_)), "{error}");
+    let line = Origin {
+        source: None,
+        line: 7,
+        column: 1,
+    };
+    doubled.mark(&line);
+    let errors = [Steps::OneByOne, Steps::Fused].map(|steps| {
+        let plan = Plan::new(std::slice::from_ref(&doubled));
+        let guard = Guard::new(None, 1 << 10);
+        OnThreads::new(steps, 1).run(&plan, &guard).unwrap_err()
+    });
+    assert_eq!(errors[0], errors[1]);
+    assert_eq!(errors[1].origin, Some(line));
 }

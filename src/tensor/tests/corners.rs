@@ -1,14 +1,17 @@
 //! Corner cases: nothing at all, one alone, values that are not finite, huge graphs, and the guard.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::cases::cases;
-use super::world::{OnThreads, World, alone, leaf, number, regrouped, values};
-use crate::batch::FloatBuffer;
+use super::world::{OnThreads, Steps, World, alone, leaf, number, regrouped, values};
+use crate::batch::{Buffer, BufferOwner, FloatBuffer};
 use crate::tensor::error::TensorErrorKind;
-use crate::tensor::op::{self, Argument, Class, Derivative, Kernel, Op};
-use crate::tensor::{Executor, Frame, Guard, Level, Plan, Stopped, Tensor, grad};
+use crate::tensor::kernel::Kernel;
+use crate::tensor::op::{self, Argument, Class, Derivative, Op};
+use crate::tensor::plan::Plan;
+use crate::tensor::{Frame, Guard, Level, Stopped, Tensor, grad};
 
 fn named(name: &str, class: Class) -> &'static Op {
     op::table()
@@ -300,7 +303,7 @@ fn doubled(frame: &Arc<Frame>, times: usize) -> Tensor {
     x
 }
 
-/// The values that the operation [`CANCELS`] was asked for, and the guard that it cancels at one of them.
+/// The number of values that the operation [`CANCELS`] was asked for, and the guard that it cancels at one of them.
 static ASKED: Mutex<(usize, Option<Arc<Guard>>)> = Mutex::new((0, None));
 
 /// The number of the value at which the guard is cancelled.
@@ -314,7 +317,7 @@ static CANCELS: Op = Op {
     source: "",
     example: "",
     shows: &[],
-    kernel: Kernel::Checked(|x| {
+    kernel: Kernel::Fallible(|x| {
         let mut asked = ASKED.lock().unwrap();
         asked.0 += 1;
         if let Some(guard) = asked.1.as_ref().filter(|_| asked.0 >= LAST) {
@@ -327,32 +330,60 @@ static CANCELS: Op = Op {
 };
 
 #[test]
-fn a_cancel_in_the_middle_stops_a_long_plan_and_a_long_product_there() {
-    let cancels = |x: &Tensor| Tensor::map(&CANCELS, vec![x.clone()]).unwrap();
-    let product = |x: &Tensor| cancels(x);
-    // Another one at its end, and many operations in between.
-    let plan = |x: &Tensor| {
-        let half = (0..1000).fold(cancels(x), |x, _| op::add(&x, &x).unwrap());
-        cancels(&half)
-    };
-    for long in [&product as &dyn Fn(&Tensor) -> Tensor, &plan] {
-        for (executor, threads) in [
-            (Executor::Naive, 1),
-            (Executor::Fused, 1),
-            (Executor::Fused, 4),
-        ] {
-            let guard = Guard::unlimited();
-            let frame = World::large().frame_with(true, guard.clone());
-            let size = frame.size(Level::Token);
-            let long = long(&leaf(&frame, Level::Token, vec![0.0; size]));
-            *ASKED.lock().unwrap() = (0, Some(guard.clone()));
-            let ran = OnThreads::new(executor, threads).run(&Plan::new(&[long]), &guard);
-            let stopped = TensorErrorKind::Stopped(Stopped::Cancelled);
-            assert_eq!(ran.unwrap_err().kind, stopped);
-            // Each thread may be at a value of its own.
-            let asked = ASKED.lock().unwrap().0;
-            assert!((LAST..LAST + threads).contains(&asked), "{asked} of {size}");
-        }
+fn a_cancel_stops_values_that_may_take_long_at_once() {
+    let responses = lengths(&[1; 100]);
+    for threads in [1, 4] {
+        let guard = Guard::unlimited();
+        let frame = responses.frame_with(true, guard.clone());
+        let size = frame.size(Level::Response);
+        let x = leaf(&frame, Level::Response, vec![0.0; size]);
+        let long = Tensor::map(&CANCELS, vec![x]).unwrap();
+        *ASKED.lock().unwrap() = (0, Some(guard.clone()));
+        let ran = OnThreads::new(Steps::Fused, threads).run(&Plan::new(&[long]), &guard);
+        let stopped = TensorErrorKind::Stopped(Stopped::Cancelled);
+        assert_eq!(ran.unwrap_err().kind, stopped);
+        // Each thread may be at a value of its own.
+        let asked = ASKED.lock().unwrap().0;
+        assert!((LAST..LAST + threads).contains(&asked), "{asked} of {size}");
+    }
+}
+
+/// Values that cancel the guard as soon as they are read, and count how often that was.
+struct Cancels(Vec<f64>, Arc<Guard>, Arc<AtomicUsize>);
+
+impl BufferOwner<f64> for Cancels {
+    fn as_slice(&self) -> &[f64] {
+        self.1.cancel();
+        self.2.fetch_add(1, Ordering::Relaxed);
+        &self.0
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[test]
+fn a_cancel_in_the_middle_of_a_long_plan_stops_it_there() {
+    for (steps, threads) in [(Steps::OneByOne, 1), (Steps::Fused, 1), (Steps::Fused, 4)] {
+        let guard = Guard::unlimited();
+        let frame = World::large().frame_with(true, guard.clone());
+        let size = frame.size(Level::Token);
+        let column = |reads: &Arc<AtomicUsize>| {
+            let owner = Cancels(vec![0.0; size], guard.clone(), reads.clone());
+            Tensor::column(&frame, FloatBuffer::F64(Buffer::new(owner)).into())
+        };
+        let (first, last) = (Arc::default(), Arc::default());
+        let many = (0..1000).fold(column(&first), |x, _| op::add(&x, &x).unwrap());
+        let plan = Plan::new(&[op::add(&many, &column(&last)).unwrap()]);
+        let ran = OnThreads::new(steps, threads).run(&plan, &guard);
+        let stopped = TensorErrorKind::Stopped(Stopped::Cancelled);
+        assert_eq!(ran.unwrap_err().kind, stopped);
+        let reads = [first, last].map(|reads: Arc<AtomicUsize>| reads.load(Ordering::Relaxed));
+        assert!(
+            reads[0] > 0 && reads[1] == 0,
+            "{steps:?} {threads}: {reads:?}"
+        );
     }
 }
 
@@ -454,7 +485,7 @@ fn a_cancelled_computation_stops_on_all_threads() {
     let x = doubled(&frame, 3);
     guard.cancel();
     let plan = Plan::new(&[x]);
-    let error = OnThreads::new(Executor::Fused, 4)
+    let error = OnThreads::new(Steps::Fused, 4)
         .run(&plan, &guard)
         .unwrap_err();
     assert_eq!(error.kind, TensorErrorKind::Stopped(Stopped::Cancelled));

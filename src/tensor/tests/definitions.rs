@@ -4,7 +4,8 @@ use super::cases::{Case, Slot, cases, is_condition};
 use super::oracle::{Cells, check, reduce, sum};
 use super::world::{ALONE, World, alone, leaf};
 use crate::tensor::Level;
-use crate::tensor::op::{self, Class, Kernel, Op, ParamKind};
+use crate::tensor::kernel::Kernel;
+use crate::tensor::op::{self, Class, Op, ParamKind};
 
 /// The values of a row by its definition; `None` for a row of a single operation.
 fn defined(case: &Case, cells: &Cells, args: &[Vec<f64>]) -> Option<Vec<f64>> {

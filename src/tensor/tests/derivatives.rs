@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::cases::{Case, cases, is_condition, pairwise_cases, some_cases};
 use super::world::{World, alone, leaf, number, values};
 use crate::tensor::error::TensorErrorKind;
+use crate::tensor::op::reduction::sum_to;
 use crate::tensor::op::{self, Derivative, Op};
 use crate::tensor::{Frame, Level, Tensor, TensorError, grad};
 
@@ -22,7 +23,7 @@ fn weighed(x: &Tensor, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
         x.level(),
         (0..frame.size(x.level())).map(weight).collect(),
     );
-    op::sum_to(&op::mul(x, &weights)?, Level::Batch, frame)
+    sum_to(&op::mul(x, &weights)?, Level::Batch, frame)
 }
 
 /// A scalar function of a case's inputs, as a graph over leaves.

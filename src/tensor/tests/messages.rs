@@ -99,7 +99,7 @@ fn values_that_do_not_fit() {
     );
     assert_snapshot!(
         message(row("binomial", 2), &[Argument::Tensor(tokens), Argument::Number(0.0)]),
-        @"`binomial`: n = 0.25 is not a whole number, at token 1 of response 0 of group 7"
+        @"`binomial`: counts subsets of responses, and its result would be a token tensor: reduce the arguments first, as in `x.sum(\"response\")`"
     );
     assert_snapshot!(
         message(row("ln_binomial", 2), &[Argument::Number(4.0), Argument::Number(-1.0)]),

@@ -14,10 +14,11 @@ use proptest::test_runner::RngSeed;
 use super::agreement::inputs;
 use super::cases::cases;
 use super::properties::{Pick, agree, grow, leaves, picks, worlds};
-use super::world::{Cell, OnThreads, World, bits, leaf, narrow_leaf};
-use crate::tensor::graph::{Prim, Tensor};
-use crate::tensor::op::{self, Op};
-use crate::tensor::{Executor, Guard, Level, Plan, Value, grad};
+use super::world::{Cell, OnThreads, Steps, World, bits, leaf, narrow_leaf};
+use crate::tensor::graph::{Prim, Row, Tensor};
+use crate::tensor::op;
+use crate::tensor::plan::Plan;
+use crate::tensor::{Guard, Level, Value, grad};
 
 /// The cells of a world's levels, and which coarser one each lies in.
 pub(super) struct Cells(HashMap<(Level, Level), Vec<usize>>);
@@ -72,7 +73,7 @@ impl Cells {
             Prim::Number(number) => vec![(*number, 0.0)],
             Prim::Expand => cells.map(|cell| (seen(0, cell), 0.0)).collect(),
             Prim::Map(op) => {
-                let of = |cell| elementwise(op, (0..args.len()).map(|arg| seen(arg, cell)));
+                let of = |cell| elementwise(*op, (0..args.len()).map(|arg| seen(arg, cell)));
                 cells.map(of).collect()
             }
             Prim::Count(from) => {
@@ -81,14 +82,14 @@ impl Cells {
             }
             Prim::Reduce(op) => {
                 let members = self.members(args[0].0, level).into_iter();
-                let reduced = |cells: Vec<usize>| reduce(op.name, &own(&chosen(&cells), 0));
+                let reduced = |cells: Vec<usize>| reduce(op.name(), &own(&chosen(&cells), 0));
                 members.map(reduced).collect()
             }
             Prim::Within(op, to) => {
                 let mut out = vec![(0.0, 0.0); self.size(level)];
                 for cells in self.members(level, *to) {
                     let key = own(&cells, args.len() - 1);
-                    let of: Vec<(f64, f64)> = match op.name {
+                    let of: Vec<(f64, f64)> = match op.name() {
                         "index" => (0..cells.len()).map(|i| (i as f64, 0.0)).collect(),
                         "rank" => ranks(&key).iter().map(|&rank| (rank as f64, 0.0)).collect(),
                         "cumsum_by" => {
@@ -133,7 +134,7 @@ impl Cells {
                 };
                 for (cell, along) in self.members(level, to).iter().enumerate() {
                     let by = args.get(1).map_or(*number, |(_, by)| by[cell]);
-                    for (&at, value) in along.iter().zip(scan(op.name, &own(along, 0), by)) {
+                    for (&at, value) in along.iter().zip(scan(op.name(), &own(along, 0), by)) {
                         out[at] = value;
                     }
                 }
@@ -145,7 +146,7 @@ impl Cells {
 }
 
 /// An elementwise row by the standard library's functions; the second number bounds what rounding may be a share of.
-fn elementwise(op: &Op, args: impl Iterator<Item = f64>) -> (f64, f64) {
+fn elementwise(op: &dyn Row, args: impl Iterator<Item = f64>) -> (f64, f64) {
     let args: Vec<f64> = args.collect();
     let truth = |test: bool| f64::from(u8::from(test));
     let least = |a: f64, b: f64| {
@@ -164,7 +165,7 @@ fn elementwise(op: &Op, args: impl Iterator<Item = f64>) -> (f64, f64) {
     };
     let rounded = |value: f64| (value, value.abs());
     let exact = |value: f64| (value, 0.0);
-    match (op.name, &args[..]) {
+    match (op.name(), &args[..]) {
         ("-" | "neg", &[x]) => exact(-x),
         ("abs", &[x]) => exact(x.abs()),
         ("sign", &[x]) => exact(if x == 0.0 { 0.0 } else { x.signum() }),
@@ -399,7 +400,7 @@ fn every_row_is_as_defined() {
         }
     }
     for (world, is_f64) in worlds {
-        let (cells, executor) = (Cells::of(&world), OnThreads::new(Executor::Fused, 2));
+        let (cells, executor) = (Cells::of(&world), OnThreads::new(Steps::Fused, 2));
         let frame = world.frame_with(is_f64, Guard::unlimited());
         let leaf = if is_f64 { leaf } else { narrow_leaf };
         for op in op::table() {
@@ -459,7 +460,7 @@ proptest! {
     #[test]
     fn random_graphs_over_random_batches_are_as_defined(world in worlds(), picks in picks(12), is_f64: bool) {
         static TWO: LazyLock<[OnThreads; 2]> = LazyLock::new(|| {
-            [Executor::Naive, Executor::Fused].map(|executor| OnThreads::new(executor, 1))
+            [Steps::OneByOne, Steps::Fused].map(|executor| OnThreads::new(executor, 1))
         });
         let checked = random_graph(&world, is_f64, &picks, &TWO[..]);
         prop_assert!(checked.is_ok(), "{}", checked.unwrap_err());

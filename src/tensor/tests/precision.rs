@@ -2,7 +2,8 @@
 
 use super::cases::{Case, cases};
 use super::world::{World, alone, leaf, narrow_leaf, values};
-use crate::tensor::op::{self, Kernel};
+use crate::tensor::kernel::Kernel;
+use crate::tensor::op;
 use crate::tensor::{Guard, Level, Tensor};
 
 /// The result of a case with f32 tokens and with f64 tokens.

@@ -8,8 +8,10 @@ use proptest::prelude::*;
 use super::cases::{Case, cases};
 use super::world::{OnThreads, World, bits, leaf, narrow_leaf, values};
 use crate::batch::{Batch, TokenValues};
+use crate::tensor::kernel::Kernel;
 use crate::tensor::op::{self, Argument, Op, Param, ParamKind};
-use crate::tensor::{Frame, Guard, Level, Plan, Tensor};
+use crate::tensor::plan::Plan;
+use crate::tensor::{Frame, Guard, Level, Tensor};
 
 /// Interleaved groups, groups of one, holes, responses without tokens, and at times no token at all.
 pub(super) fn worlds() -> impl Strategy<Value = World> {
@@ -148,7 +150,7 @@ proptest! {
         seed in 0..1000u64,
     ) {
         let case = &CASES[case % CASES.len()];
-        let is_scan = matches!(case.op.kernel, op::Kernel::Scan(_));
+        let is_scan = matches!(case.op.kernel, Kernel::Scan(_));
         let of_turns = is_scan && case.tensors().any(|(_, level)| level == Level::Response);
         prop_assume!(!of_turns);
         let by_order = ["index", "last", "argmax", "argmin", "cumsum_by"];

@@ -6,7 +6,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::batch::layout::{Tokens, TurnOrder};
 use crate::batch::{GroupId, Layout};
-use crate::tensor::{Context, Executor, Frame, Guard, Level, Plan, Tensor, TensorError, Value};
+use crate::tensor::exec::{run, run_step_by_step};
+use crate::tensor::plan::Plan;
+use crate::tensor::{Context, Frame, Guard, Level, Tensor, TensorError, Value};
 
 /// A cell of any level: what it leaves out is coarser. The batch's one cell has nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -116,11 +118,7 @@ impl World {
     }
 
     pub(super) fn frame_with(&self, is_f64: bool, guard: Arc<Guard>) -> Arc<Frame> {
-        Frame::new(
-            Arc::new(self.layout()),
-            is_f64,
-            context(Executor::Fused, guard),
-        )
+        Frame::new(Arc::new(self.layout()), is_f64, context(guard))
     }
 
     /// Two in a group at most: of responses with an even and with an odd number of tokens.
@@ -244,32 +242,40 @@ pub(super) fn bits(values: &Value) -> Vec<u64> {
     values.iter().map(bits).collect()
 }
 
-fn context(executor: Executor, guard: Arc<Guard>) -> Context {
+fn context(guard: Arc<Guard>) -> Context {
     Context {
-        executor,
         by_rows: false,
         guard,
         profile: None,
     }
 }
 
-/// An executor on a number of threads of its own.
+/// How a plan's steps are computed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Steps {
+    /// As many as possible in one pass, as in use.
+    Fused,
+    /// Each alone, in the plan's order.
+    OneByOne,
+}
+
+/// The executor on a number of threads of its own.
 #[derive(Debug)]
-pub(super) struct OnThreads(ThreadPool, Executor);
+pub(super) struct OnThreads(ThreadPool, Steps);
 
 impl OnThreads {
-    pub(super) fn new(executor: Executor, threads: usize) -> OnThreads {
+    pub(super) fn new(steps: Steps, threads: usize) -> OnThreads {
         let pool = ThreadPoolBuilder::new().num_threads(threads);
-        OnThreads(pool.build().unwrap(), executor)
+        OnThreads(pool.build().unwrap(), steps)
     }
 
-    /// The naive executor on one thread, and the fused one on 1, 2 and 7.
+    /// Step by step on one thread, and fused on 1, 2 and 7.
     pub(super) fn all() -> [OnThreads; 4] {
         [
-            OnThreads::new(Executor::Naive, 1),
-            OnThreads::new(Executor::Fused, 1),
-            OnThreads::new(Executor::Fused, 2),
-            OnThreads::new(Executor::Fused, 7),
+            OnThreads::new(Steps::OneByOne, 1),
+            OnThreads::new(Steps::Fused, 1),
+            OnThreads::new(Steps::Fused, 2),
+            OnThreads::new(Steps::Fused, 7),
         ]
     }
 }
@@ -280,13 +286,16 @@ impl OnThreads {
         plan: &Plan,
         guard: &Arc<Guard>,
     ) -> Result<Vec<Option<Arc<Value>>>, TensorError> {
-        let context = context(self.1, guard.clone());
-        self.0.install(|| context.run(plan))
+        let context = context(guard.clone());
+        self.0.install(|| match self.1 {
+            Steps::Fused => run(plan, &context),
+            Steps::OneByOne => run_step_by_step(plan, &context),
+        })
     }
 }
 
 /// The pool of [`alone`].
-pub(super) static ALONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(Executor::Fused, 1));
+pub(super) static ALONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(Steps::Fused, 1));
 
 /// Runs `f` on one thread: many small graphs are faster without waking others.
 pub(super) fn alone<R: Send>(f: impl FnOnce() -> R + Send) -> R {

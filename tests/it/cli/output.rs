@@ -129,15 +129,15 @@ fn masses_of_several_designs_stand_side_by_side() {
 #[test]
 fn apply_says_where_kernels_answered() {
     let lab = Lab::new();
-    let own = Host::new().load("grpo").expect("grpo");
-    let edited = own.text().replace("fn advantage", "// Mine.\nfn advantage");
+    let own = Host::new().load("pacs").expect("pacs");
+    let edited = own.text().replace("fn loss", "// Mine.\nfn loss");
     lab.write("copy.rhai", own.text());
     lab.write("edited.rhai", &edited);
     lab.expect(
-        "0  apply grpo rollouts.jsonl --native on  =>  (native)
+        "0  apply pacs rollouts.jsonl --native on  =>  (native)
          0  apply copy.rhai rollouts.jsonl --native on  =>  (native)
          0  apply edited.rhai rollouts.jsonl --native on  =/>  (native)
-         0  apply grpo rollouts.jsonl --native off  =/>  (native)",
+         0  apply pacs rollouts.jsonl --native off  =/>  (native)",
     );
 }
 

@@ -18,9 +18,7 @@ fn array(value: &Value) -> &[Value] {
 fn the_lines_of_a_recipe_are_told_with_their_share_of_the_time() {
     let lab = Lab::new();
     let whitened = json(&lab, "reinforce_pp rollouts.jsonl --set kl_beta=0");
-    for kind in ["script", "script_new_array"] {
-        assert_eq!(array(&whitened[kind]["seconds"]).len(), 2);
-    }
+    assert_eq!(array(&whitened["script"]["seconds"]).len(), 2);
     assert!(whitened["peak_bytes"].as_u64().unwrap() > 0);
     let (lines, hooks) = (array(&whitened["lines"]), array(&whitened["hooks"]));
     let text = |line: &Value| line["text"].as_str().unwrap().to_string();
@@ -98,15 +96,21 @@ fn a_run_is_profiled_with_its_own_recipe_or_with_another() {
     assert!(table.contains(batch), "{table}");
 }
 
-/// A built-in is timed by its kernels too; a script of somebody's own has none.
+/// In JSON, a built-in with a kernel is timed by it, too; an edited copy has no kernel.
 #[test]
 fn a_built_in_is_timed_by_its_kernels_too() {
     let lab = Lab::new();
-    for recipe in ["ppo_clip", "passk"] {
+    for recipe in ["ppo_clip", "pacs"] {
         let native = &json(&lab, recipe)["native"]["seconds"];
         assert_eq!(array(native).len(), 2, "{recipe}");
+        // The table is of the script.
+        let table = lab.run(&format!("profile {recipe} --runs 1")).out;
+        assert!(
+            table.contains("of 1 run\n") && !table.contains("native"),
+            "{table}"
+        );
     }
-    lab.run("new mine.rhai --from passk");
+    lab.run("new mine.rhai --from pacs");
     let text = format!("{}// edited\n", lab.read("mine.rhai"));
     lab.write("mine.rhai", &text);
     assert!(json(&lab, "mine.rhai")["native"].is_null());

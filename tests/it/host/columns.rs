@@ -39,8 +39,13 @@ fn a_missing_logp_is_old_logp_and_is_noted() {
     let batch = builder().ragged("old_logp", rows(|_| -1.5));
     let text = "fn loss(batch, p) { (batch.logp * batch.reward).mean(\"batch\") }";
     let outcome = run_on(text, &batch.build().unwrap()).unwrap();
-    assert_eq!(outcome.notes.len(), 1, "{:?}", outcome.notes);
-    assert!(outcome.notes[0].contains("`old_logp` stands for it"));
+    assert_eq!(
+        outcome.reports.notes.len(),
+        1,
+        "{:?}",
+        outcome.reports.notes
+    );
+    assert!(outcome.reports.notes[0].contains("`old_logp` stands for it"));
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn each_group_is_a_batch_of_its_own() {
         "3.0",
         "[0.25]",
     ];
-    assert_eq!(outcome.prints, expected);
+    assert_eq!(outcome.reports.prints, expected);
 }
 
 /// Said group by group or at once, it is the same, bit for bit; interleaved groups come back in the batch's order.
@@ -119,7 +119,6 @@ const ONCE: &[&str] = &[
     r#"g.token_reward.suffix_sum(0.9) - g.token_reward.mean("batch")"#,
     r#"g.token_reward.sum("position").max("batch")"#,
     r#"whiten(g.reward, "batch")"#,
-    r#"binomial_ratio(g.length, g.length.sum("batch"), 1)"#,
     r#"if g.reward.level == "response" { g.reward } else { 0 }"#,
     "mean + g.reward",
     "g.reward - overall",
@@ -151,6 +150,7 @@ const EACH: &[&str] = &[
     "g.map_groups(|h| h.reward)",
     r#"g.regroup(g.length).reward.mean("group").expand("response")"#,
     r#"(overall * g.reward.mean("batch")).value()"#,
+    r#"binomial_ratio(g.length, g.length.sum("batch"), 1)"#,
     // What a later group does wrong is told as ever.
     r#"binomial_ratio(g.length - 1.5 * (g.reward.sum("batch") > 0.2), 4, 1)"#,
     r#"{ print("here"); g.reward }"#,
@@ -210,12 +210,18 @@ fn one_call_for_all_groups_gives_what_a_call_for_each_gives() {
                 continue;
             }
         };
-        let by_one_call = |outcome: &Outcome| outcome.map_groups.last().unwrap().by_one_call;
+        let by_one_call =
+            |outcome: &Outcome| outcome.reports.map_groups.last().unwrap().by_one_call;
         assert_eq!(by_one_call(&found), once, "{function}");
         assert!(!by_one_call(&looped));
         let told = |outcome: &Outcome| {
             let (level, bits) = (outcome.advantage.level(), bits(&outcome.advantage));
-            (level, bits, outcome.prints.clone(), outcome.metrics.clone())
+            (
+                level,
+                bits,
+                outcome.reports.prints.clone(),
+                outcome.reports.metrics.clone(),
+            )
         };
         assert_eq!(told(&found), told(&looped), "{function}");
     }
@@ -255,7 +261,7 @@ fn a_metric_of_a_function_is_a_mean_over_the_groups() {
     ] {
         let text = format!("fn advantage(batch, p) {{ {body} batch.reward }}");
         assert_eq!(
-            run_on(&text, &batch()).unwrap().metrics[0].1,
+            run_on(&text, &batch()).unwrap().reports.metrics[0].1,
             expected,
             "{body}"
         );
@@ -275,7 +281,7 @@ fn a_state_that_a_function_changes_is_changed_for_each_group() {
             mapped
         }
     "#;
-    assert_eq!(run_on(text, &batch()).unwrap().prints, ["2"]);
+    assert_eq!(run_on(text, &batch()).unwrap().reports.prints, ["2"]);
 }
 
 /// Memory that runs out in a function of the script is told of the line that needed it.

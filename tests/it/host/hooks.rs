@@ -42,7 +42,7 @@ fn the_advantage_sees_the_shaped_reward_at_both_levels() {
         // Right and wrong are the verifier's, whatever the reward is shaped to.
         "[1.0, 0.0, 0.0, 1.0, 0.0]",
     ];
-    assert_eq!(outcome.prints, expected);
+    assert_eq!(outcome.reports.prints, expected);
 }
 
 #[test]
@@ -275,15 +275,25 @@ fn reports_of_a_loss_join_those_of_its_advantage() {
     let mut state = recipe.init().unwrap();
     let mut outcome = recipe.advantage(&batch, &mut state).unwrap();
     let mut loss = recipe.loss(&batch, None, &mut state).unwrap();
-    outcome.native = Some(Duration::from_millis(2));
-    loss.native = Some(Duration::from_millis(3));
-    let time = outcome.time + loss.time;
-    outcome.add_reports(loss);
+    outcome.reports.native = Some(Duration::from_millis(2));
+    loss.reports.native = Some(Duration::from_millis(3));
+    let time = outcome.reports.time + loss.reports.time;
+    outcome.reports.add(loss.reports);
     assert_eq!(
-        (outcome.time, outcome.native),
+        (outcome.reports.time, outcome.reports.native),
         (time, Some(Duration::from_millis(5)))
     );
-    assert_eq!((outcome.map_groups.len(), outcome.prints.len()), (2, 1));
-    let metrics = outcome.metrics.iter().map(|(name, _)| name.as_str());
+    assert_eq!(
+        (
+            outcome.reports.map_groups.len(),
+            outcome.reports.prints.len()
+        ),
+        (2, 1)
+    );
+    let metrics = outcome
+        .reports
+        .metrics
+        .iter()
+        .map(|(name, _)| name.as_str());
     assert!(metrics.eq(["reward/shaped", "advantage/of", "loss/of", "loss/shaped"]));
 }

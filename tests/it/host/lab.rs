@@ -66,9 +66,12 @@ pub fn tensor_on(expression: &str, batch: &Batch) -> (String, Vec<f64>) {
     );
     let outcome = run_on(&text, batch)
         .unwrap_or_else(|error| panic!("{expression}: {}", error.render(false)));
-    let level = outcome.prints[0].clone();
+    let level = outcome.reports.prints[0].clone();
     let number = |text: &String| text.parse().expect("a number");
-    (level, outcome.prints[1..].iter().map(number).collect())
+    (
+        level,
+        outcome.reports.prints[1..].iter().map(number).collect(),
+    )
 }
 
 /// Expressions on a batch, each with the level and the values that it has: `batch.correct => response 1 0 0 1 0`.
@@ -93,7 +96,7 @@ pub fn print_on(batch: &Batch, cases: &[&str]) {
         let text = format!("fn advantage(batch, p) {{ print({expression}); 0 * batch.reward }}");
         let outcome = run_on(&text, batch);
         let outcome = outcome.unwrap_or_else(|error| panic!("{expression}: {error}"));
-        assert_eq!(outcome.prints.concat(), expected, "{expression}");
+        assert_eq!(outcome.reports.prints.concat(), expected, "{expression}");
     }
 }
 

@@ -17,7 +17,7 @@ fn run(body: &str, batch: &Batch, limits: Limits) -> String {
     match recipe.advantage(batch, &mut recipe.init().unwrap()) {
         Ok(outcome) => format!(
             "{:?} {:?} {:?}",
-            outcome.metrics, outcome.prints, outcome.notes
+            outcome.reports.metrics, outcome.reports.prints, outcome.reports.notes
         ),
         Err(error) => error.to_string(),
     }

@@ -1,4 +1,4 @@
-//! Parameters: their declaration, their values, and what is said of wrong ones.
+//! Params: their declaration, their values, and what is said of wrong ones.
 
 use advlab::script::{Host, ParamValue};
 
@@ -49,7 +49,7 @@ fn hooks_see_the_defaults_and_what_is_set() {
             let (name, text) = setting.split_once('=').unwrap();
             recipe.set_text(name, text).expect(name);
         }
-        let prints = step(&recipe, &mut recipe.init().unwrap()).prints;
+        let prints = step(&recipe, &mut recipe.init().unwrap()).reports.prints;
         assert_eq!(prints.concat(), expected, "{settings}");
     }
     for (text, shown, json) in [

@@ -30,7 +30,7 @@ fn metrics_are_numbers_by_name_in_order() {
             [("reward/mean", 1.0), ("own", 2.0), ("advantage/mean", 3.0)],
         ),
     ] {
-        let metrics = run_on(text, &batch()).unwrap().metrics;
+        let metrics = run_on(text, &batch()).unwrap().reports.metrics;
         assert_eq!(metrics, expected.map(|(name, x)| (name.to_string(), x)));
     }
 }
@@ -39,7 +39,7 @@ fn metrics_are_numbers_by_name_in_order() {
 fn the_step_is_the_batchs() {
     let text = "fn advantage(batch, p) { print(batch.step); batch.reward }";
     let later = builder().step(142).build().unwrap();
-    assert_eq!(run_on(text, &later).unwrap().prints, ["142"]);
+    assert_eq!(run_on(text, &later).unwrap().reports.prints, ["142"]);
 }
 
 #[test]
@@ -100,11 +100,11 @@ fn each_loss_of_a_step_draws_numbers_of_its_own() {
         let losses = steps.map(|step| {
             let batch = batch_with_logp().at_step(step);
             let loss = recipe.loss(&batch, None, &mut state).unwrap();
-            loss.metrics[0].1
+            loss.reports.metrics[0].1
         });
         let batch = builder().step(steps[0]).build().unwrap();
         let outcome = recipe.advantage(&batch, &mut state).unwrap();
-        (losses, outcome.metrics[0].1)
+        (losses, outcome.reports.metrics[0].1)
     };
     let ([a, b, c], advantage) = drawn([7, 7, 7]);
     assert!(a != b && b != c && a != c && a != advantage);
@@ -120,7 +120,11 @@ fn a_call_leaves_nothing_behind() {
     let recipe = recipe(text);
     let told = || {
         let outcome = step(&recipe, &mut recipe.init().unwrap());
-        (bits(&outcome.advantage), outcome.metrics, outcome.prints)
+        (
+            bits(&outcome.advantage),
+            outcome.reports.metrics,
+            outcome.reports.prints,
+        )
     };
     assert_eq!(told(), told());
 }

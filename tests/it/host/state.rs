@@ -17,7 +17,7 @@ fn advantage(batch, p) {
 
 fn metric(recipe: &Recipe, state: &mut State, name: &str) -> f64 {
     let outcome = step(recipe, state);
-    let mut metrics = outcome.metrics.into_iter();
+    let mut metrics = outcome.reports.metrics.into_iter();
     metrics.find(|(known, _)| known == name).expect(name).1
 }
 
@@ -42,8 +42,8 @@ fn hooks_of_a_step_share_it() {
     "#,
     );
     let mut state = recipe.init().unwrap();
-    assert_eq!(step(&recipe, &mut state).prints, ["ra"]);
-    assert_eq!(step(&recipe, &mut state).prints, ["rara"]);
+    assert_eq!(step(&recipe, &mut state).reports.prints, ["ra"]);
+    assert_eq!(step(&recipe, &mut state).reports.prints, ["rara"]);
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn a_save_between_steps_is_used_by_the_next_one() {
     let mut lab = Lab::new(&fragile(1));
     let first = lab.live.step(&batch()).unwrap();
     assert_eq!(first.outcome.advantage.at(0, 0), 1.0);
-    assert_eq!(first.outcome.metrics, [("n".to_string(), 1.0)]);
+    assert_eq!(first.outcome.reports.metrics, [("n".to_string(), 1.0)]);
     assert!(first.events.is_empty());
     lab.save(&fragile(2));
     while lab.live.newest().serial() == 0 {
@@ -139,7 +139,7 @@ fn batches_without_a_step_are_counted() {
     let mut lab = Lab::new(script);
     let step = |live: &mut LiveRecipe, batch: Batch| {
         let step = live.step(&batch);
-        step.map_or(-1.0, |step| step.outcome.metrics[0].1)
+        step.map_or(-1.0, |step| step.outcome.reports.metrics[0].1)
     };
     let live = &mut lab.live;
     assert_eq!([step(live, batch()), step(live, batch())], [0.0, 1.0]);

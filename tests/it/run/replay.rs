@@ -94,7 +94,6 @@ fn kernels_and_scripts_repeat_each_other() {
     lab.config.recipe = "grpo".to_string();
     lab.config.params = Default::default();
     lab.config.native = Mode::Auto;
-    lab.config.native_threshold = 0.0;
     go(&mut lab.create());
     let native = |line: &serde_json::Value| line["ms"]["native"].as_f64().unwrap();
     let rows = lines(&lab.file("metrics.jsonl"));

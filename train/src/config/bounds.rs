@@ -92,7 +92,6 @@ impl Config {
             ("lr", self.lr),
             ("weight_decay", self.weight_decay),
             ("max_grad_norm", self.max_grad_norm),
-            ("native_threshold", self.native_threshold),
             ("transformer.temperature", model.temperature),
         ] {
             let is_right = found >= 0.0 && found.is_finite();

@@ -97,7 +97,7 @@ impl Learner {
         if has_advantage {
             batch = batch.with("advantage", &outcome.advantage)?;
         } else {
-            (outcome.metrics, outcome.prints) = Default::default();
+            (outcome.reports.metrics, outcome.reports.prints) = Default::default();
         }
         // A version that fails at the first update leaves the policy unchanged: only later updates need a savepoint.
         let has_later = config.epochs * config.minibatches > 1;
@@ -117,15 +117,15 @@ impl Learner {
         };
         // Updates weigh alike.
         let count = updates.len() as f64;
-        let mut native = outcome.native.unwrap_or_default();
-        let (mut metrics_of_loss, mut prints) = (Vec::new(), outcome.prints.clone());
+        let mut native = outcome.reports.native.unwrap_or_default();
+        let (mut metrics_of_loss, mut prints) = (Vec::new(), outcome.reports.prints.clone());
         let (mut loss_sum, mut norm_sum) = (0.0, 0.0);
         for (loss, grad_norm) in updates {
             loss_sum += loss.value;
             norm_sum += grad_norm;
-            native += loss.native.unwrap_or_default();
-            metrics_of_loss.extend(loss.metrics);
-            prints.extend(loss.prints);
+            native += loss.reports.native.unwrap_or_default();
+            metrics_of_loss.extend(loss.reports.metrics);
+            prints.extend(loss.reports.prints);
         }
         let mut metrics = metrics(&outcome, &metrics_of_loss);
         Ok(Learned {
@@ -202,11 +202,11 @@ impl Learner {
 /// The metrics of all hooks, each a mean; a name that the loss reports too has its hook before it, as in `loss/name`.
 fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
-    let own = outcome.metrics.iter();
-    let own = own.map(|one| (outcome.reporter(&one.0), one));
+    let own = outcome.reports.metrics.iter();
+    let own = own.map(|one| (outcome.reports.reporter(&one.0), one));
     let is_in = |all: &[(String, f64)], name| all.iter().any(|(other, _)| other == name);
     for (hook, (name, value)) in own.chain(loss.iter().map(|one| (Hook::Loss, one))) {
-        let name = match is_in(&outcome.metrics, name) && is_in(loss, name) {
+        let name = match is_in(&outcome.reports.metrics, name) && is_in(loss, name) {
             true => format!("{}/{name}", hook.name()),
             false => name.clone(),
         };

@@ -285,11 +285,8 @@ impl Run {
         if !attempt.failed.is_empty() {
             self.log_changes(observer)?;
         }
-        for change in &self.learner.loss.kernel_changes() {
-            if change.disagrees_on.is_some() {
-                let message = format!("{} {change}", change.recipe);
-                self.log(&Notice::warning(step, message), &[], None, observer)?;
-            }
+        for defect in self.learner.loss.kernel_defects() {
+            self.log(&Notice::warning(step, defect), &[], None, observer)?;
         }
         for line in &learned.prints {
             observer(&Event::Printed { step, line });

@@ -20,7 +20,7 @@ pub type Row = (&'static str, String);
 pub fn rows(outcome: &Outcome, loss: Vec<Row>) -> Vec<Row> {
     let mut rows = Summary::of(outcome).rows();
     rows.extend(loss);
-    let metrics = outcome.metrics.iter();
+    let metrics = outcome.reports.metrics.iter();
     rows.extend(metrics.map(|(name, number)| ("metric", format!("{name} {}", value(*number)))));
     rows
 }
@@ -67,10 +67,14 @@ pub fn report(
         let room = paint.width.saturating_sub(TEXTS + 1);
         lines.push(("state", cut(&trial.state.to_string(), room)));
     }
-    lines.push(("time", time(outcome.time)));
+    lines.push(("time", time(outcome.reports.time)));
     let mut report = Report::new(paint);
-    outcome.prints.iter().for_each(|line| report.line(line));
-    let notes: Vec<&String> = trial.note.iter().chain(&outcome.notes).collect();
+    outcome
+        .reports
+        .prints
+        .iter()
+        .for_each(|line| report.line(line));
+    let notes: Vec<&String> = trial.note.iter().chain(&outcome.reports.notes).collect();
     notes.iter().for_each(|note| report.note(note));
     report.title(recipe);
     report.outcome_rows(&lines);
@@ -90,7 +94,7 @@ pub fn report(
     report.about = json!({
         "summary": Summary::of(outcome),
         "loss": of_loss.ok().map(|loss| loss.value),
-        "metrics": outcome.metrics.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
+        "metrics": outcome.reports.metrics.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
         "notes": notes,
     });
     Ok(report)

@@ -9,14 +9,14 @@ use crate::script::error::{CallError, Raised};
 impl ScriptBatch {
     /// One batch per group, in the groups' order.
     pub(super) fn groups(&self) -> impl Iterator<Item = ScriptBatch> {
-        self.frame().look_at();
+        self.frame().note_inspected();
         let groups = 0..self.frame().layout().groups();
         groups.map(|group| self.after(self.frame().group(group), Some(group)))
     }
 
     /// The batch with its groups split by a key or by the values of a response tensor; `across` ignores the old groups.
     pub(super) fn regroup(&self, by: &Dynamic, across: bool) -> Result<ScriptBatch, CallError> {
-        self.frame().look_at();
+        self.frame().note_inspected();
         let key = by.read_lock::<Key>();
         let values = match &key {
             Some(key) => of_responses(self.frame(), &Dynamic::from(key.codes.clone()))?,
@@ -32,7 +32,7 @@ impl ScriptBatch {
 
     /// The name of the group whose batch this is.
     pub(super) fn own_key(&self) -> Raised<ImmutableString> {
-        self.frame().look_at();
+        self.frame().note_inspected();
         let last = self.0.steps.last();
         if last.is_some_and(|step| step.group.is_some()) {
             return Ok((&*self.frame().layout().group_id(0).name()).into());

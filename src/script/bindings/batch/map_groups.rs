@@ -20,7 +20,7 @@ impl ScriptBatch {
     /// The results of `f` for each group's batch, joined to a tensor of the whole batch.
     pub(super) fn map_groups(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
         if self.frame().is_open_view() {
-            self.frame().look_at();
+            self.frame().note_inspected();
             return Err(CallError::from(Diagnostic::error("groups have no groups")).into());
         }
         let call = self.call();
@@ -58,20 +58,16 @@ impl ScriptBatch {
         let batch = self.after(frame.clone(), None);
         let result = f.call_within_context::<Dynamic>(context, (batch,));
         let part = result.and_then(|result| part_of(&result));
-        let is_checked = frame.close_view()?;
+        if !frame.close_view() {
+            return None;
+        }
         let part = part.ok()?;
         let is_own = |own: &Arc<Frame>| own.is_of_view(&frame);
         if part.level() != Level::Batch && !part.frame().is_some_and(is_own) {
             return None;
         }
         let level = part.level().join(Level::Group);
-        let tensor = part.expanded(level, self.frame()).ok()?;
-        if is_checked {
-            // Evaluated here, so that if it fails, the function is called for each group and the error names that group's own
-            // response.
-            tensor.evaluate().ok()?;
-        }
-        Some(tensor)
+        part.expanded(level, self.frame()).ok()
     }
 
     /// The results of a call for each group.

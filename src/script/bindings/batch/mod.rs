@@ -97,7 +97,7 @@ pub(in crate::script) fn batch_type(module: &mut Module) {
 }
 
 fn summary(batch: &ScriptBatch) -> Result<Dynamic, CallError> {
-    batch.frame().look_at();
+    batch.frame().note_inspected();
     let layout = batch.frame().layout();
     let (groups, responses, tokens) = (layout.groups(), layout.responses(), layout.tokens());
     Ok(format!("batch of {groups} groups, {responses} responses, {tokens} tokens").into())

@@ -1,5 +1,5 @@
-//! Steps that are computed in full: values of levels coarser than the token, with their arguments brought to their level, and
-//! operations that need all values of a cell at once.
+//! Steps that are computed in full, from all values of their arguments: those of levels coarser than the token, whose arguments
+//! are brought to their level, and operations that need all values of a cell at once.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,20 +7,22 @@ use std::sync::Arc;
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 
+use super::cells::{self, BLOCK};
+use super::execution::{Arg, Execution};
 use super::kernels::{Operand, binary, ternary, unary};
-use super::pass::Arg;
 use super::reduce::{reduce, within};
-use super::run::Execution;
 use super::scan::{Running, along_rows};
-use super::{BLOCK, Failure, Precision, cells};
-use crate::batch::{FloatBuffer, Layout};
+use crate::batch::{FloatBuffer, Layout, Level};
 use crate::parallel::by_parts;
+use crate::tensor::error::{Stopped, TensorErrorKind};
 use crate::tensor::graph::{Node, Prim};
-use crate::tensor::op::{Kernel, Unary};
-use crate::tensor::{Guard, Level, Value};
+use crate::tensor::guard::Guard;
+use crate::tensor::kernel::{Kernel, Unary};
+use crate::tensor::precision::Precision;
+use crate::tensor::value::Value;
 
 /// The value of a step whose arguments are computed.
-pub(super) fn value(execution: &Execution<'_>, step: usize) -> Result<Arc<Value>, Failure> {
+pub(super) fn value(execution: &Execution<'_>, step: usize) -> Result<Arc<Value>, TensorErrorKind> {
     let (tensor, guard) = (execution.tensor(step), &execution.context.guard);
     let node = tensor.inner();
     let Some(frame) = &node.frame else {
@@ -33,21 +35,23 @@ pub(super) fn value(execution: &Execution<'_>, step: usize) -> Result<Arc<Value>
         .filter_map(|&arg| execution.values[arg].as_deref())
         .collect();
     let values = match &node.prim {
-        Prim::Map(op) => map(op.kernel, node, &args, step, guard)?,
+        Prim::Map(op) => map(op.kernel(), node, &args, guard)?,
         _ => compute(node, &frame.layout, &args, guard)?,
     };
-    let buffer = match node.is_f64 {
-        true => FloatBuffer::from(values),
-        false => FloatBuffer::F32(values.iter().map(|&value| f32::narrow(value)).collect()),
+    let buffer = if node.is_f64 {
+        FloatBuffer::from(values)
+    } else {
+        FloatBuffer::F32(values.iter().map(|&value| f32::narrow(value)).collect())
     };
     Ok(Value::new(node.level, buffer, Some(reserved)))
 }
 
 /// The values of a uniform token step by response, rounded like its tokens.
 pub(super) fn uniform(execution: &Execution<'_>, step: usize) -> Vec<f64> {
-    match execution.tensor(step).is_f64() {
-        true => uniform_as::<f64>(execution, step),
-        false => uniform_as::<f32>(execution, step),
+    if execution.tensor(step).is_f64() {
+        uniform_as::<f64>(execution, step)
+    } else {
+        uniform_as::<f32>(execution, step)
     }
 }
 
@@ -56,15 +60,15 @@ fn uniform_as<T: Precision>(execution: &Execution<'_>, step: usize) -> Vec<f64> 
     let args: Vec<Arg<'_>> = args.map(|&arg| execution.coarser(arg)).collect();
     let tensor = execution.tensor(step);
     let kernel = match &tensor.inner().prim {
-        Prim::Map(op) => op.kernel,
+        Prim::Map(op) => op.kernel(),
         _ => Kernel::One(Unary::Detach),
     };
     let of_response = |response: usize| {
         let x = |arg: usize| args[arg].of_response(response);
         let value = match kernel {
-            Kernel::One(op) => op.to::<T>(x(0)),
-            Kernel::Two(op) => op.to::<T>(x(0), x(1)),
-            Kernel::Three(op) => op.to::<T>(x(0), x(1), x(2)),
+            Kernel::One(op) => op.eval_for::<T>(x(0)),
+            Kernel::Two(op) => op.eval_for::<T>(x(0), x(1)),
+            Kernel::Three(op) => op.eval_for::<T>(x(0), x(1), x(2)),
             _ => unreachable!("is elementwise"),
         };
         T::narrow(value).widen()
@@ -78,19 +82,19 @@ fn compute(
     layout: &Layout,
     args: &[&Value],
     guard: &Arc<Guard>,
-) -> Result<Vec<f64>, Failure> {
+) -> Result<Vec<f64>, Stopped> {
     Ok(match &node.prim {
         Prim::Expand => match &*spread(node, 0, args[0]) {
             [number] => vec![*number; layout.size(node.level)],
             values => values.to_vec(),
         },
-        Prim::Reduce(op) => reduce(op.kernel.reduction(), args, layout, node.level, guard)?,
+        Prim::Reduce(op) => reduce(op.kernel().reduction(), args, layout, node.level, guard)?,
         Prim::Count(of) => {
             let count = |cell| cells::count(layout, *of, node.level, cell) as f64;
             (0..layout.size(node.level)).map(count).collect()
         }
         Prim::Within(op, to) => {
-            let Kernel::Within(kind) = op.kernel else {
+            let Kernel::Within(kind) = op.kernel() else {
                 unreachable!("{op:?} is computed within cells");
             };
             let buffers: Vec<&FloatBuffer> = args.iter().map(|value| value.buffer()).collect();
@@ -98,7 +102,7 @@ fn compute(
         }
         Prim::Scan(op, number) => {
             let running = |response| Running {
-                scan: op.kernel.scan(),
+                scan: op.kernel().scan(),
                 number: args.get(1).map_or(*number, |by| by.get(response)),
             };
             let values: Vec<f64> = args[0].iter().collect();
@@ -156,9 +160,8 @@ fn map(
     kernel: Kernel,
     node: &Node,
     args: &[&Value],
-    step: usize,
     guard: &Guard,
-) -> Result<Vec<f64>, Failure> {
+) -> Result<Vec<f64>, TensorErrorKind> {
     let args = args.iter().enumerate();
     let args: Vec<Cow<'_, [f64]>> = args.map(|(arg, value)| spread(node, arg, value)).collect();
     let size = node
@@ -166,7 +169,7 @@ fn map(
         .as_ref()
         .map_or(1, |frame| frame.size(node.level));
     let mut all = vec![0.0; size];
-    let block = |start: usize, out: &mut [f64]| -> Result<(), Failure> {
+    let block = |start: usize, out: &mut [f64]| -> Result<(), TensorErrorKind> {
         guard.check()?;
         let source = |arg: usize| match &*args[arg] {
             [number] => Operand::Number(*number),
@@ -174,16 +177,21 @@ fn map(
         };
         match (kernel, source(0)) {
             (Kernel::One(op), Operand::Values(values)) => unary(op, values, out),
-            (Kernel::One(op), Operand::Number(number)) => out.fill(op.of(number)),
+            (Kernel::One(op), Operand::Number(number)) => out.fill(op.eval(number)),
             (Kernel::Two(op), first) => binary(op, first, source(1), out),
             (Kernel::Three(op), first) => ternary(op, [first, source(1), source(2)], out),
-            (Kernel::Checked(f), _) => {
+            (Kernel::Fallible(f), _) => {
                 for (out, index) in out.iter_mut().zip(start..) {
                     // One value of these may take milliseconds.
                     guard.check()?;
                     let x = args.iter().map(|values| values[index % values.len()]);
-                    let failure = |why| Failure::Value { step, index, why };
-                    *out = f(&x.collect::<Vec<f64>>()).map_err(failure)?;
+                    let value = f(&x.collect::<Vec<f64>>());
+                    *out = value.map_err(|why| {
+                        let frame = node.frame.as_ref();
+                        let place = frame.map(|frame| frame.layout.describe(node.level, index));
+                        let place = place.unwrap_or_default();
+                        TensorErrorKind::Value(format!("{why}, at {place}"))
+                    })?;
                 }
             }
             _ => unreachable!("is elementwise"),
@@ -192,7 +200,7 @@ fn map(
     };
     // If several blocks fail, the first one's error counts, for any number of threads.
     let done = by_parts(&mut all, BLOCK, &block);
-    done.into_iter().collect::<Result<(), Failure>>()?;
+    done.into_iter().collect::<Result<(), TensorErrorKind>>()?;
     Ok(all)
 }
 

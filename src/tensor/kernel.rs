@@ -1,10 +1,106 @@
-//! The functions of elementwise rows, each written once: used on single numbers, and as loops that
-//! are compiled for one function each, for executors.
+//! Kernels: how a row of the op table is computed. The functions of elementwise rows are written once, and used on single
+//! numbers and in loops, each of which is compiled for one function.
 
 use std::marker::PhantomData;
 
-use crate::tensor::Precision;
-use crate::tensor::exp::{exp, expm1, k3};
+use super::exp::{exp, expm1, k3};
+use super::precision::Precision;
+
+/// How a row is computed.
+#[derive(Clone, Copy)]
+pub(crate) enum Kernel {
+    /// Elementwise, of one value.
+    One(Unary),
+    /// Elementwise, of two values.
+    Two(Binary),
+    /// Elementwise, of three values.
+    Three(Ternary),
+    /// Elementwise, with an error for values that allow no result; not of token tensors.
+    Fallible(fn(&[f64]) -> Result<f64, String>),
+    /// A reduction of the values of a cell.
+    Reduce(Reduction),
+    /// A separate result for each value, within its cell.
+    Within(Within),
+    /// A scan over a response's tokens.
+    Scan(Scan),
+    /// Composed of other rows, or built from a primitive of its own.
+    Composed,
+}
+
+impl Kernel {
+    pub(crate) fn scan(self) -> Scan {
+        match self {
+            Kernel::Scan(scan) => scan,
+            _ => unreachable!("a scan's node has a scan's row"),
+        }
+    }
+
+    pub(crate) fn reduction(self) -> Reduction {
+        match self {
+            Kernel::Reduce(reduction) => reduction,
+            _ => unreachable!("a reduction's node has a reduction's row"),
+        }
+    }
+
+    pub(crate) fn is_elementwise(self) -> bool {
+        matches!(
+            self,
+            Kernel::One(_) | Kernel::Two(_) | Kernel::Three(_) | Kernel::Fallible(_)
+        )
+    }
+
+    /// An elementwise kernel on single numbers; `None` for any other kernel or number of arguments.
+    pub(crate) fn on_numbers(self, x: &[f64]) -> Option<Result<f64, String>> {
+        match (self, x) {
+            (Kernel::One(f), &[a]) => Some(Ok(f.eval(a))),
+            (Kernel::Two(f), &[a, b]) => Some(Ok(f.eval(a, b))),
+            (Kernel::Three(f), &[a, b, c]) => Some(Ok(f.eval(a, b, c))),
+            (Kernel::Fallible(f), x) => Some(f(x)),
+            _ => None,
+        }
+    }
+}
+
+/// The reductions of the values of a cell. Each is 0 for an empty cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reduction {
+    Sum,
+    /// Never outside the smallest and the largest value, so that equal values have themselves as their mean.
+    Mean,
+    Min,
+    Max,
+    /// With ddof 1; exactly 0 for equal values, and for a single value.
+    Std,
+    /// With ddof 0; exactly 0 for equal values.
+    PopulationStd,
+    Count,
+}
+
+/// The result for each value of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Within {
+    /// 0 for the smallest; ties in batch order, NaN last.
+    Rank,
+    /// In batch order from 0.
+    Index,
+    /// The sum up to and with each value, in the order of a second argument.
+    CumsumBy,
+    /// The sample standard deviation of the others; only values count for which the second argument, if given, is not 0.
+    OthersStd,
+}
+
+/// The scans of a response's tokens; each takes one number, except that a sum takes one per response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scan {
+    /// y_t = x_t + gamma y_(t-1)
+    Cumsum,
+    /// y_t = x_t + gamma y_(t+1)
+    SuffixSum,
+    /// y_t = x_(t+1), and the number after the last token
+    Next,
+    /// y_t = x_(t-1), and the number before the first token
+    Prev,
+}
 
 /// Operations with their functions, and a visitor that gets each function as a type of its own.
 macro_rules! operations {
@@ -33,13 +129,13 @@ macro_rules! operations {
             }
 
             #[inline(always)]
-            pub(crate) fn of(self, $($x: f64),+) -> f64 {
-                self.to::<f64>($($x),+)
+            pub(crate) fn eval(self, $($x: f64),+) -> f64 {
+                self.eval_for::<f64>($($x),+)
             }
 
-            /// Of values that are rounded to a precision, not rounded yet.
+            /// The result for values of a precision, before it is rounded.
             #[inline(always)]
-            pub(crate) fn to<T: Precision>(self, $($x: f64),+) -> f64 {
+            pub(crate) fn eval_for<T: Precision>(self, $($x: f64),+) -> f64 {
                 struct Call<T>($($f64,)+ PhantomData<T>);
                 impl<T: Precision> $visitor for Call<T> {
                     type Output = f64;

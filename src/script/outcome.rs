@@ -1,16 +1,62 @@
-//! The results of hooks: an advantage or a loss, with the hooks' reports; and a summary of an outcome: how many groups carry a
-//! signal, and the distribution of the advantage.
+//! The results of hooks: an advantage or a loss, with the hooks' reports; and a summary of an outcome: the number of groups that
+//! carry a signal, and the distribution of the advantage.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::call::MapGroupsNote;
+use super::hook::Hook;
 use crate::batch::{Batch, Computed};
 use crate::diagnostic::Diagnostics;
 use crate::number_text::{count, share};
-use crate::script::call::MapGroupsNote;
-use crate::script::hook::Hook;
 use crate::tensor::{Depth, Level, Moments};
+
+/// What hooks reported while they computed something.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Reports {
+    /// The numbers of `metric`; prefixed with the hook, as in `reward/clipped`, if two hooks report the same name.
+    pub metrics: Vec<(String, f64)>,
+    /// The hooks that reported metrics, and the names of these.
+    pub(super) reporters: Vec<(Hook, String)>,
+    /// The printed lines.
+    pub prints: Vec<String>,
+    /// Notes on substituted columns, such as `old_logp` for `logp`.
+    pub notes: Vec<String>,
+    /// The calls of `map_groups`, each place once.
+    pub map_groups: Vec<MapGroupsNote>,
+    /// The time of the hooks.
+    pub time: Duration,
+    /// The time of the kernel, if one computed them in place of a built-in's script.
+    pub native: Option<Duration>,
+}
+
+impl Reports {
+    /// The hook that reported a metric.
+    pub fn reporter(&self, metric: &str) -> Hook {
+        let found = self.reporters.iter().find(|(_, name)| name == metric);
+        found.map_or(Hook::Advantage, |(hook, _)| *hook)
+    }
+
+    /// Adds the reports and the time of a loss; metrics that both have get their hooks, as in `loss/clipped`.
+    pub fn add(&mut self, mut loss: Reports) {
+        for (name, _) in &mut loss.metrics {
+            let reporter = self.reporter(name);
+            if let Some((same, _)) = self.metrics.iter_mut().find(|(own, _)| own == name) {
+                *same = format!("{}/{name}", reporter.name());
+                *name = format!("{}/{name}", Hook::Loss.name());
+            }
+        }
+        self.metrics.append(&mut loss.metrics);
+        self.prints.append(&mut loss.prints);
+        self.notes.append(&mut loss.notes);
+        self.map_groups.append(&mut loss.map_groups);
+        self.time += loss.time;
+        let native = self.native.into_iter().chain(loss.native);
+        self.native = native.reduce(|a, b| a + b);
+    }
+}
 
 /// The advantage of a batch, with the hooks' reports.
 #[derive(Clone, Debug)]
@@ -26,20 +72,8 @@ pub struct Outcome {
     pub loss: Option<f64>,
     /// Which responses are right, if the batch says so: `batch.correct`, as scripts see it.
     pub correct: Option<Computed>,
-    /// The numbers of `metric`; prefixed with the hook, as in `reward/clipped`, if two hooks report the same name.
-    pub metrics: Vec<(String, f64)>,
-    /// The hooks that reported metrics, and their names.
-    pub(crate) reporters: Vec<(Hook, String)>,
-    /// The printed lines.
-    pub prints: Vec<String>,
-    /// Columns that were not read as their names say, in words.
-    pub notes: Vec<String>,
-    /// The calls of `map_groups`, each place once.
-    pub map_groups: Vec<MapGroupsNote>,
-    /// The time of the hooks.
-    pub time: Duration,
-    /// The time of the kernel, if one computed it in place of a built-in's script.
-    pub native: Option<Duration>,
+    /// What the hooks reported.
+    pub reports: Reports,
 }
 
 /// A loss with its gradient.
@@ -50,22 +84,12 @@ pub struct Loss {
     pub value: f64,
     /// dloss/dlogp, at token level.
     pub gradient: Computed,
-    /// The numbers of `metric`.
-    pub metrics: Vec<(String, f64)>,
-    /// The printed lines.
-    pub prints: Vec<String>,
-    /// Columns that were not read as their names say, in words.
-    pub notes: Vec<String>,
-    /// The calls of `map_groups`, each place once.
-    pub map_groups: Vec<MapGroupsNote>,
-    /// The time of the hooks.
-    pub time: Duration,
-    /// The time of the kernel, if one computed it in place of a built-in's script.
-    pub native: Option<Duration>,
+    /// What the hook reported.
+    pub reports: Reports,
 }
 
 impl Outcome {
-    /// An advantage, or in its place the gradient of a loss, without anything else.
+    /// An advantage, or the gradient of a loss, without anything else.
     pub(crate) fn of(advantage: Computed) -> Outcome {
         Outcome {
             advantage,
@@ -73,27 +97,7 @@ impl Outcome {
             weight: None,
             loss: None,
             correct: None,
-            metrics: Vec::new(),
-            reporters: Vec::new(),
-            prints: Vec::new(),
-            notes: Vec::new(),
-            map_groups: Vec::new(),
-            time: Duration::ZERO,
-            native: None,
-        }
-    }
-
-    /// The loss whose gradient stands in the place of the advantage.
-    pub(super) fn into_loss(self) -> Loss {
-        Loss {
-            value: self.loss.unwrap_or_default(),
-            gradient: self.advantage,
-            metrics: self.metrics,
-            prints: self.prints,
-            notes: self.notes,
-            map_groups: self.map_groups,
-            time: self.time,
-            native: self.native,
+            reports: Reports::default(),
         }
     }
 
@@ -114,31 +118,31 @@ impl Outcome {
             None => Ok(batch.clone()),
         }
     }
+}
 
-    /// The hook that reported a metric.
-    pub fn reporter(&self, metric: &str) -> Hook {
-        let found = self.reporters.iter().find(|(_, name)| name == metric);
-        found.map_or(Hook::Advantage, |(hook, _)| *hook)
-    }
-
-    /// Adds the reports and the time of a loss that saw this advantage; metrics that both have get their hooks, as in
-    /// `loss/clipped`.
-    pub fn add_reports(&mut self, mut loss: Loss) {
-        for (name, _) in &mut loss.metrics {
-            let reporter = self.reporter(name);
-            if let Some((same, _)) = self.metrics.iter_mut().find(|(own, _)| own == name) {
-                *same = format!("{}/{name}", reporter.name());
-                *name = format!("{}/{name}", Hook::Loss.name());
-            }
+/// Whether a kernel's results equal the script's bit for bit.
+pub(super) fn same_bits(script: &Outcome, kernel: &Outcome) -> bool {
+    let of = |a: Option<&Computed>, b: Option<&Computed>| match (a, b) {
+        (Some(a), Some(b)) => {
+            let (level, a, b) = (a.level() == b.level(), a.buffer(), b.buffer());
+            let bits = a.iter().map(f64::to_bits);
+            level && a.is_f64() == b.is_f64() && bits.eq(b.iter().map(f64::to_bits))
         }
-        self.metrics.append(&mut loss.metrics);
-        self.prints.append(&mut loss.prints);
-        self.notes.append(&mut loss.notes);
-        self.map_groups.append(&mut loss.map_groups);
-        self.time += loss.time;
-        let native = self.native.into_iter().chain(loss.native);
-        self.native = native.reduce(|a, b| a + b);
-    }
+        (a, b) => a.is_none() && b.is_none(),
+    };
+    let told = |all: &Outcome| {
+        let Reports {
+            metrics,
+            prints,
+            notes,
+            ..
+        } = &all.reports;
+        format!("{:?}", (all.loss, metrics, prints, notes))
+    };
+    of(Some(&script.advantage), Some(&kernel.advantage))
+        && of(script.reward.as_ref(), kernel.reward.as_ref())
+        && of(script.correct.as_ref(), kernel.correct.as_ref())
+        && told(script) == told(kernel)
 }
 
 /// Mean, standard deviation (ddof 1, as `std` in scripts), minimum and maximum of some values; all 0 if there are none.
@@ -161,12 +165,11 @@ impl Statistics {
         if all.count == 0 {
             return Statistics::default();
         }
-        let (mean, std, min, max) = (all.mean(), all.std(1), all.min, all.max);
         Statistics {
-            mean,
-            std,
-            min,
-            max,
+            mean: all.mean(),
+            std: all.std(1),
+            min: all.min,
+            max: all.max,
         }
     }
 
@@ -233,15 +236,14 @@ impl Summary {
             let is_out = weight.is_some_and(|weight| weight.get(response) == 0.0);
             let (count, (sum, zeros)) = (tokens.len(), advantage.magnitude(response, tokens));
             let zeros = if is_out { count } else { zeros };
-            let (is_zero, sum) = match is_per_token {
-                true => (zeros == count, sum),
-                false => {
-                    let alone = value(response, 0);
-                    // A batch without tokens counts by response.
-                    let is_alone = layout.tokens() == 0;
-                    let sum = if is_alone { alone.abs() } else { sum };
-                    (is_out || alone == 0.0, sum)
-                }
+            let (is_zero, sum) = if is_per_token {
+                (zeros == count, sum)
+            } else {
+                let alone = value(response, 0);
+                // A batch without tokens counts by response.
+                let is_alone = layout.tokens() == 0;
+                let sum = if is_alone { alone.abs() } else { sum };
+                (is_out || alone == 0.0, sum)
             };
             (zeros, is_zero, outcome.counts(response) * sum)
         };
@@ -273,9 +275,10 @@ impl Summary {
                 .filter(|weight| weight.iter().any(|x| x != 0.0 && x != 1.0))
                 .map(|weight| Statistics::of(weight.iter())),
             without_weight: weight.map(|weight| weight.iter().filter(|x| *x == 0.0).count()),
-            effective_responses: match squares > 0.0 {
-                true => whole * whole / squares,
-                false => 0.0,
+            effective_responses: if squares > 0.0 {
+                whole * whole / squares
+            } else {
+                0.0
             },
         }
     }

@@ -1,0 +1,195 @@
+//! Kernels in place of the hooks of built-ins: when one of them is used. Their list is in [`crate::native`].
+
+use std::collections::HashMap;
+use std::mem::take;
+use std::sync::{Arc, Mutex};
+
+use super::bindings::batch::ScriptBatch;
+use super::hook::Hook;
+use super::outcome::{Outcome, same_bits};
+use super::params::Params;
+use super::version::Version;
+use crate::batch::Batch;
+use crate::diagnostic::Diagnostics;
+use crate::parallel::lock;
+
+use crate::tensor::Guard;
+
+/// When kernels are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// A kernel is used for a kind of call once it has given the script's bits and was faster: the default of commands.
+    Auto,
+    /// A kernel is used wherever there is one.
+    On,
+    /// No kernel is used: the default of the library.
+    #[default]
+    Off,
+}
+
+/// A call's inputs, as a kernel reads them.
+pub(crate) struct HookInputs<'a> {
+    /// The batch with the advantage that a loss is given.
+    pub(crate) batch: Batch,
+    /// The batch as the script sees it, with derived columns.
+    pub(crate) script: ScriptBatch,
+    pub(crate) guard: &'a Arc<Guard>,
+    pub(crate) params: &'a Params,
+    /// The factor of the gradient, if it is wanted as an advantage.
+    pub(crate) factor: Option<f64>,
+    /// Whether an f32 gradient is written as the rows of an array [B, T].
+    pub(crate) by_rows: bool,
+}
+
+/// Computes the loss of a built-in, with its gradient in the place of the advantage; `None` if it declines.
+pub(crate) type Kernel = fn(&HookInputs<'_>) -> Option<Outcome>;
+
+/// The kernels by their built-ins, when they are used, and what this process knows of them. Clones share what is known.
+#[derive(Clone, Debug, Default)]
+pub struct Native {
+    pub(crate) kernels: &'static [(&'static str, Kernel)],
+    pub(crate) mode: Mode,
+    pub(crate) known: Arc<Mutex<Known>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    choices: HashMap<String, Choice>,
+    defects: Vec<String>,
+}
+
+/// What computes a kind of call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Choice {
+    /// The script has run, so its code and memory are warm: at the next call both compute.
+    Compare,
+    Kernel,
+    Script,
+}
+
+/// A call of a hook that has a kernel.
+pub(super) struct KernelCall<'a> {
+    pub(super) recipe: &'a str,
+    pub(super) version: &'a Version,
+    pub(super) hook: Hook,
+    /// Everything that selects the code of a kernel.
+    pub(super) kind: String,
+}
+
+impl Native {
+    /// What the script or its kernel, which may decline, computes.
+    pub(super) fn answer(
+        &self,
+        call: &KernelCall<'_>,
+        script: impl FnOnce() -> Result<Outcome, Diagnostics>,
+        kernel: impl Fn() -> Option<Outcome>,
+    ) -> Result<Outcome, Diagnostics> {
+        let key = format!(
+            "{} {} {}",
+            call.version.as_str(),
+            call.hook.name(),
+            call.kind
+        );
+        let choice = match self.mode {
+            Mode::On => Some(Choice::Kernel),
+            _ => lock(&self.known).choices.get(&key).copied(),
+        };
+        if choice == Some(Choice::Kernel)
+            && let Some(outcome) = kernel()
+        {
+            return Ok(outcome);
+        }
+        let outcome = script()?;
+        if choice.is_none() {
+            lock(&self.known).choices.insert(key, Choice::Compare);
+        } else if choice == Some(Choice::Compare)
+            // The second run, because the first meets cold code and memory.
+            && let Some(own) = kernel().and_then(|_| kernel())
+        {
+            self.compare(call, key, &outcome, &own);
+        }
+        Ok(outcome)
+    }
+
+    /// Chooses what computes such calls from now on, unless another thread has chosen.
+    fn compare(&self, call: &KernelCall<'_>, key: String, script: &Outcome, kernel: &Outcome) {
+        let agrees = same_bits(script, kernel);
+        let choice = if agrees && kernel.reports.time < script.reports.time {
+            Choice::Kernel
+        } else {
+            Choice::Script
+        };
+        let mut known = lock(&self.known);
+        let is_first = known.choices.insert(key, choice) == Some(Choice::Compare);
+        if is_first && !agrees {
+            let (recipe, version, hook) = (call.recipe, call.version, call.hook.name());
+            known.defects.push(format!(
+                "{recipe} {version}: the native `{hook}` is not the script's to the last bit, and not used: a defect of advlab, please report it"
+            ));
+        }
+    }
+
+    /// The kernels that gave other bits than their scripts since the last call, in words.
+    pub fn defects(&self) -> Vec<String> {
+        take(&mut lock(&self.known).defects)
+    }
+
+    /// The kernel of a built-in's loss, which also computes the equivalent advantage.
+    pub(super) fn kernel(&self, builtin: &str) -> Option<Kernel> {
+        let mut kernels = self.kernels.iter().filter(|_| self.mode != Mode::Off);
+        kernels
+            .find(|(name, _)| *name == builtin)
+            .map(|(_, kernel)| *kernel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::batch::{Computed, Level};
+    use crate::script::Host;
+
+    #[test]
+    fn a_kernel_is_used_once_it_was_faster_and_gave_the_same_bits() {
+        let (batch, grpo) = (Batch::example(), Host::new().load("grpo").unwrap());
+        let outcome = |ms: u64, number: f64, is_native: bool| {
+            let values = vec![number; batch.layout().responses()];
+            let values = Computed::new(batch.layout().clone(), Level::Response, values);
+            let mut outcome = Outcome::of(values);
+            outcome.reports.time = Duration::from_millis(ms);
+            outcome.reports.native = is_native.then_some(outcome.reports.time);
+            outcome
+        };
+        let call = KernelCall {
+            recipe: "grpo",
+            version: grpo.version(),
+            hook: Hook::Loss,
+            kind: String::new(),
+        };
+        // The times of the script and of the kernel, and the kernel's number, where the script's is 1.
+        for (script, kernel, number, is_used, defects) in [
+            (3, 2, Some(1.0), true, 0),
+            (3, 3, Some(1.0), false, 0),
+            (1, 10, Some(1.0), false, 0),
+            (3, 2, Some(1.5), false, 1),
+            (3, 2, None, false, 0),
+        ] {
+            let native = Native {
+                mode: Mode::Auto,
+                ..Native::default()
+            };
+            let by_script = || Ok(outcome(script, 1.0, false));
+            let by_kernel = || Some(outcome(kernel, number?, true));
+            let are_native = [(); 4].map(|()| {
+                let answer = native.answer(&call, by_script, by_kernel).unwrap();
+                answer.reports.native.is_some()
+            });
+            // The first call warms the script, the second compares.
+            assert_eq!(are_native, [false, false, is_used, is_used]);
+            assert_eq!(native.defects().len(), defects);
+            assert!(native.defects().is_empty());
+        }
+    }
+}

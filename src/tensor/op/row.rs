@@ -1,0 +1,336 @@
+//! A row of the op table: its fields, its derivative, and how scripts apply it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::param::{Argument, Param, tensor_at};
+use crate::batch::Level;
+use crate::tensor::error::{TensorError, TensorErrorKind};
+use crate::tensor::frame::Frame;
+use crate::tensor::graph::{Row, Tensor};
+use crate::tensor::kernel::Kernel;
+
+/// Rows with a kernel, and the list of them: `NAME = "name", parameters, "doc"; "example" => [its values]; kernel,
+/// gradients;`. A row without gradients is piecewise constant. All other fields are `$base`'s.
+macro_rules! rows {
+    ($rows:ident, $base:expr; $(
+        $row:ident = $name:literal, $params:expr, $doc:literal;
+        $example:literal => [$($shows:expr),+]; $kernel:ident($f:expr) $(, $gradients:expr)?;
+    )+) => {
+        $(pub(in crate::tensor::op) static $row: Op = Op {
+            name: $name,
+            params: $params,
+            doc: $doc,
+            example: $example,
+            shows: &[$($shows),+],
+            kernel: Kernel::$kernel($f),
+            $(derivative: Derivative::Of($gradients),)?
+            ..$base
+        };)+
+
+        pub(super) const $rows: &[&Op] = &[$(&$row),+];
+    };
+}
+
+/// The kinds of operation, in the order in which the reference lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Value by value, at the join of the arguments' levels.
+    Elementwise,
+    /// Comparisons and logic, 0 or 1 value by value.
+    Logic,
+    /// From a level to a coarser one.
+    Reduction,
+    /// A separate result for each value, within its cell of a level.
+    Order,
+    /// Along the tokens of each response, or along the turns of each trajectory.
+    Scan,
+    /// Counting subsets.
+    Combinatorics,
+    /// The field's own formulas.
+    Field,
+}
+
+impl Class {
+    /// All classes in the order of the reference.
+    pub const ALL: [Class; 7] = [
+        Class::Elementwise,
+        Class::Logic,
+        Class::Reduction,
+        Class::Order,
+        Class::Scan,
+        Class::Combinatorics,
+        Class::Field,
+    ];
+
+    /// The class's effect on levels, in one sentence.
+    pub const fn levels(self) -> &'static str {
+        match self {
+            Class::Elementwise | Class::Logic => {
+                "arguments of any levels; the result is at the coarsest level that is finer than each"
+            }
+            Class::Combinatorics => {
+                "arguments of any levels but the token's; the result is at the coarsest level that is finer than each"
+            }
+            Class::Reduction => "from the tensor's level to the named coarser one",
+            Class::Order => "the result is at the tensor's own level",
+            Class::Scan => {
+                "along the tokens of each response; a response tensor along the turns of its trajectory"
+            }
+            Class::Field => "the level depends on the formula",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Class::Elementwise => "elementwise",
+            Class::Logic => "comparisons and logic",
+            Class::Reduction => "reductions",
+            Class::Order => "within a level",
+            Class::Scan => "scans",
+            Class::Combinatorics => "combinatorics",
+            Class::Field => "the field's own",
+        })
+    }
+}
+
+/// One row of the op table.
+pub struct Op {
+    /// The name that scripts call, or the operator's sign.
+    pub name: &'static str,
+    /// Its kind.
+    pub class: Class,
+    /// Its parameters; the first is the receiver if it is called as a method.
+    pub params: &'static [Param],
+    /// The effect, in one line.
+    pub doc: &'static str,
+    /// The source of the formula; empty for plain arithmetic.
+    pub source: &'static str,
+    /// A script on the example batch.
+    pub example: &'static str,
+    /// All values of the example, in order.
+    pub shows: &'static [f64],
+    pub(crate) kernel: Kernel,
+    pub(crate) derivative: Derivative,
+    pub(crate) build: fn(&'static Op, &[Argument]) -> Result<Tensor, TensorError>,
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Op({})", self.name)
+    }
+}
+
+/// The defaults of a row's fields.
+pub(super) const ROW: Op = Op {
+    name: "",
+    class: Class::Elementwise,
+    params: &[],
+    doc: "",
+    source: "",
+    example: "",
+    shows: &[],
+    kernel: Kernel::Composed,
+    derivative: Derivative::Zero,
+    build: elementwise_node,
+};
+
+impl Row for Op {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+
+    fn is_constant(&self) -> bool {
+        matches!(self.derivative, Derivative::Zero)
+    }
+
+    fn gradients(&self, node: &Tensor, grad: &Tensor) -> Result<Vec<Tensor>, TensorError> {
+        let vjp = Vjp {
+            args: &node.inner().args,
+            result: node,
+            grad,
+        };
+        match self.derivative {
+            Derivative::Of(derivative) => derivative(&vjp).into_iter().map(Term::built).collect(),
+            Derivative::None(why) => {
+                let error = TensorError::new(self.name, TensorErrorKind::NoDerivative(why));
+                Err(error.or_at(node.origin()))
+            }
+            Derivative::Zero | Derivative::Composed => Ok(Vec::new()),
+        }
+    }
+}
+
+/// The derivative of a row.
+#[derive(Clone, Copy)]
+pub(crate) enum Derivative {
+    /// Piecewise constant.
+    Zero,
+    /// The gradient that each argument gets, as graphs, at the result's level or the argument's.
+    Of(fn(&Vjp<'_>) -> Vec<Term>),
+    /// There is none, and why.
+    None(&'static str),
+    /// The derivative follows from the rows that it is composed of.
+    Composed,
+}
+
+/// A node with the gradient of the loss with respect to its result: the inputs of a derivative.
+pub(crate) struct Vjp<'a> {
+    pub(crate) args: &'a [Tensor],
+    pub(crate) result: &'a Tensor,
+    pub(crate) grad: &'a Tensor,
+}
+
+impl Vjp<'_> {
+    pub(super) fn grad(&self) -> Term {
+        self.grad.into()
+    }
+
+    pub(super) fn result(&self) -> Term {
+        self.result.into()
+    }
+
+    /// The first argument.
+    pub(super) fn x(&self) -> Term {
+        self.arg(0)
+    }
+
+    pub(super) fn arg(&self, index: usize) -> Term {
+        (&self.args[index]).into()
+    }
+}
+
+pub(super) type Built = Result<Tensor, TensorError>;
+
+/// A tensor under construction, or the error: derivatives and composed rows use these like numbers, and
+/// the first error is returned at the end.
+#[derive(Clone)]
+pub(crate) struct Term(Built);
+
+impl Term {
+    pub(crate) fn built(self) -> Built {
+        self.0
+    }
+
+    /// Applies a construction that can fail to the tensor.
+    pub(super) fn then(self, make: impl FnOnce(Tensor) -> Built) -> Term {
+        Term(self.0.and_then(make))
+    }
+
+    pub(super) fn map<const N: usize>(op: &'static Op, args: [Term; N]) -> Term {
+        let args: Result<Vec<Tensor>, TensorError> = args.into_iter().map(Term::built).collect();
+        Term(args.and_then(|args| Tensor::map(op, args)))
+    }
+}
+
+impl From<&Tensor> for Term {
+    fn from(tensor: &Tensor) -> Term {
+        Term(Ok(tensor.clone()))
+    }
+}
+
+impl From<&Term> for Term {
+    fn from(term: &Term) -> Term {
+        term.clone()
+    }
+}
+
+impl From<f64> for Term {
+    fn from(number: f64) -> Term {
+        Term(Ok(Tensor::number(number)))
+    }
+}
+
+impl Op {
+    /// Builds the operation's node.
+    ///
+    /// # Errors
+    /// [`TensorError`] if an argument is not of its parameter's kind, or if the levels do not fit.
+    pub fn apply(&'static self, args: &[Argument]) -> Result<Tensor, TensorError> {
+        let needed = self.params.iter().filter(|param| !param.optional).count();
+        if args.len() < needed || args.len() > self.params.len() {
+            let name = self.params.get(args.len()).map_or("", |param| param.name);
+            let found = format!("{} arguments for {}", args.len(), self.signature());
+            return Err(TensorError::argument(
+                self.name,
+                name,
+                "as many arguments as parameters",
+                &found,
+            ));
+        }
+        for (param, arg) in self.params.iter().zip(args) {
+            if !param.kind.takes(arg) {
+                let found = format!("{arg:?}");
+                return Err(TensorError::argument(
+                    self.name,
+                    param.name,
+                    param.kind.what(),
+                    &found,
+                ));
+            }
+        }
+        let is_of_view = |arg: &Argument| match arg {
+            Argument::Tensor(tensor) => tensor.frame().is_some_and(|frame| frame.is_open_view()),
+            _ => false,
+        };
+        if !args.iter().any(is_of_view) {
+            return (self.build)(self, args);
+        }
+        // In a view, each group is a batch.
+        let of_group = args.iter().map(|arg| match arg {
+            Argument::Level(Level::Batch) => Argument::Level(Level::Group),
+            arg => arg.clone(),
+        });
+        (self.build)(self, &of_group.collect::<Vec<Argument>>())
+    }
+
+    /// The form of a call: `x.mean(level)`, `a + b`, `where(c, a, b)`.
+    pub fn signature(&self) -> String {
+        let names: Vec<String> = self
+            .params
+            .iter()
+            .map(|param| {
+                if param.optional {
+                    format!("[{}]", param.name)
+                } else {
+                    param.name.to_string()
+                }
+            })
+            .collect();
+        let sign = !self.name.starts_with(|c: char| c.is_alphabetic());
+        match (&names[..], sign) {
+            ([x], true) => format!("{}{x}", self.name),
+            ([a, b], true) => format!("{a} {} {b}", self.name),
+            _ if matches!(self.class, Class::Reduction | Class::Order | Class::Scan)
+                || self.name == "whiten" =>
+            {
+                format!("{}.{}({})", names[0], self.name, names[1..].join(", "))
+            }
+            _ => format!("{}({})", self.name, names.join(", ")),
+        }
+    }
+}
+
+fn elementwise_node(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
+    Tensor::map(
+        op,
+        (0..args.len())
+            .map(|index| tensor_at(args, index))
+            .collect(),
+    )
+}
+
+/// The frame of the tensor, for an operation over cells; an error for a single number, which has none.
+pub(super) fn framed(op: &'static Op, x: &Tensor) -> Result<Arc<Frame>, TensorError> {
+    x.frame().cloned().ok_or_else(|| unframed(op.name))
+}
+
+pub(super) fn unframed(op: &'static str) -> TensorError {
+    TensorError::argument(op, "x", "a tensor of a batch", "a plain number")
+}

@@ -1,0 +1,99 @@
+//! The two precisions of token values.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::exp::{exp, exp_f32};
+use crate::batch::large::{Large, Plain};
+use crate::batch::{Buffer, FloatBuffer, Layout};
+
+/// The precision of token values.
+pub(crate) trait Precision: Plain + PartialOrd {
+    fn narrow(value: f64) -> Self;
+    fn widen(self) -> f64;
+    /// e to the power of x, to an ulp of this precision.
+    fn exp(x: f64) -> f64;
+    /// Token values, one after another or as the rows of an array [B, T]; an f64 array has no such rows.
+    fn wrap(values: Large<Self>, rows_of: Option<&Arc<Layout>>) -> FloatBuffer;
+    fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
+    /// The next value towards infinity.
+    fn next_up(self) -> Self;
+    /// The least value that is not below a bound.
+    fn at_least(bound: f64) -> Self {
+        let narrow = Self::narrow(bound);
+        if narrow.widen() < bound {
+            narrow.next_up()
+        } else {
+            narrow
+        }
+    }
+}
+
+impl Precision for f32 {
+    fn narrow(value: f64) -> f32 {
+        // Rounds to the nearest f32, which is the precision of f32 token tensors.
+        value as f32
+    }
+    fn widen(self) -> f64 {
+        f64::from(self)
+    }
+    #[inline(always)]
+    fn exp(x: f64) -> f64 {
+        f64::from(exp_f32(x as f32))
+    }
+    fn wrap(values: Large<f32>, rows_of: Option<&Arc<Layout>>) -> FloatBuffer {
+        match rows_of {
+            Some(layout) => FloatBuffer::of_rows(layout, values),
+            None => Buffer::new(values).into(),
+        }
+    }
+    fn slice(buffer: &FloatBuffer) -> Option<&[f32]> {
+        match buffer {
+            FloatBuffer::F32(values) => Some(values),
+            FloatBuffer::F64(_) => None,
+        }
+    }
+    fn next_up(self) -> f32 {
+        f32::next_up(self)
+    }
+}
+
+impl Precision for f64 {
+    fn narrow(value: f64) -> f64 {
+        value
+    }
+    fn widen(self) -> f64 {
+        self
+    }
+    #[inline(always)]
+    fn exp(x: f64) -> f64 {
+        exp(x)
+    }
+    fn wrap(values: Large<f64>, _: Option<&Arc<Layout>>) -> FloatBuffer {
+        Buffer::new(values).into()
+    }
+    fn slice(buffer: &FloatBuffer) -> Option<&[f64]> {
+        match buffer {
+            FloatBuffer::F64(values) => Some(values),
+            FloatBuffer::F32(_) => None,
+        }
+    }
+    fn next_up(self) -> f64 {
+        f64::next_up(self)
+    }
+}
+
+/// The number of values that an elementwise loop computes at once, in several vectors.
+const STRIDE: usize = 64;
+
+/// Splits an elementwise loop into a multiple of 64 values and, if there is a rest, the last 64 values. Some values are then
+/// computed twice, because that is faster than a rest that the compiled loop computes one by one.
+#[inline(always)]
+pub(crate) fn in_strides(len: usize, mut of: impl FnMut(Range<usize>)) {
+    let rest = len % STRIDE;
+    if len < STRIDE || rest == 0 {
+        return of(0..len);
+    }
+    of(0..len - rest);
+    of(len - STRIDE..len);
+}
