@@ -1,4 +1,4 @@
-//! The numbers of columns: shared memory, and token columns in it, padded, ragged or compact.
+//! The values of columns: shared memory, and token columns in it, which are padded, ragged or compact.
 
 use std::any::Any;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use ndarray::{ArcArray2, ArrayBase, ArrayView1, Data, Ix2};
+use ndarray::{ArcArray, Array1, ArrayBase, ArrayView1, Data, Dimension, Ix2};
 
 use super::Layout;
 
 /// Owns a buffer's memory: a `Vec`, an array, an object of another language.
 pub trait BufferOwner<T>: Any + Send + Sync {
-    /// The numbers; the same memory at each call.
+    /// Returns the values. Every call must return the same memory.
     fn as_slice(&self) -> &[T];
 
-    /// How many there are; this may be known before the numbers are read.
+    /// The number of values, which may be known without loading them.
     fn count(&self) -> usize {
         self.as_slice().len()
     }
@@ -28,7 +28,7 @@ impl<T: Send + Sync + 'static> BufferOwner<T> for Vec<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> BufferOwner<T> for ArcArray2<T> {
+impl<T: Send + Sync + 'static, D: Dimension + 'static> BufferOwner<T> for ArcArray<T, D> {
     /// The numbers in the order of the memory; none if they are not contiguous.
     fn as_slice(&self) -> &[T] {
         self.as_slice_memory_order().unwrap_or_default()
@@ -44,7 +44,7 @@ impl<T> Buffer<T> {
         Buffer(Arc::new(owner))
     }
 
-    /// How many numbers there are. This does not read the values of a column in a file.
+    /// The number of values. This does not read the values of a column in a file.
     pub fn len(&self) -> usize {
         self.0.count()
     }
@@ -94,6 +94,24 @@ impl<T: Clone + Send + Sync> From<&[T]> for Buffer<T> {
     }
 }
 
+macro_rules! widened {
+    ($($type:ty),+) => {$(
+        impl From<Vec<$type>> for Buffer<f64> {
+            fn from(values: Vec<$type>) -> Self {
+                values.into_iter().map(f64::from).collect()
+            }
+        }
+    )+};
+}
+widened!(bool, u8, i32, f32);
+
+impl<T: Clone + Send + Sync> From<Array1<T>> for Buffer<T> {
+    /// The array is not copied, unless its values are in another order in memory.
+    fn from(array: Array1<T>) -> Self {
+        Buffer::new(in_order(array))
+    }
+}
+
 impl<T: Copy + Into<f64>> From<ArrayView1<'_, T>> for Buffer<f64> {
     fn from(array: ArrayView1<'_, T>) -> Self {
         array.iter().map(|&value| value.into()).collect()
@@ -116,7 +134,7 @@ pub enum FloatBuffer {
 }
 
 impl FloatBuffer {
-    /// How many numbers there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         match self {
             FloatBuffer::F32(values) => values.len(),
@@ -293,8 +311,8 @@ impl TokenValues {
         }
     }
 
-    /// Where the numbers of a stretch of a response's tokens are. Compact values are found by the tokens' indices, others by the
-    /// columns: see [`Layout::token_runs`].
+    /// The range of a run of a response's tokens in the numbers. Compact values are indexed by the run's tokens, padded and ragged
+    /// values by its columns: see [`Layout::token_runs`].
     pub(crate) fn place(
         &self,
         response: usize,
@@ -314,8 +332,8 @@ impl TokenValues {
             all
         }
         let places = responses.iter().flat_map(|&response| {
-            let stretches = layout.token_runs(response);
-            stretches.map(move |stretch| self.place(response, stretch))
+            let runs = layout.token_runs(response);
+            runs.map(move |run| self.place(response, run))
         });
         match &self.numbers {
             FloatBuffer::F32(numbers) => of(numbers, places).into(),
@@ -324,7 +342,18 @@ impl TokenValues {
     }
 }
 
+impl<T: Send + Sync + 'static> From<Vec<T>> for TokenValues
+where
+    Buffer<T>: Into<FloatBuffer>,
+{
+    /// One number per token that counts.
+    fn from(values: Vec<T>) -> Self {
+        FloatBuffer::from(values).into()
+    }
+}
+
 impl From<FloatBuffer> for TokenValues {
+    /// One number per token that counts.
     fn from(numbers: FloatBuffer) -> Self {
         let rows = Rows::Compact;
         TokenValues { numbers, rows }
@@ -339,15 +368,20 @@ where
 {
     /// An owned array in row order is not copied.
     fn from(array: ArrayBase<S, Ix2>) -> Self {
-        let array = match array.is_standard_layout() {
-            true => array.into_owned(),
-            false => array.as_standard_layout().into_owned(),
-        };
         let shape = array.dim();
-        match TokenValues::padded(Buffer::new(array.into_shared()), shape, shape.1) {
+        match TokenValues::padded(Buffer::new(in_order(array)), shape, shape.1) {
             Some(values) => values,
             None => unreachable!("an array has as many numbers as its shape"),
         }
+    }
+}
+
+/// The array in row order, which is copied only if its memory has another order.
+fn in_order<T: Clone, S: Data<Elem = T>, D: Dimension>(array: ArrayBase<S, D>) -> ArcArray<T, D> {
+    if array.is_standard_layout() {
+        array.into_owned().into_shared()
+    } else {
+        array.as_standard_layout().into_owned().into_shared()
     }
 }
 
@@ -386,13 +420,32 @@ mod tests {
         let memory = array.as_ptr();
         let values = TokenValues::from(array);
         assert!(matches!(values.numbers(), FloatBuffer::F32(all) if all.as_ptr() == memory));
+        let array = array![1.0, 2.0, 3.0];
+        let memory = array.as_ptr();
+        assert_eq!(Buffer::from(array).as_ptr(), memory);
+    }
+
+    #[test]
+    fn numbers_of_other_types_make_columns() {
+        let mut reversed = array![1.0, 2.0, 3.0];
+        reversed.invert_axis(ndarray::Axis(0));
+        assert_eq!(Buffer::from(reversed)[..], [3.0, 2.0, 1.0]);
+        let widened: [Buffer<f64>; 4] = [
+            vec![true, false].into(),
+            vec![1u8, 0].into(),
+            vec![1i32, 0].into(),
+            vec![1f32, 0.0].into(),
+        ];
+        for column in widened {
+            assert_eq!(column[..], [1.0, 0.0]);
+        }
+        let tokens = TokenValues::from(vec![0.5f32, 0.25]);
+        assert!(!tokens.is_f64() && tokens.numbers().get(1) == 0.25);
     }
 
     #[test]
     fn what_would_lie_outside_of_the_buffer_is_refused() {
-        let fits = |shape, stride| {
-            TokenValues::padded(Buffer::from(vec![0.0f32; 6]), shape, stride).is_some()
-        };
+        let fits = |shape, stride| TokenValues::padded(vec![0.0f32; 6], shape, stride).is_some();
         assert!(fits((2, 3), 3) && fits((2, 2), 4) && fits((2, 6), 0));
         assert!(fits((0, 9), 3), "no value lies anywhere");
         assert!(!fits((2, 3), 4) && !fits((3, 3), 3) && !fits((1, 7), 0));

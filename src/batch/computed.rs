@@ -1,4 +1,4 @@
-//! Computed values at a level, over a batch's layout.
+//! Values at a level, over a batch's layout: what tensors, rewards, advantages and gradients are once they are computed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,6 +45,26 @@ impl Computed {
         &self.values
     }
 
+    /// The number of values.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there is no value: at token level, in a batch without tokens.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// The value at an index, widened to f64.
+    pub fn get(&self, index: usize) -> f64 {
+        self.values.get(index)
+    }
+
+    /// All values, widened to f64.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
+        self.values.iter()
+    }
+
     /// The layout of the values.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
@@ -57,7 +77,7 @@ impl Computed {
         self.lookup()(response, self.layout.tokens_of(response).start + token)
     }
 
-    /// Looks values up by a response and a token's index in a token tensor.
+    /// A reader of values, by a response and a token's index in the token tensor.
     pub fn lookup(&self) -> impl Fn(usize, usize) -> f64 + Copy + '_ {
         let (value, layout, level) = (self.values.reader(), &*self.layout, self.level);
         move |response, token| {
@@ -84,7 +104,8 @@ impl Computed {
         })
     }
 
-    /// The values of some tokens of a response, and how many tokens each stands for: at most levels, one is that of all.
+    /// The values of some tokens of a response, and the number of tokens that each value stands for: at most levels, one value
+    /// stands for all of these tokens.
     pub fn of_tokens(
         &self,
         response: usize,
@@ -98,7 +119,7 @@ impl Computed {
         (cells.map(move |token| value(response, token)), each)
     }
 
-    /// The sum of |x| over some tokens of a response, and how many of them are 0.
+    /// The sum of |x| over some tokens of a response, and the number of zeros among these values.
     pub fn magnitude(&self, response: usize, tokens: Range<usize>) -> (f64, usize) {
         let (values, each) = self.of_tokens(response, tokens);
         let zeros = values.clone().filter(|x| *x == 0.0).count() * each;
@@ -115,7 +136,18 @@ impl Computed {
         (0..self.layout.responses()).map(by_response).collect()
     }
 
-    /// The values as a padded array [B, T], 0 where the mask is 0. T is the width of the input.
+    /// The values as a padded array [B, T] of f64, 0 where the mask is 0. T is the width of the input.
+    pub fn to_padded_f64(&self) -> Array2<f64> {
+        let mut array = Array2::zeros((self.layout.responses(), self.layout.width()));
+        let value = self.lookup();
+        for (response, mut row) in array.rows_mut().into_iter().enumerate() {
+            let of_token = |token| value(response, token);
+            self.layout.scatter(response, &mut row, of_token);
+        }
+        array
+    }
+
+    /// As [`Computed::to_padded_f64`], rounded to f32, the precision of advantages in most trainers.
     pub fn to_padded(&self) -> Array2<f32> {
         let mut array = Array2::zeros((self.layout.responses(), self.layout.width()));
         if let Some(rows) = array.as_slice_mut() {
@@ -125,8 +157,8 @@ impl Computed {
         array
     }
 
-    /// The same rows, one after another, in memory that is kept for the next array when they are dropped. They are not copied if
-    /// the executor wrote them: see [`Host::with_padded_results`](crate::Host::with_padded_results).
+    /// The values as in [`Computed::to_padded`], in memory that is kept for the next array once it is dropped. They are not copied
+    /// if the executor wrote them as rows: see [`Host::with_padded_results`](crate::Host::with_padded_results).
     ///
     /// # Errors
     /// A [`Diagnostic`] if the system has no memory for them.
@@ -177,8 +209,8 @@ impl Computed {
         }
         self.layout.clear_padding(response, row);
         if let Some(values) = self.values.by_response() {
-            let (stretches, value) = (self.layout.token_runs(response), values[response] as f32);
-            return stretches.for_each(|(_, columns)| fill(&mut row[columns], value));
+            let (runs, value) = (self.layout.token_runs(response), values[response] as f32);
+            return runs.for_each(|(_, columns)| fill(&mut row[columns], value));
         }
         let value = self.lookup();
         for (tokens, columns) in self.layout.token_runs(response) {
@@ -216,9 +248,10 @@ mod tests {
             let batch = batch.ragged_mask(masks).build().unwrap();
             let (layout, level) = (batch.layout(), Level::ALL[level]);
             let values = (1..=layout.size(level)).map(|index| index as f32);
-            let values: FloatBuffer = match is_f64 {
-                true => values.map(f64::from).collect::<Vec<f64>>().into(),
-                false => values.collect::<Vec<f32>>().into(),
+            let values: FloatBuffer = if is_f64 {
+                values.map(f64::from).collect::<Vec<f64>>().into()
+            } else {
+                values.collect::<Vec<f32>>().into()
             };
             let computed = Computed::new(layout.clone(), level, values);
             let shape = (layout.responses(), layout.width());
@@ -229,6 +262,8 @@ mod tests {
                 if counts { computed.at(response, before) as f32 } else { 0.0 }
             });
             prop_assert_eq!(&computed.to_padded(), &expected);
+            let in_f64 = computed.to_padded_f64();
+            prop_assert_eq!(&in_f64.mapv(|value| value as f32), &expected);
             let mut rows_first = Array2::from_elem(shape, f32::NAN);
             let mut columns_first = Array2::from_elem((shape.1, shape.0), f32::NAN).reversed_axes();
             let mut wide = Array2::from_elem((shape.0, 2 * shape.1 + 1), f32::NAN);
@@ -269,6 +304,20 @@ mod tests {
                 "{has_hole} {native}: not copied"
             );
         }
+    }
+
+    #[test]
+    fn an_array_of_f64_has_all_digits() {
+        let batch = Batch::builder()
+            .groups([0, 0])
+            .ragged_mask([[true, false], [false, true]]);
+        let batch = batch.build().unwrap();
+        let values = Computed::new(batch.layout().clone(), Level::Response, vec![0.1, 1e300]);
+        assert_eq!(
+            values.to_padded_f64(),
+            ndarray::array![[0.1, 0.0], [0.0, 1e300]]
+        );
+        assert_eq!(values.to_padded()[(0, 0)], 0.1f32);
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl Tensor {
         Tensor::evaluate_all(std::slice::from_ref(self), false)?;
         Ok(match self.known() {
             Some(value) => value.clone(),
-            None => Value::number(self.alone()),
+            None => Arc::new(Value::number(self.alone())),
         })
     }
 

@@ -140,7 +140,8 @@ impl Tensor {
             }
             buffer => buffer,
         };
-        Ok(Tensor::from_value(frame, Value::new(level, buffer, None)))
+        let value = Value::new(&frame.layout, level, buffer, None);
+        Ok(Tensor::from_value(frame, Arc::new(value)))
     }
 
     /// A tensor of new values, one per response.
@@ -153,8 +154,9 @@ impl Tensor {
     ) -> Result<Tensor, TensorError> {
         let reserved = frame.context.guard.reserve(size_of_val(&*values));
         let reserved = reserved.map_err(|stopped| TensorError::new("values", stopped))?;
-        let value = Value::new(Level::Response, values.into(), Some(reserved));
-        Ok(Tensor::from_value(frame, value))
+        let level = Level::Response;
+        let value = Value::new(&frame.layout, level, values.into(), Some(reserved));
+        Ok(Tensor::from_value(frame, Arc::new(value)))
     }
 
     pub(crate) fn from_value(frame: &Arc<Frame>, value: Arc<Value>) -> Tensor {

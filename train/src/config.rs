@@ -243,7 +243,7 @@ fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<()> {
     Ok(())
 }
 
-/// Params by name, with their values in the form that `--set` takes.
+/// Parameters by name, with their values in the form that `--set` takes.
 pub(super) fn settings(params: &toml::Table) -> Vec<(String, String)> {
     let text = |value: &toml::Value| value.as_str().map_or(value.to_string(), str::to_string);
     let setting = |(name, value): (&String, _)| (name.clone(), text(value));

@@ -26,7 +26,7 @@ pub(super) fn value(execution: &Execution<'_>, step: usize) -> Result<Arc<Value>
     let (tensor, guard) = (execution.tensor(step), &execution.context.guard);
     let node = tensor.inner();
     let Some(frame) = &node.frame else {
-        return Ok(Value::number(tensor.alone()));
+        return Ok(Arc::new(Value::number(tensor.alone())));
     };
     guard.check()?;
     let reserved = guard.reserve(frame.size(node.level) * if node.is_f64 { 8 } else { 4 })?;
@@ -43,7 +43,8 @@ pub(super) fn value(execution: &Execution<'_>, step: usize) -> Result<Arc<Value>
     } else {
         FloatBuffer::F32(values.iter().map(|&value| f32::narrow(value)).collect())
     };
-    Ok(Value::new(node.level, buffer, Some(reserved)))
+    let value = Value::new(&frame.layout, node.level, buffer, Some(reserved));
+    Ok(Arc::new(value))
 }
 
 /// The values of a uniform token step by response, rounded like its tokens.

@@ -170,7 +170,8 @@ impl Execution<'_> {
             let mut responses = (0..values.len()).filter(has_tokens);
             let is_finite = responses.all(|response| values[response].is_finite());
             let buffer = FloatBuffer::uniform(layout, values.clone(), tensor.is_f64());
-            self.values[step] = Some(Value::checked(Level::Token, buffer, share, is_finite));
+            let value = Value::new(layout, Level::Token, buffer, Some(share));
+            self.values[step] = Some(Arc::new(value.tested(is_finite)));
         }
         self.uniform[step] = Some(values);
         Ok(())
@@ -274,8 +275,8 @@ impl Execution<'_> {
         for (&step, (output, reserved)) in targets.stored.iter().zip(outputs) {
             let is_finite = pass.is_finite(step);
             let buffer = output.into_buffer(&frame.layout);
-            let value = Value::checked(Level::Token, buffer, reserved, is_finite);
-            values.push((step, value));
+            let value = Value::new(&frame.layout, Level::Token, buffer, Some(reserved));
+            values.push((step, Arc::new(value.tested(is_finite))));
         }
         for &step in &targets.reduced {
             let moments = &moments[pass.reduction_of(step)];
@@ -297,7 +298,8 @@ impl Execution<'_> {
         let values: Vec<f64> = cells.iter().map(|cell| finish(reduction, cell)).collect();
         let reserved = self.context.guard.reserve(values.len() * size_of::<f64>());
         let reserved = reserved.map_err(|stopped| self.error(step, stopped))?;
-        Ok(Value::new(tensor.level(), values.into(), Some(reserved)))
+        let value = Value::new(&frame.layout, tensor.level(), values.into(), Some(reserved));
+        Ok(Arc::new(value))
     }
 }
 

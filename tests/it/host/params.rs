@@ -1,4 +1,4 @@
-//! Params: their declaration, their values, and what is said of wrong ones.
+//! Parameters: their declaration, their values, and what is said of wrong ones.
 
 use advlab::script::{Host, ParamValue};
 
