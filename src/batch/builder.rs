@@ -15,7 +15,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 const NO_GROUPS: &str = "nothing says which responses belong to one prompt: give each response a group (`group` in JSONL, \
                          `index` in padded files, `groups` in the builder)";
 
-/// The error, and the response that caused it if it is a single one.
+/// An error, and the response that caused it, if a single response did.
 type BuildError = (Option<usize>, Diagnostic);
 
 fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> BuildError {
@@ -46,7 +46,7 @@ impl BatchBuilder {
         self
     }
 
-    /// The padded mask [B, T]: 1 (or true) for a token that counts, 0 for any other position, also in the middle of a row.
+    /// The padded mask [B, T]: 1 (or true) marks a token that counts. Zeros may also occur inside a row.
     pub fn mask<M: Numeric>(mut self, mask: ArrayView2<'_, M>) -> Self {
         let tokens = Tokens::of_mask(mask).map_err(|(response, token, found)| {
             let message = format!(
@@ -80,7 +80,7 @@ impl BatchBuilder {
         self
     }
 
-    /// A column with one value per response. A vector is not copied.
+    /// A column with one value per response. A vector or an array of f64 is not copied.
     pub fn response(self, name: impl Into<String>, values: impl Into<Buffer<f64>>) -> Self {
         self.column(name.into(), Column::Response(values.into()))
     }
@@ -124,7 +124,7 @@ impl BatchBuilder {
         self.text_buffer(name, texts.into_iter().map(Into::into).collect())
     }
 
-    /// As [`BatchBuilder::text`], of texts that are shared.
+    /// As [`BatchBuilder::text`], for texts in shared memory.
     pub fn text_buffer(mut self, name: impl Into<Arc<str>>, texts: Buffer<Arc<str>>) -> Self {
         self.texts.insert(name.into(), texts);
         self
@@ -193,7 +193,7 @@ impl BatchBuilder {
         if let Some(texts) = self.texts.get("trajectory") {
             return Some(TurnOrder::new(texts.iter(), turn));
         }
-        // -0.0 and 0.0 are one key.
+        // -0.0 and 0.0 are the same key.
         let keys = self.responses("trajectory")?.iter();
         Some(TurnOrder::new(keys.map(|x| (x + 0.0).to_bits()), turn))
     }

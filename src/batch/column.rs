@@ -29,7 +29,7 @@ impl<T: Send + Sync + 'static> BufferOwner<T> for Vec<T> {
 }
 
 impl<T: Send + Sync + 'static, D: Dimension + 'static> BufferOwner<T> for ArcArray<T, D> {
-    /// The numbers in the order of the memory; none if they are not contiguous.
+    /// The numbers in the order of the memory; an empty slice if they are not contiguous.
     fn as_slice(&self) -> &[T] {
         self.as_slice_memory_order().unwrap_or_default()
     }
@@ -39,7 +39,7 @@ impl<T: Send + Sync + 'static, D: Dimension + 'static> BufferOwner<T> for ArcArr
 pub struct Buffer<T: 'static>(pub(super) Arc<dyn BufferOwner<T>>);
 
 impl<T> Buffer<T> {
-    /// The numbers of an owner.
+    /// A buffer of an owner's values.
     pub fn new(owner: impl BufferOwner<T>) -> Self {
         Buffer(Arc::new(owner))
     }
@@ -222,14 +222,14 @@ pub struct TokenValues {
 enum Rows {
     /// Only the tokens that count, response by response: one number per token of the layout.
     Compact,
-    /// An array [B, T] whose rows start so many numbers apart.
+    /// The shape of an array [B, T], and the distance between the starts of its rows.
     Padded((usize, usize), usize),
-    /// The start of each row, and the end of the last one.
+    /// The start of each row, and the end of the last row.
     Ragged(Arc<[usize]>),
 }
 
 impl TokenValues {
-    /// An array [B, T] whose value (b, t) is the number `b * stride + t`; `None` if one of them is outside of the buffer.
+    /// An array [B, T] whose value (b, t) is the number `b * stride + t`; `None` if one of these indices is outside the buffer.
     pub fn padded(
         numbers: impl Into<FloatBuffer>,
         shape: (usize, usize),
@@ -244,7 +244,7 @@ impl TokenValues {
         Some(TokenValues { numbers, rows })
     }
 
-    /// Rows of any lengths, one after another, by the start of each and the end of the last one.
+    /// Rows of any lengths, one after another, by the start of each row and the end of the last row.
     pub(crate) fn ragged(numbers: FloatBuffer, starts: Arc<[usize]>) -> Self {
         let rows = Rows::Ragged(starts);
         TokenValues { numbers, rows }
@@ -255,7 +255,7 @@ impl TokenValues {
         &self.numbers
     }
 
-    /// [B, T] of a padded array, and how many numbers apart its rows start.
+    /// The shape [B, T] of a padded array, and the distance between the starts of its rows.
     pub fn shape(&self) -> Option<((usize, usize), usize)> {
         match self.rows {
             Rows::Padded(shape, stride) => Some((shape, stride)),

@@ -13,7 +13,7 @@ pub struct KnownColumn {
     pub(crate) level: Level,
     /// Help for a user who provides the column at another level, or not at all.
     pub(crate) hint: &'static str,
-    /// Which values it may have, and that in words.
+    /// A test of its values, and the allowed values in words.
     allowed: Allowed,
 }
 
@@ -60,8 +60,8 @@ const fn known(
 }
 
 impl KnownColumn {
-    /// Why values cannot be this column: the first response whose value it cannot have, unless the level is another one, and a
-    /// message.
+    /// Why values cannot be this column, as a message; with the first response whose value is not allowed, unless the level is
+    /// wrong.
     pub(super) fn misfit(&self, column: &Column) -> Option<(Option<usize>, String)> {
         let (name, (is_allowed, expected)) = (self.name, self.allowed);
         let (found, values) = match column {

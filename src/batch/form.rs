@@ -1,4 +1,4 @@
-//! Token values in another form than one after another: one value for all tokens of a response, or the rows of an array [B, T].
+//! Compressed forms of token values: one value for all tokens of a response, or the rows of an array [B, T].
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::large::{Large, Plain, in_large_pages};
 use super::{Buffer, BufferOwner, FloatBuffer, Layout};
 
-/// Token values that are kept in another form. Read token by token, they take memory of their own.
+/// Token values in a compressed form. If they are read token by token, they are expanded into memory of their own.
 struct Kept<T: Plain> {
     layout: Arc<Layout>,
     form: Form<T>,
@@ -67,7 +67,7 @@ impl<T: Plain> Buffer<T> {
         self.kept().map(|kept| &kept.form)
     }
 
-    /// The same values, one after another if they are kept in a form of another layout.
+    /// The same values, expanded if their form is that of another layout.
     fn in_layout(self, layout: &Arc<Layout>) -> Self {
         let is_of_other = |kept: &Kept<T>| !Arc::ptr_eq(&kept.layout, layout);
         if self.kept().is_some_and(is_of_other) {
@@ -76,7 +76,7 @@ impl<T: Plain> Buffer<T> {
         self
     }
 
-    /// The rows of an array [B, T], if these values have that form and nobody shares them.
+    /// The rows of an array [B, T], if these values have that form and no other buffer shares them.
     pub(super) fn into_rows(self) -> Result<Large<T>, Self> {
         if !matches!(self.form(), Some(Form::Rows(_))) || Arc::strong_count(&self.0) > 1 {
             return Err(self);

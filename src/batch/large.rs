@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex};
 
 use super::BufferOwner;
 
-/// Bytes from which on a buffer is large. NumPy asks for large pages from the same size on.
+/// The size from which a buffer counts as large, in bytes. NumPy asks for large pages from the same size on.
 const LARGE: usize = 4 << 20;
 /// The most buffers that are kept: a step's results, and what its passes over the tokens hold at once.
 const SPARES: usize = 8;
 
-/// A number of which any bytes are a value, all zeros among them.
+/// A type of number for which any bytes are a valid value, so that new pages of zeros are numbers.
 pub trait Plain: Copy + Default + Send + Sync + 'static {}
 impl Plain for u8 {}
 impl Plain for f32 {}
@@ -39,7 +39,7 @@ pub fn zeros<T: Plain>(count: usize) -> Result<Vec<T>, TryReserveError> {
     Ok(values)
 }
 
-/// Has numbers that nobody has written yet come in large pages, if there are many.
+/// Asks the system for large pages for memory that is not written yet, if it is large.
 pub fn in_large_pages<T: Plain>(values: &mut [T]) {
     #[cfg(target_os = "linux")]
     if is_large::<T>(values.len()) {
@@ -55,7 +55,7 @@ fn advise<T: Plain>(values: &mut [T], advice: libc::c_int) {
     let start = all.start.addr().next_multiple_of(PAGE);
     let length = (all.end.addr() / PAGE * PAGE).saturating_sub(start);
     // SAFETY: the pages belong to `values` alone, which is borrowed until the call returns. The advice changes no number, or,
-    // if the kernel takes pages back, makes it 0, which is one too. Without it, first writes take four times as long (above).
+    // if the kernel takes pages back, makes it 0, which is a number too. Without it, first writes take four times as long (above).
     unsafe { libc::madvise(all.start.with_addr(start).cast(), length, advice) };
 }
 
@@ -76,7 +76,7 @@ impl SpareMemory {
     /// If the system has no memory for them.
     pub fn numbers<T: Plain>(&self, count: usize) -> Result<Large<T>, TryReserveError> {
         let mut values = None;
-        // Neither here nor below a thread waits: after a fork, a thread of the parent may hold the lock for ever.
+        // No thread waits for this lock, here or below, because after a fork a thread of the parent may hold it for ever.
         if is_large::<T>(count)
             && let Ok(mut spares) = self.0.try_lock()
         {
@@ -103,7 +103,7 @@ impl SpareMemory {
 
 /// Numbers whose memory is kept for another buffer when they are dropped, if there are many.
 pub struct Large<T: Plain> {
-    /// Only the first ones are used.
+    /// Only the first `count` are used.
     values: Vec<T>,
     count: usize,
     spare: SpareMemory,

@@ -76,9 +76,9 @@ pub struct Layout {
     rows: Tokens,
     token_start: Vec<usize>,
     position_start: Vec<usize>,
-    /// If the responses are turns of trajectories.
+    /// Set if the responses are turns of trajectories.
     turns: Option<TurnOrder>,
-    /// Ordered by group, then by the first response; without turns, each response is a trajectory.
+    /// The trajectories, ordered by group, then by their first response. Without turns, each response is a trajectory.
     trajectories: Partition,
 }
 
@@ -89,7 +89,7 @@ struct Partition {
     of: Vec<u32>,
     /// The responses, set by set.
     members: Vec<u32>,
-    /// The start of each set in `members`, and the end of the last one.
+    /// The start of each set in `members`, and the end of the last set.
     starts: Vec<usize>,
 }
 
@@ -117,7 +117,7 @@ impl Partition {
 pub(crate) struct TurnOrder(Arc<[(u32, f64)]>);
 
 impl TurnOrder {
-    /// Responses with the same key are turns of one trajectory, ordered by `turn`, or else as in the batch.
+    /// Responses with the same key are turns of one trajectory, ordered by `turn`, or by their batch order if there is none.
     pub(crate) fn new<K: Eq + Hash + Clone>(
         keys: impl IntoIterator<Item = K>,
         turn: Option<&[f64]>,
@@ -276,7 +276,7 @@ impl Layout {
         self.rows.runs(response)
     }
 
-    /// The tokens of a response, run by run: their indices in a token tensor, and their columns in their row.
+    /// For each run of a response's tokens, its indices in a token tensor and its columns in the row.
     pub(crate) fn token_runs(
         &self,
         response: usize,
@@ -359,13 +359,14 @@ impl Layout {
         across: bool,
         name: impl Fn(f64) -> Arc<str>,
     ) -> Layout {
-        // -0.0 and 0.0 are one key: a script sees that they are equal.
+        // -0.0 and 0.0 are the same key, because a script sees that they are equal.
         let bits = key.iter().map(|key| (key + 0.0).to_bits());
         let name = |(group, bits): (u32, u64)| {
             let name = name(f64::from_bits(bits));
-            match across {
-                true => name.into(),
-                false => format!("{}/{name}", self.ids[group as usize].name()).into(),
+            if across {
+                name.into()
+            } else {
+                format!("{}/{name}", self.ids[group as usize].name()).into()
             }
         };
         let old = self.groups.of.iter();
@@ -373,7 +374,7 @@ impl Layout {
         Layout::new(keys, name, self.rows.clone(), self.turns.clone())
     }
 
-    /// Its approximate bytes: groups with their names, and for each response its group, its tokens' start and their runs.
+    /// The approximate bytes of the layout: of groups with their names, and of each response's group, first token and runs.
     pub(crate) fn bytes(&self) -> usize {
         let group = |id: &GroupId| match id {
             GroupId::Number(_) => 64,
@@ -421,7 +422,7 @@ fn numbered<K: Eq + Hash + Clone>(keys: impl IntoIterator<Item = K>) -> (Vec<u32
     let mut seen: HashMap<K, u32> = HashMap::new();
     let (mut distinct, mut last) = (Vec::new(), 0);
     let number = |key: K| {
-        // The responses of a group mostly follow each other.
+        // In most batches, the responses of a group follow each other.
         if distinct.get(last as usize) != Some(&key) {
             last = *seen.entry(key).or_insert_with_key(|key| {
                 distinct.push(key.clone());

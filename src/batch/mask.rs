@@ -1,4 +1,4 @@
-//! The tokens that count, row by row, as stretches of neighbours.
+//! The mask: which tokens count, as runs of consecutive tokens in each row.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::parallel::each;
 
 /// A number type (or bool) that masks and response columns may have.
 pub trait Numeric: Copy + PartialEq + Send + Sync {
-    /// The values 0 and 1 of a mask: a position that does not count, and one that does.
+    /// The values 0 and 1 of a mask, for a position that does not count and for a position that does.
     const BITS: [Self; 2];
     /// The value as a number.
     fn number(self) -> f64;
@@ -27,7 +27,7 @@ macro_rules! numeric {
         }
     )+)+};
 }
-// `as` rounds only beyond 2^53, far from any mask, count or label.
+// `as` rounds only beyond 2^53, which no mask, count or label reaches.
 numeric!(
     [false, true] bool: |x| f64::from(u8::from(x));
     [f16::ZERO, f16::ONE] f16: f64::from;
@@ -37,7 +37,7 @@ numeric!(
     i8: f64::from, i16: f64::from, i32: f64::from, i64: |x| x as f64, isize: |x| x as f64;
 );
 
-/// Neighbouring tokens of one response that all count, by their columns in the padded row (or the ragged array).
+/// A run of consecutive tokens of a response that all count, as columns of its padded or ragged row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenRun {
     /// Column of the first token.
@@ -53,7 +53,7 @@ impl TokenRun {
     }
 }
 
-/// The columns of the tokens that count, row by row; a [`Layout`](super::Layout) is built from these and the groups.
+/// The runs of the tokens that count, row by row. A [`Layout`](super::Layout) is built from them and the groups.
 ///
 /// The builder checks that rows are shorter than 2^32 tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +67,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// No rows, with memory for some; `add` follows for each.
+    /// No rows yet, with memory for `rows` of them.
     pub(crate) fn new(rows: usize) -> Self {
         let mut run_start = Vec::with_capacity(rows + 1);
         run_start.push(0);
@@ -116,7 +116,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// Adds the responses that follow.
+    /// Appends the rows of more responses.
     #[cfg(feature = "files")]
     pub(crate) fn append(&mut self, more: &Tokens) {
         for response in 0..more.responses() {
@@ -140,7 +140,7 @@ impl Tokens {
         tokens
     }
 
-    /// The length of a row, with the tokens that do not count.
+    /// The length of a row, including the tokens that do not count.
     pub(crate) fn row_length(&self, response: usize) -> usize {
         self.lengths[response]
     }
@@ -154,10 +154,10 @@ impl Tokens {
     }
 }
 
-/// Numbers of a mask that are compared at once, without a branch.
+/// The number of mask values that are compared at once, without a branch.
 const LANES: usize = 64;
 
-/// The number of leading values of a row that match.
+/// The number of leading values of a row that equal `wanted`.
 #[multiversion(targets("x86_64+avx2"))]
 fn how_many<M: Numeric>(row: &[M], wanted: M) -> usize {
     let is_whole = |lanes: &&[M]| {
@@ -170,7 +170,7 @@ fn how_many<M: Numeric>(row: &[M], wanted: M) -> usize {
     whole + values.take_while(|value| **value == wanted).count()
 }
 
-/// The runs of a mask: most have long ones, so they are searched by many numbers at once.
+/// The runs of a row's mask. Many values are compared at once, because most rows have long runs.
 fn runs_of<M: Numeric>(row: &[M]) -> Result<Vec<TokenRun>, (usize, f64)> {
     let mut runs = Vec::new();
     let mut end = 0;

@@ -5,14 +5,11 @@ use std::mem::take;
 use std::sync::{Arc, Mutex};
 
 use super::bindings::batch::ScriptBatch;
-use super::hook::Hook;
 use super::outcome::{Outcome, same_bits};
 use super::params::Params;
-use super::version::Version;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::parallel::lock;
-
 use crate::tensor::Guard;
 
 /// When kernels are used.
@@ -67,29 +64,17 @@ enum Choice {
     Script,
 }
 
-/// A call of a hook that has a kernel.
-pub(super) struct KernelCall<'a> {
-    pub(super) recipe: &'a str,
-    pub(super) version: &'a Version,
-    pub(super) hook: Hook,
-    /// Everything that selects the code of a kernel.
-    pub(super) kind: String,
-}
-
 impl Native {
-    /// What the script or its kernel, which may decline, computes.
+    /// What the script or its kernel, which may decline, computes. `call` names the kernel in messages, and `kind` has everything
+    /// that selects its code.
     pub(super) fn answer(
         &self,
-        call: &KernelCall<'_>,
+        call: &str,
+        kind: &str,
         script: impl FnOnce() -> Result<Outcome, Diagnostics>,
         kernel: impl Fn() -> Option<Outcome>,
     ) -> Result<Outcome, Diagnostics> {
-        let key = format!(
-            "{} {} {}",
-            call.version.as_str(),
-            call.hook.name(),
-            call.kind
-        );
+        let key = format!("{call} {kind}");
         let choice = match self.mode {
             Mode::On => Some(Choice::Kernel),
             _ => lock(&self.known).choices.get(&key).copied(),
@@ -103,30 +88,25 @@ impl Native {
         if choice.is_none() {
             lock(&self.known).choices.insert(key, Choice::Compare);
         } else if choice == Some(Choice::Compare)
-            // The second run, because the first meets cold code and memory.
+            // The second run is compared, because the first meets cold code and memory.
             && let Some(own) = kernel().and_then(|_| kernel())
         {
-            self.compare(call, key, &outcome, &own);
+            let agrees = same_bits(&outcome, &own);
+            let is_faster = own.reports.time < outcome.reports.time;
+            let choice = if agrees && is_faster {
+                Choice::Kernel
+            } else {
+                Choice::Script
+            };
+            let mut known = lock(&self.known);
+            let is_first = known.choices.insert(key, choice) == Some(Choice::Compare);
+            if is_first && !agrees {
+                known.defects.push(format!(
+                    "{call} is not the script's to the last bit, and not used: a defect of advlab, please report it"
+                ));
+            }
         }
         Ok(outcome)
-    }
-
-    /// Chooses what computes such calls from now on, unless another thread has chosen.
-    fn compare(&self, call: &KernelCall<'_>, key: String, script: &Outcome, kernel: &Outcome) {
-        let agrees = same_bits(script, kernel);
-        let choice = if agrees && kernel.reports.time < script.reports.time {
-            Choice::Kernel
-        } else {
-            Choice::Script
-        };
-        let mut known = lock(&self.known);
-        let is_first = known.choices.insert(key, choice) == Some(Choice::Compare);
-        if is_first && !agrees {
-            let (recipe, version, hook) = (call.recipe, call.version, call.hook.name());
-            known.defects.push(format!(
-                "{recipe} {version}: the native `{hook}` is not the script's to the last bit, and not used: a defect of advlab, please report it"
-            ));
-        }
     }
 
     /// The kernels that gave other bits than their scripts since the last call, in words.
@@ -149,11 +129,10 @@ mod tests {
 
     use super::*;
     use crate::batch::{Computed, Level};
-    use crate::script::Host;
 
     #[test]
     fn a_kernel_is_used_once_it_was_faster_and_gave_the_same_bits() {
-        let (batch, grpo) = (Batch::example(), Host::new().load("grpo").unwrap());
+        let batch = Batch::example();
         let outcome = |ms: u64, number: f64, is_native: bool| {
             let values = vec![number; batch.layout().responses()];
             let values = Computed::new(batch.layout().clone(), Level::Response, values);
@@ -161,12 +140,6 @@ mod tests {
             outcome.reports.time = Duration::from_millis(ms);
             outcome.reports.native = is_native.then_some(outcome.reports.time);
             outcome
-        };
-        let call = KernelCall {
-            recipe: "grpo",
-            version: grpo.version(),
-            hook: Hook::Loss,
-            kind: String::new(),
         };
         // The times of the script and of the kernel, and the kernel's number, where the script's is 1.
         for (script, kernel, number, is_used, defects) in [
@@ -183,7 +156,9 @@ mod tests {
             let by_script = || Ok(outcome(script, 1.0, false));
             let by_kernel = || Some(outcome(kernel, number?, true));
             let are_native = [(); 4].map(|()| {
-                let answer = native.answer(&call, by_script, by_kernel).unwrap();
+                let answer = native
+                    .answer("its kernel", "", by_script, by_kernel)
+                    .unwrap();
                 answer.reports.native.is_some()
             });
             // The first call warms the script, the second compares.

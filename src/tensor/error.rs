@@ -1,5 +1,5 @@
 //! The error types of operations on tensors: the operation, what failed, and the line of the script. The errors of one operation
-//! are made in `op/`, the others in `frame.rs`, `graph.rs`, `grad.rs`, `evaluate.rs` and `exec/run.rs`.
+//! are made in `op/`, the others in `graph.rs`, `grad.rs`, `evaluate.rs` and `exec/`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -140,19 +140,19 @@ impl std::error::Error for TensorError {
 pub enum Stopped {
     /// It exceeded its time limit.
     Deadline(Duration),
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Cancelled,
     /// Its tensors would exceed the memory limit.
     Memory {
         /// The limit in bytes.
         limit: usize,
     },
-    /// More operations are pending, or kept for others, than any formula has.
+    /// More operations on tensors are held at once than any formula has.
     Graph {
         /// The limit.
         limit: usize,
     },
-    /// A script has done or allocated more than any formula needs: what the message says.
+    /// A script has done or allocated more than any formula needs, as the message says.
     Script(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! Computing tensors: the tensors of one request form one plan, and computed values are kept.
+//! Computes tensors: the tensors of one request form one plan, and their values are kept.
 
 use std::sync::Arc;
 

@@ -28,7 +28,7 @@ fn power_of_two(k: f64) -> f64 {
 
 #[inline(always)]
 fn parts(x: f64) -> Parts {
-    // Beyond these bounds the result is 0 or infinite, as at them; NaN stays.
+    // Beyond these bounds the result is 0 or infinite, as it is at the bounds; NaN stays NaN.
     let x = if x < -746.0 { -746.0 } else { x };
     let x = if x > 710.0 { 710.0 } else { x };
     let k = (x * std::f64::consts::LOG2_E + TO_INTEGER) - TO_INTEGER;

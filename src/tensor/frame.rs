@@ -12,7 +12,7 @@ use crate::batch::{Layout, Level};
 pub(crate) struct ResponsesId(Arc<()>);
 
 impl ResponsesId {
-    /// Its identity for as long as it lives.
+    /// A number that no other living id has.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
@@ -29,14 +29,14 @@ impl PartialEq for ResponsesId {
 pub struct Frame {
     pub(crate) layout: Arc<Layout>,
     pub(crate) responses: ResponsesId,
-    /// The frame's own stream of random numbers, so that groups do not draw the same.
+    /// The frame's own stream of random numbers, so that two groups do not draw the same numbers.
     pub(crate) stream: u64,
-    /// Whether token tensors made only from coarser ones are f64.
+    /// Whether a token tensor is f64 if it is computed from coarser tensors alone.
     pub(crate) is_f64: bool,
     pub(crate) context: Context,
-    /// The view, if this is the frame of a function of `map_groups` that is called once for all groups.
+    /// The view; set if this frame belongs to a function passed to `map_groups` that runs once for all groups.
     view: Option<Arc<GroupView>>,
-    /// The share of the guard's memory of a layout that is not the batch's own.
+    /// The memory of a layout that is not the batch's own, counted by the guard.
     _reservation: Option<Arc<Reservation>>,
 }
 
@@ -73,7 +73,7 @@ impl Frame {
         })
     }
 
-    /// The frame of another layout of these responses, or of some of them.
+    /// The frame of another layout of these responses, or of a part of them.
     fn over(&self, layout: Layout) -> Frame {
         let reservation = self.context.guard.hold(layout.bytes());
         Frame {
@@ -141,7 +141,7 @@ impl Frame {
         view(self) == view(other) && self.responses == other.responses
     }
 
-    /// Whether tensors of both frames can meet: they have the same responses, and do not belong to different views.
+    /// Whether tensors of both frames can be combined: they have the same responses, and do not belong to different views.
     pub(crate) fn meets(&self, other: &Frame) -> bool {
         let view = |frame: &Frame| frame.open_view().map(std::ptr::from_ref);
         let is_same_view = view(self) == view(other);

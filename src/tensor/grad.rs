@@ -35,7 +35,7 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
             continue;
         }
         for (arg, group, part) in contributions(node, &grad, &through)? {
-            // An error in a derivative is about the line that it is the derivative of.
+            // An error in a derivative points at the line whose derivative it is.
             if let Some(origin) = node.origin() {
                 part.mark(origin);
             }
@@ -61,7 +61,7 @@ pub(crate) fn depends_on(loss: &Tensor, x: &Tensor) -> bool {
     !dependents(loss, x).is_empty()
 }
 
-/// The nodes on the ways from `x` to `loss`, arguments before results.
+/// The nodes on the paths from `x` to `loss`, arguments before results.
 fn dependents(loss: &Tensor, x: &Tensor) -> Vec<Tensor> {
     let mut on_the_way: HashMap<usize, bool> = HashMap::from([(x.id(), true)]);
     let mut order = vec![x.clone()];
@@ -104,7 +104,7 @@ fn stops(tensor: &Tensor) -> bool {
 #[derive(Default)]
 struct Gradient {
     whole: Option<Tensor>,
-    /// By group.
+    /// For each group, its part.
     parts: BTreeMap<usize, Tensor>,
 }
 
@@ -126,7 +126,7 @@ impl Gradient {
         Ok(())
     }
 
-    /// The sum of all, at the node's level.
+    /// The sum of all parts, at the node's level.
     fn total(mut self, node: &Tensor) -> Result<Tensor, TensorError> {
         if let (Some(frame), false) = (node.frame(), self.parts.is_empty()) {
             let parts = std::mem::take(&mut self.parts).into_iter().collect();

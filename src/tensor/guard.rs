@@ -9,13 +9,13 @@ use crate::batch::large::SpareMemory;
 use crate::parallel::lock;
 
 /// The most operations that graphs hold at once. A formula of 100 operations over 8192 groups, group by group, has
-/// some 800 000; a loop that keeps on making tensors gets here in two seconds, with some 400 megabytes.
+/// some 800 000; a runaway loop reaches this in two seconds, when it holds about 400 MB.
 const NODES: usize = 1 << 20;
 
-/// The bytes that a script may allocate at least, besides its tensors.
+/// The bytes that any script may allocate besides its tensors.
 const LEAST_BYTES: usize = 128 << 20;
 
-/// Bounds one computation; shared by the script engine and the executors, which check it between blocks of work.
+/// Bounds one computation. The script engine and the executor share it, and check it between blocks of work.
 #[derive(Debug)]
 pub struct Guard {
     time: Option<Duration>,
@@ -37,7 +37,7 @@ impl Guard {
         Guard::sharing(&SpareMemory::default(), time, memory)
     }
 
-    /// A guard whose computations use spare memory of others for large buffers, and leave theirs to others.
+    /// A guard whose computations take large buffers from spare memory, and return them to it.
     pub fn sharing(spare: &SpareMemory, time: Option<Duration>, memory: usize) -> Arc<Self> {
         Arc::new(Guard {
             time,
@@ -58,12 +58,12 @@ impl Guard {
         Guard::new(None, usize::MAX)
     }
 
-    /// Stops the computation at its next look at the guard.
+    /// Cancels the computation, which stops at its next check.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody cancelled the computation.
+    /// Whether the computation was cancelled.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
@@ -75,7 +75,7 @@ impl Guard {
         self.forget_failure();
     }
 
-    /// The first error that ends the script, whoever passes over it, if there is one.
+    /// The first error that ends the script, even if the script caught it; `None` if there is none.
     pub(crate) fn failure(&self) -> Option<TensorError> {
         lock(&self.failure).clone()
     }
@@ -85,7 +85,7 @@ impl Guard {
         lock(&self.failure).get_or_insert_with(|| error.clone());
     }
 
-    /// Forgets it, for another call.
+    /// Forgets the error that ended a script, before another call.
     pub(crate) fn forget_failure(&self) {
         *lock(&self.failure) = None;
     }
@@ -103,7 +103,7 @@ impl Guard {
         self.started.store(self.elapsed(), Ordering::Relaxed);
     }
 
-    /// Runs what is not the script's work: its time does not count.
+    /// Runs work that is not the script's, so that its time does not count.
     pub(crate) fn untimed<R>(&self, work: impl FnOnce() -> R) -> R {
         let (before, done) = (self.elapsed(), work());
         let took = self.elapsed() - before;
@@ -111,12 +111,12 @@ impl Guard {
         done
     }
 
-    /// Nanoseconds since the guard was made: 2^64 of them are 584 years.
+    /// Nanoseconds since the guard was made. They fit, because 2^64 ns are 584 years.
     fn elapsed(&self) -> u64 {
         self.made.elapsed().as_nanos() as u64
     }
 
-    /// The memory for large buffers, which are to be counted by [`Guard::reserve`].
+    /// The spare memory for large buffers, which the caller counts by [`Guard::reserve`].
     pub fn spare(&self) -> &SpareMemory {
         &self.spare
     }

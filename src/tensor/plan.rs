@@ -1,4 +1,4 @@
-//! The plan: the nodes to compute for some outputs, in order, equal nodes only once.
+//! The plan: the nodes to compute for some outputs, in order; of equal nodes, only one is computed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Plan {
         let mut steps: Vec<Step> = Vec::new();
         let mut index: HashMap<usize, usize> = HashMap::new();
         let mut equal: HashMap<NodeKey, usize> = HashMap::new();
-        // An explicit stack: graphs are as deep as a script's loops are long.
+        // The stack is explicit, because graphs are as deep as a script's loops are long.
         let mut stack: Vec<(&Tensor, usize)> =
             outputs.iter().rev().map(|tensor| (tensor, 0)).collect();
         while let Some((tensor, next)) = stack.pop() {

@@ -9,7 +9,7 @@ use crate::parallel::lock;
 /// The times of a computation's operations.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// As many as the script has lines, however long nobody takes them.
+    /// At most one entry per line of the script, also if they are never taken.
     timings: Mutex<BTreeMap<Option<Origin>, f64>>,
 }
 

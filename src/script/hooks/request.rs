@@ -7,7 +7,7 @@ use crate::batch::{Batch, Computed};
 use crate::diagnostic::Diagnostics;
 use crate::script::bindings::batch::ScriptBatch;
 use crate::script::hook::Hook;
-use crate::script::kernels::{HookInputs, Kernel, KernelCall};
+use crate::script::kernels::{HookInputs, Kernel};
 use crate::script::outcome::{Outcome, Reports};
 use crate::script::recipe::Recipe;
 use crate::script::sandbox::without_panic;
@@ -41,16 +41,16 @@ impl Request<'_> {
         let tokens: Vec<&str> = self.batch.token_columns().map(|(name, _)| name).collect();
         let columns: Vec<&str> = self.batch.columns().collect();
         let (is_f64, given) = (self.batch.is_f64(), self.advantage.map(Computed::level));
-        let call = KernelCall {
-            recipe: &script.name,
-            version: &script.version,
-            hook: self.hook,
-            kind: format!(
-                "{} {columns:?} {tokens:?} {is_f64} {given:?}",
-                self.recipe.params
-            ),
-        };
-        native.answer(&call, || self.by_script(state), || self.by_kernel(kernel))
+        let (name, version) = (&script.name, &script.version);
+        let call = format!("{name} {version}: the native `{}`", self.hook.name());
+        let params = &self.recipe.params;
+        let kind = format!("{params} {columns:?} {tokens:?} {is_f64} {given:?}");
+        native.answer(
+            &call,
+            &kind,
+            || self.by_script(state),
+            || self.by_kernel(kernel),
+        )
     }
 
     /// Computes the request by the script; `state` changes only if that succeeds.

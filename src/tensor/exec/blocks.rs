@@ -18,7 +18,7 @@ const SHORT: usize = 1024;
 /// Computes all tiles of a pass.
 ///
 /// # Errors
-/// That of the first block that was stopped, for any number of threads.
+/// [`Stopped`] from the first block that was stopped, which does not depend on the number of threads.
 pub(super) fn run(pass: &Pass<'_>, layout: &Layout, mut parts: Parts<'_>) -> Result<(), Stopped> {
     let guard = &pass.execution.context.guard;
     let is_short = |response: usize| layout.tokens_of(response).len() <= SHORT;
@@ -53,7 +53,7 @@ pub(super) fn run(pass: &Pass<'_>, layout: &Layout, mut parts: Parts<'_>) -> Res
     let (mut blocks, mut first, responses) = (Vec::new(), 0, layout.responses());
     while first < responses {
         let start = layout.tokens_of(first).start;
-        // Responses without tokens count as well.
+        // Each response adds 1, so that a block of responses without tokens has an end, too.
         let size = |end: usize| layout.tokens_of(end).end - start + (end - first);
         let mut end = first + 1;
         while end < responses && size(end) < BLOCK {

@@ -13,7 +13,7 @@ pub(super) struct Location<'a> {
 }
 
 impl Location<'_> {
-    /// The columns, if the tokens are one run of one response.
+    /// The columns of the tokens, if they are a single run of one response.
     pub(super) fn only_run(&self) -> Option<Range<usize>> {
         if self.responses.len() != 1 {
             return None;

@@ -1,4 +1,4 @@
-//! A plan while it is computed: how each step is computed, and the values that there are so far.
+//! A plan while it is computed: the method for each step, and the values computed so far.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::tensor::kernel::Reduction;
 use crate::tensor::plan::Plan;
 use crate::tensor::value::Value;
 
-/// How a step's values are computed.
+/// The way in which a step's values are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
-    /// All at once, from all values of its arguments.
+    /// In full, from all values of its arguments.
     InFull,
     /// Tile by tile, in a pass over the tokens.
     ByTile,
     /// All tokens of a response have the same value: computed and stored per response, rounded like tokens.
     Uniform,
-    /// As a reduction of tokens, at the end of a pass.
+    /// By a reduction of tokens, at the end of a pass.
     Reduced(Reduction),
 }
 
@@ -29,17 +29,17 @@ pub(super) struct Execution<'a> {
     pub(super) plan: &'a Plan,
     pub(super) context: &'a Context,
     pub(super) methods: Vec<Method>,
-    /// By step: the steps that read it.
+    /// For each step, the steps that read it.
     pub(super) readers: Vec<Vec<usize>>,
     pub(super) is_output: Vec<bool>,
     /// The step whose f32 token values are written as the rows of an array [B, T].
     pub(super) rows_of: Option<usize>,
     pub(super) values: Vec<Option<Arc<Value>>>,
-    /// By uniform step: its values by response.
+    /// For each uniform step, its values by response.
     pub(super) uniform: Vec<Option<Vec<f64>>>,
 }
 
-/// The place of a job's argument.
+/// An argument, as loops read it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arg<'a> {
     /// The values of an earlier job.
@@ -61,7 +61,7 @@ impl Arg<'_> {
         }
     }
 
-    /// Whether both have the same values in memory.
+    /// Whether both arguments are the same values in memory.
     pub(super) fn is_same(&self, other: &Arg<'_>) -> bool {
         match (self, other) {
             (Arg::Tile(a), Arg::Tile(b)) => a == b,
@@ -150,7 +150,7 @@ impl<'a> Execution<'a> {
         self.values[step].is_some() || self.uniform[step].is_some()
     }
 
-    /// A step with one value per response or coarser cell, or per position.
+    /// A step that has one value per response, per position or per coarser cell, as an argument.
     pub(super) fn coarser(&self, step: usize) -> Arg<'_> {
         let tensor = self.tensor(step);
         let Some(frame) = tensor.frame() else {

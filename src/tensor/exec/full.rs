@@ -116,7 +116,7 @@ fn compute(
             let values = args[0].buffer().reader();
             own.into_iter().map(values).collect()
         }
-        // 0 for a group that no argument has.
+        // The result is 0 for a group that no argument has.
         Prim::Assemble(groups) => {
             let mut out = vec![0.0; layout.size(node.level)];
             for (&group, part) in groups.iter().zip(args) {
@@ -131,7 +131,7 @@ fn compute(
     })
 }
 
-/// An argument's value for each cell of the node's level, which is finer or equal; or a single value for all of them.
+/// An argument's value for each cell of the node's level, which is the same or finer; or a single value for all cells.
 fn spread<'a>(node: &Node, arg: usize, value: &'a Value) -> Cow<'a, [f64]> {
     let level = node.level;
     let cell: fn(&Layout, usize) -> usize = match (level, value.level()) {
@@ -156,7 +156,7 @@ fn spread<'a>(node: &Node, arg: usize, value: &'a Value) -> Cow<'a, [f64]> {
     }
 }
 
-/// An elementwise kernel, block by block.
+/// Computes an elementwise kernel, block by block.
 fn map(
     kernel: Kernel,
     node: &Node,
@@ -183,7 +183,7 @@ fn map(
             (Kernel::Three(op), first) => ternary(op, [first, source(1), source(2)], out),
             (Kernel::Fallible(f), _) => {
                 for (out, index) in out.iter_mut().zip(start..) {
-                    // One value of these may take milliseconds.
+                    // A single value may take milliseconds.
                     guard.check()?;
                     let x = args.iter().map(|values| values[index % values.len()]);
                     let value = f(&x.collect::<Vec<f64>>());
@@ -199,7 +199,7 @@ fn map(
         }
         Ok(())
     };
-    // If several blocks fail, the first one's error counts, for any number of threads.
+    // If several blocks fail, the error is that of the first block, so that it does not depend on the number of threads.
     let done = by_parts(&mut all, BLOCK, &block);
     done.into_iter().collect::<Result<(), TensorErrorKind>>()?;
     Ok(all)
@@ -208,11 +208,11 @@ fn map(
 /// The largest f32 below 1: a larger value would round to 1 as an f32, outside of [0, 1).
 const BELOW_ONE: f64 = 1.0 - f32::EPSILON as f64 / 2.0;
 
-/// Uniform numbers in [0, 1), drawn in order by one stream: the same for any number of threads.
+/// Uniform numbers in [0, 1). One stream draws them in order, so that they do not depend on the number of threads.
 fn random(key: u64, node: &Node, layout: &Layout) -> Vec<f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(key);
     rng.set_stream(node.frame.as_ref().map_or(0, |frame| frame.stream));
-    // The 53 bits that an f64 has, from 0 to below 1.
+    // An f64 has 53 bits; the result is from 0 to below 1.
     let draw = |_| {
         let value = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         value.min(BELOW_ONE)

@@ -1,4 +1,4 @@
-//! The executor: what computes a plan.
+//! The executor, which computes a plan: in full, or tile by tile in passes over the tokens.
 
 mod blocks;
 mod cells;

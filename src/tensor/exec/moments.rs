@@ -1,18 +1,18 @@
-//! The only implementation of sums, for all executors, with the statistics that follow from them.
+//! The only implementation of sums, with the statistics that follow from them.
 //!
 //! Floating-point sums depend on their order, so the order is part of the definition: a response's tokens are cut into
 //! tiles of [`TILE`], each is summed by 16 lanes that a fixed tree adds up, and tiles, responses and groups are merged in
-//! their order. No number of threads and no executor changes a bit of it.
+//! their order. The bits depend neither on the number of threads nor on which steps are fused.
 
 use crate::tensor::precision::Precision;
 
-/// How many values are computed with at once: few enough for several rows of them to stay in the nearest cache. Tiles
-/// start at a response's first token.
+/// The number of values that are computed together, so few that several such rows stay in the nearest cache. A response's first
+/// tile starts at its first token.
 pub(crate) const TILE: usize = 1024;
 
 const LANES: usize = 16;
 
-/// What a reduction needs to know of its values; each includes those before it.
+/// The moments that a reduction needs. Each depth includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
     Sum,
@@ -20,12 +20,12 @@ pub(crate) enum Depth {
     Squares,
 }
 
-/// What is known of some values after a pass over them.
+/// Count, sum, extremes and spread of some values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moments {
     pub(crate) count: usize,
     pub(crate) sum: f64,
-    /// Infinite where there is no value, and NaN where any value is.
+    /// The smallest value: infinite if there is no value, NaN if any value is NaN.
     pub(crate) min: f64,
     pub(crate) max: f64,
     /// The sum of the squared distances from the mean.
@@ -41,7 +41,7 @@ impl Moments {
         squares: 0.0,
     };
 
-    /// Of at most [`TILE`] values.
+    /// The moments of at most [`TILE`] values.
     pub(crate) fn of_tile<T: Precision>(values: &[T], depth: Depth) -> Moments {
         if values.is_empty() {
             return Moments::EMPTY;
@@ -53,7 +53,7 @@ impl Moments {
         };
         if depth >= Depth::Extremes {
             (moments.min, moments.max) = extremes(values);
-            // Only a sum with NaN in it, or with both infinities, is NaN.
+            // A sum is NaN only if one of its terms is NaN, or if it has both infinities.
             if moments.sum.is_nan() && values.iter().any(|value| value.widen().is_nan()) {
                 (moments.min, moments.max) = (f64::NAN, f64::NAN);
             }
@@ -64,7 +64,7 @@ impl Moments {
         moments
     }
 
-    /// Of any number of equal f32s. In f64, all sums of a tile's are exact in any order.
+    /// The moments of `count` copies of one f32. The sum over a tile is exact in f64, so the order does not matter.
     pub(crate) fn of_equal(value: f32, count: usize, depth: Depth) -> Moments {
         let tile = |count: usize| {
             if count == 0 || !value.is_finite() {
@@ -90,7 +90,7 @@ impl Moments {
             .fold(Moments::EMPTY, Moments::and)
     }
 
-    /// Of the selected ones of some values. Tiles are those of all values, selected or not.
+    /// The moments of the selected values. A tile contains 1024 values, selected or not.
     pub(crate) fn of_selected<T: Precision>(
         values: impl Iterator<Item = (T, bool)>,
         depth: Depth,
@@ -108,7 +108,7 @@ impl Moments {
         all.and(Moments::of_tile(&tile, depth))
     }
 
-    /// Of any number of values, tile by tile.
+    /// The moments of any number of values, tile by tile.
     pub(crate) fn of<T: Precision>(values: &[T], depth: Depth) -> Moments {
         let tiles = values
             .chunks(TILE)
@@ -116,7 +116,7 @@ impl Moments {
         tiles.fold(Moments::EMPTY, Moments::and)
     }
 
-    /// With values that come after these (T. F. Chan, G. H. Golub, R. J. LeVeque 1983, eq. 2.1).
+    /// The moments of these values and of those that come after them (T. F. Chan, G. H. Golub, R. J. LeVeque 1983, eq. 2.1).
     pub(crate) fn and(self, after: Moments) -> Moments {
         if self.count == 0 || after.count == 0 {
             return if self.count == 0 { after } else { self };
@@ -141,7 +141,8 @@ impl Moments {
         }
     }
 
-    /// Never outside the smallest and the largest value: equal values have themselves as their mean. Infinite if the sum is.
+    /// The mean. It is never outside the smallest and the largest value, so that the mean of equal values is their value. It is
+    /// infinite if the sum is.
     pub(crate) fn mean(&self) -> f64 {
         let mean = self.sum / self.count as f64;
         if self.min == self.max || self.min < self.max && mean.is_finite() {
@@ -151,7 +152,7 @@ impl Moments {
         }
     }
 
-    /// Exactly 0 for equal values, and where there are no more than `ddof`.
+    /// The standard deviation: exactly 0 for equal values, and if there are no more than `ddof` values.
     pub(crate) fn std(&self, ddof: usize) -> f64 {
         if self.min == self.max || self.count <= ddof {
             return 0.0;
@@ -160,7 +161,7 @@ impl Moments {
     }
 }
 
-/// Adds the lanes up, halves onto halves.
+/// Sums the lanes, half onto half.
 fn tree(mut lanes: [f64; LANES]) -> f64 {
     let mut width = LANES / 2;
     while width > 0 {
@@ -205,7 +206,7 @@ fn squares<T: Precision>(values: &[T], mean: f64) -> f64 {
     )
 }
 
-/// The smallest and the largest value, NaN left aside.
+/// The smallest and the largest value; NaN is skipped.
 #[multiversion::multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn extremes<T: Precision>(values: &[T]) -> (f64, f64) {
     let (mut low, mut high) = (

@@ -19,7 +19,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// New memory, counted by the guard.
+    /// Allocates memory, which the guard counts.
     pub(super) fn new(
         execution: &Execution<'_>,
         step: usize,

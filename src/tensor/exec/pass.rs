@@ -20,13 +20,13 @@ pub(super) enum Code<'a> {
     Map(Kernel),
     /// An elementwise kernel whose arguments are all f64; its result may be f32.
     MapF64(Kernel),
-    /// f32 values as f64.
+    /// Converts f32 values to f64.
     Widen,
     /// A coarser value for each token.
     Fill,
     AtLastToken,
     Scan(Scan, f64),
-    /// The number of the reduction, and the moments that it needs.
+    /// A reduction of a response's tokens: its number, and the moments that it needs.
     Reduce(usize, Depth),
 }
 
@@ -38,12 +38,12 @@ pub(super) struct Job<'a> {
     pub(super) is_f64: bool,
     /// The memory that keeps its values after the pass.
     pub(super) memory: Option<usize>,
-    /// Whether to test that all values are finite, and whether one was not.
+    /// Whether to test that all values are finite; and whether a value was found that is not.
     pub(super) tests_finite: bool,
     pub(super) not_finite: AtomicBool,
     /// The jobs whose values are not needed after this job.
     pub(super) frees: Vec<usize>,
-    /// Nanoseconds in all threads.
+    /// The time that it took, in nanoseconds of all threads together.
     pub(super) time: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Pass<'a> {
     pub(super) jobs: Vec<Job<'a>>,
     pub(super) reductions: usize,
     job_of: HashMap<usize, usize>,
-    /// By job of f32 values: the job that widens them.
+    /// For each job of f32 values, the job that widens them.
     widened: HashMap<usize, usize>,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Pass<'a> {
         self.jobs.len() - 1
     }
 
-    /// Values that are there before the pass.
+    /// The job that reads values computed before the pass.
     fn load(&mut self, step: usize) -> usize {
         let execution = self.execution;
         let (code, args) = match &execution.values[step] {
@@ -115,7 +115,7 @@ impl<'a> Pass<'a> {
         self.push(step, code, args, execution.tensor(step).is_f64())
     }
 
-    /// The job of a token step; widened if f64 is needed.
+    /// The tile of a token step, widened if f64 is needed.
     fn tile(&mut self, step: usize, is_f64: bool) -> Arg<'a> {
         let job = match self.job_of.get(&step) {
             Some(&job) => job,

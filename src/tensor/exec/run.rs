@@ -18,10 +18,10 @@ use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::plan::Plan;
 use crate::tensor::value::Value;
 
-/// The most token values that one pass stores for steps that are computed in full: bounds the memory.
+/// The most token steps that one pass stores for steps that are computed in full, which bounds the memory.
 const STORED_FOR_FULL: usize = 2;
 
-/// What one pass computes.
+/// The steps that one pass computes.
 #[derive(Default)]
 struct Targets {
     stored: Vec<usize>,
@@ -44,7 +44,7 @@ pub(crate) fn run(plan: &Plan, context: &Context) -> Result<Values, TensorError>
     run_fused(plan, context, main_frame(plan))
 }
 
-/// Computes each step alone, in the plan's order: the same bits in another way.
+/// Computes each step alone, in the plan's order. Tests compare its bits with those of [`run`].
 #[cfg(test)]
 pub(crate) fn run_step_by_step(plan: &Plan, context: &Context) -> Result<Values, TensorError> {
     run_fused(plan, context, None)
@@ -155,7 +155,7 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Computes a uniform step; its tokens' values are spread out only if somebody reads them one by one.
+    /// Computes a uniform step. It gets token values only if it is an output, or if a step that is computed in full reads it.
     fn compute_uniform(&mut self, step: usize) -> Result<(), TensorError> {
         let (tensor, values) = (self.tensor(step), full::uniform(self, step));
         let mut readers = self.readers[step].iter();
@@ -180,7 +180,7 @@ impl Execution<'_> {
     /// The steps that a pass can compute now: reductions, outputs, and token values that a full step or a later pass reads.
     fn targets(&self, needed: &[bool]) -> Targets {
         let count = self.methods.len();
-        // Steps that the pass can compute, and steps that others in the pass can read.
+        // Steps that the pass can compute, and steps that other steps of the pass can read.
         let (mut now, mut ready) = (vec![false; count], vec![false; count]);
         for step in 0..count {
             now[step] = match self.methods[step] {
@@ -240,7 +240,7 @@ impl Execution<'_> {
         steps
     }
 
-    /// For a profile, shares out the time since the start of a pass to the lines of its steps.
+    /// For a profile, divides the time since the start of a pass among the lines of its steps.
     fn note_times(&self, pass: &Pass<'_>, started: Instant) {
         if let Some(profile) = &self.context.profile {
             let seconds = started.elapsed().as_secs_f64();
@@ -250,7 +250,7 @@ impl Execution<'_> {
         }
     }
 
-    /// One pass over the tokens.
+    /// Computes targets in one pass over the tokens.
     fn pass(&mut self, targets: &Targets, frame: &Frame) -> Result<(), TensorError> {
         let (layout, guard) = (&*frame.layout, &self.context.guard);
         let started = Instant::now();
