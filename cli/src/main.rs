@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: advlab::allocation::Counting = advlab::allocation::Counting;
+static ALLOCATOR: advlab::allocation::Counting = advlab::allocation::Counting::new();
 
 fn main() -> ExitCode {
     advlab_cli::command_line(std::env::args_os())

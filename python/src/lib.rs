@@ -27,7 +27,7 @@ use recipe::PyRecipe;
 
 /// It counts what a script allocates; not what Python does.
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: Counting = Counting::new();
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,46 +1,23 @@
 //! What an input costs: the bytes that it allocates, and the time.
 
-use std::alloc::{GlobalAlloc, Layout};
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use advlab::allocation::Counting;
+use advlab::allocation::{Counting, Watch};
 
-/// The program's allocator, with the most that all threads have held.
-struct Counted;
+/// The most bytes that all threads have held.
+struct Most;
 
 #[global_allocator]
-static ALLOCATOR: Counted = Counted;
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
+static ALLOCATOR: Counting<Most> = Counting::new();
+static HELD: AtomicIsize = AtomicIsize::new(0);
+static MOST: AtomicIsize = AtomicIsize::new(0);
 
-fn count(layout: Layout) {
-    MOST.fetch_max(
-        HELD.fetch_add(layout.size(), Relaxed) + layout.size(),
-        Relaxed,
-    );
-}
-
-// SAFETY: every call goes to the program's allocator as it is, whose promises are those of the callers.
-unsafe impl GlobalAlloc for Counted {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout);
-        // SAFETY: as above.
-        unsafe { Counting.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout);
-        // SAFETY: as above.
-        unsafe { Counting.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as above.
-        unsafe { Counting.dealloc(at, layout) }
+impl Watch for Most {
+    fn count(bytes: isize) {
+        MOST.fetch_max(HELD.fetch_add(bytes, Relaxed) + bytes, Relaxed);
     }
 }
 
@@ -53,7 +30,7 @@ pub fn measured<R>(run: impl FnOnce() -> R) -> (R, usize, Duration) {
     *BEGAN.lock().unwrap() = Some(began);
     let result = run();
     *BEGAN.lock().unwrap() = None;
-    let most = MOST.load(Relaxed).saturating_sub(before);
+    let most = (MOST.load(Relaxed) - before).max(0) as usize;
     (result, most, began.elapsed())
 }
 

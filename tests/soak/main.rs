@@ -24,7 +24,7 @@ use rand::rngs::ChaCha8Rng;
 
 /// As in the program: it bounds what a script allocates.
 #[global_allocator]
-static ALLOCATOR: advlab::allocation::Counting = advlab::allocation::Counting;
+static ALLOCATOR: advlab::allocation::Counting = advlab::allocation::Counting::new();
 
 /// Sends a signal, such as `-INT`.
 fn signal(child: &Child, name: &str) {

@@ -1,6 +1,5 @@
 //! Search by words in names, other names and explanations; and what other trainers call the built-ins, from `trainers.toml`.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -42,13 +41,18 @@ pub(super) fn items() -> impl Iterator<Item = SearchItem> {
         text: entry.source.to_string(),
     });
     let recipes = BUILTINS.iter().map(|builtin| {
-        let doc = builtin.text.lines();
-        let doc = doc.map_while(|line| line.strip_prefix("//!"));
-        let text = doc.collect::<Vec<_>>().join("\n");
+        let text = builtin
+            .text
+            .lines()
+            .map_while(|line| line.strip_prefix("//!"))
+            .collect::<Vec<_>>()
+            .join("\n");
         let summary = text.lines().next().unwrap_or_default().trim();
-        let names = trainers().flat_map(|(_, trainer)| &trainer.names);
-        let names = names.filter(|alias| alias.ours == builtin.name);
-        let aliases: Vec<&str> = names.map(|alias| &*alias.theirs).collect();
+        let aliases: Vec<&str> = trainers()
+            .flat_map(|(_, trainer)| &trainer.names)
+            .filter(|alias| alias.ours == builtin.name)
+            .map(|alias| &*alias.theirs)
+            .collect();
         SearchItem {
             name: builtin.name,
             kind: "recipe",
@@ -67,45 +71,19 @@ pub(super) fn items() -> impl Iterator<Item = SearchItem> {
     topics.chain(functions).chain(recipes).chain(pages)
 }
 
-/// The words of a text in lower case.
-fn words(text: &str) -> Vec<String> {
-    let text = text.to_lowercase();
-    let words = text.split(|letter: char| !letter.is_alphanumeric());
-    let words = words.filter(|word| !word.is_empty());
-    words.map(str::to_string).collect()
-}
-
 impl SearchItem {
-    /// How well it matches a word: 0 for not at all.
-    fn score(&self, word: &str) -> u32 {
-        let has = |text: &str| words(text).iter().any(|own| own == word);
-        let begins = |text: &str| words(text).iter().any(|own| own.starts_with(word));
-        let terms = TOPICS.terms.get(self.name);
-        // The help for a function of another library mentions ours as code.
-        let foreign = help_for_foreign(word).filter(|_| self.kind == "function");
-        let mut code = foreign.unwrap_or_default().split('`').skip(1).step_by(2);
-        let is_other = |letter: char| !letter.is_alphanumeric() && letter != '_';
-        let is_foreign = code.any(|code| code.split(is_other).any(|name| name == self.name));
-        // `gradient` for `grad`
-        let is_longer = self.name.len() > 3 && word.starts_with(self.name);
-        let matches = [
-            (100, has(self.name)),
-            (80, terms.is_some_and(|terms| has(terms))),
-            (70, is_foreign),
-            (60, begins(self.name)),
-            (60, self.kind == "topic" && begins(&self.aliases)),
-            (40, has(&self.aliases)),
-            (30, begins(&self.aliases) || is_longer),
-            (20, begins(&self.summary)),
-            (5, begins(&self.text)),
-        ];
-        let score = matches.into_iter().find(|(_, is_match)| *is_match);
-        score.map_or(0, |(score, _)| score)
+    /// Its names, then these with its summary, then all of its text, in lower case.
+    fn texts(&self) -> [String; 3] {
+        let terms = TOPICS.terms.get(self.name).map_or("", String::as_str);
+        let names = format!("{} {terms} {}", self.name, self.aliases).to_lowercase();
+        let summary = format!("{names} {}", self.summary).to_lowercase();
+        let all = format!("{summary} {}", self.text).to_lowercase();
+        [names, summary, all]
     }
 }
 
-/// What matches all words, the best first, a line each: functions, members, topics, recipes and pages, or only recipes. `None` if
-/// nothing does.
+/// What contains all words, a line each: functions, members, topics, recipes and pages, or only recipes. `None` if nothing
+/// does.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());
     let foreign = foreign.map(|help| wrapped("", &format!("{asked}: {help}"), paint.width));
@@ -121,16 +99,19 @@ pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<St
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
+/// The items whose texts contain all words: first those that have them in their names, then in their summaries.
 pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<SearchItem> {
-    let asked = words(asked);
-    let items = items().filter(|item| !only_recipes || item.kind == "recipe");
-    let scored = items.filter_map(|item| {
-        let scores: Vec<u32> = asked.iter().map(|word| item.score(word)).collect();
-        let is_found = !scores.is_empty() && !scores.contains(&0);
-        is_found.then(|| (scores.iter().sum(), item))
-    });
-    let mut found: Vec<(u32, SearchItem)> = scored.collect();
-    found.sort_by_key(|(score, _)| Reverse(*score));
+    let asked = asked.to_lowercase();
+    let words: Vec<&str> = asked
+        .split(|letter: char| !letter.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect();
+    let has_all = |text: &String| words.iter().all(|word| text.contains(word));
+    let mut found: Vec<(usize, SearchItem)> = items()
+        .filter(|item| !words.is_empty() && (!only_recipes || item.kind == "recipe"))
+        .filter_map(|item| Some((item.texts().iter().position(has_all)?, item)))
+        .collect();
+    found.sort_by_key(|(place, _)| *place);
     // `min` and `max` are rows of two classes.
     found.dedup_by(|(_, b), (_, a)| (a.name, a.kind) == (b.name, b.kind));
     found.into_iter().map(|(_, item)| item).collect()
