@@ -17,9 +17,10 @@ pub fn shape(layout: &Layout) -> String {
 pub fn shape_in(layout: &Layout, unit: &str) -> String {
     let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
-    let to_most = match least == most {
-        true => String::new(),
-        false => format!(" to {most}"),
+    let to_most = if least == most {
+        String::new()
+    } else {
+        format!(" to {most}")
     };
     let responses = counted(layout.responses(), "response");
     let groups = counted(layout.groups(), "group");

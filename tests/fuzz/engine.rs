@@ -100,9 +100,10 @@ pub fn run(name: &str, target: &dyn Target, most_bytes: usize, plan: &Plan) -> f
     while goes_on(done) && findings.len() < ENOUGH {
         let mut rng = Rng::seed_from_u64(plan.seed);
         rng.set_stream(done);
-        let input = match done < given {
-            true => corpus[done as usize].clone(),
-            false => target.make(&mut rng, &corpus),
+        let input = if done < given {
+            corpus[done as usize].clone()
+        } else {
+            target.make(&mut rng, &corpus)
         };
         // Whatever ends the process, the input can be found.
         let written = last_file.rewind().and_then(|()| last_file.set_len(0));

@@ -93,9 +93,10 @@ fn main() {
         let plan = Plan {
             seed: asked("SEED").unwrap_or(1),
             count: asked("COUNT").unwrap_or(count),
-            time: match is_long {
-                true => Duration::from_secs(asked("SECONDS").unwrap_or(60)),
-                false => Duration::MAX,
+            time: if is_long {
+                Duration::from_secs(asked("SECONDS").unwrap_or(60))
+            } else {
+                Duration::MAX
             },
             is_timed: is_long,
         };

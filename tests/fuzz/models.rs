@@ -70,9 +70,10 @@ fn answer(folder: &Path) -> Result<(), Diagnostics> {
     let sizes = ModelConfig::read(&folder.join("config.json"))?;
     let text = Arc::new(Text::load(folder, sizes.vocab_size as u32)?);
     let (role, content) = ("user", "the lower 17 <|im_end|>");
-    let tokens = match text.has_template() {
-        true => text.encode_chat(&[Message { role, content }])?,
-        false => text.encode(content)?,
+    let tokens = if text.has_template() {
+        text.encode_chat(&[Message { role, content }])?
+    } else {
+        text.encode(content)?
     };
     let mut model = Transformer::load(folder, options(Some(text.clone())))?;
     // A template may write nothing.

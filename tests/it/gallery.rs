@@ -122,9 +122,10 @@ fn topics() -> &'static [(String, Vec<Told>)] {
         let mut topics = cases::files(Path::new(FOLDER), "rhai");
         for case in topics.iter_mut().flat_map(|(_, cases)| cases) {
             let text = case.text.trim_end();
-            case.text = match text.starts_with(' ') {
-                true => format!("fn advantage(batch, p) {{\n{text}\n}}\n"),
-                false => format!("{text}\n"),
+            case.text = if text.starts_with(' ') {
+                format!("fn advantage(batch, p) {{\n{text}\n}}\n")
+            } else {
+                format!("{text}\n")
             };
             let path = folder.path().join(format!("{}.rhai", case.name));
             std::fs::write(path, &case.text).expect("a script in the folder");

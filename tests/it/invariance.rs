@@ -81,9 +81,10 @@ impl Rollouts {
         let rows: Vec<Vec<f64>> = self.responses.iter().map(row).collect();
         let cell = |(r, c): (usize, usize)| rows[r].get(c).copied().unwrap_or(0.0);
         let rewards = Array2::from_shape_fn((rows.len(), width), cell);
-        let builder = match is_f64 {
-            true => builder.token("token_reward", rewards),
-            false => builder.token("token_reward", rewards.mapv(|x| x as f32)),
+        let builder = if is_f64 {
+            builder.token("token_reward", rewards)
+        } else {
+            builder.token("token_reward", rewards.mapv(|x| x as f32))
         };
         builder.build().expect("a batch")
     }
@@ -138,9 +139,10 @@ impl Rollouts {
             ("logp", numbers(&|x| x[0] + 0.1 * x[2])),
             ("value", numbers(&|x| x[3])),
         ] {
-            builder = match is_f64 {
-                true => builder.token(name, values),
-                false => builder.token(name, values.mapv(|x| x as f32)),
+            builder = if is_f64 {
+                builder.token(name, values)
+            } else {
+                builder.token(name, values.mapv(|x| x as f32))
             };
         }
         builder
@@ -323,10 +325,7 @@ proptest! {
         let batch = |order: &[usize]| rollouts.batch(order, 0.0, true);
         let (unchanged, any, by_groups) = (batch(&rollouts.all()), batch(&order), batch(&stable));
         for recipe in RECIPES.iter().filter(free_of_order) {
-            let (order, permuted) = match by_group.contains(&recipe.name()) {
-                true => (&stable, &by_groups),
-                false => (&order, &any),
-            };
+            let (order, permuted) = if by_group.contains(&recipe.name()) { (&stable, &by_groups) } else { (&order, &any) };
             let (base, permuted) = (advantage(recipe, &unchanged)?, advantage(recipe, permuted)?);
             for (row, &response) in order.iter().enumerate() {
                 let (was, is) = (of(&base, response), of(&permuted, row));

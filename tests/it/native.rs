@@ -81,9 +81,10 @@ fn random_batch(seed: u64) -> (Batch, bool) {
     }
     columns.push(("old_logp", old));
     let advantages: Vec<f64> = rewards.iter().map(|reward| reward - 0.3).collect();
-    match seed.is_multiple_of(3) {
-        true => columns.push(("advantage", noise() - 0.5)),
-        false => builder = builder.response("advantage", advantages),
+    if seed.is_multiple_of(3) {
+        columns.push(("advantage", noise() - 0.5))
+    } else {
+        builder = builder.response("advantage", advantages)
     }
     for (name, values) in columns {
         builder = token(builder, name, form, &mask, values);

@@ -61,9 +61,12 @@ fn write_safetensors(path: &Path) {
     let index = (0..RESPONSES).flat_map(|row| ((row / SIZE) as i64).to_le_bytes());
     let index: Vec<u8> = index.collect();
     let columns = COLUMNS.map(|(name, _, salt)| {
-        let cell = |(row, column)| match counts(row, column) {
-            true => token(row, column, salt),
-            false => f32::NAN,
+        let cell = |(row, column)| {
+            if counts(row, column) {
+                token(row, column, salt)
+            } else {
+                f32::NAN
+            }
         };
         let bytes: Vec<u8> = cells()
             .flat_map(|place| cell(place).to_le_bytes())
@@ -93,9 +96,12 @@ fn write_jsonl(path: &Path) {
             .collect();
         let mut line = json!({ "group": row / SIZE, "reward": reward(row), "mask": mask });
         for (_, name, salt) in COLUMNS {
-            let value = |column| match counts(row, column) {
-                true => f64::from(token(row, column, salt)),
-                false => 0.0,
+            let value = |column| {
+                if counts(row, column) {
+                    f64::from(token(row, column, salt))
+                } else {
+                    0.0
+                }
             };
             line[name] = places().map(value).collect();
         }

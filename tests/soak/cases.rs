@@ -226,9 +226,10 @@ impl Expected {
             return check_state(lab, is_done);
         }
         done(lab.place(), case.0);
-        match case.written(lab) == self.after {
-            true => Ok(()),
-            false => says("it does not do it again"),
+        if case.written(lab) == self.after {
+            Ok(())
+        } else {
+            says("it does not do it again")
         }
     }
 }

@@ -60,9 +60,10 @@ fn at_moments(trials: &Trials) {
 }
 
 fn start(lab: &Lab) -> Child {
-    let line = match lab.file("config.toml").exists() {
-        true => "train --resume FOLDER/run",
-        false => "train FOLDER/config.toml",
+    let line = if lab.file("config.toml").exists() {
+        "train --resume FOLDER/run"
+    } else {
+        "train FOLDER/config.toml"
     };
     let mut command = command(lab.place(), line);
     command.stdout(Stdio::null()).stderr(Stdio::null());

@@ -155,9 +155,10 @@ pub fn run(command: &mut Command, folder: &Path, act: impl Fn(usize) -> Option<A
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
                 && libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) == 0
         };
-        match is_ready && ptrace(libc::PTRACE_TRACEME, 0, 0) {
-            true => Ok(()),
-            false => Err(io::Error::last_os_error()),
+        if is_ready && ptrace(libc::PTRACE_TRACEME, 0, 0) {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
         }
     };
     #[expect(clippy::zombie_processes, reason = "`waitpid` waits for it")]

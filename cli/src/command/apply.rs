@@ -129,9 +129,10 @@ impl Apply {
             }
             // Saved last: after a kill before this, the next call does the step again.
             self.save_state(&recipe, &state, step, outputs.get(index))?;
-            match shows_lines {
-                true => applied.print_line(step, index == 0)?,
-                false => applied.print(self.json, &stream)?,
+            if shows_lines {
+                applied.print_line(step, index == 0)?
+            } else {
+                applied.print(self.json, &stream)?
             }
         }
         if let Some(folder) = self.output.as_deref().filter(|_| shows_lines) {

@@ -156,9 +156,10 @@ pub fn is_stdout(output: &Path) -> bool {
 
 /// The stream for a command's report: standard error if its output is standard output.
 pub fn report_stream(output: Option<&Path>) -> Term {
-    match output.is_some_and(is_stdout) {
-        true => Term::stderr(),
-        false => Term::stdout(),
+    if output.is_some_and(is_stdout) {
+        Term::stderr()
+    } else {
+        Term::stdout()
     }
 }
 

@@ -27,9 +27,10 @@ pub struct Recipes {
 impl Recipes {
     pub fn run(self) -> Result<bool> {
         let paint = streams::whole(&Term::stdout());
-        match self.words.is_empty() {
-            true => list(self.needs.as_deref(), paint)?,
-            false => out!("{}", doc::trainer(&self.words.join(" "), paint)?),
+        if self.words.is_empty() {
+            list(self.needs.as_deref(), paint)?
+        } else {
+            out!("{}", doc::trainer(&self.words.join(" "), paint)?)
         }
         Ok(true)
     }

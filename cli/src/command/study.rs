@@ -111,9 +111,10 @@ impl ShowMass {
         };
         let input = Path::new(input);
         let recipes = recipes(&host, words, &self.set)?;
-        let loss = match input.is_dir() {
-            true => RunFolder::open(input)?.loss(&host)?,
-            false => host.loss()?,
+        let loss = if input.is_dir() {
+            RunFolder::open(input)?.loss(&host)?
+        } else {
+            host.loss()?
         };
         let (rollouts, notes) = self.reading.read(input)?;
         let mut report = mass::report(&recipes, &loss, &rollouts.batch, on_stdout())?;

@@ -49,9 +49,10 @@ pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
         let (text, title) = (recipe(&loaded, paint), paint.bold("example"));
         let needs_advantage = !loaded.has(Hook::Advantage) && needs(&loaded, "advantage");
         let second = format!("\n  advlab apply {name} with_advantages.jsonl");
-        let (first, rest) = match needs_advantage {
-            true => ("grpo", &*second),
-            false => (name, ""),
+        let (first, rest) = if needs_advantage {
+            ("grpo", &*second)
+        } else {
+            (name, "")
         };
         let example = format!("advlab apply {first} rollouts.jsonl -o with_advantages.jsonl{rest}");
         return Ok(format!("{text}\n\n{title}\n  {example}"));

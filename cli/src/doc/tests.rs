@@ -87,7 +87,7 @@ fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
         Err(error) => format!("{}.", capital(&error[0].message)),
         Ok(Some((known, off))) => {
             let (name, off) = (known.name(), 100.0 * off);
-            format!("Objective: nearest to {name}, {off:.1} % of the weight lies elsewhere.")
+            format!("Objective: closest to {name}; {off:.1} % of its weight lies elsewhere.")
         }
         Ok(None) => "Objective: F'(p) is 0 for all p, or below 0 for some.".to_string(),
     }
@@ -102,17 +102,18 @@ FILE --from NAME` copies one to edit, and `import \"NAME\" as it;` uses one. Eac
 `token_reward`, and `logp` from `old_logp`.
 
 The pictures show which prompts a recipe weighs: F'(p), the derivative of its objective with respect to p, the chance of a right
-response, in groups of 16, scaled to a mean of 1; dashed is the reward itself. [objectives.md](objectives.md) says how it is
-computed, and `advlab objective NAME` shows one.
+response, in groups of 16, scaled to a mean of 1; dashed is the reward itself. [objectives.md](objectives.md) says how F' is
+computed, and `advlab objective NAME` draws it for one recipe.
 ";
 
 const NAMES: &str = "
 ## Names elsewhere
 
 What other trainers call these, read in their code at the given version; not all of it was run. `advlab recipes verl` shows one trainer's
-names. With the parameters in the second column the formulas are the same, except for the differences in the third. The fourth, of
-verl, is measured: the largest difference of advantages, or of a loss and its gradient times the number of tokens, between verl's
-function and ours, in f64 on four batches of ragged responses in ragged groups, two of them with holes in the mask.
+names. With the parameters in the second column the formulas are the same, except for the differences in the third. verl's table has
+a fourth column, which is measured: the largest difference between verl's result and ours. It compares advantages, or a loss and its
+gradient times the number of tokens, in f64, on four batches of responses and groups of different sizes, two of them with holes in the
+mask.
 ";
 
 fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {

@@ -79,9 +79,10 @@ impl<'t> Arguments<'t> {
             let message = format!("`:{}` {what}", command.name);
             wrong(message, format!("it is `{}`", command.call))
         };
-        let start = match text.starts_with("--") {
-            true => 0,
-            false => text.find(" --").unwrap_or(text.len()),
+        let start = if text.starts_with("--") {
+            0
+        } else {
+            text.find(" --").unwrap_or(text.len())
         };
         let (text, options) = text.split_at(start);
         let mut arguments = Arguments {

@@ -153,9 +153,10 @@ impl View<'_> {
             return Err(wrong(format!("`{condition}` names no responses"), help));
         }
         let found: Vec<usize> = (0..values.len()).filter(|&at| values[at] != 0.0).collect();
-        match found.is_empty() {
-            true => Err(wrong(format!("no response has `{condition}`"), help)),
-            false => Ok(found),
+        if found.is_empty() {
+            Err(wrong(format!("no response has `{condition}`"), help))
+        } else {
+            Ok(found)
         }
     }
 

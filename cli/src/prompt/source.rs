@@ -72,9 +72,10 @@ pub(super) fn edit(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
         session.use_recipe(edited);
         return Ok(format!("{title} is the recipe"));
     }
-    let text = match is_input {
-        true => session.last_input.clone(),
-        false => text_of(session, &name)?,
+    let text = if is_input {
+        session.last_input.clone()
+    } else {
+        text_of(session, &name)?
     };
     let failed = |error: io::Error| Diagnostic::error(error.to_string());
     let folder = tempfile::tempdir().map_err(failed)?;
@@ -148,9 +149,10 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
         }
         Ok(recipe) => recipe,
     };
-    let note = match is_same_as_typed(session, &recipe) {
-        true => "",
-        false => ", but not with the value that the prompt had: look into it",
+    let note = if is_same_as_typed(session, &recipe) {
+        ""
+    } else {
+        ", but not with the value that the prompt had: look into it"
     };
     let version = recipe.version();
     Ok(format!("{shown}: {lines}, a recipe ({version}){note}"))

@@ -200,9 +200,10 @@ impl Hinter for LineHelper {
 
 impl Highlighter for LineHelper {
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
-        match is_command(line) {
-            true => Cow::Borrowed(line),
-            false => Cow::Owned(highlighted(line, self.0.paint)),
+        if is_command(line) {
+            Cow::Borrowed(line)
+        } else {
+            Cow::Owned(highlighted(line, self.0.paint))
         }
     }
 
@@ -221,9 +222,10 @@ impl Highlighter for LineHelper {
 
 impl Validator for LineHelper {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        Ok(match self.0.is_incomplete(context.input()) {
-            true => ValidationResult::Incomplete,
-            false => ValidationResult::Valid(None),
+        Ok(if self.0.is_incomplete(context.input()) {
+            ValidationResult::Incomplete
+        } else {
+            ValidationResult::Valid(None)
         })
     }
 }

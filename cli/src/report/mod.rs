@@ -225,9 +225,12 @@ pub(crate) fn file_stem(path: impl AsRef<Path>) -> String {
 
 /// Rows as CSV, with the names of the columns first.
 fn csv(rows: &[Value]) -> String {
-    let quoted = |text: &str| match text.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_string(),
+    let quoted = |text: &str| {
+        if text.contains([',', '"', '\n', '\r']) {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        } else {
+            text.to_string()
+        }
     };
     let cell = |value: &Value| match value {
         Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {

@@ -153,9 +153,10 @@ pub(crate) fn spread(values: &[f64]) -> String {
     // A mean that is 0 but for rounding is 0.
     let is_zero = of.mean.abs() < 1e-12 * of.min.abs().max(of.max.abs());
     let mean = if is_zero { 0.0 } else { of.mean };
-    let mut line = match values.iter().any(|x| x.is_finite()) {
-        true => statistics(Statistics { mean, ..of }),
-        false => "no finite value".to_string(),
+    let mut line = if values.iter().any(|x| x.is_finite()) {
+        statistics(Statistics { mean, ..of })
+    } else {
+        "no finite value".to_string()
     };
     let number = |is_kind: fn(&f64) -> bool| values.iter().copied().filter(is_kind).count();
     let (zeros, nans) = (number(|x| *x == 0.0), number(|x| x.is_nan()));
@@ -214,9 +215,10 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     let widest = numbers.iter().map(String::len).max().unwrap_or(0);
     let each = widest + 2;
     // The count of values left out needs room as well.
-    let across = match longest * each <= room {
-        true => longest,
-        false => room.saturating_sub(13) / each,
+    let across = if longest * each <= room {
+        longest
+    } else {
+        room.saturating_sub(13) / each
     };
     let (mut numbers, mut lines) = (numbers.iter(), Vec::new());
     for (label, list) in &rows {

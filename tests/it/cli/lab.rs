@@ -175,9 +175,12 @@ impl Ran {
 
     /// All of it as a snapshot shows it, without what no two runs share.
     pub fn shown(&self) -> String {
-        let timeless = |line: &str| match line.trim_start().starts_with("time  ") {
-            true => "  time        ...".to_string(),
-            false => line.trim_end().to_string(),
+        let timeless = |line: &str| {
+            if line.trim_start().starts_with("time  ") {
+                "  time        ...".to_string()
+            } else {
+                line.trim_end().to_string()
+            }
         };
         let lines = |text: &str| text.lines().map(timeless).collect::<Vec<_>>().join("\n");
         let (out, err) = (lines(&self.out), lines(&self.err));

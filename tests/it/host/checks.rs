@@ -52,9 +52,10 @@ fn every_mistake_in_a_loss_fails() {
     ] {
         let (body, detail) = case.split_once(" => ").unwrap();
         let (check, body) = body.split_once(" | ").unwrap();
-        let text = match body.starts_with("fn ") {
-            true => body.to_string(),
-            false => with_loss(body),
+        let text = if body.starts_with("fn ") {
+            body.to_string()
+        } else {
+            with_loss(body)
         };
         let findings = findings(&text, None);
         let fails = of(&findings, CheckResult::Fails);

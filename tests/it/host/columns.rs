@@ -107,9 +107,10 @@ fn a_recipe_says_which_columns_it_reads() {
         "import \"gae\" as gae; fn advantage(batch, p) { batch.reward } => reward token_reward value",
     ] {
         let (script, reads) = case.split_once(" => ").unwrap();
-        let script = match script.contains("fn ") {
-            true => script.to_string(),
-            false => format!("fn advantage(batch, p) {{ {script} }}"),
+        let script = if script.contains("fn ") {
+            script.to_string()
+        } else {
+            format!("fn advantage(batch, p) {{ {script} }}")
         };
         let recipe = Host::new().compile("reads", &script);
         let recipe = recipe.unwrap_or_else(|error| panic!("{}", error.render(false)));

@@ -294,10 +294,8 @@ mod tests {
             ("", ""),
         ] {
             let parts = set(text).into_iter();
-            let shown = parts.map(|(is_italic, part)| match is_italic {
-                true => format!("[{part}]"),
-                false => part,
-            });
+            let shown =
+                parts.map(|(is_italic, part)| if is_italic { format!("[{part}]") } else { part });
             assert_eq!(shown.collect::<String>(), expected);
         }
     }

@@ -57,9 +57,10 @@ impl Range {
         let (least, most) = self.y;
         let room = |end: f64| 0.04 * (most - least) * f64::from(u8::from(end != 0.0));
         let y = (least - room(least), most + room(most));
-        match y.0.is_finite() && y.1.is_finite() {
-            true => Range { y, ..self },
-            false => self,
+        if y.0.is_finite() && y.1.is_finite() {
+            Range { y, ..self }
+        } else {
+            self
         }
     }
 }
@@ -86,9 +87,12 @@ pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, Strin
     let count = (last - first).clamp(0.0, 20.0) as usize;
     let decimals = (-step.log10() - 1e-9).ceil().clamp(0.0, 9.0) as usize;
     let ticks = (0..=count).map(|index| (first + index as f64) * step);
-    let text = |tick: f64| match (1e-5..1e6).contains(&tick.abs()) {
-        true => format!("{tick:.decimals$}").replace('-', "\u{2212}"),
-        false => written(tick),
+    let text = |tick: f64| {
+        if (1e-5..1e6).contains(&tick.abs()) {
+            format!("{tick:.decimals$}").replace('-', "\u{2212}")
+        } else {
+            written(tick)
+        }
     };
     ticks.map(|tick| (tick, text(tick))).collect()
 }

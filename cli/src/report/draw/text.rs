@@ -232,9 +232,10 @@ impl Canvas {
             };
             let nearest = cells.iter().min_by(|a, b| far(a).total_cmp(&far(b)));
             let share = nearest.map_or(0.0, |cell| cell.2 / most);
-            let (shades, code) = match share < 0.0 {
-                true => (COLD, "34"),
-                false => (WARM, "33"),
+            let (shades, code) = if share < 0.0 {
+                (COLD, "34")
+            } else {
+                (WARM, "33")
             };
             if share.abs() >= 1e-3 {
                 *letter = (shades[((share.abs() * 4.0) as usize).min(3)], code);
