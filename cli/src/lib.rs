@@ -46,7 +46,7 @@ pub(crate) fn mapping(text: &str) -> Result<Mapping, String> {
     pair(text).map(|(ours, theirs)| Mapping { ours, theirs })
 }
 
-/// What responses without a reward are, as in `--unscored zero`.
+/// How responses without a reward are treated, as in `--unscored zero`.
 pub fn unscored(text: &str) -> Result<Unscored, String> {
     match text {
         "error" => Ok(Unscored::Error),

@@ -115,11 +115,11 @@ impl Apply {
             }
             next = Some(step.saturating_add(1));
             if metrics.is_none() {
-                // Opened only now: if the input cannot be read, the rows of an earlier call stay.
+                // Opened only now, so that the rows of an earlier call stay if the input cannot be read.
                 metrics = self.open_metrics(&recipe, carried)?;
             }
             if let Some((file, path)) = &mut metrics {
-                // In one call, so that a kill leaves all of the row or nothing.
+                // Written by one call, so that a kill leaves the whole row or none of it.
                 let row = format!("{}\n", applied.to_json());
                 let written = file.write_all(row.as_bytes());
                 let is_synced = self.state.is_some() && file.metadata()?.is_file();
@@ -127,7 +127,7 @@ impl Apply {
                     written.and_then(|()| if is_synced { file.sync_data() } else { Ok(()) });
                 written.with_context(|| format!("{}: it cannot be written", path.display()))?;
             }
-            // Saved last: after a kill before this, the next call does the step again.
+            // Saved last: if the process is killed before this line, the next call repeats the step.
             self.save_state(&recipe, &state, step, outputs.get(index))?;
             if shows_lines {
                 applied.print_line(step, index == 0)?
@@ -183,7 +183,7 @@ impl Apply {
             spare_the_input(rollouts.path(), output, self.force)?;
         }
         let before = state.clone();
-        // The loss gets the rest of the step's time.
+        // The loss may take the time that the advantage has left of the step's limit.
         let recipe = recipe.for_step();
         let mut computed = recipe.advantage(&rollouts.batch, state);
         if let Err(error) = &computed
@@ -226,7 +226,7 @@ impl Apply {
     }
 }
 
-/// Says of a column that only some trainers have where it comes from.
+/// Says where a column comes from that only some trainers have.
 fn with_source(mut error: Diagnostics) -> Diagnostics {
     if error[0].missing_column() == Some("teacher_logp") {
         let note = "rollouts of a trainer with a teacher have it: verl with `distillation.enabled=True`, or code of yours (docs/mixing.md)";
@@ -313,10 +313,10 @@ impl Applied {
         Ok(names)
     }
 
-    /// What is written: all columns that training on the batch needs.
+    /// The columns to write: all that training on the batch needs.
     fn columns(&self) -> Vec<(AddedColumn, &Computed)> {
         let outcome = &self.outcome;
-        // An advantage that is equivalent to a loss has the weights in it; weights of no hook are in the input already.
+        // An advantage that is equivalent to a loss includes the weights; weights that no hook gives are in the input already.
         let is_weighted = outcome.loss.is_none() && self.recipe.has(Hook::Weight);
         let weight = outcome.weight.as_ref().filter(|_| is_weighted);
         let columns = [
@@ -350,7 +350,7 @@ impl Applied {
         shape_in(self.rollouts.batch.layout(), self.rollouts.unit)
     }
 
-    /// Prints one step of several in a line, and with the first of them the notes.
+    /// Prints one of several steps in a line; the notes are printed with the first step.
     fn print_line(&self, step: u64, is_first: bool) -> Result<()> {
         let rows = Summary::of(&self.outcome).rows();
         let advantage = rows.iter().find(|(name, _)| *name == "advantage");

@@ -1,5 +1,5 @@
-//! Rollouts as commands name and read them. Outputs: never over an input, unless that is allowed, and to standard output all at
-//! once.
+//! The inputs and outputs of commands: how rollouts are named and read. An output never replaces an input unless that is allowed,
+//! and it is written to standard output as a whole.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -90,7 +90,7 @@ impl Tokenizing {
     }
 }
 
-/// The rollouts of a file, or of a batch in a run's folder: that of a step, or the last one; and notes on how they were read.
+/// The rollouts of a file, or of a batch in a run's folder (the batch of `step`, or the last batch), and notes on how they were read.
 pub fn read_rollouts(
     input: &Path,
     step: Option<u64>,
@@ -115,8 +115,8 @@ pub fn read_rollouts(
     Ok((rollouts, notes))
 }
 
-/// Whether two paths are the same file, also through links, and also before the file exists. Devices and pipes may be used twice;
-/// opening a pipe to compare it would break it.
+/// Whether two paths are the same file, also through links, and also before the file exists. Devices and pipes count as different,
+/// because both may be used twice, and opening a pipe to compare it would break it.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     let is_no_file = |path: &Path| path.metadata().is_ok_and(|there| !there.is_file());
     if is_no_file(one) || is_no_file(other) {
@@ -173,12 +173,12 @@ pub fn written<R>(
     if !is_stdout(output) {
         return write(output);
     }
-    // The name says what kind of file it is.
+    // The temporary file has the input's name, because the ending of the name gives the format.
     let file = TemporaryFile::passing(input.file_name().unwrap_or_default())?;
     let result = write(file.path())?;
     let mut out = io::stdout().lock();
     io::copy(&mut File::open(file.path())?, &mut out)?;
-    // At exit, an error would not be reported.
+    // Flushed here, because an error at exit would not be reported.
     out.flush()?;
     Ok(result)
 }

@@ -59,7 +59,7 @@ fn run_words(words: &[OsString]) -> ExitCode {
                 let tip = ContextValue::StyledStrs(vec![tip.into()]);
                 error.insert(ContextKind::Suggested, tip);
             }
-            // Nobody may read it.
+            // The error is ignored: if standard error is closed, the exit status still tells.
             let _ = error.print();
             u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
         }

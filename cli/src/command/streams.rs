@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// Work faster than this needs no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Messages that may wait to be printed; further ones are left out.
+/// How many messages may wait to be printed; any further message is dropped.
 const WAITING: usize = 1 << 12;
 
 /// Prints lines to standard output; if that fails, the function returns the error. A reader that leaves early, as in
@@ -74,7 +74,7 @@ fn paint(stream: &Term, width_of_files: usize) -> Paint {
 pub fn tell(problems: &[Diagnostic]) {
     let paint = whole(&Term::stderr());
     for problem in problems {
-        // If nobody reads it, the exit status tells.
+        // The error is ignored: if standard error is closed, the exit status still tells.
         let _ = write!(io::stderr(), "{}", problem.render_within(paint));
     }
 }
@@ -88,7 +88,7 @@ pub fn note(notes: &[String]) {
 /// Reports that the work was interrupted.
 pub fn interrupted() {
     if Term::stderr().is_term() {
-        // After a progress bar.
+        // On a new line, because a progress bar may be on this one.
         let _ = writeln!(io::stderr());
     }
     let what = "interrupted; nothing is left half written";
@@ -120,26 +120,26 @@ pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
 pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps).with_prefix(what);
     let speed = |state: &ProgressState, out: &mut dyn fmt::Write| {
-        // Writing to the bar cannot fail.
+        // The error is ignored: the bar formats into a string, which cannot fail.
         let _ = write!(out, "{:.1} steps/s", state.per_sec());
     };
     // 80 columns have room for a million steps.
     let style = bar_style("{prefix} [{bar:8}] {pos}/{len}  {per_sec}  {eta} left  {msg}");
     bar.set_style(style.with_key("per_sec", speed));
-    // Earlier steps do not count for the speed.
+    // The speed is measured from here, because the earlier steps were done by another process.
     bar.set_position(done);
     bar.reset_eta();
     bar
 }
 
-/// Something to print, in its turn.
+/// A message in the queue of the printing thread.
 type PrintJob = Box<dyn FnOnce(&ProgressBar) + Send>;
 
 /// A thread that prints the reports of a run: a step never waits for a paused terminal or a slow reader.
 pub struct Printer {
     queue: SyncSender<PrintJob>,
     thread: JoinHandle<()>,
-    /// Messages that were left out since the last that found room in the queue.
+    /// How many messages were dropped since the last one that fitted into the queue.
     left_out: Cell<usize>,
 }
 
@@ -157,11 +157,11 @@ impl Printer {
         }
     }
 
-    /// Prints lines above the bar, unless too many messages wait already; the next ones say how many were left out.
+    /// Prints lines above the bar, unless too many messages wait already; the next message that is printed says how many were dropped.
     pub fn lines(&self, lines: String) {
         let lines = printed(&format!("{}{lines}", self.note()));
         let print = move |bar: &ProgressBar| {
-            // The run continues if nobody reads its output any more.
+            // The error is ignored, because the run goes on if its output is closed.
             bar.suspend(|| drop(data(&lines)));
         };
         match self.queue.try_send(Box::new(print)) {
@@ -187,7 +187,7 @@ impl Printer {
         let _ = write!(io::stdout(), "{note}");
     }
 
-    /// A line with the number of messages that were left out, if any.
+    /// A line with the number of dropped messages, if any.
     fn note(&self) -> String {
         match self.left_out.get() {
             0 => String::new(),

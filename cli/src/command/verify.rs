@@ -58,7 +58,7 @@ impl Verify {
             *tokens += verified.length.unwrap_or(0);
             if self.explain && verified.verdict != Verdict::Equal {
                 let text = explained(line, &verified, paint);
-                // If nobody reads it any more, the table below fails and says so.
+                // The error is ignored here, because printing the table below fails in the same way and reports it.
                 let _ = streams::lines(&stream, &text);
             }
         };
@@ -74,7 +74,7 @@ impl Verify {
             Some(output) => files::written(output, input, |output| verify(Some(output)))?,
             None => verify(None)?,
         }
-        // Nothing is printed beside a bar.
+        // The bar is cleared before anything is printed.
         drop(bar);
         self.tell(&counts, &stream)?;
         if tokenizer.is_some() && counts.iter().all(|[_, counted, _]| *counted == 0) {

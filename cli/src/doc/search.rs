@@ -82,8 +82,8 @@ impl SearchItem {
     }
 }
 
-/// What contains all words, a line each: functions, members, topics, recipes and pages, or only recipes. `None` if nothing
-/// does.
+/// A line for each function, member, topic, recipe and page whose texts contain all words, or only for recipes. `None` if there
+/// is none.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());
     let foreign = foreign.map(|help| wrapped("", &format!("{asked}: {help}"), paint.width));

@@ -69,7 +69,7 @@ pub(super) struct Arguments<'t> {
     pub(super) width: FigureWidth,
     /// The fields of a file by their names here, `--map reward=score`.
     pub(super) map: Vec<Mapping>,
-    /// What responses without a reward are, `--unscored zero`.
+    /// How responses without a reward are treated, `--unscored zero`.
     pub(super) unscored: Option<Unscored>,
 }
 
@@ -97,7 +97,7 @@ impl<'t> Arguments<'t> {
         while let Some(word) = words.next() {
             let (name, value) = match word.split_once('=') {
                 Some(pair) => pair,
-                // Its value may be left out.
+                // Its value is optional.
                 None if word == "--noise" => (word, "0.1"),
                 None => (word, words.next().unwrap_or_default()),
             };

@@ -51,7 +51,7 @@ pub struct PromptSession {
     pub(super) paint: Paint,
     /// The height of the window in lines, without the line of the prompt.
     pub(super) height: usize,
-    /// Limits each call, also those of the thread that watches a script.
+    /// Limits each call, including the calls of the thread that watches a script.
     pub(super) host: Host,
     pub(super) data: LoadedBatch,
     /// The seed of `batch.random`, if it was given: it also holds for the batches of runs.
@@ -67,7 +67,7 @@ pub struct PromptSession {
     pub editor: Option<Editor>,
     /// Counts the tokens of completions in files that are opened later.
     pub tokenizer: Option<Arc<dyn Tokenize>>,
-    /// What responses without a reward are in files that are opened.
+    /// How responses without a reward are treated in files that are opened.
     pub unscored: Unscored,
     /// Whether an input has ended the session.
     pub is_over: bool,
@@ -207,7 +207,7 @@ impl PromptSession {
         !is_command(text) && unfinished(text).goes_on()
     }
 
-    /// What changed since the last call because a watched script was saved.
+    /// The changes since the last call that saves of a watched script made.
     pub fn news(&self) -> Option<String> {
         lock(&self.watched).as_mut()?.poll()
     }
@@ -231,7 +231,7 @@ impl PromptSession {
         self.lacks_function = false;
     }
 
-    /// The recipe in use; without one, the typed script, whose last value per response or token is the advantage.
+    /// The recipe in use. If there is none, the typed script; its advantage is the last value at response or token level.
     pub(super) fn recipe(&self) -> Result<Recipe> {
         match self.script.recipe() {
             Some(recipe) => Ok(recipe.clone()),

@@ -21,9 +21,9 @@ use crate::report::show::highlighted;
 use advlab::session::Name;
 
 const PROMPT: &str = "> ";
-/// How often a watched script is checked: changes show before a hand is back at the keys.
+/// How often a watched script is checked, so short that a change shows before the user types again.
 const LOOK: Duration = Duration::from_millis(100);
-/// Inputs that are kept between sessions.
+/// How many inputs the history keeps between sessions.
 const HISTORY: usize = 5000;
 
 /// Runs a session at the terminal until Ctrl-D.
@@ -40,7 +40,7 @@ pub fn terminal(mut session: PromptSession) -> io::Result<()> {
     let watching = session.watched.clone();
     let mut editor = editor(session).map_err(io::Error::other)?;
     let history = history_file().unwrap_or_default();
-    // The first session has none.
+    // The error is ignored, because the first session has no history.
     let _ = editor.load_history(&history);
     tell_news(&mut editor, watching)?;
     loop {
@@ -71,7 +71,7 @@ pub fn terminal(mut session: PromptSession) -> io::Result<()> {
     }
 }
 
-/// A non-empty variable of the environment.
+/// The value of an environment variable, unless it is empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

@@ -11,7 +11,7 @@ use advlab::{Batch, Diagnostics, Host, LiveRecipe, Recipe};
 pub(super) struct Watched {
     live: LiveRecipe,
     batch: Arc<Batch>,
-    /// The newest version, with the session's settings: the next one is compared with it.
+    /// The newest version, with the session's settings; the next version is compared with it.
     pub(super) last: Recipe,
     paint: Paint,
 }
@@ -42,7 +42,7 @@ impl Watched {
         self.batch = batch;
     }
 
-    /// What happened to the file since the last call.
+    /// The events of the file since the last call.
     pub(super) fn poll(&mut self) -> Option<String> {
         let events = self.live.events();
         let lines: Vec<String> = events.iter().map(|event| self.describe(event)).collect();

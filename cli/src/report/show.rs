@@ -214,7 +214,7 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     let numbers = column(&shown.map(|&index| values[index]).collect::<Vec<f64>>());
     let widest = numbers.iter().map(String::len).max().unwrap_or(0);
     let each = widest + 2;
-    // The count of values left out needs room as well.
+    // The number of values that are not shown needs room as well.
     let across = if longest * each <= room {
         longest
     } else {

@@ -50,13 +50,13 @@ impl Apply {
             }
         }
         if self.inputs.len() > 1 {
-            // The shell puts step_10 before step_9.
+            // Sorted here, because the shell puts step_10 before step_9.
             inputs.sort_by_key(|input| step_of(input));
         }
         for input in &inputs {
             let shown = input.display().to_string();
             let is_setting = shown.contains('=');
-            // Of a single one, the reader's own error says more.
+            // A single input is left to the reader, whose error says more.
             if let Err(error) = fs::metadata(input)
                 && (is_setting || inputs.len() > 1)
             {
@@ -104,7 +104,7 @@ impl Apply {
             written.extend(path.as_ref().map(|path| (name.to_string(), path)));
         }
         for (index, (what, path)) in written.iter().enumerate() {
-            // One output over its input is for `--force` to allow.
+            // A single output may replace its input, which `--force` decides elsewhere.
             let is_for_force = is_single && outputs.contains(path);
             let over = read.iter().find(|read| !is_for_force && holds(read, path));
             let mut before = written[..index].iter();
@@ -121,7 +121,7 @@ impl Apply {
         Ok(outputs)
     }
 
-    /// Locks the state until this is dropped: of two processes that go on from one state, the work of one would be lost.
+    /// Locks the state until this is dropped, because two processes that continue from one state would overwrite each other's result.
     pub(super) fn lock(&self) -> Result<Option<(TemporaryFile, File)>, Diagnostics> {
         let Some(state) = &self.state else {
             return Ok(None);
@@ -133,7 +133,7 @@ impl Apply {
         let path = PathBuf::from(path);
         loop {
             let mut options = File::options();
-            // Not truncated: Windows may refuse that while another process holds the lock.
+            // Not truncated, because Windows may refuse that while another process holds the lock.
             let options = options.create(true).truncate(false).write(true);
             let file = regular_file::open_as(&path, options).map_err(failed)?;
             match file.try_lock() {
@@ -142,13 +142,13 @@ impl Apply {
                     let help = "wait until it ends, or give this one another state";
                     return Err(error.in_file(state).with_help(help).into());
                 }
-                // Some network drives have no locks.
+                // Ignored: some network drives have no locks.
                 Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
                     return Err(failed(error).into());
                 }
                 _ => {}
             }
-            // The process that held the lock may have removed it after it was opened here.
+            // Opened again if needed, because the process that held the lock may have removed the file in the meantime.
             let handle = file.try_clone().and_then(Handle::from_file);
             if handle.ok() == Handle::from_path(&path).ok() {
                 return Ok(Some((TemporaryFile::there(&path).map_err(failed)?, file)));
@@ -172,7 +172,7 @@ impl Apply {
         if saved.recipe != recipe.name() {
             return Err(wrong(format!("it is the state of {:?}", saved.recipe)).into());
         }
-        // As text: numbers may change their type when they are read back.
+        // Compared as text, because numbers may change their type when they are read back.
         let [then, now] = [&saved.params, &params(recipe)].map(Value::to_string);
         let other = match (then != now, saved.version != recipe.version().as_str()) {
             (true, _) => Some("other parameters"),
@@ -216,10 +216,10 @@ impl Apply {
         let Some(path) = &self.state else {
             return Ok(());
         };
-        // Also after a loss of power, the state is not ahead of its row and its output: the names of both are on the disk first.
+        // The row and the output are on the disk before the state, so that the state is not ahead of them after a loss of power.
         for named in [output, self.metrics.as_ref()].into_iter().flatten() {
             let folder = resolved(named).parent().map(File::open);
-            // Some systems have no folders that can be synced.
+            // Ignored: some systems cannot sync a folder.
             let _ = folder.map(|folder| folder.and_then(|folder| folder.sync_all()));
         }
         let saved = serde_json::to_string_pretty(&SavedState {
@@ -249,7 +249,7 @@ impl Apply {
                     let is_seen = row["step"].as_u64().is_none_or(|step| step < next);
                     is_seen || row["recipe"] != recipe.name()
                 }
-                // Without its newline, the last row was cut off.
+                // A last row without a newline was cut off by a kill.
                 Err(_) => row.ends_with(b"\n"),
             };
             let kept = rows.split_inclusive(|&byte| byte == b'\n').filter(is_kept);

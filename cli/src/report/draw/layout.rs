@@ -24,7 +24,7 @@ const SQUARE: f64 = 2.0;
 const INKS: [Ink; 7] = [
     0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x000000,
 ];
-/// Lines differ by these, also in grey.
+/// The dashes of lines, so that lines also differ in grey.
 const DASHES: [&str; 4] = ["none", "7 3", "2 2.5", "9 3 2 3"];
 const REFERENCES: [&str; 4] = ["7 3", "2 2.5", "9 3 2 3", "14 5"];
 /// The ends of a heat map's colours: below 0, and above.
@@ -35,7 +35,7 @@ const GREY: Ink = 0x666666;
 const AXIS: Stroke = (GREY, 1.0, "none");
 const ZERO: Stroke = (GREY, 0.7, "none");
 const LEVEL: Stroke = (0xe4e4e4, 0.8, "none");
-/// Letters that stand for a quantity if they are words of their own.
+/// Letters that stand for a quantity if they are whole words.
 const QUANTITIES: [char; 3] = ['F', 'p', 'A'];
 
 impl Figure {
@@ -192,7 +192,7 @@ impl Svg {
                     dots.entry(square).or_insert(((x, y), 0)).1 += 1;
                 }
                 for (at, number) in dots.into_values() {
-                    // As dark as that many on top of each other; ten are as dark as any more.
+                    // As dark as `number` dots on top of each other; more than ten look no darker than ten.
                     let opacity = 1.0 - 0.5f64.powi(number.min(10));
                     self.dot(at, ink, opacity);
                 }
@@ -208,7 +208,7 @@ impl Svg {
                 let most = series.largest();
                 for (x, y, z) in series.finite() {
                     let (x, y) = at(x, y);
-                    // A little larger, so that no seam shows.
+                    // A little larger than its cell, so that no seam shows.
                     let place = [x - wide / 2.0, y - tall / 2.0, wide + 0.3, tall + 0.3];
                     self.bar(place, colour(z / most));
                 }

@@ -34,7 +34,7 @@ pub struct Series {
     /// Its name in the legend; empty if it is the only one. Series with one name have one ink in all panels.
     pub name: String,
     pub mark: Mark,
-    /// x and y; points that are not finite are left out.
+    /// x and y; points that are not finite are not drawn.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -57,7 +57,7 @@ pub enum FigureWidth {
 /// Panels, one below the other in a terminal, side by side in a drawing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// What a caption says: it stands above the figure in a terminal only.
+    /// The caption, which is shown above the figure in a terminal only.
     pub title: String,
     /// The number of panels in a row of a drawing that is as wide as a page.
     pub columns: usize,

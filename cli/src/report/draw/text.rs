@@ -25,7 +25,7 @@ const COLD: [char; 4] = ['⠄', '⠆', '⠶', '⣿'];
 
 impl Figure {
     /// The figure in lines of the terminal's width, without a line break at the end: in at most `most` lines, if its first panel
-    /// can be that low. The last panels are left out if there is no room for them.
+    /// can be that low. The last panels are not drawn if there is no room for them.
     pub fn text(&self, paint: Paint, most: usize) -> String {
         let fits = |down: &usize| self.lines(*down, paint).lines().count() <= most;
         let down = (LEAST_DOWN..=DOWN).rev().find(fits);
@@ -75,7 +75,7 @@ impl Panel {
             Some((name, _)) => format!("{}, and in shades {name}", self.y),
             None => self.y.clone(),
         };
-        // `y` may be what somebody typed.
+        // Escaped, because the user may have typed `y`.
         let legend: usize = entries.iter().map(|entry| width(entry)).sum();
         let room = (paint.width - 2).saturating_sub(legend);
         let y = cut(&y, room.max(paint.width / 3));
