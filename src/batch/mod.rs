@@ -33,10 +33,39 @@ type TextColumns = BTreeMap<Arc<str>, Buffer<Arc<str>>>;
 /// Whether the answer in a completion equals the answer in a reference solution.
 fn is_answer(_solution: &str, _completion: &str) -> bool {
     #[cfg(feature = "answers")]
-    return advlab_answers::equal(_solution, _completion) == advlab_answers::Verdict::Equal;
+    return references(_solution)
+        .iter()
+        .any(|one| advlab_answers::equal(one, _completion) == advlab_answers::Verdict::Equal);
     #[cfg(not(feature = "answers"))]
     unreachable!("no batch is verifiable without the verifier")
 }
+
+/// The references in a text, any of which is right: those of a JSON list of strings, which no answer is; or the text itself.
+pub fn references(text: &str) -> Vec<Cow<'_, str>> {
+    let is_list = text.starts_with("[\"");
+    let list = is_list
+        .then(|| serde_json::from_str::<Vec<String>>(text).ok())
+        .flatten();
+    match list {
+        Some(list) => list.into_iter().map(Cow::Owned).collect(),
+        None => vec![Cow::Borrowed(text)],
+    }
+}
+
+/// Whether `answer` is the reference and not the `solution` beside it, because that is a worked solution that does not mark its
+/// answer, and would be compared as a whole.
+pub(crate) fn is_worked(_solution: &str, _answer: &str) -> bool {
+    #[cfg(feature = "answers")]
+    return !_answer.trim().is_empty()
+        && _solution.len() > SHORT.max(2 * _answer.len())
+        && advlab_answers::answer(_solution) != advlab_answers::reference(_solution);
+    #[cfg(not(feature = "answers"))]
+    false
+}
+
+/// The bytes of the longest text that is an answer and no worked solution, whatever is in it.
+#[cfg(feature = "answers")]
+const SHORT: usize = 40;
 
 /// The data of one training step: named columns over a [`Layout`].
 ///
@@ -191,13 +220,18 @@ impl Batch {
         cfg!(feature = "answers") && has_text("completion") && SOLUTIONS.iter().any(has)
     }
 
-    /// The reference answer of a response, a text or a number.
+    /// The reference answer of a response, a text or a number: its `solution`, or `answer` if there is none, or if it is a
+    /// worked solution that does not mark its answer.
     pub fn solution(&self, response: usize) -> Option<Cow<'_, str>> {
-        SOLUTIONS.iter().find_map(|name| {
+        let [solution, answer] = SOLUTIONS.map(|name| {
             let text = self.text(name).map(|texts| Cow::from(&*texts[response]));
             let number = || Some(self.response_column(name)?[response].to_string().into());
             text.or_else(number)
-        })
+        });
+        match (solution, answer) {
+            (Some(solution), Some(answer)) if is_worked(&solution, &answer) => Some(answer),
+            (solution, answer) => solution.or(answer),
+        }
     }
 
     /// 1 if the answer of a response's completion equals its solution's, 0 otherwise: computed once, in parallel. `None`

@@ -324,6 +324,25 @@ pub(super) fn shorten(text: &str, most: usize) -> String {
     }
 }
 
+/// A value in words.
+pub(super) fn describe(raw: &str) -> String {
+    match type_of(raw) {
+        JsonType::String => format!("the string {}", shorten(raw, 40)),
+        JsonType::Object => "an object".to_string(),
+        JsonType::Array => count(raw).map_or_else(str::to_string, array_of),
+        _ => raw.to_string(),
+    }
+}
+
+/// An array of so many numbers in words.
+pub(super) fn array_of(count: usize) -> String {
+    match count {
+        0 => "an empty array".to_string(),
+        1 => "an array of 1 number".to_string(),
+        count => format!("an array of {count} numbers"),
+    }
+}
+
 /// Writes the shortest number that reads back as the same one; NaN and infinities in Python's notation.
 pub(super) fn write_number<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, value: T) {
     match value.into() {

@@ -6,13 +6,16 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::messages::{COMPLETION, Choice, Choices, REFERENCE, TextKind};
 use super::names::{FileKind, Reading, Role, role};
 use super::origin::FileOrigin;
 use super::table::{ColumnData, FileColumn, Table};
 use super::{Dtype, ReadOptions, Result, Rollouts, Unscored, odd, padded};
 use crate::batch::column_names::ADVANTAGES;
 use crate::batch::layout::Tokens;
-use crate::batch::{Batch, BatchBuilder, FloatBuffer, GroupId, Layout, Level, TokenValues};
+use crate::batch::{
+    Batch, BatchBuilder, FloatBuffer, GroupId, Layout, Level, TokenValues, references,
+};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::{counted, exact};
 use crate::tensor_file::FileTensor;
@@ -121,6 +124,8 @@ fn expected(reading: &Reading, rows: Option<usize>) -> String {
         }
         (_, _, Some(rows)) => return format!("numbers [{rows}] or [{rows}, T]"),
         (Role::Group, ..) => "a string or a whole number that names the prompt",
+        (Role::Completion, ..) => COMPLETION,
+        (_, "solution" | "answer", _) => REFERENCE,
         (Role::Mask, ..) => "an array with a 0 or 1 for each token",
         (Role::Token, ..) => "an array with a number for each token",
         (Role::Response, "correct", _) => "true or false (or 1 or 0)",
@@ -188,6 +193,11 @@ impl Meaning<'_> {
     fn sort(&mut self, bound: Bound) -> Result<()> {
         let Bound { reading, column } = &bound;
         if column.is_text() && matches!(reading.role, Role::Any | Role::Completion) {
+            if column.keep.kind == TextKind::Reference && column.first == "an object" {
+                let mut choices = Choices::default();
+                choices.add(Choice::FieldOfObject, self.origin().name_of(0));
+                self.notes.extend(choices.notes());
+            }
             if column.keep.counts && reading.role == Role::Completion {
                 self.counted = Some(bound.clone());
             }
@@ -226,16 +236,21 @@ impl Meaning<'_> {
             per_token.then_some(Level::Token),
             per_response.then_some(Level::Response),
         );
+        let names = &self.table.names;
+        let is_reference = names.references == Some(reading.ours.as_str());
+        // `--map` may have taken its place.
+        let is_free = !reading.asked && names.is_read_twice(&reading.theirs);
         let (level, is_needed) = match role {
-            Role::Group | Role::Response => (response, true),
+            Role::Group | Role::Response => (response, !is_free),
             // Log-probs that nobody has are null everywhere.
             Role::Mask | Role::Token => {
                 let is_null = matches!(column.data, ColumnData::Null);
                 (token, reading.asked || !is_null)
             }
-            Role::Any => (token.or(response), reading.asked),
+            Role::Any => (token.or(response), reading.asked || is_reference),
             Role::Step if self.table.saved.is_none() => (response, false),
-            Role::Step | Role::Completion => (None, false),
+            Role::Step => (None, false),
+            Role::Completion => (None, reading.asked || names.references.is_some()),
         };
         let (at, found) = match &column.odd {
             Some((at, found)) => (*at, found.clone()),
@@ -252,9 +267,12 @@ impl Meaning<'_> {
             _ => format!("it is {found} in {}", self.origin().name_of(at)),
         };
         match (role, &column.data) {
-            (Role::Completion, _) => self.no_length = Some((reading.theirs.clone(), why)),
+            (Role::Completion, _) if column.keep.counts => {
+                self.no_length = Some((reading.theirs.clone(), why));
+            }
             // A string or an object is not meant to be a column.
-            (Role::Any, ColumnData::Null | ColumnData::Other | ColumnData::Texts(..)) => {}
+            (Role::Any, ColumnData::Null | ColumnData::Other | ColumnData::Texts(..))
+            | (Role::Completion, ColumnData::Null) => {}
             _ => self.left_out(&reading.theirs, &why),
         }
         Ok(None)
@@ -317,6 +335,10 @@ impl Meaning<'_> {
             if found == "an object" {
                 let ours = &reading.ours;
                 let help = format!("`--map {ours}={field}.FIELD` reads a field of it");
+                return error.with_help(help);
+            }
+            if reading.ours == "reward" && found.starts_with("an array") {
+                let help = format!("`--map token_reward={field}` reads a reward for each token");
                 return error.with_help(help);
             }
             return error;
@@ -400,9 +422,9 @@ impl Meaning<'_> {
         }
     }
 
-    fn steps(&self) -> Result<Option<Vec<f64>>> {
+    fn steps(&mut self) -> Result<Option<Vec<f64>>> {
         const EXPECTED: &str = "the training step, a whole number from 0 to below 2^53 (`--map NAME=step` reads it as a column)";
-        let Some(Bound { reading, column }) = self.find("step") else {
+        let Some(Bound { reading, column }) = self.find("step").cloned() else {
             return Ok(None);
         };
         let steps = column.clone().numbers()?;
@@ -412,6 +434,12 @@ impl Meaning<'_> {
         let Some(at) = steps.iter().position(|&step| !is_step(step)) else {
             return Ok(Some(steps));
         };
+        if self.table.names.is_read_twice(&reading.theirs) {
+            let (field, value) = (&reading.theirs, exact(steps[at]));
+            let what = format!("`{field}` is no training step, because it is {value} in ");
+            self.notes.push(what + &*self.origin().name_of(at));
+            return Ok(None);
+        }
         let is_of_response = steps.len() > 1 || self.origin().has_lines();
         let (place, found) = ((is_of_response.then_some(at), None), exact(steps[at]));
         Err(self.origin().wrong(&reading.theirs, place, found, EXPECTED))
@@ -423,21 +451,34 @@ impl Meaning<'_> {
 
     /// The groups and the step of the batch. The groups of a dump of several steps are told apart by step.
     fn of_steps(&mut self, groups: Vec<GroupId>) -> Result<(Vec<GroupId>, u64)> {
-        let Some(steps) = self.steps()? else {
-            let step = self.table.saved.as_ref().map_or(0, |saved| saved.step);
-            return Ok((groups, step));
+        let steps = self.steps()?;
+        let saved = self.table.saved.as_ref().map_or(0, |saved| saved.step);
+        let differs = |values: &[f64]| values.iter().any(|value| *value != values[0]);
+        // Some loggers number the steps of each epoch from 0.
+        let epochs = self.find("epoch").filter(|_| self.origin().has_lines());
+        let epochs = epochs
+            .map(|bound| bound.column.clone().numbers())
+            .transpose()?;
+        let step = match &steps {
+            Some(steps) if !differs(steps) => steps.first().map_or(0, |&step| step as u64),
+            Some(_) => 0,
+            None => saved,
         };
-        if steps.iter().all(|&step| step == steps[0]) {
-            return Ok((groups, steps.first().map_or(0, |&step| step as u64)));
-        }
-        if !self.table.names.are_dumped {
-            self.notes.push("`step` differs from line to line: the batch has no step, and `step` is no column (`--map NAME=step` makes it one)".to_string());
-            return Ok((groups, 0));
+        let parts = [("step", steps), ("epoch", epochs)].into_iter();
+        let parts = parts.filter_map(|(name, values)| Some((name, values?)));
+        let parts: Vec<(&str, Vec<f64>)> = parts.filter(|(_, values)| differs(values)).collect();
+        if parts.is_empty() {
+            return Ok((groups, step));
         }
         // The same prompt may come again in another step: a dump numbers its prompts from 0 in each.
         self.notes.push("the lines come from several steps: responses of one prompt in different steps are different groups".to_string());
-        let split = |(id, step): (GroupId, &f64)| format!("step {step}, {}", id.name()).into();
-        Ok((groups.into_iter().zip(&steps).map(split).collect(), 0))
+        let split = |(at, id): (usize, GroupId)| {
+            let parts = parts
+                .iter()
+                .map(|(name, values)| format!("{name} {}, ", values[at]));
+            (parts.collect::<String>() + &*id.name()).into()
+        };
+        Ok((groups.into_iter().enumerate().map(split).collect(), step))
     }
 
     /// The sum of the rewards of several reward functions; one of them may have no reward for a response.
@@ -526,13 +567,33 @@ impl Meaning<'_> {
         Ok(builder)
     }
 
+    /// Says which references were taken, if completions are compared with them.
+    fn note_references(&mut self, batch: &Batch) {
+        if self.table.names.references.is_none() {
+            return;
+        }
+        let (mut choices, solutions) = (Choices::default(), batch.text("solution"));
+        for response in 0..self.responses {
+            let reference = batch.solution(response).unwrap_or_default();
+            let is_answer = solutions.is_some_and(|texts| *texts[response] != *reference);
+            let is_list = references(&reference).len() > 1;
+            for (choice, is_made) in [(Choice::Answer, is_answer), (Choice::AnyOfList, is_list)] {
+                if is_made {
+                    choices.add(choice, self.origin().name_of(response));
+                }
+            }
+        }
+        self.notes.extend(choices.notes());
+    }
+
     fn check(&mut self, batch: &Batch) -> Result<()> {
-        if self.table.names.compares_answers && !batch.is_verifiable() {
+        if self.table.names.references.is_some() && !batch.is_verifiable() {
             let what = "nothing says how good a response is: there is no reward, and answers cannot be compared";
             let help = "every response needs a `completion` that is text, and a `solution` (or `answer`): all texts, or all numbers";
             let error = Diagnostic::error(what).with_help(help);
             return Err(self.origin().error(None, error));
         }
+        self.note_references(batch);
         if let Some(more @ 1..) = self.unknown.checked_sub(SHOWN) {
             let more = counted(more, "more field");
             self.notes.push(format!("left out too: {more}"));

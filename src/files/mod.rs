@@ -2,12 +2,14 @@
 //!
 //! A file holds lines of JSON, in some form ([`open`]), rows of parquet ([`mod@parquet`]), or tensors ([`padded`]). A reader
 //! makes a [`table`] of its columns, and [`meaning`] makes a batch of the table. [`names`] and [`trainers`] know the formats of
-//! trainers' files. All that is written is [`new_columns`], added to a copy of the file, or a batch that [`padded`] saves.
+//! trainers' files, [`messages`] which text is an answer. All that is written is [`new_columns`], added to a copy of the file, or a
+//! batch that [`padded`] saves.
 
 mod format;
 mod json;
 mod lines;
 mod meaning;
+mod messages;
 mod names;
 mod new_columns;
 mod odd;

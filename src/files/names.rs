@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 use serde::Deserialize;
 
 use super::json::JsonType;
+use super::messages::TextKind;
 use super::table::Keep;
 use super::words::Tokenize;
 use super::{Mapping, ReadOptions, Result};
@@ -74,6 +75,19 @@ impl Reading {
     }
 }
 
+/// The columns of single reward functions begin with this.
+pub(super) const PART: &str = "reward_";
+
+/// Names of the training step in logs that have no `step`.
+const STEPS: [&str; 6] = [
+    "global_step",
+    "training_step",
+    "train_step",
+    "trainer_step",
+    "iteration",
+    "update",
+];
+
 /// Our columns that judge a response.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
 
@@ -95,14 +109,12 @@ pub(super) struct Names {
     pub(super) kind: FileKind,
     /// Columns that are read from a field of another name.
     pub(super) readings: Vec<Reading>,
-    /// The groups come from a trainer's dump: equal names in different steps are different groups.
-    pub(super) are_dumped: bool,
     /// Only the words of a completion give the length of a response.
     pub(super) count_words: bool,
     /// Counts the tokens of completions; without it, words are counted.
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
-    /// There is no reward: the answers of completions are compared with references.
-    pub(super) compares_answers: bool,
+    /// The name of the references with which completions are compared, if there is no reward.
+    pub(super) references: Option<&'static str>,
     /// Notes on names that were not asked for.
     pub(super) notes: Vec<String>,
     /// The paths of fields inside of objects that are read, such as `rewards.correct`.
@@ -129,13 +141,14 @@ impl Names {
         };
         let in_file = |error: Diagnostic| error.in_file(path);
         names.map(options.map, fields).map_err(in_file)?;
-        let nested = names.nested.iter().cloned();
-        let nested = nested.map(|path| (path, JsonType::Object));
-        let fields = &*fields.iter().cloned().chain(nested).collect::<Vec<_>>();
         let are_lines = kind == FileKind::Lines;
         if are_lines {
             recognise(&mut names, fields);
+            names.find_step(fields);
         }
+        let nested = names.nested.iter().cloned();
+        let nested = nested.map(|path| (path, JsonType::Object));
+        let fields = &*fields.iter().cloned().chain(nested).collect::<Vec<_>>();
         if !names.provides("group", fields) && fields.iter().any(|(field, _)| field == "uid") {
             names.readings.push(Reading::new("group", "uid", false));
             names.notes.push("`group` is read from `uid`".to_string());
@@ -143,8 +156,16 @@ impl Names {
         let has = |ours: &&str| names.provides(ours, fields);
         let is_rewarded = REWARDS.iter().any(has);
         let compares = !is_rewarded && has(&"completion");
-        names.compares_answers = compares && SOLUTIONS.iter().any(has);
-        names.check(fields, is_rewarded).map_err(in_file)?;
+        let references = SOLUTIONS.iter().copied().find(|name| compares && has(name));
+        names.references = references;
+        let has_parts = fields.iter().any(|(field, _)| field.starts_with(PART));
+        let is_read = |reads: &BTreeSet<String>| {
+            REWARDS.iter().any(|name| reads.contains(*name)) || reads.contains("verified")
+        };
+        let is_needed = options.columns.map_or(!has_parts, is_read);
+        names
+            .check(fields, is_rewarded || !is_needed)
+            .map_err(in_file)?;
         let says_length = |reading: &Reading| {
             reading.ours == "length" || matches!(reading.role, Role::Mask | Role::Token)
         };
@@ -177,7 +198,36 @@ impl Names {
                 "`--map {ours}={theirs}`: {what}"
             )));
         }
+        for Mapping { ours, theirs } in map {
+            // A completion that is called `answer` is no reference.
+            let is_text = |name: &str| name == "completion" || SOLUTIONS.contains(&name);
+            let is_other = is_text(ours) && is_text(self.own(theirs));
+            if !is_other && !self.nested.contains(theirs) {
+                self.keep_own(theirs);
+            }
+        }
         Ok(())
+    }
+
+    /// Reads a field under its own name too, unless that is the name of another field.
+    fn keep_own(&mut self, field: &str) {
+        let own = self.own(field);
+        if self.reading(own).is_none() {
+            self.readings.push(Reading::new(own, field, false));
+        }
+    }
+
+    /// The training step, if it has one of the names that loggers give it.
+    fn find_step(&mut self, fields: Fields) {
+        let is_number = |name: &&&str| fields.contains(&(name.to_string(), JsonType::Number));
+        if self.reading("step").is_none()
+            && !self.provides("step", fields)
+            && let Some(theirs) = STEPS.iter().find(is_number)
+        {
+            self.readings.push(Reading::new("step", theirs, false));
+            self.keep_own(theirs);
+            self.notes.push(format!("`step` is read from `{theirs}`"));
+        }
     }
 
     /// Refuses a file without groups, or without rewards and answers to compare.
@@ -187,7 +237,7 @@ impl Names {
             let wanted = ["`group`", "tensor `index` (or `group`) [B]"];
             let what = "nothing says which responses belong to one prompt";
             ("group", LIKELY_GROUPS, what, wanted)
-        } else if !is_rewarded && !self.compares_answers && self.kind != FileKind::Saved {
+        } else if !is_rewarded && self.references.is_none() && self.kind != FileKind::Saved {
             // A saved batch may have had no rewards.
             let wanted = [
                 "`reward`, `correct` or `token_reward`",
@@ -253,6 +303,12 @@ impl Names {
         mapped
     }
 
+    /// Whether a field is read under another name too.
+    pub(super) fn is_read_twice(&self, field: &str) -> bool {
+        let readings = self.readings.iter();
+        readings.filter(|reading| reading.theirs == field).count() > 1
+    }
+
     /// How much of a field's values is kept when lines are read.
     pub(super) fn keep(&self, field: &str) -> Keep {
         let readings = self.of(field);
@@ -264,7 +320,7 @@ impl Names {
             Role::Any | Role::Completion => {
                 let ours = reading.ours.as_str();
                 let is_answer = ours == "completion" || SOLUTIONS.contains(&ours);
-                is_read(ours) || ours == "trajectory" || self.compares_answers && is_answer
+                is_read(ours) || ours == "trajectory" || self.references.is_some() && is_answer
             }
             _ => false,
         };
@@ -276,7 +332,14 @@ impl Names {
                 *role == Role::Mask || ours == "token_reward" || is_read(ours)
             }),
             nulls: self.rewards.iter().any(|reward| reward == field)
-                || any(&|reading| ["reward", "correct"].contains(&&*reading.ours)),
+                || any(&|Reading { ours, .. }| {
+                    ["reward", "correct"].contains(&&**ours) || ours.starts_with(PART)
+                }),
+            kind: match () {
+                () if any(&|reading| reading.role == Role::Completion) => TextKind::Completion,
+                () if any(&|reading| SOLUTIONS.contains(&&*reading.ours)) => TextKind::Reference,
+                () => TextKind::Any,
+            },
             counts: self.count_words && any(&|reading| reading.role == Role::Completion),
             tokenizer: self.tokenizer.clone(),
         }
@@ -294,7 +357,7 @@ const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_rewa
 #[serde(deny_unknown_fields)]
 struct Dump {
     kind: String,
-    /// Fields that the first line has, each of one of these types.
+    /// Fields that the first line has, each of one of these types; of any type if there are none.
     known_by: BTreeMap<String, Vec<JsonType>>,
     /// Ours, and theirs.
     names: Vec<(String, String)>,
@@ -315,7 +378,7 @@ impl Dump {
     fn fits(&self, fields: &BTreeMap<&str, JsonType>) -> bool {
         let is = |(name, types): (&String, &Vec<JsonType>)| {
             let found = fields.get(name.as_str());
-            found.is_some_and(|found| types.contains(found))
+            found.is_some_and(|found| types.is_empty() || types.contains(found))
         };
         let is_rewarded = REWARDS.iter().any(|name| fields.contains_key(name));
         self.known_by.iter().all(is) && !(self.adds_rewards && is_rewarded)
@@ -325,7 +388,7 @@ impl Dump {
     /// of a judge model has the model's name.
     fn summands(fields: Fields) -> Vec<String> {
         let unknown = fields.iter().filter(|(name, found)| {
-            let is_number = matches!(found, JsonType::Number | JsonType::Null);
+            let is_number = matches!(found, JsonType::Number | JsonType::Bool | JsonType::Null);
             is_number && role(name) == Role::Any && name != "advantage"
         });
         let mut rewards: Vec<String> = unknown.map(|(name, _)| name.clone()).collect();
@@ -348,26 +411,51 @@ fn recognise(names: &mut Names, fields: Fields) {
     };
     let mut taken = Vec::new();
     for (ours, theirs) in &dump.names {
-        let Some(found) = has(theirs) else { continue };
+        let root = theirs.split('.').next().and_then(has);
+        let is_nested = has(theirs).is_none() && root == Some(JsonType::Object);
+        let Some(found) = has(theirs).or(root.filter(|_| is_nested)) else {
+            continue;
+        };
         let is_usable = match (ours.as_str(), role(ours)) {
             // Some reward functions give `acc` as a share; only a boolean is a verdict.
             ("correct", _) => found == JsonType::Bool,
+            // One list of numbers may be the rewards of tokens. Any other type is an error about this field.
+            ("reward", _) => {
+                let of_tokens = ("token_reward".to_string(), theirs.clone());
+                found != JsonType::Array || !dump.names.contains(&of_tokens)
+            }
             (_, Role::Response) => found == JsonType::Number,
             (_, Role::Token | Role::Mask) => found == JsonType::Array,
             _ => true,
         };
         let is_free = names.reading(ours).is_none() && (ours == theirs || has(ours).is_none());
         if is_usable && is_free {
-            names.are_dumped |= ours == "group";
             names.readings.push(Reading::new(ours, theirs, false));
+            if is_nested && !names.nested.contains(theirs) {
+                names.nested.push(theirs.clone());
+            }
             if !matches!(ours.as_str(), "prompt" | "solution") {
                 taken.push(format!("{ours} = `{theirs}`"));
             }
         }
     }
-    if dump.adds_rewards && names.reading("reward").is_none() {
-        names.rewards = Dump::summands(fields);
-        taken.push(format!("reward = `{}`", names.rewards.join("` + `")));
+    if dump.adds_rewards {
+        let parts = Dump::summands(fields);
+        for part in &parts {
+            let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+            let name = part.replace(|letter| !is_word(letter), "_");
+            // As in the trainer; a name that begins so already would be a reward twice.
+            if !part.starts_with(PART) {
+                names.keep_own(part);
+            }
+            names
+                .readings
+                .push(Reading::new(&format!("{PART}{name}"), part, false));
+        }
+        if names.reading("reward").is_none() {
+            taken.push(format!("reward = `{}`", parts.join("` + `")));
+            names.rewards = parts;
+        }
     }
     if let Some(tokens) = dump.tokens.as_deref().filter(|name| has(name).is_some())
         && names.reading(tokens).is_none()

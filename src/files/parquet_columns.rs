@@ -15,12 +15,12 @@ use ::parquet::record::reader::RowIter;
 use ::parquet::schema::types::{ColumnDescriptor, Type, TypePtr};
 use serde_json::Value;
 
-use super::json;
+use super::json::{self, array_of};
 use super::names::{FileKind, Schema};
 use super::open::checksum_of_end;
 use super::origin::FileOrigin;
 use super::parquet::{self, line, open, whole};
-use super::table::{ColumnData, FileColumn, Lists, Table, array_of};
+use super::table::{ColumnData, FileColumn, Lists, Table};
 use crate::diagnostic::Diagnostic;
 use crate::parallel::each_with;
 use crate::regular_file::{self, cannot_be_read};

@@ -1,10 +1,10 @@
 //! The columns of a file as its reader finds them, before they get a meaning.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Result;
-use super::json::{self, JsonType};
+use super::json::{self, JsonType, describe};
+use super::messages::{self, TextKind};
 use super::names::Names;
 use super::origin::FileOrigin;
 use super::padded::SavedHeader;
@@ -105,8 +105,9 @@ pub(super) struct Keep {
     pub(super) texts: bool,
     /// The values of arrays; otherwise only their lengths.
     pub(super) arrays: bool,
-    /// Whether null is a value: a response may have no reward.
+    /// Whether null, or a missing field, is a value: a response may have no reward.
     pub(super) nulls: bool,
+    pub(super) kind: TextKind,
     /// The number of words of each text, or of its tokens.
     pub(super) counts: bool,
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
@@ -147,32 +148,6 @@ fn id_of_number(raw: &str) -> Option<GroupId> {
     let value = json::number(raw);
     (json::type_of(raw) == JsonType::Number && json::is_exact(value))
         .then_some((value as i64).into())
-}
-
-/// A string, or the messages of a chat.
-fn text(raw: &str) -> Option<Cow<'_, str>> {
-    match json::type_of(raw) {
-        JsonType::String => Some(json::text(raw)),
-        JsonType::Array => words::text_of_chat(raw).map(Cow::Owned),
-        _ => None,
-    }
-}
-
-fn describe(raw: &str) -> String {
-    match json::type_of(raw) {
-        JsonType::String => format!("the string {}", json::shorten(raw, 40)),
-        JsonType::Object => "an object".to_string(),
-        JsonType::Array => json::count(raw).map_or_else(str::to_string, array_of),
-        _ => raw.to_string(),
-    }
-}
-
-/// An array of so many numbers in words.
-pub(super) fn array_of(count: usize) -> String {
-    match count {
-        0 => "an empty array".to_string(),
-        count => format!("an array of {count} numbers"),
-    }
 }
 
 impl FileColumn {
@@ -246,6 +221,15 @@ impl FileColumn {
     /// Whether values from a response on are of interest.
     fn is_open(&mut self, response: usize) -> bool {
         let is_open = self.odd.is_none() || matches!(self.data, ColumnData::Null);
+        let is_unscored = self.keep.nulls && self.filled < response;
+        if is_unscored && self.odd.is_none() && self.filled == 0 && response > 0 {
+            // The first value decides the type of the others: here it is null.
+            drop(self.give("null"));
+        }
+        if is_unscored && let (ColumnData::Numbers(numbers), None) = (&mut self.data, &self.odd) {
+            numbers.resize(response, f64::NAN);
+            self.filled = response;
+        }
         if is_open && self.filled < response {
             let missing = || (self.filled, "missing".to_string());
             self.odd.get_or_insert_with(missing);
@@ -287,13 +271,13 @@ impl FileColumn {
         let is_number = matches!(kind, JsonType::Null | JsonType::Bool | JsonType::Number);
         let keep = &self.keep;
         if let ColumnData::Null = self.data {
-            let is_array = kind == JsonType::Array && !keep.ids && !keep.counts;
+            let is_array = kind == JsonType::Array && !keep.ids && keep.kind == TextKind::Any;
             self.first = describe(raw);
             self.data = match () {
                 () if is_array && json::count(raw).is_ok() => ColumnData::Lists(Lists::new()),
                 () if is_number && keep.ids => ColumnData::Ids(Vec::new()),
                 () if is_number && !keep.counts => ColumnData::Numbers(Vec::new()),
-                () if text(raw).is_some() => ColumnData::Texts(Vec::new(), Vec::new()),
+                () if keep.kind.read(raw).is_ok() => ColumnData::Texts(Vec::new(), Vec::new()),
                 () => ColumnData::Other,
             };
         }
@@ -303,7 +287,7 @@ impl FileColumn {
             ColumnData::Texts(texts, counts) => return keep.text(raw, texts, counts),
             ColumnData::Ids(ids) => match id_of_number(raw) {
                 Some(id) => ids.push(id),
-                None if text(raw).is_some() => return Err(of_other_kind(raw, "number")),
+                None if keep.kind.read(raw).is_ok() => return Err(of_other_kind(raw, "number")),
                 None => return Err(describe(raw)),
             },
             _ => return Err(describe(raw)),
@@ -321,7 +305,8 @@ impl Keep {
         counts: &mut Vec<f64>,
     ) -> Result<(), String> {
         let is_string = json::type_of(raw) == JsonType::String;
-        if is_string && !self.texts {
+        let may_be_chat = self.kind == TextKind::Completion && messages::may_be_chat(raw);
+        if is_string && !self.texts && !may_be_chat {
             // Without the text: making it takes half of the time of reading the file.
             let words = match self.tokenizer {
                 None if self.counts => words::count_in_json(raw),
@@ -338,17 +323,25 @@ impl Keep {
             let found = describe(raw);
             return Err(format!("{found}, which has half of a surrogate pair in it"));
         }
-        let Some(text) = text(raw) else {
-            return Err(match self.ids && id_of_number(raw).is_some() {
-                true => of_other_kind(raw, "string"),
-                false => describe(raw),
-            });
-        };
-        if self.counts {
-            let count = words::count_value(raw, &text, self.tokenizer.as_deref())?;
+        let text = if self.counts {
+            let said = messages::said(raw)?;
+            let tokens = said
+                .iter()
+                .map(|text| words::count(text, self.tokenizer.as_deref()));
             // A text has far fewer than 2^53 words.
-            counts.push(count.ok_or_else(|| describe(raw))? as f64);
-        }
+            counts.push(tokens.sum::<Result<usize, String>>()? as f64);
+            messages::answer(said)
+        } else {
+            let is_id = self.ids && id_of_number(raw).is_some();
+            let wrong = |found| {
+                if is_id {
+                    of_other_kind(raw, "string")
+                } else {
+                    found
+                }
+            };
+            self.kind.read(raw).map_err(wrong)?
+        };
         if self.texts {
             // A prompt comes once for each of its responses.
             let last = texts.last().filter(|last| ***last == *text).cloned();

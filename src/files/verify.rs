@@ -5,9 +5,11 @@ use std::path::Path;
 use super::format::Format;
 use super::json::{self, JsonType};
 use super::lines::Blocks;
+use super::messages::{self, COMPLETION, Choice, Choices, REFERENCE};
 use super::parquet::{Shape, ValueType};
 use super::words::{self, Tokenize};
 use super::{Progress, Result};
+use crate::batch::{is_worked, references};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use advlab_answers::Verdict;
@@ -33,41 +35,87 @@ pub struct Verified {
     pub reference: Option<String>,
     /// The completion's answer; `None` if there is none.
     pub answer: Option<String>,
-    /// How they compare.
-    pub verdict: Verdict,
+    /// How they compare; `None` if there is no reference.
+    pub verdict: Option<Verdict>,
     /// The completion's tokens, if a tokenizer counted them.
     pub length: Option<usize>,
 }
 
+/// The names of the fields that are compared.
+struct Names {
+    completion: String,
+    solution: String,
+    /// A short reference beside a worked solution.
+    answer: Option<&'static str>,
+}
+
 impl Verified {
-    /// Compares the texts of a line's fields. A number counts as its text in the file, a chat as the text of its messages.
+    /// Compares the texts of a line's fields, and says which reference was taken.
     fn new(
         fields: &[(&str, &str)],
-        names: &[String; 2],
+        names: &Names,
         tokenizer: Option<&dyn Tokenize>,
-    ) -> Result<Verified> {
-        let [completion, solution] = names.each_ref().map(|name| json::value_of(fields, name));
-        let text = |raw: Option<&str>| match raw.map(|raw| (raw, json::type_of(raw))) {
-            Some((raw, JsonType::String)) => json::text(raw).into_owned(),
-            Some((raw, JsonType::Array)) => words::text_of_chat(raw).unwrap_or_default(),
-            None | Some((_, JsonType::Null)) => String::new(),
-            Some((raw, _)) => raw.to_string(),
+    ) -> Result<(Verified, Vec<Choice>)> {
+        let value = |name: &str| match json::value_at(fields, name) {
+            None if name.contains('.') => {
+                let error = Diagnostic::error("").found("nothing").in_field(name);
+                Err(error.expected("a field at this path"))
+            }
+            raw => Ok(raw.unwrap_or("null")),
         };
-        let (text, reference) = (text(completion), text(solution));
-        let tokenizer = tokenizer.filter(|_| json::value_of(fields, LENGTH).is_none());
-        let counted = match completion.filter(|_| tokenizer.is_some()) {
-            Some(raw) => words::count_value(raw, &text, tokenizer),
-            None => Ok(None),
+        let wrong = |(name, option, expected): (&str, _, _), found: String| {
+            let is_object = found == "an object";
+            let error = Diagnostic::error("")
+                .found(found)
+                .in_field(name)
+                .expected(expected);
+            match is_object {
+                true => error.with_help(format!("`--{option} {name}.FIELD` reads a field of it")),
+                false => error,
+            }
         };
-        let wrong = |what: String| Diagnostic::error("").found(what).in_field(&names[0]);
-        let length = counted.map_err(wrong)?;
-        let (verdict, reference, answer) = advlab_answers::compared(&reference, &text);
-        Ok(Verified {
+        let completion = &names.completion;
+        let said = messages::said(value(completion)?);
+        let said = said.map_err(|found| wrong((completion, "completion", COMPLETION), found))?;
+        let is_counted = json::value_of(fields, LENGTH).is_none();
+        let length = tokenizer.filter(|_| is_counted).map(|tokenizer| {
+            let counts = said.iter().map(|text| words::count(text, Some(tokenizer)));
+            counts.sum::<Result<usize, String>>()
+        });
+        let cannot = |what: String| Diagnostic::error("").found(what).in_field(completion);
+        let length = length.transpose().map_err(cannot)?;
+        let reference = |name: &str| {
+            let raw = value(name)?;
+            let text = messages::reference(raw);
+            let text = text.map_err(|found| wrong((name, "solution", REFERENCE), found))?;
+            let is_object = json::type_of(raw) == JsonType::Object;
+            Ok::<_, Diagnostic>((text.unwrap_or_default(), is_object))
+        };
+        let (mut text, mut is_object) = reference(&names.solution)?;
+        let mut choices = Vec::new();
+        if let Some((answer, is_field)) = names.answer.map(reference).transpose()?
+            && (text.trim().is_empty() || is_worked(&text, &answer))
+        {
+            choices.extend((!text.trim().is_empty()).then_some(Choice::Answer));
+            (text, is_object) = (answer, is_field);
+        }
+        let all = references(&text);
+        choices.extend((all.len() > 1).then_some(Choice::AnyOfList));
+        choices.extend(is_object.then_some(Choice::FieldOfObject));
+        let answer = messages::answer(said);
+        let compared = all.iter().map(|one| advlab_answers::compared(one, &answer));
+        let mut compared: Vec<_> = compared.collect();
+        let is_right = |(verdict, ..): &(Verdict, _, _)| *verdict == Verdict::Equal;
+        let at = compared.iter().position(is_right).unwrap_or(0);
+        let (verdict, reference, answer) = compared.swap_remove(at);
+        let verdict = reference.is_some().then_some(verdict);
+        let verified = Verified {
             reference,
             answer,
             verdict,
             length,
-        })
+        };
+        Ok((verified, choices))
     }
 }
 
@@ -75,7 +123,8 @@ impl Verified {
 /// and its line number. If there is an `output`, each line is written there with the field `correct`.
 ///
 /// `asked` has names for the fields of the completion and the solution, if these are not the usual ones. A tokenizer counts
-/// the tokens of completions in lines without a `length`, and writes the counts as `length`.
+/// the tokens of completions in lines without a `length`, and writes the counts as `length`. Returns notes on which references
+/// were taken.
 ///
 /// # Errors
 /// The line and what is wrong in it, a field that is not there, or why the output cannot be written; nothing half-written
@@ -87,7 +136,7 @@ pub fn verify_lines(
     progress: &(dyn Fn(u64, u64) + Sync),
     output: Option<&Path>,
     told: &mut (dyn FnMut(usize, Verified) + Send),
-) -> Result<(), Diagnostics> {
+) -> Result<Vec<Diagnostic>, Diagnostics> {
     if Format::named(path).is_some_and(|format| format != Format::Lines) {
         let error = Diagnostic::error("it holds tensors, and answers are compared in lines");
         let help = "`advlab convert` writes its texts as lines, if it has some";
@@ -100,11 +149,28 @@ pub fn verify_lines(
     let mut blocks = Blocks::open(path, &progress)?;
     let first = blocks.begin()?;
     let all: Vec<&str> = first.iter().map(|(field, _)| field.as_str()).collect();
-    let field = |at: usize| field(at, asked[at], &all).map_err(|error| error.in_file(path));
-    let names = [field(0)?, field(1)?];
+    let field =
+        |at: usize, all: &[&str]| field(at, asked[at], all).map_err(|error| error.in_file(path));
+    let completion = field(0, &all)?;
+    let others = all.iter().copied().filter(|name| *name != completion);
+    let others: Vec<&str> = others.collect();
+    let solution = field(1, &others)?;
+    let is_beside = asked[1].is_none() && solution == "solution" && others.contains(&"answer");
+    let names = Names {
+        completion,
+        solution,
+        answer: is_beside.then_some("answer"),
+    };
     let parse = |fields: &[(&str, &str)]| Verified::new(fields, &names, tokenizer);
-    let values = |line, verified: Verified| {
-        let is_right = (verified.verdict == Verdict::Equal).to_string();
+    let mut all_choices = Choices::default();
+    let values = |line, (verified, choices): (Verified, Vec<Choice>)| {
+        for choice in choices {
+            all_choices.add(choice, format!("line {line}"));
+        }
+        // Without a reference a response is not scored.
+        let verdict = verified.verdict;
+        let is_right = verdict.map(|verdict| (verdict == Verdict::Equal).to_string());
+        let is_right = is_right.unwrap_or("null".to_string());
         let length = verified
             .length
             .map(|length| length.to_string().into_bytes());
@@ -113,13 +179,17 @@ pub fn verify_lines(
     };
     blocks.copy(output, &WRITTEN, parse, values, None)?;
     progress.finish();
-    Ok(())
+    Ok(all_choices.notes().map(Diagnostic::note).collect())
 }
 
 /// The field of completions (0) or of solutions (1) in lines that have all these.
 fn field(at: usize, asked: Option<&str>, all: &[&str]) -> Result<String> {
     let (ours, known) = FIELDS[at];
-    let is_there = |name: &&str| all.contains(name);
+    let is_above = |name: &str, path: &str| {
+        path.strip_prefix(name)
+            .is_some_and(|path| path.starts_with('.'))
+    };
+    let is_there = |path: &&str| all.contains(path) || all.iter().any(|name| is_above(name, path));
     let found = match asked {
         Some(asked) => Some(asked).filter(is_there),
         None => known.iter().copied().find(is_there),

@@ -1,11 +1,7 @@
-//! Completions and prompts as text: strings, or the messages of a chat, and how many words or tokens they have.
+//! How many words or tokens a text has, and which parts of it they are.
 
 use std::fmt;
 use std::ops::Range;
-
-use serde_json::{Map, Value as Json};
-
-use super::json::{self, JsonType};
 
 /// A tokenizer.
 pub trait Tokenize: fmt::Debug + Send + Sync {
@@ -50,7 +46,7 @@ pub fn spans(
 }
 
 /// How many tokens a text has, or words without a tokenizer.
-fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usize, String> {
+pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usize, String> {
     if let Some(tokenizer) = tokenizer {
         return tokenizer.count(text);
     }
@@ -92,54 +88,6 @@ fn starts(text: &[u8], after_space: bool) -> usize {
     let starts = pairs.map(|(&one, &next)| usize::from(is_space(one) & !is_space(next)));
     let is_first = after_space && text.first().is_some_and(|&first| !is_space(first));
     starts.sum::<usize>() + usize::from(is_first)
-}
-
-/// The number of words, or of tokens, in a JSON string, whose text is given, or in all messages of a chat in TRL's conversational
-/// format; `None` for another format.
-pub(super) fn count_value(
-    raw: &str,
-    text: &str,
-    tokenizer: Option<&dyn Tokenize>,
-) -> Result<Option<usize>, String> {
-    if json::type_of(raw) == JsonType::String {
-        return count(text, tokenizer).map(Some);
-    }
-    let Ok(messages) = serde_json::from_str::<Vec<Map<String, Json>>>(raw) else {
-        return Ok(None);
-    };
-    let mut words = 0;
-    for message in &messages {
-        words += match message.get("content") {
-            Some(Json::String(text)) => count(text, tokenizer)?,
-            // A message may be nothing but a call of a tool.
-            Some(Json::Null) => 0,
-            // Some chats hold a message in parts; a text part has a `text`.
-            Some(Json::Array(parts)) => {
-                let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
-                let counts = texts.map(|text| count(text, tokenizer));
-                counts.sum::<Result<usize, String>>()?
-            }
-            _ => return Ok(None),
-        };
-    }
-    Ok(Some(words))
-}
-
-/// The messages of a chat as one text, each after its role if there are several. A chat with more fields than roles and texts
-/// stays as it is written.
-pub(super) fn text_of_chat(raw: &str) -> Option<String> {
-    let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
-    let text = |message: &Map<String, Json>| -> Option<String> {
-        let content = message.get("content")?.as_str()?;
-        match message.get("role") {
-            // In rows of a table, a message has null for fields that only other messages have.
-            _ if message.values().filter(|value| !value.is_null()).count() > 2 => None,
-            Some(role) if messages.len() > 1 => Some(format!("{}: {content}", role.as_str()?)),
-            _ => Some(content.to_string()),
-        }
-    };
-    let texts: Option<Vec<String>> = messages.iter().map(text).collect();
-    Some(texts.map_or(raw.to_string(), |texts| texts.join("\n")))
 }
 
 #[cfg(test)]
@@ -205,27 +153,6 @@ mod tests {
             let words = text.split_whitespace().count();
             prop_assert_eq!(count_in_json(&raw).unwrap_or(words), words, "{}", raw);
             prop_assert_eq!(count_in_json(&raw).is_none(), raw.contains("\\u00"), "{}", raw);
-        }
-    }
-
-    #[test]
-    fn messages_are_counted_by_their_content() {
-        for (chat, words) in [
-            (
-                r#"[{"role":"a","content":"one\ntwo"},{"content":"x"}]"#,
-                Some(3),
-            ),
-            (r#"[{"content":null,"tool_calls":[1]}]"#, Some(0)),
-            (
-                r#"[{"content":[{"type":"text","text":"a b"},{"type":"image"}]}]"#,
-                Some(2),
-            ),
-            (r#"[{"text":"a"}]"#, None),
-            (r#"[{"content":1}]"#, None),
-            (r#"["a b"]"#, None),
-            ("{}", None),
-        ] {
-            assert_eq!(count_value(chat, "", None).unwrap(), words, "{chat}");
         }
     }
 }

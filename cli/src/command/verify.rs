@@ -13,9 +13,13 @@ use console::Term;
 
 use super::{Tokenizing, end_cleanly, files, streams};
 
+/// Where the verdict of others is.
+const NO_REFERENCE: &str = "no reference";
+
 /// Compare the answers of completions with reference solutions.
 ///
-/// A table says how many are right, are wrong, have no answer, or could not be decided; the last two count as wrong. With
+/// A table says how many are right, are wrong, have no answer, or could not be decided; the last two count as wrong, and a response
+/// without a reference is not judged. With
 /// `--tokenizer`, lines without a `length` get theirs in tokens, and the table says how long the responses of each row are.
 #[derive(Args)]
 pub struct Verify {
@@ -27,10 +31,10 @@ pub struct Verify {
     /// Let the output replace the input
     #[arg(long, requires = "output")]
     force: bool,
-    /// The field of the completion, if it is not `completion` or `output`
+    /// The field of the completion, or its path, if it is not `completion` or `output`
     #[arg(long, value_name = "FIELD")]
     completion: Option<String>,
-    /// The field of the reference, if it is not `solution`, `answer` or `gts`
+    /// The field of the reference, or its path as in `reward_model.ground_truth`, if it is not `solution`, `answer` or `gts`
     #[arg(long, value_name = "FIELD")]
     solution: Option<String>,
     #[command(flatten)]
@@ -50,13 +54,17 @@ impl Verify {
         let paint = streams::whole(&stream);
         let tokenizer = self.tokenizing.load()?;
         // With each verdict: responses, those whose tokens were counted, and these tokens.
-        let mut counts = [[0; 3]; Verdict::ALL.len()];
+        // The last row is of responses without a reference.
+        let mut counts = [[0; 3]; Verdict::ALL.len() + 1];
         let mut told = |line: usize, verified: Verified| {
-            let [responses, counted, tokens] = &mut counts[verified.verdict as usize];
+            let row = verified
+                .verdict
+                .map_or(Verdict::ALL.len(), |verdict| verdict as usize);
+            let [responses, counted, tokens] = &mut counts[row];
             *responses += 1;
             *counted += usize::from(verified.length.is_some());
             *tokens += verified.length.unwrap_or(0);
-            if self.explain && verified.verdict != Verdict::Equal {
+            if self.explain && verified.verdict != Some(Verdict::Equal) {
                 let text = explained(line, &verified, paint);
                 // The error is ignored here, because printing the table below fails in the same way and reports it.
                 let _ = streams::lines(&stream, &text);
@@ -65,18 +73,23 @@ impl Verify {
         let asked = [self.completion.as_deref(), self.solution.as_deref()];
         let bar = streams::bytes_bar("reading");
         let (input, tokenizer) = (&self.input, tokenizer.as_deref());
-        let mut verify = |output: Option<&Path>| {
+        let mut verify = |output: Option<&Path>| -> Result<Vec<Diagnostic>> {
             Ok(verify_lines(
                 input, asked, tokenizer, &bar, output, &mut told,
             )?)
         };
+        let mut notes = Vec::new();
         match &self.output {
-            Some(output) => files::written(output, input, |output| verify(Some(output)))?,
-            None => verify(None)?,
+            Some(output) => files::written(output, input, |output| {
+                notes = verify(Some(output))?;
+                Ok(())
+            })?,
+            None => notes = verify(None)?,
         }
         // The bar is cleared before anything is printed.
         drop(bar);
         self.tell(&counts, &stream)?;
+        streams::tell(&notes);
         if tokenizer.is_some() && counts.iter().all(|[_, counted, _]| *counted == 0) {
             let note = "the tokenizer counts nothing: the lines have a `length`, or no completion";
             streams::tell(&[Diagnostic::note(note)]);
@@ -95,8 +108,11 @@ impl Verify {
         let all: usize = counts.iter().map(|[responses, ..]| responses).sum();
         let input = self.input.display();
         streams::lines(stream, &format!("{input}: {} responses\n", count(all)))?;
-        for (verdict, &[responses, counted, tokens]) in Verdict::ALL.iter().zip(counts) {
-            let name = verdict.name();
+        let names = Verdict::ALL.iter().map(|verdict| verdict.name());
+        for (name, &[responses, counted, tokens]) in names.chain([NO_REFERENCE]).zip(counts) {
+            if name == NO_REFERENCE && responses == 0 {
+                continue;
+            }
             let (number, share) = (count(responses), share(responses, all));
             let mut line = format!("  {name:<15} {number:>9}   {share:>7}");
             if counted > 0 {
@@ -117,6 +133,7 @@ fn explained(line: usize, verified: &Verified, paint: Paint) -> String {
     };
     let (reference, answer) = (shown(&verified.reference), shown(&verified.answer));
     let line = format!("line {line}");
-    let verdict = paint.bold(verified.verdict.name());
+    let verdict = verified.verdict.map_or(NO_REFERENCE, Verdict::name);
+    let verdict = paint.bold(verdict);
     format!("{line:<10} {verdict}: {answer}   (reference: {reference})")
 }

@@ -1,0 +1,315 @@
+//! Which text of a field is a completion, and which one is a reference. The shape of a value decides, because trainers, servers
+//! and data sets write texts, messages, parts of messages, lists and objects into fields of one name.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value as Json};
+
+use super::json::{self, JsonType, describe};
+use crate::number_text::counted;
+
+type Fields<'a> = [(&'a str, &'a str)];
+
+/// The names of the policy in chat templates, ShareGPT, Gemini and LangChain.
+const ASSISTANT: [&str; 6] = ["assistant", "gpt", "chatgpt", "model", "ai", "bot"];
+
+/// The names of other authors, and the types of items without an author: none of their texts is the policy's answer.
+const OTHERS: [&str; 17] = [
+    "user",
+    "human",
+    "system",
+    "developer",
+    "tool",
+    "function",
+    "ipython",
+    "environment",
+    "observation",
+    "context",
+    "function_response",
+    "tool_use",
+    "tool_result",
+    "thinking",
+    "redacted_thinking",
+    "reasoning",
+    "item_reference",
+];
+
+/// The fields that hold the text of a message; and those of a message that need not have a text.
+const CONTENT: [&str; 4] = ["content", "value", "text", "parts"];
+const NO_CONTENT: [&str; 7] = [
+    "tool_calls",
+    "function_call",
+    "reasoning_content",
+    "reasoning",
+    "thinking",
+    "refusal",
+    "audio",
+];
+
+/// The types of parts, and of items without an author, that are text.
+const TEXT: [&str; 4] = ["text", "output_text", "input_text", "message"];
+
+/// The fields of an object that hold the reference, as in verl's `reward_model`.
+const REFERENCES: [&str; 6] = [
+    "ground_truth",
+    "answer",
+    "final_answer",
+    "solution",
+    "target",
+    "reference",
+];
+
+/// What is expected of a completion and of a reference, for messages.
+pub(super) const COMPLETION: &str = "a text, or messages of which some are the assistant's";
+pub(super) const REFERENCE: &str = "a text, a number, or a list of texts of which any is right";
+
+/// How the texts of a column are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum TextKind {
+    /// A string, or a chat with the roles of its messages.
+    #[default]
+    Any,
+    Completion,
+    Reference,
+}
+
+impl TextKind {
+    /// The text of a value; the error describes a value of another shape.
+    pub(super) fn read(self, raw: &str) -> Result<Cow<'_, str>, String> {
+        match (self, json::type_of(raw)) {
+            (TextKind::Completion, _) => Ok(answer(said(raw)?)),
+            (TextKind::Reference, _) => reference(raw)?.ok_or_else(|| describe(raw)),
+            (TextKind::Any, JsonType::String) => Ok(json::text(raw)),
+            (TextKind::Any, JsonType::Array) => text_of_chat(raw)
+                .map(Cow::Owned)
+                .ok_or_else(|| describe(raw)),
+            (TextKind::Any, _) => Err(describe(raw)),
+        }
+    }
+}
+
+/// The text in which the answer is looked for: the last one that is not blank.
+pub(super) fn answer(mut said: Vec<Cow<'_, str>>) -> Cow<'_, str> {
+    let at = said.iter().rposition(|text| !text.trim().is_empty());
+    at.map_or(Cow::Borrowed(""), |at| said.swap_remove(at))
+}
+
+/// Whether a string may hold the JSON of messages. Most do not, and need not be parsed.
+pub(super) fn may_be_chat(raw: &str) -> bool {
+    let start = raw[1..].trim_start();
+    start.starts_with("[{") || start.starts_with("{\\\"")
+}
+
+/// The texts that the policy wrote. A completion is a text, a number, the messages of a chat, one message, the JSON of messages in
+/// a string, or a list of one completion. The error describes a value of another shape.
+pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
+    match json::type_of(raw) {
+        JsonType::Null => Ok(Vec::new()),
+        JsonType::Bool | JsonType::Number => Ok(vec![raw.into()]),
+        JsonType::Object => chat(raw, &[raw]),
+        JsonType::String => {
+            let text = json::text(raw);
+            let chat = may_be_chat(raw).then(|| chat_in(&text)).flatten();
+            chat.unwrap_or_else(|| Ok(vec![text]))
+        }
+        JsonType::Array => match &json::elements(raw).unwrap_or_default()[..] {
+            [only] if matches!(json::type_of(only), JsonType::String | JsonType::Array) => {
+                said(only)
+            }
+            all => chat(raw, all),
+        },
+    }
+}
+
+/// The messages whose JSON a text is. Any other text is none, so that an answer in JSON stays as it is.
+fn chat_in(text: &str) -> Option<Result<Vec<Cow<'static, str>>, String>> {
+    let text = text.trim();
+    let all = match json::type_of(text) {
+        JsonType::Array => json::elements(text)?,
+        _ => vec![text],
+    };
+    let is_message = |raw: &&str| {
+        let fields = json::fields(raw).unwrap_or_default();
+        author(&fields).is_some() && has(&fields, &CONTENT)
+    };
+    let owned = |said: Vec<Cow<'_, str>>| {
+        let said = said.into_iter().map(|text| Cow::Owned(text.into_owned()));
+        said.collect()
+    };
+    (!all.is_empty() && all.iter().all(is_message)).then(|| chat(text, &all).map(owned))
+}
+
+fn has(fields: &Fields, names: &[&str]) -> bool {
+    names
+        .iter()
+        .any(|name| json::value_of(fields, name).is_some())
+}
+
+fn string<'a>(fields: &Fields<'a>, name: &str) -> Option<Cow<'a, str>> {
+    let raw = json::value_of(fields, name)?;
+    (json::type_of(raw) == JsonType::String).then(|| json::text(raw))
+}
+
+fn author<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
+    string(fields, "role").or_else(|| string(fields, "from"))
+}
+
+/// The messages of a chat as one text, each after its role if there are several. A chat with more fields than roles and texts
+/// stays as it is written, because prompts that differ only there are different groups.
+fn text_of_chat(raw: &str) -> Option<String> {
+    let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
+    let text = |message: &Map<String, Json>| -> Option<String> {
+        let content = message.get("content")?.as_str()?;
+        match message.get("role") {
+            // In rows of a table, a message has null for fields that only other messages have.
+            _ if message.values().filter(|value| !value.is_null()).count() > 2 => None,
+            Some(role) if messages.len() > 1 => Some(format!("{}: {content}", role.as_str()?)),
+            _ => Some(content.to_string()),
+        }
+    };
+    let texts: Option<Vec<String>> = messages.iter().map(text).collect();
+    Some(texts.map_or(raw.to_string(), |texts| texts.join("\n")))
+}
+
+/// What the assistant's messages say. `raw` has all messages.
+fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String> {
+    let (mut said, mut stranger) = (Vec::new(), None);
+    for message in messages {
+        let fields = match json::type_of(message) {
+            JsonType::Object => json::fields(message).map_err(|_| describe(raw))?,
+            _ => return Err(describe(raw)),
+        };
+        let kind = string(&fields, "type").filter(|kind| !TEXT.contains(&&**kind));
+        let who = author(&fields).or(kind).map(|who| who.to_ascii_lowercase());
+        match who.as_deref() {
+            Some(who) if !ASSISTANT.contains(&who) => {
+                let is_call = who.ends_with("_call") || who.ends_with("_output");
+                let is_known = is_call || OTHERS.contains(&who);
+                stranger = stranger.or((!is_known).then(|| who.to_string()));
+            }
+            // Without an author only `content` tells a message, or `type` a part, from any other object.
+            None if !has(&fields, &["content", "type"]) => return Err(describe(raw)),
+            // The channel in which OpenAI's open models reason.
+            _ if string(&fields, "channel").as_deref() == Some("analysis") => {}
+            _ => said.push(content(&fields)?),
+        }
+    }
+    match stranger {
+        Some(role) if said.is_empty() => Err(format!(
+            "messages of `{role}`, and none of `assistant` (or {})",
+            ASSISTANT[1..].join(", ")
+        )),
+        _ => Ok(said),
+    }
+}
+
+/// The text of a message.
+fn content<'a>(fields: &Fields<'a>) -> Result<Cow<'a, str>, String> {
+    let values = CONTENT
+        .iter()
+        .filter_map(|name| json::value_of(fields, name));
+    let Some(raw) = { values }.find(|raw| *raw != "null") else {
+        return match has(fields, &CONTENT) || has(fields, &NO_CONTENT) {
+            true => Ok(Cow::Borrowed("")),
+            false => Err("a message without `content`".to_string()),
+        };
+    };
+    let parts = match json::type_of(raw) {
+        JsonType::String => return Ok(json::text(raw)),
+        JsonType::Array => json::elements(raw).unwrap_or_default(),
+        _ => vec![raw],
+    };
+    let texts = parts
+        .iter()
+        .map(|part| text_of_part(part))
+        .collect::<Result<Vec<_>, _>>()?;
+    let texts: Vec<Cow<str>> = texts.into_iter().flatten().collect();
+    Ok(texts.join("\n").into())
+}
+
+/// The text of a part; none if it is an image, a call or a thought.
+fn text_of_part(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
+    let wrong = || format!("a message whose content holds {}", describe(raw));
+    let fields = match json::type_of(raw) {
+        JsonType::String => return Ok(Some(json::text(raw))),
+        JsonType::Object => json::fields(raw).map_err(|_| wrong())?,
+        _ => return Err(wrong()),
+    };
+    let kind = string(&fields, "type");
+    if kind.as_ref().is_some_and(|kind| !TEXT.contains(&&**kind))
+        || json::value_of(&fields, "thought") == Some("true")
+    {
+        return Ok(None);
+    }
+    Ok(string(&fields, "text").or_else(|| string(&fields, "content")))
+}
+
+/// The reference: a text, a number, a list of one of these, or the field of an object that has it. A list of several texts stays
+/// a list, because any of them is right (see `batch::references`). There is none if it is null or an empty list; the error describes
+/// a value of another shape.
+pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
+    let of_object = |fields: &Fields<'_>| {
+        let values = REFERENCES
+            .iter()
+            .filter_map(|name| json::value_of(fields, name));
+        let found = { values }.next().map(reference);
+        found.map(|found| Ok(found?.map(|text| Cow::Owned(text.into_owned()))))
+    };
+    match json::type_of(raw) {
+        JsonType::Null => Ok(None),
+        JsonType::Bool | JsonType::Number => Ok(Some(raw.into())),
+        JsonType::String => {
+            let text = json::text(raw);
+            let object = text
+                .starts_with("{\"")
+                .then(|| json::fields(&text).ok())
+                .flatten();
+            let found = object.and_then(|fields| of_object(&fields));
+            found.unwrap_or(Ok(Some(text)))
+        }
+        JsonType::Object => {
+            let fields = json::fields(raw).unwrap_or_default();
+            of_object(&fields).unwrap_or_else(|| Err(describe(raw)))
+        }
+        JsonType::Array => match &json::elements(raw).unwrap_or_default()[..] {
+            [] => Ok(None),
+            [only] => reference(only),
+            all if all.iter().all(|raw| json::type_of(raw) == JsonType::String) => {
+                Ok(Some(raw.into()))
+            }
+            _ => Err(describe(raw)),
+        },
+    }
+}
+
+/// Which of several texts was taken as the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Answer,
+    AnyOfList,
+    FieldOfObject,
+}
+
+/// How often each choice was made, and where first.
+#[derive(Default)]
+pub(super) struct Choices(Vec<(Choice, usize, String)>);
+
+impl Choices {
+    pub(super) fn add(&mut self, choice: Choice, place: String) {
+        match self.0.iter_mut().find(|(known, ..)| *known == choice) {
+            Some((_, count, _)) => *count += 1,
+            None => self.0.push((choice, 1, place)),
+        }
+    }
+
+    pub(super) fn notes(self) -> impl Iterator<Item = String> {
+        self.0.into_iter().map(|(choice, count, place)| {
+            let what = match choice {
+                Choice::Answer => "the reference is `answer`, because `solution` is a worked solution that marks no answer",
+                Choice::AnyOfList => "the reference is a list of texts, any of which is right",
+                Choice::FieldOfObject => "the reference is a field of an object",
+            };
+            format!("{what}: {} (the first: {place})", counted(count, "response"))
+        })
+    }
+}
