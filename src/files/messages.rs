@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value as Json};
 
 use super::json::{self, JsonType, describe};
@@ -110,7 +111,7 @@ pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
         JsonType::String => {
             let text = json::text(raw);
             let chat = may_be_chat(raw).then(|| chat_in(&text)).flatten();
-            chat.unwrap_or_else(|| Ok(vec![text]))
+            Ok(chat.unwrap_or_else(|| vec![text]))
         }
         JsonType::Array => match &json::elements(raw).unwrap_or_default()[..] {
             [only] if matches!(json::type_of(only), JsonType::String | JsonType::Array) => {
@@ -122,21 +123,24 @@ pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
 }
 
 /// The messages whose JSON a text is. Any other text is none, so that an answer in JSON stays as it is.
-fn chat_in(text: &str) -> Option<Result<Vec<Cow<'static, str>>, String>> {
+fn chat_in(text: &str) -> Option<Vec<Cow<'static, str>>> {
     let text = text.trim();
     let all = match json::type_of(text) {
         JsonType::Array => json::elements(text)?,
         _ => vec![text],
     };
-    let is_message = |raw: &&str| {
-        let fields = json::fields(raw).unwrap_or_default();
-        author(&fields).is_some() && has(&fields, &CONTENT)
+    let is = |names: &[&str]| {
+        let has_name = |raw: &&str| {
+            let fields = json::fields(raw).unwrap_or_default();
+            names.iter().any(|name| string(&fields, name).is_some())
+        };
+        !all.is_empty() && all.iter().all(has_name)
     };
-    let owned = |said: Vec<Cow<'_, str>>| {
-        let said = said.into_iter().map(|text| Cow::Owned(text.into_owned()));
-        said.collect()
-    };
-    (!all.is_empty() && all.iter().all(is_message)).then(|| chat(text, &all).map(owned))
+    let said = is(&["role", "from", "type"]).then(|| chat(text, &all).ok())??;
+    let said = said.into_iter().map(|text| Cow::Owned(text.into_owned()));
+    let said: Vec<Cow<str>> = said.collect();
+    // An answer in JSON may have a `type`.
+    (!said.is_empty() || is(&["role", "from"])).then_some(said)
 }
 
 fn has(fields: &Fields, names: &[&str]) -> bool {
@@ -260,12 +264,14 @@ pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
         JsonType::Bool | JsonType::Number => Ok(Some(raw.into())),
         JsonType::String => {
             let text = json::text(raw);
-            let object = text
-                .starts_with("{\"")
-                .then(|| json::fields(&text).ok())
-                .flatten();
-            let found = object.and_then(|fields| of_object(&fields));
-            found.unwrap_or(Ok(Some(text)))
+            // A list of numbers may be an interval; a formula has no quotes.
+            let is_json = text.starts_with(['[', '{']) && text.contains('"');
+            let is_json = is_json && serde_json::from_str::<IgnoredAny>(&text).is_ok();
+            let found = is_json.then(|| reference(&text)).and_then(Result::ok);
+            Ok(match found.flatten() {
+                Some(found) => Some(found.into_owned().into()),
+                None => Some(text),
+            })
         }
         JsonType::Object => {
             let fields = json::fields(raw).unwrap_or_default();

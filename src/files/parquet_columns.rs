@@ -16,6 +16,7 @@ use ::parquet::schema::types::{ColumnDescriptor, Type, TypePtr};
 use serde_json::Value;
 
 use super::json::{self, array_of};
+use super::messages::TextKind;
 use super::names::{FileKind, Schema};
 use super::open::checksum_of_end;
 use super::origin::FileOrigin;
@@ -72,7 +73,7 @@ fn read_column(file: &File, root: &TypePtr, column: &mut FileColumn) -> Result<(
     let mut leaves = 0..schema.num_columns();
     let leaf = leaves.find(|&leaf| schema.get_column_root(leaf).name() == root.name());
     let is_own = column.name == root.name();
-    let is_plain = !column.keep.ids && !column.keep.counts && is_own;
+    let is_plain = !column.keep.ids && column.keep.kind == TextKind::Any && is_own;
     // An empty struct has no leaf.
     let listed = leaf.filter(|&leaf| is_list_of_numbers(root, &schema.column(leaf)));
     if let Some(leaf) = listed.filter(|_| is_plain) {

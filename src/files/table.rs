@@ -205,6 +205,7 @@ impl FileColumn {
     /// Adds the value of a response, as it is written in JSON. After a response without a value, only the type of the others is
     /// of interest.
     pub(super) fn push(&mut self, response: usize, raw: &str) {
+        self.fill(response);
         if !self.is_open(response) {
             return;
         }
@@ -218,18 +219,25 @@ impl FileColumn {
         }
     }
 
-    /// Whether values from a response on are of interest.
-    fn is_open(&mut self, response: usize) -> bool {
-        let is_open = self.odd.is_none() || matches!(self.data, ColumnData::Null);
-        let is_unscored = self.keep.nulls && self.filled < response;
-        if is_unscored && self.odd.is_none() && self.filled == 0 && response > 0 {
-            // The first value decides the type of the others: here it is null.
+    /// Takes missing fields before a response as null, where null is a value.
+    fn fill(&mut self, response: usize) {
+        let is_filled = self.filled >= response || self.odd.is_some();
+        if !self.keep.nulls || is_filled {
+            return;
+        }
+        if let ColumnData::Null = self.data {
+            // This gives the column its type.
             drop(self.give("null"));
         }
-        if is_unscored && let (ColumnData::Numbers(numbers), None) = (&mut self.data, &self.odd) {
+        if let ColumnData::Numbers(numbers) = &mut self.data {
             numbers.resize(response, f64::NAN);
             self.filled = response;
         }
+    }
+
+    /// Whether values from a response on are of interest.
+    fn is_open(&mut self, response: usize) -> bool {
+        let is_open = self.odd.is_none() || matches!(self.data, ColumnData::Null);
         if is_open && self.filled < response {
             let missing = || (self.filled, "missing".to_string());
             self.odd.get_or_insert_with(missing);
@@ -240,6 +248,9 @@ impl FileColumn {
     /// Adds the values of the responses from `start` on. It is false, and the values are to be pushed one by one, if they are
     /// of another type.
     pub(super) fn append(&mut self, more: FileColumn, start: usize) -> bool {
+        if !matches!(more.data, ColumnData::Null) {
+            self.fill(start);
+        }
         if !self.is_open(start) {
             return true;
         }
@@ -364,6 +375,9 @@ impl Table {
         origin: FileOrigin,
     ) -> Table {
         for column in &mut columns {
+            if !matches!(column.data, ColumnData::Null) {
+                column.fill(responses);
+            }
             column.is_open(responses);
         }
         Table {

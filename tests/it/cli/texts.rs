@@ -232,7 +232,7 @@ fn advantage(batch, p) { batch.reward - batch.reward.mean("group") }
     let text = number.replace("42}", "\"x\"}");
     lab.write("mixed.jsonl", &format!("{number}{text}"));
     lab.expect(
-        "1  apply mine.rhai mixed.jsonl  =>  cannot be compared
+        "1  apply mine.rhai mixed.jsonl  =>  line 2, `solution`: found the string
          1  apply mine.rhai rollouts.jsonl  =>  verified",
     );
 }

@@ -1,6 +1,7 @@
 //! Files of rollouts: what reads, what is refused, what is noted, and that what is written reads back the same.
 
 mod dumps;
+mod meant;
 mod odd;
 mod padded;
 mod properties;

@@ -1,0 +1,627 @@
+//! What is read is what was meant: which text is the answer, which the reference, which fields are rewards and steps. Each row is
+//! a value as trainers, servers and data sets write it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{mapping, notes, read_as, try_read};
+use advlab::batch::Batch;
+use advlab::files::{self, Mapping, ReadOptions, Unscored, verify_lines};
+use advlab_answers::Verdict;
+
+/// A file in a folder of its own.
+fn file(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    fs::write(&path, text).unwrap();
+    (folder, path)
+}
+
+/// What `verify` says of lines: a letter for each (right, wrong, no answer, undecided, - for no reference) and the notes; or the error
+/// without the path.
+fn verified(path: &Path, asked: [Option<&str>; 2]) -> String {
+    let mut letters = String::new();
+    let mut told = |_, verified: files::Verified| {
+        letters.push(match verified.verdict {
+            Some(Verdict::Equal) => 'r',
+            Some(Verdict::Different) => 'w',
+            Some(Verdict::NoAnswer) => 'n',
+            Some(Verdict::Undecided) => 'u',
+            None => '-',
+        });
+    };
+    match verify_lines(path, asked, None, &|_, _| {}, None, &mut told) {
+        Ok(notes) => notes
+            .iter()
+            .fold(letters, |all, note| format!("{all}; {note}")),
+        Err(error) => error
+            .to_string()
+            .replace(&format!("{}, ", path.display()), ""),
+    }
+}
+
+/// The same file as parquet.
+fn parquet(path: &Path) -> PathBuf {
+    let out = path.with_extension("parquet");
+    files::convert(path, &out, &ReadOptions::default()).unwrap();
+    out
+}
+
+/// A completion, the words that the policy wrote, and what is said of it against the reference 36.
+const COMPLETIONS: [(&str, usize, &str); 38] = [
+    (r#""\\boxed{36}""#, 1, "r"),
+    (
+        r#"[{"role": "assistant", "content": "a \\boxed{36}"}]"#,
+        2,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": null, "tool_calls": [{"id": "c"}]}, {"role": "tool", "name": "x", "content": "5"}, {"role": "assistant", "content": "so 36"}]"#,
+        2,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": "look", "n": NaN}, {"role": "assistant", "content": "so 36"}]"#,
+        3,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": "36", "reasoning_content": "35 or so"}]"#,
+        1,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": null, "reasoning": "it is \\boxed{36}"}]"#,
+        0,
+        "n",
+    ),
+    (
+        r#"[{"role": "assistant", "thinking": "it is \\boxed{36}"}]"#,
+        0,
+        "n",
+    ),
+    (
+        r#"[{"role": "assistant", "channel": "analysis", "content": "\\boxed{36}"}]"#,
+        0,
+        "n",
+    ),
+    (
+        r#"[{"role": "assistant", "channel": "analysis", "content": "35"}, {"role": "assistant", "channel": "final", "content": "36"}]"#,
+        1,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": "36", "weight": 1, "name": "m"}]"#,
+        1,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": [{"type": "text", "text": "36"}]}]"#,
+        1,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": ["so", "36"]}]"#,
+        2,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": [{"type": "thinking", "thinking": "35"}, {"type": "reasoning", "text": "35"}, {"type": "text", "text": "36"}]}]"#,
+        1,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": {"type": "text", "text": "36"}}]"#,
+        1,
+        "r",
+    ),
+    (
+        r#"[{"type": "thinking", "thinking": "\\boxed{35}"}, {"type": "text", "text": "36"}]"#,
+        1,
+        "r",
+    ),
+    (
+        r#"[{"type": "reasoning", "summary": []}, {"type": "function_call", "arguments": "35"}, {"type": "function_call_output", "output": "35"}, {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "36"}]}]"#,
+        1,
+        "r",
+    ),
+    (
+        r#"[{"from": "human", "value": "\\boxed{35}"}, {"from": "gpt", "value": "36"}]"#,
+        1,
+        "r",
+    ),
+    (
+        r#"[{"role": "user", "parts": [{"text": "\\boxed{35}"}]}, {"role": "model", "parts": [{"text": "35", "thought": true}, {"text": "36"}]}]"#,
+        1,
+        "r",
+    ),
+    (
+        r#"[{"type": "human", "content": "\\boxed{35}"}, {"type": "ai", "content": "36"}]"#,
+        1,
+        "r",
+    ),
+    (r#"{"role": "assistant", "content": "36"}"#, 1, "r"),
+    (
+        r#""[{\"role\": \"assistant\", \"content\": \"so 36\"}, {\"role\": \"tool\", \"content\": \"35\"}]""#,
+        2,
+        "r",
+    ),
+    (r#"[{"content": "36"}]"#, 1, "r"),
+    (r#"["36"]"#, 1, "r"),
+    (r#"[["so 36"]]"#, 2, "r"),
+    (
+        r#"[{"role": "assistant", "content": ""}, {"role": "tool", "content": "36"}, {"role": "assistant", "content": " "}]"#,
+        0,
+        "n",
+    ),
+    (r#"[{"role": "tool", "content": "\\boxed{36}"}]"#, 0, "n"),
+    (
+        r#"[{"role": "assistant", "content": "I think \\boxed{35}"}, {"role": "user", "content": "\\boxed{36}"}, {"role": "assistant", "content": "I give up."}]"#,
+        6,
+        "n",
+    ),
+    (
+        r#"[{"role": "assistant", "content": "\\boxed{35}"}, {"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "No, the answer is 36."}]"#,
+        6,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": "\\boxed{36}"}, {"role": "ipython", "content": "\\boxed{35}"}, {"role": "developer", "content": "\\boxed{34}"}]"#,
+        1,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": "\\boxed{36}"}, {"role": "assistant", "content": ""}]"#,
+        1,
+        "r",
+    ),
+    ("[]", 0, "n"),
+    ("null", 0, "n"),
+    (
+        r#"{"text": "36"}"#,
+        0,
+        "line 2, `completion`: found an object",
+    ),
+    (
+        r#"[{"text": "36"}]"#,
+        0,
+        "line 2, `completion`: found an array of objects",
+    ),
+    (
+        "[3, 6]",
+        0,
+        "line 2, `completion`: found an array of 2 numbers",
+    ),
+    (
+        r#"["36", "35"]"#,
+        0,
+        "line 2, `completion`: found an array with strings in it",
+    ),
+    (
+        r#"[{"role": "judge", "content": "36"}]"#,
+        0,
+        "line 2, `completion`: found messages of `judge`",
+    ),
+    (
+        r#"[{"role": "assistant", "content": 36}]"#,
+        0,
+        "line 2, `completion`: found a message whose content holds 36",
+    ),
+];
+
+#[test]
+fn what_the_assistant_says_last_is_the_answer_and_all_that_it_says_is_the_length() {
+    for (completion, words, expected) in COMPLETIONS {
+        let line = |completion: &str| {
+            format!("{{\"group\": 1, \"completion\": {completion}, \"solution\": \"36\"}}\n")
+        };
+        let text = [line("\"36\""), line(completion)].concat();
+        let (_folder, path) = file("a.jsonl", &text);
+        let of_parquet = |is_valid| {
+            parquet(&path)
+                .display()
+                .to_string()
+                .repeat(usize::from(is_valid))
+        };
+        let is_error = expected.len() > 1;
+        let told = verified(&path, [None, None]);
+        if is_error {
+            assert!(told.contains(expected), "{completion}: {told}");
+            let read = try_read(&path, &[], None).unwrap_err();
+            assert!(read.contains(expected), "{completion}: {read}");
+            continue;
+        }
+        assert_eq!(told, format!("r{expected}"), "{completion}");
+        if completion == "null" {
+            continue;
+        }
+        let mut paths = vec![path.clone()];
+        if !completion.contains("NaN") {
+            paths.push(of_parquet(true).into());
+        }
+        for path in paths {
+            let batch = read_as(&path, &[]).batch;
+            assert_eq!(
+                batch.response_column("length").unwrap()[1],
+                words as f64,
+                "{completion}"
+            );
+            let host = advlab::script::Host::new();
+            let recipe = host
+                .compile("r", "fn advantage(batch, p) { batch.verified }")
+                .unwrap();
+            let outcome = recipe
+                .advantage(&batch, &mut recipe.init().unwrap())
+                .unwrap();
+            let right = f64::from(u8::from(expected == "r"));
+            assert_eq!(
+                outcome.advantage.by_response(),
+                [1.0, right],
+                "{completion}"
+            );
+        }
+    }
+}
+
+/// As pyarrow writes them: lists of structs whose fields are null where a message has none, and lists of one text.
+#[test]
+fn lists_of_structs_and_of_texts_in_parquet_are_messages_and_references() {
+    let path = Path::new(crate::ROOT).join("tests/data/messages.parquet");
+    for path_of_reference in [None, Some("reward_model.ground_truth")] {
+        let told = verified(&path, [None, path_of_reference]);
+        assert!(told.starts_with("rnr"), "{told}");
+        let map = path_of_reference.map(|path| mapping("solution", path));
+        let batch = read_as(&path, map.as_slice()).batch;
+        assert_eq!(column(&batch, "length"), [2.0, 0.0, 1.0]);
+        assert_eq!(&*batch.text("completion").unwrap()[2], "36");
+        let reference = batch.solution(0);
+        assert_eq!(reference.as_deref(), Some("36"));
+    }
+}
+
+/// A reference for the answer 12, the path of its field if it is not `solution`, and what is said of it.
+const REFERENCES: [(&str, Option<&str>, &str); 19] = [
+    (r#""solution": "12""#, None, "r"),
+    (r#""solution": 12"#, None, "r"),
+    (r#""solution": ["12"]"#, None, "r"),
+    (r#""solution": [["12"]]"#, None, "r"),
+    (r#""solution": [12]"#, None, "r"),
+    (
+        r#""solution": ["ten", "12"]"#,
+        None,
+        "r; the reference is a list of texts, any of which is right: 1 response (the first: line 1)",
+    ),
+    (
+        r#""solution": "[\"ten\", \"12\"]""#,
+        None,
+        "r; the reference is a list of texts, any of which is right: 1 response (the first: line 1)",
+    ),
+    (r#""solution": "[1, 2]""#, None, "w"),
+    (
+        r#""solution": [1, 2]"#,
+        None,
+        "line 1, `solution`: found an array of 2 numbers",
+    ),
+    (
+        r#""solution": {"style": "rule"}"#,
+        None,
+        "line 1, `solution`: found an object",
+    ),
+    (
+        r#""solution": {"ground_truth": ["12"]}"#,
+        None,
+        "r; the reference is a field of an object: 1 response (the first: line 1)",
+    ),
+    (
+        r#""reward_model": {"ground_truth": "12", "style": "rule"}"#,
+        Some("reward_model.ground_truth"),
+        "r",
+    ),
+    (
+        r#""reward_model": {"ground_truth": "12"}"#,
+        Some("reward_model.truth"),
+        "line 1, `reward_model.truth`: found nothing",
+    ),
+    (
+        r#""doc": {"answer": "3*4=<<3*4=12>>12\n#### 12"}"#,
+        Some("doc.answer"),
+        "r",
+    ),
+    (r#""solution": null"#, None, "-"),
+    (r#""solution": [], "answer": null"#, None, "-"),
+    (r#""solution": null, "answer": "12""#, None, "r"),
+    (
+        r#""solution": "$a$ and $b$, so the walk takes 12 minutes, as was asked for", "answer": 12"#,
+        None,
+        "r; the reference is `answer`, because `solution` is a worked solution that marks no answer: 1 response (the first: line 1)",
+    ),
+    // `answer` may be what the policy said.
+    (r#""solution": "13", "answer": "12""#, None, "w"),
+];
+
+#[test]
+fn a_reference_is_read_by_its_shape_and_a_missing_one_is_no_missing_answer() {
+    for (reference, path, expected) in REFERENCES {
+        let line = format!("{{\"group\": 1, {reference}, \"completion\": \"so 12\"}}\n");
+        let (_folder, file) = file("a.jsonl", &line);
+        assert!(
+            verified(&file, [None, path]).contains(expected),
+            "{reference}: {}",
+            verified(&file, [None, path])
+        );
+        let map: Vec<Mapping> = path.iter().map(|path| mapping("solution", path)).collect();
+        for file in [file.clone(), parquet(&file)] {
+            let is_struct = reference.contains('{') && file.extension().unwrap() == "parquet";
+            if is_struct {
+                // Written as a string of JSON, which has no paths.
+                continue;
+            }
+            let read = try_read(&file, &map, None);
+            let Ok(rollouts) = read else {
+                let error = read.unwrap_err();
+                let is_wrong = expected == "-" || expected.starts_with("line");
+                assert!(
+                    is_wrong && error.contains("line 1, `"),
+                    "{reference}: {error}"
+                );
+                continue;
+            };
+            let host = advlab::script::Host::new();
+            let recipe = host
+                .compile("r", "fn advantage(batch, p) { batch.verified }")
+                .unwrap();
+            let outcome = recipe
+                .advantage(&rollouts.batch, &mut recipe.init().unwrap())
+                .unwrap();
+            let right = f64::from(u8::from(expected.starts_with('r')));
+            assert_eq!(outcome.advantage.by_response(), [right], "{reference}");
+            if let Some((_, note)) = expected.split_once("; ") {
+                let told = notes(&rollouts).join("\n");
+                assert!(told.contains(note), "{reference}: {told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_completion_s_own_field_is_no_reference() {
+    let (_folder, path) = file(
+        "a.jsonl",
+        "{\"group\": 1, \"answer\": \"12\", \"target\": \"13\"}\n",
+    );
+    let told = verified(&path, [Some("answer"), None]);
+    assert!(
+        told.contains("nothing says which field has the solution"),
+        "{told}"
+    );
+    let map = [
+        mapping("completion", "answer"),
+        mapping("solution", "target"),
+    ];
+    let batch = read_as(&path, &map).batch;
+    assert_eq!(batch.solution(0).as_deref(), Some("13"));
+}
+
+fn column(batch: &Batch, name: &str) -> Vec<f64> {
+    batch.response_column(name).unwrap_or_default().to_vec()
+}
+
+#[test]
+fn a_mapped_field_stays_where_it_was_and_a_reward_is_needed_only_where_it_is_read() {
+    let lines = "{\"group\": 1, \"reward_c\": 1, \"reward_f\": 2, \"uid\": \"a\"}\n{\"group\": 1, \"reward_c\": 0, \"reward_f\": null}\n{\"group\": 1, \"reward_c\": NaN, \"reward_f\": 1}\n";
+    let (_folder, path) = file("a.jsonl", lines);
+    let options = |map, reads| ReadOptions {
+        map,
+        defer: reads,
+        unscored: Unscored::Zero,
+        ..ReadOptions::default()
+    };
+    let map = [mapping("reward", "reward_c")];
+    let batch = files::read(&path, &options(&map, None)).unwrap().batch;
+    assert_eq!(column(&batch, "reward"), [1.0, 0.0, 0.0]);
+    assert_eq!(column(&batch, "reward_c")[..2], [1.0, 0.0]);
+    // Nothing, null and NaN are one thing in the columns of reward functions.
+    let given = |batch: &Batch, name: &str| {
+        column(batch, name)
+            .iter()
+            .map(|x| x.is_nan())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(given(&batch, "reward_c"), [false, false, true]);
+    assert_eq!(given(&batch, "reward_f"), [false, true, false]);
+    let host = advlab::script::Host::new();
+    for (recipe, is_read) in [("gdpo", true), ("grpo", false)] {
+        let recipe_reads = host.load(recipe).unwrap().reads().clone();
+        let options = ReadOptions {
+            defer: Some(&recipe_reads),
+            ..options(&[], None)
+        };
+        let read = files::read(&path, &options);
+        assert_eq!(read.is_ok(), is_read, "{recipe}");
+    }
+    for (line, filled) in [("", [true, false]), (", \"reward_x\": 1", [false, false])] {
+        let lines = format!(
+            "{{\"group\": 1, \"reward\": 1{line}}}\n{{\"group\": 1, \"reward\": 1, \"reward_x\": 2}}\n"
+        );
+        let (_folder, path) = file("a.jsonl", &lines);
+        assert_eq!(given(&read_as(&path, &[]).batch, "reward_x"), filled);
+    }
+}
+
+#[test]
+fn rewards_that_a_function_did_not_give_add_nothing_to_gdpo() {
+    let rows = [
+        ("m", "1.0", "null"),
+        ("m", "0.0", "NaN"),
+        ("m", "1", ""),
+        ("c", "null", "0.5"),
+        ("c", "NaN", "1.0"),
+        ("c", "", "0"),
+    ];
+    let lines = rows.map(|(group, math, code)| {
+        let field = |name: &str, value: &str| match value {
+            "" => String::new(),
+            value => format!(", \"{name}\": {value}"),
+        };
+        format!(
+            "{{\"group\": \"{group}\", \"length\": 2{}{}}}\n",
+            field("reward_math", math),
+            field("reward_code", code)
+        )
+    });
+    let (_folder, path) = file("a.jsonl", &lines.concat());
+    let batch = read_as(&path, &[]).batch;
+    let gdpo = advlab::script::Host::new().load("gdpo").unwrap();
+    let outcome = gdpo.advantage(&batch, &mut gdpo.init().unwrap()).unwrap();
+    // numpy: nanmean and nansum, ddof 1.
+    let expected = [0.6455, -1.2910, 0.6455, 0.0, 1.1180, -1.1180];
+    for (found, expected) in outcome.advantage.by_response().iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+    }
+}
+
+#[test]
+fn the_reward_functions_of_trl_have_the_names_that_they_have_in_the_trainer() {
+    let line = |exact: &str, judge: &str| {
+        format!(
+            "{{\"step\": 1, \"prompt\": \"p\", \"completion\": \"a\", \"exact\": {exact}, \"org/judge-2\": {judge}, \"advantage\": 0}}\n"
+        )
+    };
+    let (_folder, path) = file(
+        "a.jsonl",
+        &[line("true", "1"), line("null", "0.5")].concat(),
+    );
+    for path in [path.clone(), parquet(&path)] {
+        let map = [mapping("reward", "exact")];
+        let options = ReadOptions {
+            unscored: Unscored::Zero,
+            ..ReadOptions::default()
+        };
+        let batch = files::read(&path, &options).unwrap().batch;
+        assert_eq!(column(&batch, "reward"), [2.0, 0.5]);
+        for name in ["org/judge-2", "reward_org_judge_2"] {
+            assert_eq!(column(&batch, name), [1.0, 0.5], "{name}");
+        }
+        let batch = files::read(
+            &path,
+            &ReadOptions {
+                map: &map,
+                ..options
+            },
+        )
+        .unwrap()
+        .batch;
+        assert_eq!(column(&batch, "reward"), [1.0, 0.0]);
+        assert_eq!(column(&batch, "reward_exact")[0], 1.0);
+    }
+}
+
+/// The score of verl's dump, and the reward that it is, or what is said.
+#[test]
+fn a_score_of_another_type_is_a_reward_or_an_error_about_the_score() {
+    for (score, expected) in [
+        ("true", Ok(1.0)),
+        ("0.5", Ok(0.5)),
+        (
+            "\"1.0\"",
+            Err("`score`: found the string \"1.0\"; expected a number"),
+        ),
+        (
+            "[1.0]",
+            Err("`score`: found an array of 1 number; expected a number"),
+        ),
+        ("{\"acc\": 1}", Err("`--map reward=score.FIELD`")),
+        ("null", Err("`score`: found no value")),
+        ("NaN", Err("`score`: found no value")),
+    ] {
+        let line = format!(
+            "{{\"input\": \"p\", \"output\": \"so 1\", \"gts\": \"1\", \"score\": {score}, \"step\": 1}}\n"
+        );
+        let (_folder, path) = file("a.jsonl", &line);
+        match (try_read(&path, &[], None), expected) {
+            (Ok(rollouts), Ok(reward)) => assert_eq!(column(&rollouts.batch, "reward"), [reward]),
+            (Err(error), Err(said)) => assert!(error.contains(said), "{score}: {error}"),
+            (found, _) => panic!("{score}: {:?}", found.map(|rollouts| notes(&rollouts))),
+        }
+    }
+}
+
+/// Fields of two rows of one prompt, options, and whether these are one group.
+#[test]
+fn rows_of_several_steps_never_share_a_group() {
+    let verl = "\"input\": \"p\", \"output\": \"a\", \"score\": 1";
+    let plain = "\"group\": 1, \"reward\": 1";
+    for (fields, steps, map, is_one) in [
+        (plain, ["\"step\": 1", "\"step\": 1"], None, true),
+        (plain, ["\"step\": 1", "\"step\": 2"], None, false),
+        (
+            plain,
+            ["\"step\": 1", "\"step\": 2"],
+            Some(("mine", "step")),
+            false,
+        ),
+        (
+            plain,
+            ["\"global_step\": 1", "\"global_step\": 2"],
+            None,
+            false,
+        ),
+        (
+            plain,
+            ["\"training_step\": 1", "\"training_step\": 2"],
+            None,
+            false,
+        ),
+        (plain, ["\"iteration\": 1", "\"iteration\": 2"], None, false),
+        (plain, ["\"update\": 1", "\"update\": 2"], None, false),
+        (plain, ["\"update\": 0.5", "\"update\": 0.75"], None, true),
+        (
+            plain,
+            ["\"at\": 1", "\"at\": 2"],
+            Some(("step", "at")),
+            false,
+        ),
+        (
+            plain,
+            ["\"epoch\": 0, \"step\": 1", "\"epoch\": 1, \"step\": 1"],
+            None,
+            false,
+        ),
+        (verl, ["\"step\": 1", "\"step\": 2"], None, false),
+        (
+            verl,
+            ["\"step\": 1", "\"step\": 2"],
+            Some(("group", "input")),
+            false,
+        ),
+    ] {
+        let lines = steps.map(|step| format!("{{{fields}, {step}}}\n"));
+        let (_folder, path) = file("a.jsonl", &lines.concat());
+        let map: Vec<Mapping> = map
+            .iter()
+            .map(|(ours, theirs)| mapping(ours, theirs))
+            .collect();
+        let rollouts = read_as(&path, &map);
+        let groups = rollouts.batch.layout().groups();
+        assert_eq!(groups == 1, is_one, "{fields} {steps:?} {map:?}");
+        let is_told = notes(&rollouts)
+            .iter()
+            .any(|note| note.contains("several steps"));
+        assert_eq!(is_told, !is_one, "{steps:?}");
+    }
+}
+
+#[test]
+fn results_of_verifiers_and_of_nemo_gym_need_no_map() {
+    let verifiers = r#"{"example_id": 0, "prompt": [{"role": "user", "content": "1 + 1"}], "completion": [{"role": "user", "content": "1 + 1", "tool_calls": null}, {"role": "assistant", "content": "", "tool_calls": ["{}"]}, {"role": "tool", "content": "2", "tool_calls": null}, {"role": "assistant", "content": "so 2", "tool_calls": null}], "task": "default", "reward": 1.0, "answer": "2", "correct_answer": 1.0}"#;
+    let gym = r#"{"responses_create_params": {"input": [{"role": "user", "content": "1 + 1"}]}, "response": {"id": "r", "output": [{"type": "reasoning", "summary": []}, {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so 2", "annotations": []}]}]}, "reward": 1.0, "expected_answer": "2", "_ng_task_index": 0, "_ng_rollout_index": 1}"#;
+    for line in [verifiers, gym] {
+        let (_folder, path) = file("results.jsonl", &format!("{line}\n{line}\n"));
+        let batch = read_as(&path, &[]).batch;
+        assert_eq!(batch.layout().groups(), 1);
+        assert_eq!(column(&batch, "reward"), [1.0, 1.0]);
+        assert_eq!(column(&batch, "length"), [2.0, 2.0]);
+        assert_eq!(&*batch.text("completion").unwrap()[0], "so 2");
+        assert_eq!(batch.solution(0).as_deref(), Some("2"));
+    }
+}
