@@ -1,9 +1,9 @@
-//! Writes lines of JSON as a file of parquet, as pandas would: whole numbers, numbers, texts, and lists of numbers.
+//! Writes lines of JSON as a file of parquet, as pandas would: booleans, whole numbers, numbers, texts, and lists of numbers.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::data_type::{ByteArrayType, DoubleType, Int64Type};
+use parquet::data_type::{BoolType, ByteArrayType, DoubleType, Int64Type};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use serde_json::{Map, Value};
@@ -25,6 +25,7 @@ pub fn write(path: &Path, lines: &str) -> Option<()> {
         match () {
             () if values.iter().all(|value| value.is_i64()) => Some("int64"),
             () if values.iter().all(|value| value.is_number()) => Some("double"),
+            () if values.iter().all(|value| value.is_boolean()) => Some("boolean"),
             () if values.iter().all(|value| value.is_string()) => Some("binary"),
             () if values.iter().all(|value| value.is_array()) => Some("list"),
             () => None,
@@ -72,6 +73,13 @@ pub fn write(path: &Path, lines: &str) -> Option<()> {
                 let values = values.collect::<Option<Vec<i64>>>()?;
                 let typed = writer.typed::<Int64Type>();
                 typed.write_batch(&values, levels.0, levels.1).unwrap();
+            }
+            "boolean" => {
+                let values = items.iter().filter_map(|item| item.as_bool());
+                let typed = writer.typed::<BoolType>();
+                typed
+                    .write_batch(&values.collect::<Vec<_>>(), levels.0, levels.1)
+                    .unwrap();
             }
             "binary" => {
                 let values = items.iter().filter_map(|item| item.as_str());

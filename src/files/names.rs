@@ -156,7 +156,16 @@ impl Names {
         let has = |ours: &&str| names.provides(ours, fields);
         let is_rewarded = REWARDS.iter().any(has);
         let compares = !is_rewarded && has(&"completion");
-        let references = SOLUTIONS.iter().copied().find(|name| compares && has(name));
+        let is_filled = |ours: &&str| {
+            let is_it = |one: &Reading| one.ours == **ours;
+            let mut filled = fields.iter().filter(|(_, found)| *found != JsonType::Null);
+            filled.any(|(field, _)| names.of(field).iter().any(is_it))
+        };
+        let mut all = SOLUTIONS
+            .iter()
+            .copied()
+            .filter(|name| compares && has(name));
+        let references = all.clone().find(is_filled).or(all.next());
         names.references = references;
         let has_parts = fields.iter().any(|(field, _)| field.starts_with(PART));
         let is_read = |reads: &BTreeSet<String>| {
