@@ -167,8 +167,8 @@ fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
     warnings.collect()
 }
 
-/// Adds the columns that code may read: `x.name` unless `x` is `p` or `this`, `x["name"]`, and the names that are written out as
-/// arguments of `column`, `has` and `key`. Returns false if the code may compute the name of a column.
+/// Adds the columns that code may read: `x.name` unless `x` is `p` or `this`, `x["name"]`, and the literal arguments of
+/// `column`, `has` and `key`. Returns false if the code may compute the name of a column.
 pub(super) fn reads(code: &[Token<'_>], reads: &mut BTreeSet<String>) -> bool {
     const BY_NAME: [&str; 4] = ["column", "columns", "has", "key"];
     let mut are_all = true;
