@@ -142,7 +142,7 @@ mod tests {
         let path = folder.join(METRICS);
         let text = std::fs::read_to_string(&path).unwrap();
         // In the form of earlier versions: the configuration is the same, and what a row does not have was null.
-        let config = "# A trainer's run, as advlab recorded it\nrecipe = \"grpo\"\ntask = \"trainer\"\n\n[params]\nk = 8\n";
+        let config = "# A trainer's run, as advlab recorded it\nrecipe = \"grpo\"\nnative_threshold = 0.02\ntask = \"trainer\"\n\n[params]\nk = 8\n";
         assert_eq!(
             std::fs::read_to_string(folder.join(CONFIG)).unwrap(),
             config

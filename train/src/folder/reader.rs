@@ -14,6 +14,9 @@ use advlab::script::{Hook, Host, Recipe, State};
 /// How many existing steps the error names if there is no batch of the requested step.
 const NEAREST: usize = 12;
 
+/// A key of earlier versions. Its line is ignored, so that their folders can be read.
+const GONE: &str = "native_threshold = ";
+
 /// Who does the steps of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunKind {
@@ -74,6 +77,11 @@ impl RunFolder {
         }
         let path = self.path.join(CONFIG);
         let text = advlab::regular_file::read_to_string(&path).map_err(io("read", &path))?;
+        let is_gone = |line: &str| line.starts_with(GONE);
+        let lines = text.split_inclusive('\n');
+        // An empty line in its place keeps the line numbers of errors.
+        let lines = lines.map(|line| if is_gone(line) { "\n" } else { line });
+        let text: String = lines.collect();
         // A trainer's run has this line above its parameters, in place of a task.
         let (kind, text) = match text.split_once(TRAINER) {
             Some((above, below)) if !above.contains("\n[") => {
