@@ -17,7 +17,7 @@ use crate::batch::large::in_large_pages;
 use crate::batch::{Buffer, Numeric};
 use crate::diagnostic::Diagnostic;
 use crate::parallel::by_parts;
-use crate::regular_file::cannot_be_read;
+use crate::regular_file::{self, cannot_be_read};
 use crate::replace::Replacement;
 use crate::tensor::Precision;
 
@@ -98,28 +98,38 @@ fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> {
     }
 }
 
-/// The tensors of a safetensors file in the order of their bytes, and the strings in its header. `path` is the file's in errors.
+/// What the header of a safetensors file says.
+pub struct OpenTensors {
+    /// In the order of their bytes.
+    pub tensors: Vec<FileTensor>,
+    /// The strings in the header.
+    pub strings: Strings,
+    /// A checksum of the header's tensors.
+    pub(crate) sum: u32,
+}
+
+/// Opens a safetensors file.
 ///
 /// # Errors
 /// The file cannot be read, is cut off, or its header is wrong.
-pub fn open_safetensors(path: &Path, mut file: File) -> Result<(Vec<FileTensor>, Strings)> {
-    let no_read = |error: io::Error| cannot_be_read(path, &error);
+pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
+    let read = || -> io::Result<(File, u64, Option<u64>, String)> {
+        let mut file = regular_file::open(path)?;
+        let (length, mut size, mut text) = (file.metadata()?.len(), [0; 8], String::new());
+        let size = file
+            .read_exact(&mut size)
+            .map(|()| u64::from_le_bytes(size));
+        let size = size.ok().filter(|&size| size <= (length - 8).min(HEADER));
+        let header = (&file).take(size.unwrap_or_default());
+        { header }.read_to_string(&mut text)?;
+        Ok((file, length, size, text))
+    };
+    let (file, length, size, text) = read().map_err(|error| cannot_be_read(path, &error))?;
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
-    let length = file.metadata().map_err(no_read)?.len();
-    let mut size = [0; 8];
-    let size = file
-        .read_exact(&mut size)
-        .map(|()| u64::from_le_bytes(size));
-    let size = size.ok().filter(|&size| size <= (length - 8).min(HEADER));
     let Some(size) = size else {
         let what = "it is cut off in its header, or no safetensors file";
         return Err(damaged(what.to_string()));
     };
-    let mut text = String::new();
-    (&file)
-        .take(size)
-        .read_to_string(&mut text)
-        .map_err(no_read)?;
     let wrong = |error: String| damaged(format!("its header is wrong: {error}"));
     let header: Header = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     let mut infos: Vec<(String, TensorInfo)> = header.tensors.into_iter().collect();
@@ -141,7 +151,12 @@ pub fn open_safetensors(path: &Path, mut file: File) -> Result<(Vec<FileTensor>,
         length: info.data_offsets.1 - info.data_offsets.0,
         file: file.clone(),
     });
-    Ok((tensors.collect(), header.strings.unwrap_or_default()))
+    let tensors: Vec<FileTensor> = tensors.collect();
+    Ok(OpenTensors {
+        sum: checksum(&tensors),
+        tensors,
+        strings: header.strings.unwrap_or_default(),
+    })
 }
 
 impl FileTensor {
@@ -226,7 +241,7 @@ impl FileTensor {
 }
 
 /// A checksum of what a file says of its tensors.
-pub(crate) fn checksum(tensors: &[FileTensor]) -> u32 {
+fn checksum(tensors: &[FileTensor]) -> u32 {
     let facts = tensors.iter().map(|tensor| {
         let place = (tensor.at, tensor.length);
         format!("{:?} {} {place:?}", tensor.name, tensor.describe())
@@ -281,8 +296,7 @@ pub(crate) fn write_file(
 
 /// Writes a copy of a file with added tensors, which come last.
 pub(crate) fn write_copy(
-    there: &[FileTensor],
-    strings: &Strings,
+    there: &OpenTensors,
     more: Vec<NewTensor>,
     out: &mut Replacement,
 ) -> Result<()> {
@@ -295,13 +309,17 @@ pub(crate) fn write_copy(
         }
     };
     let is_kept = |tensor: &&FileTensor| more.iter().all(|new| new.name != tensor.name);
-    let kept = there.iter().filter(is_kept).map(|tensor| NewTensor {
-        name: tensor.name.as_str().into(),
-        dtype: tensor.dtype,
-        shape: tensor.shape.clone(),
-        write: Box::new(move |out: &mut dyn Write| copy(tensor, out)),
-    });
+    let kept = there
+        .tensors
+        .iter()
+        .filter(is_kept)
+        .map(|tensor| NewTensor {
+            name: tensor.name.as_str().into(),
+            dtype: tensor.dtype,
+            shape: tensor.shape.clone(),
+            write: Box::new(move |out: &mut dyn Write| copy(tensor, out)),
+        });
     let mut tensors: Vec<NewTensor> = kept.collect();
     tensors.extend(more);
-    write_file(out, strings, &tensors).map_err(|error| out.error(&error))
+    write_file(out, &there.strings, &tensors).map_err(|error| out.error(&error))
 }

@@ -5,13 +5,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Result, trainers};
+use super::place::Result;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::regular_file::cannot_be_read;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Lines,
+    Parquet,
     Safetensors,
 }
 
@@ -20,7 +21,7 @@ const ENDINGS: [(&str, Format); 8] = [
     (".jsonl", Format::Lines),
     (".jsonl.gz", Format::Lines),
     (".jsonl.zst", Format::Lines),
-    (".parquet", Format::Lines),
+    (".parquet", Format::Parquet),
     (".safetensors", Format::Safetensors),
     (".ndjson", Format::Lines),
     (".ndjson.gz", Format::Lines),
@@ -37,33 +38,19 @@ pub(super) fn has_ending(path: &Path, ending: &str) -> bool {
         .is_some_and(|found| found.eq_ignore_ascii_case(ending))
 }
 
-pub(super) fn is_parquet(path: &Path) -> bool {
-    has_ending(path, "parquet") && !path.is_dir()
-}
-
-/// Refuses a copy of lines as parquet, and of parquet as lines.
-pub(super) fn check_copy(added: &str, input: &Path, out: &Path) -> Result<()> {
-    let [from, to] = [input, out].map(is_parquet);
-    if from == to || Format::named(out).is_none() {
-        return Ok(());
-    }
-    let ending = if from { ".parquet" } else { ".jsonl" };
-    Err(another_kind(added, out, ending))
-}
-
-/// The error for a copy of another format than the input.
-fn another_kind(added: &str, out: &Path, endings: &str) -> Diagnostic {
-    let what = format!("{added} is added to a copy of the input, which is another kind of file");
-    let help = format!("give the output a name that ends in {endings}");
-    Diagnostic::error(what).with_help(help).in_file(out)
-}
-
 impl Format {
     pub(super) fn named(path: &Path) -> Option<Format> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         let mut endings = ENDINGS.iter();
         let known = endings.find(|(ending, _)| name.ends_with(ending));
-        known.map(|(_, format)| *format)
+        // Spark writes a folder `x.parquet`.
+        known.map(|(_, format)| {
+            if path.is_dir() {
+                Format::Lines
+            } else {
+                *format
+            }
+        })
     }
 
     pub(super) fn endings(is: impl Fn(Format) -> bool) -> String {
@@ -80,8 +67,11 @@ impl Format {
             Err(_) if out.extension().is_none() => return Ok(()),
             _ => {}
         }
+        let what =
+            format!("{added} is added to a copy of the input, which is another kind of file");
         let endings = Format::endings(|format| format == self);
-        Err(another_kind(added, out, &endings))
+        let help = format!("give the output a name that ends in {endings}");
+        Err(Diagnostic::error(what).with_help(help).in_file(out))
     }
 
     pub(super) fn of(path: &Path) -> Result<Format> {
@@ -122,6 +112,17 @@ impl Format {
     }
 }
 
+/// The folder of a step's rollouts: prime-rl keeps the rollouts that its trainer used beside all the others.
+fn folder_of_rollouts(folder: &Path) -> PathBuf {
+    let used = folder.join("train/effective");
+    if used.is_dir() { used } else { folder.into() }
+}
+
+/// Whether a file of lines holds statistics instead of rollouts: SkyRL writes one for all its evaluations.
+fn is_summary(file: &Path) -> bool {
+    file.ends_with("aggregated_results.jsonl")
+}
+
 /// The files of lines in a folder and its subfolders, ordered by the numbers in their names; each file once, even if several
 /// links lead to it.
 pub(super) fn files_of_lines(folder: &Path) -> io::Result<Vec<PathBuf>> {
@@ -132,10 +133,10 @@ pub(super) fn files_of_lines(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn collect(folder: &Path, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>) -> io::Result<()> {
     seen.insert(folder.canonicalize()?);
-    for entry in entries_of(&trainers::folder_of_rollouts(folder))? {
+    for entry in entries_of(&folder_of_rollouts(folder))? {
         let is_folder = entry.is_dir();
-        let is_lines = matches!(Format::of(&entry), Ok(Format::Lines));
-        if !(is_folder || is_lines && !trainers::is_summary(&entry)) {
+        let is_lines = matches!(Format::of(&entry), Ok(Format::Lines | Format::Parquet));
+        if !(is_folder || is_lines && !is_summary(&entry)) {
             continue;
         }
         let named = |error: io::Error| io::Error::other(format!("{}: {error}", entry.display()));

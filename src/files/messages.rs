@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value as Json};
 
-use super::json::{self, JsonType, describe};
+use super::cell::{self, JsonType, describe};
 use crate::number_text::counted;
 
 type Fields<'a> = [(&'a str, &'a str)];
@@ -77,10 +77,10 @@ pub(super) enum TextKind {
 impl TextKind {
     /// The text of a value; the error describes a value of another shape.
     pub(super) fn read(self, raw: &str) -> Result<Cow<'_, str>, String> {
-        match (self, json::type_of(raw)) {
+        match (self, cell::type_of(raw)) {
             (TextKind::Completion, _) => Ok(answer(said(raw)?)),
             (TextKind::Reference, _) => reference(raw)?.ok_or_else(|| describe(raw)),
-            (TextKind::Any, JsonType::String) => Ok(json::text(raw)),
+            (TextKind::Any, JsonType::String) => Ok(cell::text(raw)),
             (TextKind::Any, JsonType::Array) => text_of_chat(raw)
                 .map(Cow::Owned)
                 .ok_or_else(|| describe(raw)),
@@ -95,26 +95,27 @@ pub(super) fn answer(mut said: Vec<Cow<'_, str>>) -> Cow<'_, str> {
     at.map_or(Cow::Borrowed(""), |at| said.swap_remove(at))
 }
 
-/// Whether a string may hold the JSON of messages. Most do not, and need not be parsed.
-pub(super) fn may_be_chat(raw: &str) -> bool {
-    let start = raw[1..].trim_start();
-    start.starts_with("[{") || start.starts_with("{\\\"")
+/// Whether a text may be the JSON of messages, by its start, which may be escaped. Most are not, and need not be parsed.
+pub(super) fn may_be_chat(text: &str) -> bool {
+    let start = text.trim_start();
+    let begins = |begin: &&str| start.starts_with(*begin);
+    ["[{", "{\\\"", "{\""].iter().any(begins)
 }
 
 /// The texts that the policy wrote. A completion is a text, a number, the messages of a chat, one message, the JSON of messages in
 /// a string, or a list of one completion. The error describes a value of another shape.
 pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
-    match json::type_of(raw) {
+    match cell::type_of(raw) {
         JsonType::Null => Ok(Vec::new()),
         JsonType::Bool | JsonType::Number => Ok(vec![raw.into()]),
         JsonType::Object => chat(raw, &[raw]),
         JsonType::String => {
-            let text = json::text(raw);
-            let chat = may_be_chat(raw).then(|| chat_in(&text)).flatten();
+            let text = cell::text(raw);
+            let chat = may_be_chat(&raw[1..]).then(|| chat_in(&text)).flatten();
             Ok(chat.unwrap_or_else(|| vec![text]))
         }
-        JsonType::Array => match &json::elements(raw).unwrap_or_default()[..] {
-            [only] if matches!(json::type_of(only), JsonType::String | JsonType::Array) => {
+        JsonType::Array => match &cell::elements(raw).unwrap_or_default()[..] {
+            [only] if matches!(cell::type_of(only), JsonType::String | JsonType::Array) => {
                 said(only)
             }
             all => chat(raw, all),
@@ -125,13 +126,13 @@ pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
 /// The messages whose JSON a text is. Any other text is none, so that an answer in JSON stays as it is.
 fn chat_in(text: &str) -> Option<Vec<Cow<'static, str>>> {
     let text = text.trim();
-    let all = match json::type_of(text) {
-        JsonType::Array => json::elements(text)?,
+    let all = match cell::type_of(text) {
+        JsonType::Array => cell::elements(text)?,
         _ => vec![text],
     };
     let is = |names: &[&str]| {
         let has_name = |raw: &&str| {
-            let fields = json::fields(raw).unwrap_or_default();
+            let fields = cell::fields(raw).unwrap_or_default();
             names.iter().any(|name| string(&fields, name).is_some())
         };
         !all.is_empty() && all.iter().all(has_name)
@@ -146,12 +147,12 @@ fn chat_in(text: &str) -> Option<Vec<Cow<'static, str>>> {
 fn has(fields: &Fields, names: &[&str]) -> bool {
     names
         .iter()
-        .any(|name| json::value_of(fields, name).is_some())
+        .any(|name| cell::value_of(fields, name).is_some())
 }
 
 fn string<'a>(fields: &Fields<'a>, name: &str) -> Option<Cow<'a, str>> {
-    let raw = json::value_of(fields, name)?;
-    (json::type_of(raw) == JsonType::String).then(|| json::text(raw))
+    let raw = cell::value_of(fields, name)?;
+    (cell::type_of(raw) == JsonType::String).then(|| cell::text(raw))
 }
 
 fn author<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
@@ -179,8 +180,8 @@ fn text_of_chat(raw: &str) -> Option<String> {
 fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String> {
     let (mut said, mut stranger) = (Vec::new(), None);
     for message in messages {
-        let fields = match json::type_of(message) {
-            JsonType::Object => json::fields(message).map_err(|_| describe(raw))?,
+        let fields = match cell::type_of(message) {
+            JsonType::Object => cell::fields(message).map_err(|_| describe(raw))?,
             _ => return Err(describe(raw)),
         };
         let kind = string(&fields, "type").filter(|kind| !TEXT.contains(&&**kind));
@@ -211,16 +212,16 @@ fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String
 fn content<'a>(fields: &Fields<'a>) -> Result<Cow<'a, str>, String> {
     let values = CONTENT
         .iter()
-        .filter_map(|name| json::value_of(fields, name));
+        .filter_map(|name| cell::value_of(fields, name));
     let Some(raw) = { values }.find(|raw| *raw != "null") else {
         return match has(fields, &CONTENT) || has(fields, &NO_CONTENT) {
             true => Ok(Cow::Borrowed("")),
             false => Err("a message without `content`".to_string()),
         };
     };
-    let parts = match json::type_of(raw) {
-        JsonType::String => return Ok(json::text(raw)),
-        JsonType::Array => json::elements(raw).unwrap_or_default(),
+    let parts = match cell::type_of(raw) {
+        JsonType::String => return Ok(cell::text(raw)),
+        JsonType::Array => cell::elements(raw).unwrap_or_default(),
         _ => vec![raw],
     };
     let texts = parts
@@ -234,14 +235,14 @@ fn content<'a>(fields: &Fields<'a>) -> Result<Cow<'a, str>, String> {
 /// The text of a part; none if it is an image, a call or a thought.
 fn text_of_part(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     let wrong = || format!("a message whose content holds {}", describe(raw));
-    let fields = match json::type_of(raw) {
-        JsonType::String => return Ok(Some(json::text(raw))),
-        JsonType::Object => json::fields(raw).map_err(|_| wrong())?,
+    let fields = match cell::type_of(raw) {
+        JsonType::String => return Ok(Some(cell::text(raw))),
+        JsonType::Object => cell::fields(raw).map_err(|_| wrong())?,
         _ => return Err(wrong()),
     };
     let kind = string(&fields, "type");
     if kind.as_ref().is_some_and(|kind| !TEXT.contains(&&**kind))
-        || json::value_of(&fields, "thought") == Some("true")
+        || cell::value_of(&fields, "thought") == Some("true")
     {
         return Ok(None);
     }
@@ -255,15 +256,15 @@ pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     let of_object = |fields: &Fields<'_>| {
         let values = REFERENCES
             .iter()
-            .filter_map(|name| json::value_of(fields, name));
+            .filter_map(|name| cell::value_of(fields, name));
         let found = { values }.next().map(reference);
         found.map(|found| Ok(found?.map(|text| Cow::Owned(text.into_owned()))))
     };
-    match json::type_of(raw) {
+    match cell::type_of(raw) {
         JsonType::Null => Ok(None),
         JsonType::Bool | JsonType::Number => Ok(Some(raw.into())),
         JsonType::String => {
-            let text = json::text(raw);
+            let text = cell::text(raw);
             // A list of numbers may be an interval; a formula has no quotes.
             let is_json = text.starts_with(['[', '{']) && text.contains('"');
             let is_json = is_json && serde_json::from_str::<IgnoredAny>(&text).is_ok();
@@ -274,13 +275,13 @@ pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
             })
         }
         JsonType::Object => {
-            let fields = json::fields(raw).unwrap_or_default();
+            let fields = cell::fields(raw).unwrap_or_default();
             of_object(&fields).unwrap_or_else(|| Err(describe(raw)))
         }
-        JsonType::Array => match &json::elements(raw).unwrap_or_default()[..] {
+        JsonType::Array => match &cell::elements(raw).unwrap_or_default()[..] {
             [] => Ok(None),
             [only] => reference(only),
-            all if all.iter().all(|raw| json::type_of(raw) == JsonType::String) => {
+            all if all.iter().all(|raw| cell::type_of(raw) == JsonType::String) => {
                 Ok(Some(raw.into()))
             }
             _ => Err(describe(raw)),

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 use ndarray::ArrayView2;
 use safetensors::Dtype;
@@ -11,20 +12,19 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use zerocopy::IntoBytes;
 
-use super::Result;
-use super::json::{JsonType, is_exact};
-use super::names::{FileKind, Schema};
-use super::new_columns::NewColumn;
-use super::origin::{FileOrigin, changed};
-use super::table::{FileColumn, Table};
+use super::added::NewColumn;
+use super::cell::{JsonType, is_exact};
+use super::place::{Place, Result, changed};
+use super::schema::{FileKind, Schema, SchemaOf};
+use super::table::{ColumnData, FileColumn, Keep, Table};
 use crate::batch::column_names::saved_name;
 use crate::batch::layout::Tokens;
 use crate::batch::{Batch, Buffer, Column, GroupId, Layout};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::regular_file::{self, cannot_be_read};
 use crate::replace::Replacement;
 use crate::tensor_file::{
-    FileTensor, NewTensor, Strings, checksum, each_number, open_safetensors, write_copy, write_file,
+    FileTensor, NewTensor, OpenTensors, Strings, each_number, open_safetensors, write_copy,
+    write_file,
 };
 
 /// The key in the header that marks our own files, and the version of their format.
@@ -37,48 +37,97 @@ const MASK: &str = "mask";
 /// The most bytes of texts in a header, for which the format has 100 million; more are left out.
 const MOST_TEXT: usize = 80_000_000;
 
-fn open(path: &Path) -> Result<(Vec<FileTensor>, Strings)> {
-    let file = regular_file::open(path).map_err(|error| cannot_be_read(path, &error))?;
-    open_safetensors(path, file)
-}
-
 /// Reads a file as a table; the numbers of its tensors stay in the file.
-pub(super) fn read(path: &Path, schema: Schema) -> Result<Table> {
-    let (tensors, strings) = open(path)?;
-    let saved = header(&strings);
-    let saved = saved.map_err(|what| Diagnostic::error(what).in_file(path))?;
-    let kind = match saved {
-        Some(_) => FileKind::Saved,
-        None => FileKind::Tensors,
+pub(super) fn read(path: &Path, schema: SchemaOf) -> Result<(Schema, Table)> {
+    let mut place = Place {
+        path: path.to_path_buf(),
+        ..Place::default()
+    };
+    let OpenTensors {
+        tensors,
+        strings,
+        sum,
+    } = open_safetensors(path)?;
+    place.sum = sum;
+    let wrong = |what: String| place.error(None, Diagnostic::error(what));
+    let saved = header(&strings).map_err(wrong)?;
+    let kind = if saved.is_some() {
+        FileKind::Saved
+    } else {
+        FileKind::Tensors
     };
     let fields = tensors
         .iter()
         .map(|tensor| (tensor.name.clone(), JsonType::Array));
-    let names = schema(&fields.collect::<Vec<_>>(), kind)?;
-    let origin = FileOrigin {
-        path: path.to_path_buf(),
-        blank: None,
-        sum: checksum(&tensors),
+    let schema = schema(&fields.collect::<Vec<_>>(), kind)?;
+    let columns = tensors.into_iter().map(|tensor| {
+        let keep = schema.keep(&tensor.name);
+        FileColumn::of_tensor(tensor, keep)
+    });
+    let mut columns: Vec<FileColumn> = columns.collect();
+    let step = saved.as_ref().map(|saved| saved.step);
+    if let Some(saved) = saved {
+        if let Some(names) = saved.group_names {
+            columns
+                .iter_mut()
+                .try_for_each(|column| name_groups(column, &names, &place))?;
+        }
+        columns.extend(saved.texts.into_iter().map(|(name, texts)| {
+            let keep = Keep {
+                texts: true,
+                ..Keep::default()
+            };
+            FileColumn {
+                filled: texts.len(),
+                data: ColumnData::Texts(texts.into_iter().map(Arc::from).collect(), Vec::new()),
+                ..FileColumn::new(&saved_name(&name), keep)
+            }
+        }));
+    }
+    let table = Table {
+        columns: columns.into_iter().map(Arc::new).collect(),
+        place: Arc::new(place),
+        step,
     };
-    let columns = tensors
-        .into_iter()
-        .map(|tensor| FileColumn::of_tensor(tensor, &names).into())
-        .collect();
-    Ok(Table {
-        names: names.into(),
-        columns,
-        origin: origin.into(),
-        saved,
-    })
+    Ok((schema, table))
+}
+
+/// Replaces the indices of groups in a saved batch by the groups' names.
+fn name_groups(column: &mut FileColumn, names: &[GroupId], place: &Place) -> Result<()> {
+    let ColumnData::Tensor(tensor) = &column.data else {
+        return Ok(());
+    };
+    if !column.keep.ids || tensor.shape.len() != 1 || !tensor.is_number() {
+        return Ok(());
+    }
+    let name = |id: &GroupId| match id {
+        GroupId::Number(number) => names.get(usize::try_from(*number).ok()?).cloned(),
+        GroupId::String(_) => None,
+    };
+    let ids = ids(tensor)?.unwrap_or_default();
+    let named: Option<Vec<GroupId>> = ids.iter().map(name).collect();
+    let beyond = || {
+        let found = format!("a number beyond the {} names in the header", names.len());
+        place.wrong(
+            &column.name,
+            (None, None),
+            found,
+            "whole numbers [B], one for each response",
+        )
+    };
+    let named = named.ok_or_else(beyond)?;
+    column.filled = named.len();
+    column.data = ColumnData::Ids(named);
+    Ok(())
 }
 
 /// Writes a copy of a file that was read, with added tensors.
-pub(super) fn add(origin: &FileOrigin, added: &[NewColumn], out: &Path) -> Result<(), Diagnostics> {
-    let (there, strings) = open(&origin.path).map_err(|error| changed(&origin.path, error))?;
-    origin.check(checksum(&there))?;
+pub(super) fn add(place: &Place, added: &[NewColumn], out: &Path) -> Result<(), Diagnostics> {
+    let there = open_safetensors(&place.path).map_err(|error| changed(&place.path, error))?;
+    place.check(there.sum)?;
     let mut file = Replacement::new(out)?;
     let more = added.iter().map(NewColumn::tensor).collect();
-    write_copy(&there, &strings, more, &mut file)?;
+    write_copy(&there, more, &mut file)?;
     file.finish()
 }
 
@@ -130,16 +179,15 @@ pub(super) fn mask(tensor: &FileTensor) -> Result<Result<Tokens, (usize, usize, 
     }, else Err(tensor.wrong("numbers or booleans")))
 }
 
-#[derive(Debug)]
-pub(super) struct SavedHeader {
-    pub(super) step: u64,
+struct SavedHeader {
+    step: u64,
     /// The names of groups that are strings: the tensor `group` has their indices.
-    pub(super) group_names: Option<Vec<GroupId>>,
-    pub(super) texts: BTreeMap<String, Vec<String>>,
+    group_names: Option<Vec<GroupId>>,
+    texts: BTreeMap<String, Vec<String>>,
 }
 
 /// The content of our own header; `None` for a trainer's file.
-pub(super) fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
+fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
     match (strings.get(MARK.0), MARK.1) {
         (None, _) => return Ok(None),
         (Some(version), known) if version != known => {

@@ -1,15 +1,18 @@
-//! Parquet: reads rows as lines of JSON, and copies a file with columns added, the others unchanged.
+//! Parquet: reads a file as a table, column by column, or its rows as lines of JSON; and copies a file with columns added, the
+//! others unchanged. Lists of numbers are read by typed readers, which is many times faster than by rows.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::data_type::{BoolType, DataType, DoubleType, FloatType, Int64Type};
-use parquet::errors::Result;
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::{
@@ -17,135 +20,367 @@ use parquet::file::writer::{
 };
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row};
-use parquet::schema::types::{Type, TypePtr};
+use parquet::schema::types::{ColumnDescriptor, Type, TypePtr};
 use safetensors::Dtype;
 use serde_json::Value;
 
-use super::Progress;
-use super::json::write_number;
-use super::new_columns::NewColumn;
-pub(super) use super::parquet_columns::read;
+use super::added::NewColumn;
+use super::cell::{self, Cell};
+use super::format::has_ending;
+use super::messages::TextKind;
+use super::place::{Place, changed};
 use super::room::{ROW, Room};
-use crate::diagnostic::Diagnostic;
+use super::schema::{FileKind, Schema, SchemaOf};
+use super::table::{ColumnData, FileColumn, Keep, Table};
+use super::text::{self, Lines, Progress};
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::panics::caught;
+use crate::parallel::each_with;
 use crate::regular_file::{self, cannot_be_read};
 use crate::replace::Replacement;
 
+type Reader = SerializedFileReader<File>;
+
+/// Rows that are decoded at a time: a list that nobody reads takes no more memory than these.
+const ROWS: usize = 1024;
+
 /// The result of the crate's function; an error if the crate panics, as it does on some damaged files.
-pub(super) fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
+fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
     match caught(read) {
         Some(read) => read.map_err(io::Error::other),
         None => Err(io::Error::other("it is damaged")),
     }
 }
 
-pub(super) fn open(file: File) -> io::Result<SerializedFileReader<File>> {
+/// Opens a file whose columns can be decompressed.
+fn open(file: File) -> io::Result<Reader> {
     let file = whole(|| SerializedFileReader::new(file))?;
     let groups = file.metadata().row_groups().iter();
-    let columns = groups.flat_map(|group| group.columns());
-    let claims = columns.clone().map(|column| column.num_values());
-    let claims = claims.chain([file.metadata().file_metadata().num_rows()]);
-    let values = claims.fold(0, |sum: u64, claim| sum.saturating_add(claim.max(0) as u64));
-    Room::now().check(values.saturating_mul(ROW / 4), "its values take")?;
-    for column in columns {
-        let packed = column.compression();
-        if !matches!(
-            packed,
-            Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::GZIP(_)
-        ) {
-            // The crate accepts no other decoder than its own, and its decoder of zstd is in C.
-            let name = format!("{packed:?}").to_lowercase();
-            let what = format!(
-                "its columns are packed by {}: write them with `snappy` or `gzip`",
-                name.split('(').next().unwrap_or_default()
-            );
-            return Err(io::Error::other(what));
-        }
-    }
-    Ok(file)
+    let mut codecs = groups.flat_map(|group| group.columns().iter().map(|one| one.compression()));
+    let is_known = |codec: &Compression| {
+        use Compression::{GZIP, SNAPPY, UNCOMPRESSED};
+        matches!(codec, UNCOMPRESSED | SNAPPY | GZIP(_))
+    };
+    let Some(codec) = codecs.find(|codec| !is_known(codec)) else {
+        return Ok(file);
+    };
+    // The crate accepts no other decoder than its own, and its decoder of zstd is in C.
+    let name = format!("{codec:?}").to_lowercase();
+    let name = name.split('(').next().unwrap_or_default();
+    Err(io::Error::other(format!(
+        "it is compressed with {name}, which advlab cannot read: write it with `snappy` or `gzip`"
+    )))
 }
 
-/// The rows of a file as lines of JSON.
-pub(super) fn lines<'a>(
-    file: File,
-    progress: &'a Progress,
-) -> io::Result<impl Iterator<Item = io::Result<String>> + Send + use<'a>> {
-    let length = file.metadata()?.len();
-    let file = open(file)?;
-    let rows = u64::try_from(file.metadata().file_metadata().num_rows());
-    let bytes = length / rows.unwrap_or(1).max(1);
-    let mut rows = RowIter::from_file_into(Box::new(file));
-    Ok(std::iter::from_fn(move || {
-        let row = whole(|| rows.next().transpose()).transpose()?;
-        progress.add(bytes);
-        Some(row.map(|row| line(&row) + "\n"))
-    }))
+/// The lines of a file, or of all files of a folder in turn; rows of parquet as lines of JSON.
+pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
+    text::lines(path, progress, |file, progress| {
+        if !has_ending(file, "parquet") {
+            return text::open(file, progress);
+        }
+        let file = regular_file::open(file)?;
+        let length = file.metadata()?.len();
+        let file = open(file)?;
+        let rows = u64::try_from(file.metadata().file_metadata().num_rows());
+        let bytes = length / rows.unwrap_or(1).max(1);
+        let mut rows = RowIter::from_file_into(Box::new(file));
+        Ok(text::of_each(std::iter::from_fn(move || {
+            let row = whole(|| rows.next().transpose()).transpose()?;
+            progress.add(bytes);
+            Some(row.map(|row| line(&row) + "\n"))
+        })))
+    })
 }
 
 /// A row as an object in JSON.
-pub(super) fn line(row: &Row) -> String {
+fn line(row: &Row) -> String {
     object(row.get_column_iter().map(|(name, field)| (&**name, field)))
 }
 
 fn object<'r>(fields: impl Iterator<Item = (&'r str, &'r Field)>) -> String {
-    let fields = fields.map(|(name, field)| format!("{}: {}", Value::from(name), in_json(field)));
+    let fields = fields.map(|(name, field)| {
+        let name = Value::from(name);
+        format!("{name}: {}", cell_of(field).json())
+    });
     format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
 }
 
-/// A value in JSON; NaN and infinities as Python writes them.
-pub(super) fn in_json(field: &Field) -> String {
+/// A value; what is nested is in JSON.
+fn cell_of(field: &Field) -> Cell<'_> {
     match field {
-        Field::Null => "null".to_string(),
-        Field::Date(value) | Field::TimeMillis(value) => value.to_string(),
-        Field::TimeMicros(value)
+        Field::Null => Cell::Null,
+        Field::Bool(value) => Cell::Bool(*value),
+        Field::Byte(value) => Cell::Int((*value).into()),
+        Field::Short(value) => Cell::Int((*value).into()),
+        Field::Int(value) | Field::Date(value) | Field::TimeMillis(value) => {
+            Cell::Int((*value).into())
+        }
+        Field::Long(value)
+        | Field::TimeMicros(value)
         | Field::TimestampMillis(value)
-        | Field::TimestampMicros(value) => value.to_string(),
+        | Field::TimestampMicros(value) => Cell::Int(*value),
+        Field::UByte(value) => Cell::Int((*value).into()),
+        Field::UShort(value) => Cell::Int((*value).into()),
+        Field::UInt(value) => Cell::Int((*value).into()),
         // Widened, they are the same numbers.
-        Field::Float16(value) => number(f64::from(*value)),
-        Field::Float(value) => number(f64::from(*value)),
-        Field::Double(value) => number(*value),
-        Field::Decimal(_) => Value::from(field.to_string()).to_string(),
-        Field::Str(text) => Value::from(&**text).to_string(),
+        Field::Float16(value) => Cell::Number((*value).into()),
+        Field::Float(value) => Cell::Number((*value).into()),
+        Field::Double(value) => Cell::Number(*value),
+        Field::Str(text) => Cell::Text(text),
         Field::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {
-            Ok(text) => Value::from(text).to_string(),
-            Err(_) => Value::from(bytes.data()).to_string(),
+            Ok(text) => Cell::Text(text),
+            Err(_) => Cell::Json(Value::from(bytes.data()).to_string().into()),
         },
-        Field::Group(row) => line(row),
+        Field::Decimal(_) => Cell::Json(Value::from(field.to_string()).to_string().into()),
+        Field::Group(row) => Cell::Json(line(row).into()),
         Field::ListInternal(items) => {
-            let items = items.elements().iter().map(in_json);
-            format!("[{}]", items.collect::<Vec<_>>().join(", "))
+            let items = items.elements().iter();
+            let items: Vec<_> = items
+                .map(|item| cell_of(item).json().into_owned())
+                .collect();
+            Cell::Json(format!("[{}]", items.join(", ")).into())
         }
         Field::MapInternal(map) => {
-            let keys = map.entries().iter().map(|(key, _)| key.to_string());
+            let keys = map.entries().iter().map(|(key, _)| match key {
+                Field::Str(text) => text.clone(),
+                key => key.to_string(),
+            });
             let keys: Vec<String> = keys.collect();
-            // Shown, a text has quotes around it; others are its own.
-            let bare = |key: &str| Some(key.strip_prefix('"')?.strip_suffix('"')?.len());
-            let keys = keys
-                .iter()
-                .map(|key| bare(key).map_or(&**key, |length| &key[1..=length]));
-            object(keys.zip(map.entries().iter().map(|(_, value)| value)))
+            let values = map.entries().iter().map(|(_, value)| value);
+            Cell::Json(object(keys.iter().map(String::as_str).zip(values)).into())
         }
-        // Booleans and whole numbers.
-        plain => plain.to_string(),
+        // Whole numbers beyond 63 bits, and what the crate adds.
+        other => Cell::Json(other.to_string().into()),
     }
 }
 
-fn number(value: f64) -> String {
-    let mut out = Vec::new();
-    write_number(&mut out, value);
-    String::from_utf8_lossy(&out).into_owned()
+/// A checksum of the end of a file. A parquet file keeps its columns, their places and their statistics there.
+fn checksum_of_end(path: &Path) -> io::Result<u32> {
+    let mut file = regular_file::open(path)?;
+    let (mut end, length) = (Vec::new(), file.metadata()?.len());
+    file.seek(SeekFrom::Start(length.saturating_sub(1 << 16)))?;
+    file.read_to_end(&mut end)?;
+    Ok(crc32c::crc32c(&end))
 }
 
-/// The type of a column that is added to lines.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum ValueType {
-    Bool,
-    Int,
-    Float,
+/// Reads a file as a table, a part of its columns on each thread.
+pub(super) fn read(path: &Path, schema: SchemaOf) -> Result<(Schema, Table), Diagnostic> {
+    let failed = |error: io::Error| cannot_be_read(path, &error);
+    let file = || regular_file::open(path).and_then(open);
+    let sum = checksum_of_end(path).map_err(failed)?;
+    let first = file().map_err(failed)?;
+    let metadata = first.metadata().file_metadata();
+    let rows = usize::try_from(metadata.num_rows()).unwrap_or(0);
+    let roots = metadata.schema().get_fields();
+    let fields = whole(|| first.get_row_iter(None)?.next().transpose()).map_err(failed)?;
+    let Some(fields) = fields else {
+        let error = Diagnostic::error("there is no response in the file").in_file(path);
+        return Err(error.expected("one row per response"));
+    };
+    let fields = fields.get_column_iter();
+    let fields = fields.map(|(name, field)| (name.clone(), cell_of(field).kind()));
+    let schema = schema(&fields.collect::<Vec<_>>(), FileKind::Lines)?;
+    let own = roots.iter().map(|root| (root, root.name()));
+    let nested = schema.nested.iter().filter_map(|path| {
+        let is_above = |root: &&TypePtr| path.starts_with(&format!("{}.", root.name()));
+        Some((roots.iter().find(is_above)?, path.as_str()))
+    });
+    let wanted: Vec<(&TypePtr, &str, Keep)> = own
+        .chain(nested)
+        .map(|(root, name)| (root, name, schema.keep(name)))
+        .collect();
+    let bytes = wanted.iter().fold(0u64, |sum, (root, _, keep)| {
+        sum.saturating_add(bytes_of(&first, root, keep))
+    });
+    let fits = Room::now().check(bytes, "its values take");
+    fits.map_err(failed)?;
+    let part = wanted.len().div_ceil(rayon::current_num_threads());
+    let columns = each_with(wanted.len(), part, &file, &|file, at| {
+        let (root, name, keep) = &wanted[at];
+        let mut column = FileColumn::new(name, keep.clone());
+        let file = file
+            .as_ref()
+            .map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
+        whole(|| read_column(file, root, &mut column))?;
+        Ok(column)
+    });
+    let columns: io::Result<Vec<FileColumn>> = columns.into_iter().collect();
+    let place = Place {
+        path: path.to_path_buf(),
+        blank: Some(Vec::new()),
+        sum,
+    };
+    let table = Table::of_lines(columns.map_err(failed)?, rows, place);
+    Ok((schema, table))
 }
 
-/// The type of a column's values, and whether they are lists.
-pub(super) type Shape = (ValueType, bool);
+/// The leaf of a column of lists of numbers that a typed reader reads.
+fn list_of(file: &Reader, root: &TypePtr, keep: &Keep) -> Option<usize> {
+    let schema = file.metadata().file_metadata().schema_descr();
+    let leaf = leaf_of(file, root)?;
+    let is_list = is_list_of_numbers(root, &schema.column(leaf));
+    (is_list && !keep.ids && keep.kind == TextKind::Any).then_some(leaf)
+}
+
+/// The first leaf of a column; an empty struct has none.
+fn leaf_of(file: &Reader, root: &TypePtr) -> Option<usize> {
+    let schema = file.metadata().file_metadata().schema_descr();
+    let mut leaves = 0..schema.num_columns();
+    leaves.find(|&leaf| schema.get_column_root(leaf).name() == root.name())
+}
+
+/// The bytes that a column takes, by what the file says: the numbers of its lists, or a value for each row. A list that nobody
+/// reads takes the numbers of a row group at most.
+fn bytes_of(file: &Reader, root: &TypePtr, keep: &Keep) -> u64 {
+    let groups = file.metadata().row_groups().iter();
+    let count = |count: i64| u64::try_from(count).unwrap_or(0);
+    let rows = groups.clone().map(|group| count(group.num_rows()));
+    let rows = rows.fold(count(file.metadata().file_metadata().num_rows()), u64::max);
+    let Some(leaf) = list_of(file, root, keep) else {
+        let is_held = !is_text(root) || keep.texts || keep.ids || keep.counts;
+        return u64::from(is_held) * rows.saturating_mul(ROW / 4);
+    };
+    let values = groups.map(|group| count(group.column(leaf).num_values()));
+    let values = if keep.arrays {
+        values.fold(0, u64::saturating_add)
+    } else {
+        values.max().unwrap_or(0)
+    };
+    values.saturating_add(rows).saturating_mul(ROW / 4)
+}
+
+fn is_text(root: &Type) -> bool {
+    root.is_primitive() && root.get_physical_type() == Physical::BYTE_ARRAY
+}
+
+fn read_column(file: &Reader, root: &TypePtr, column: &mut FileColumn) -> Result<()> {
+    let is_own = column.name == root.name();
+    if let Some(leaf) = list_of(file, root, &column.keep).filter(|_| is_own) {
+        return read_lists(file, leaf, column);
+    }
+    let leaf = leaf_of(file, root);
+    let groups = file.metadata().row_groups().iter();
+    let nulls = |group: &RowGroupMetaData| group.column(leaf?).statistics()?.null_count_opt();
+    let keep = &column.keep;
+    let is_needed = keep.texts || keep.ids || keep.counts || !is_own;
+    if is_text(root) && !is_needed && groups.clone().all(|group| nulls(group) == Some(0)) {
+        let rows = groups.map(|group| usize::try_from(group.num_rows()).unwrap_or(0));
+        column.data = ColumnData::Texts(Vec::new(), Vec::new());
+        column.first = "a string".to_string();
+        column.filled = rows.sum();
+        return Ok(());
+    }
+    // A projection bears the name that the writer gave to the whole.
+    let name = file.metadata().file_metadata().schema().name();
+    let schema = Type::group_type_builder(name).with_fields(vec![root.clone()]);
+    let rows: RowIter = file.get_row_iter(Some(schema.build()?))?;
+    for (response, row) in rows.enumerate() {
+        let row = row?;
+        match row.get_column_iter().next() {
+            Some((_, field)) if is_own => column.push(response, &cell_of(field)),
+            Some((name, field)) => {
+                let (key, raw) = (Value::from(name.as_str()).to_string(), cell_of(field));
+                if let Some(raw) = cell::value_at(&[(&key, &raw.json())], &column.name) {
+                    column.push(response, &Cell::Json(raw.into()));
+                }
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether a column is a list of numbers, in the layout of all but old files: a group of a repeated group of one leaf.
+fn is_list_of_numbers(root: &Type, leaf: &ColumnDescriptor) -> bool {
+    let info = root.get_basic_info();
+    let is_list = info.logical_type_ref() == Some(&LogicalType::List)
+        || info.converted_type() == ConvertedType::LIST;
+    let has_one = |group: &Type| group.is_group() && group.get_fields().len() == 1;
+    let is_deep = has_one(root)
+        && has_one(&root.get_fields()[0])
+        && leaf.path().parts().len() == 3
+        && leaf.max_rep_level() == 1
+        && leaf.self_type().get_basic_info().repetition() != Repetition::REPEATED;
+    let is_number = leaf.converted_type() == ConvertedType::NONE
+        && !matches!(
+            leaf.physical_type(),
+            Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY | Physical::INT96
+        );
+    is_list && is_deep && is_number
+}
+
+fn read_lists(file: &Reader, leaf: usize, column: &mut FileColumn) -> Result<()> {
+    // The levels of definition of an item, and of a value, if items may be null.
+    let descriptor = file.metadata().file_metadata().schema_descr().column(leaf);
+    let value = descriptor.max_def_level();
+    let levels = (
+        value - i16::from(descriptor.self_type().is_optional()),
+        value,
+    );
+    let mut response = 0;
+    for group in 0..file.num_row_groups() {
+        let group = file.get_row_group(group)?;
+        let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+        let push = |row: Option<&[f64]>| {
+            column.push_numbers(response, row);
+            response += 1;
+        };
+        use ColumnReader as From;
+        match group.get_column_reader(leaf)? {
+            From::BoolColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
+            From::Int32ColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
+            // Exact up to 2^53, like any number in a line.
+            From::Int64ColumnReader(from) => each(from, rows, levels, |&x| x as f64, push),
+            From::FloatColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
+            From::DoubleColumnReader(from) => each(from, rows, levels, |&x| x, push),
+            _ => Err(ParquetError::NYI("such a list".to_string())),
+        }?;
+    }
+    Ok(())
+}
+
+/// Passes each row of a leaf to a function, with NaN for null.
+fn each<T: DataType>(
+    mut from: ColumnReaderImpl<T>,
+    rows: usize,
+    (item, value): (i16, i16),
+    number: impl Fn(&T::T) -> f64,
+    mut push: impl FnMut(Option<&[f64]>),
+) -> Result<()> {
+    let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut read, mut row) = (0, Vec::new());
+    while read < rows {
+        values.clear();
+        defined.clear();
+        repeated.clear();
+        let (levels, most) = (
+            (Some(&mut defined), Some(&mut repeated)),
+            ROWS.min(rows - read),
+        );
+        match from.read_records(most, levels.0, levels.1, &mut values)?.0 {
+            0 => return Err(ParquetError::EOF("a column has too few rows".to_string())),
+            records => read += records,
+        }
+        let mut values = values.iter().map(&number);
+        let mut at = 0;
+        while at < defined.len() {
+            let is_null = defined[at] + 1 < item;
+            row.clear();
+            loop {
+                if defined[at] >= item {
+                    let number = (defined[at] == value).then(|| values.next()).flatten();
+                    row.push(number.unwrap_or(f64::NAN));
+                }
+                at += 1;
+                if repeated.get(at).is_none_or(|&level| level == 0) {
+                    break;
+                }
+            }
+            push((!is_null).then_some(&row[..]));
+        }
+    }
+    Ok(())
+}
 
 /// The values of a column to add.
 pub(super) enum AddedValues<'a> {
@@ -157,26 +392,6 @@ pub(super) enum AddedValues<'a> {
 type RowGroup<'a, 'w> = SerializedRowGroupWriter<'a, &'w mut Replacement>;
 
 impl AddedValues<'_> {
-    /// Values that were computed line by line.
-    pub(super) fn of_json((value, _): Shape, rows: Vec<Option<Vec<u8>>>) -> Self {
-        let texts = rows
-            .iter()
-            .map(|row| std::str::from_utf8(row.as_ref()?).ok());
-        match value {
-            ValueType::Bool => AddedValues::Bools(texts.map(|text| text?.parse().ok()).collect()),
-            _ => AddedValues::Counts(texts.map(|text| text?.parse().ok()).collect()),
-        }
-    }
-
-    /// Whether no row has a value.
-    pub(super) fn is_empty(&self) -> bool {
-        match self {
-            AddedValues::Bools(rows) => rows.iter().all(Option::is_none),
-            AddedValues::Counts(rows) => rows.iter().all(Option::is_none),
-            AddedValues::Numbers(_) => false,
-        }
-    }
-
     fn is_list(&self) -> bool {
         matches!(self, AddedValues::Numbers(column) if column.per_token)
     }
@@ -266,14 +481,20 @@ fn lists<T: DataType>(
         .write_batch(&values, Some(&defined), Some(&repeated))
 }
 
-/// Writes a copy of a file with some columns added or replaced, which come last. The bytes of all others are copied.
-pub(super) fn write_copy(
+/// Writes a copy of a file with some columns added or replaced, which come last. The bytes of all others are copied. If the file
+/// was read before, it must be the same still.
+pub(super) fn add(
     input: &Path,
     columns: &[(&str, AddedValues)],
-    out: &mut Replacement,
-) -> std::result::Result<(), Diagnostic> {
+    output: &Path,
+    place: Option<&Place>,
+) -> std::result::Result<(), Diagnostics> {
+    if let Some(place) = place {
+        place.check(checksum_of_end(input).map_err(|error| changed(input, error))?)?;
+    }
     let opened = regular_file::open(input).and_then(|file| Ok((file.try_clone()?, open(file)?)));
     let (bytes, file) = opened.map_err(|error| cannot_be_read(input, &error))?;
+    let mut out = Replacement::new(output)?;
     let copied = whole(|| {
         let roots = file.metadata().file_metadata().schema().get_fields();
         let is_kept = |name: &str| columns.iter().all(|(new, _)| *new != name);
@@ -283,7 +504,7 @@ pub(super) fn write_copy(
         let schema = Type::group_type_builder("schema").with_fields(types.collect::<Result<_>>()?);
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
         let schema = Arc::new(schema.build()?);
-        let mut new = SerializedFileWriter::new(&mut *out, schema, Arc::new(properties.build()))?;
+        let mut new = SerializedFileWriter::new(&mut out, schema, Arc::new(properties.build()))?;
         let mut start = 0;
         for old in file.metadata().row_groups() {
             let mut group = new.next_row_group()?;
@@ -309,19 +530,17 @@ pub(super) fn write_copy(
         }
         new.close().map(drop)
     });
-    copied.map_err(|error| out.error(&error))
+    copied.map_err(|error| out.error(&error))?;
+    out.finish()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
-    use parquet::file::reader::{FileReader, SerializedFileReader};
-    use parquet::file::writer::SerializedFileWriter;
+    use parquet::data_type::{ByteArray, ByteArrayType};
     use parquet::schema::parser::parse_message_type;
 
     use super::*;
+    use crate::files::{Mapping, ReadOptions, read};
 
     #[test]
     fn the_keys_of_a_map_keep_their_quotes() {
@@ -348,5 +567,86 @@ mod tests {
         let row = reader.get_row_iter(None).unwrap().next().unwrap();
         let expected = r#"{"m": {"\"a\"": 1, "b": 2, "\"": 3}}"#;
         assert_eq!(line(&row.unwrap()), expected);
+    }
+
+    /// A wide file with columns that nobody reads takes no more memory than it needs.
+    #[test]
+    fn a_column_takes_what_is_read_of_it() {
+        let schema = "message schema { required binary text (UTF8);
+            optional group list (LIST) { repeated group list { optional double element; } } }";
+        let schema = parse_message_type(schema).unwrap().into();
+        let file = tempfile::tempfile().unwrap();
+        let to = file.try_clone().unwrap();
+        let mut writer = SerializedFileWriter::new(to, schema, Default::default()).unwrap();
+        // Two rows of three numbers, and one of one number.
+        for (rows, numbers, repeated) in [(2, 6, &[0i16, 1, 1, 0, 1, 1][..]), (1, 1, &[0])] {
+            let mut group = writer.next_row_group().unwrap();
+            let mut column = group.next_column().unwrap().unwrap();
+            let texts = vec![ByteArray::from("a"); rows];
+            let typed = column.typed::<ByteArrayType>();
+            typed.write_batch(&texts, None, None).unwrap();
+            column.close().unwrap();
+            let mut column = group.next_column().unwrap().unwrap();
+            let (values, defined) = (vec![0.5; numbers], vec![3; numbers]);
+            let typed = column.typed::<DoubleType>();
+            let levels = (Some(&defined[..]), Some(repeated));
+            typed.write_batch(&values, levels.0, levels.1).unwrap();
+            column.close().unwrap();
+            group.close().unwrap();
+        }
+        writer.close().unwrap();
+        let file = open(file).unwrap();
+        let roots = file.metadata().file_metadata().schema().get_fields();
+        let read = Keep {
+            arrays: true,
+            texts: true,
+            ..Keep::default()
+        };
+        for (root, keep, values) in [
+            (0, &read, 3),
+            (0, &Keep::default(), 0),
+            (1, &read, 7 + 3),
+            (1, &Keep::default(), 6 + 3),
+        ] {
+            let bytes = bytes_of(&file, &roots[root], keep);
+            assert_eq!(bytes, values * ROW / 4, "{root}");
+        }
+    }
+
+    #[test]
+    fn a_field_of_a_struct_is_read_by_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("struct.parquet");
+        let schema = "message schema { required int64 uid;
+            optional group rewards { required double correct; required double style; } }";
+        let schema = parse_message_type(schema).unwrap().into();
+        let file = std::fs::File::create(&path).unwrap();
+        let mut file = SerializedFileWriter::new(file, schema, Default::default()).unwrap();
+        let mut group = file.next_row_group().unwrap();
+        let mut uid = group.next_column().unwrap().unwrap();
+        uid.typed::<Int64Type>()
+            .write_batch(&[7, 7], None, None)
+            .unwrap();
+        uid.close().unwrap();
+        for values in [[1.0, 0.0], [0.5, 0.25]] {
+            let mut column = group.next_column().unwrap().unwrap();
+            let typed = column.typed::<DoubleType>();
+            typed.write_batch(&values, Some(&[1, 1]), None).unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        file.close().unwrap();
+        let map = [("reward", "rewards.correct"), ("style", "rewards.style")];
+        let map = map.map(|(ours, theirs)| Mapping {
+            ours: ours.to_string(),
+            theirs: theirs.to_string(),
+        });
+        let options = ReadOptions {
+            map: &map,
+            ..ReadOptions::default()
+        };
+        let batch = read(&path, &options).unwrap().batch;
+        assert_eq!(batch.response_column("reward").unwrap(), [1.0, 0.0]);
+        assert_eq!(batch.response_column("style").unwrap(), [0.5, 0.25]);
     }
 }

@@ -1,24 +1,23 @@
 //! The columns of a file as its reader finds them, before they get a meaning.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::Result;
-use super::json::{self, JsonType, describe};
+#[cfg(feature = "parquet")]
+use super::cell::array_of;
+use super::cell::{self, Cell, JsonType};
 use super::messages::{self, TextKind};
-use super::names::Names;
-use super::origin::FileOrigin;
-use super::padded::SavedHeader;
+use super::place::{Place, Result};
 use super::words::{self, Tokenize};
 use crate::batch::GroupId;
 use crate::tensor_file::FileTensor;
 
 #[derive(Default)]
 pub(super) struct Table {
-    pub(super) names: Arc<Names>,
     pub(super) columns: Vec<Arc<FileColumn>>,
-    pub(super) origin: Arc<FileOrigin>,
-    /// The header of a batch that advlab saved as safetensors.
-    pub(super) saved: Option<SavedHeader>,
+    pub(super) place: Arc<Place>,
+    /// The step of a batch that advlab saved.
+    pub(super) step: Option<u64>,
 }
 
 /// Arrays of numbers, one per response, stored one after another; only their lengths if nobody reads the numbers.
@@ -53,8 +52,8 @@ impl Lists {
     fn add(&mut self, raw: &str, is_kept: bool) -> Result<(), &'static str> {
         let before = self.values.len();
         let length = match is_kept {
-            true => json::numbers(raw, &mut self.values).map(|()| self.values.len() - before),
-            false => json::count(raw),
+            true => cell::numbers(raw, &mut self.values).map(|()| self.values.len() - before),
+            false => cell::count(raw),
         };
         match length {
             Ok(length) => self.starts.push(self.count() + length),
@@ -129,43 +128,20 @@ pub(super) struct FileColumn {
     pub(super) end: usize,
 }
 
-/// Whether a text is a whole number beyond 64 bits, as JSON writes it.
-pub(super) fn is_beyond(text: &str) -> bool {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let are_digits = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
-    are_digits && text.parse::<i64>().is_err() && !digits.is_empty()
-}
-
-/// A number as the name of a group. It is exact, however large.
-fn id_of_number(raw: &str) -> Option<GroupId> {
-    if let Ok(number) = raw.parse() {
-        return Some(GroupId::Number(number));
-    }
-    if is_beyond(raw) {
-        return Some(raw.into());
-    }
-    // pandas writes the whole numbers of a column with gaps as 7.0.
-    let value = json::number(raw);
-    (json::type_of(raw) == JsonType::Number && json::is_exact(value))
-        .then_some((value as i64).into())
-}
-
 impl FileColumn {
-    pub(super) fn of_tensor(tensor: FileTensor, names: &Names) -> FileColumn {
+    pub(super) fn of_tensor(tensor: FileTensor, keep: Keep) -> FileColumn {
         FileColumn {
-            name: tensor.name.clone(),
-            keep: names.keep(&tensor.name),
             first: tensor.describe(),
-            data: ColumnData::Tensor(tensor),
             filled: 1,
-            ..FileColumn::default()
+            data: ColumnData::Tensor(tensor.clone()),
+            ..FileColumn::new(&tensor.name, keep)
         }
     }
 
-    pub(super) fn new(name: &str, names: &Names) -> FileColumn {
+    pub(super) fn new(name: &str, keep: Keep) -> FileColumn {
         FileColumn {
             name: name.to_string(),
-            keep: names.keep(name),
+            keep,
             ..FileColumn::default()
         }
     }
@@ -184,7 +160,7 @@ impl FileColumn {
         let of_id = |id: &GroupId| match id {
             // Exact up to 2^53, like any number in a line.
             GroupId::Number(number) => *number as f64,
-            GroupId::String(digits) => json::number(digits),
+            GroupId::String(digits) => cell::number(digits),
         };
         Ok(match &self.data {
             ColumnData::Numbers(numbers) | ColumnData::Texts(_, numbers) => numbers.clone(),
@@ -202,21 +178,36 @@ impl FileColumn {
         }
     }
 
-    /// Adds the value of a response, as it is written in JSON. After a response without a value, only the type of the others is
-    /// of interest.
-    pub(super) fn push(&mut self, response: usize, raw: &str) {
+    /// Adds the value of a response. After a response without a value, only the type of the others is of interest.
+    pub(super) fn push(&mut self, response: usize, cell: &Cell) {
         self.fill(response);
         if !self.is_open(response) {
             return;
         }
-        let given = match raw == "null" && !self.keep.nulls {
-            true => Err("null".to_string()),
-            false => self.give(raw),
+        let given = if cell.kind() == JsonType::Null && !self.keep.nulls {
+            Err("null".to_string())
+        } else {
+            self.give(cell)
         };
         match given {
             Ok(()) => self.filled += 1,
             Err(found) => drop(self.odd.get_or_insert((response, found))),
         }
+    }
+
+    /// Adds an array of numbers.
+    #[cfg(feature = "parquet")]
+    pub(super) fn push_numbers(&mut self, response: usize, row: Option<&[f64]>) {
+        if let (ColumnData::Null, Some(row)) = (&self.data, row) {
+            self.first = array_of(row.len());
+            self.data = ColumnData::Lists(Lists::new());
+        }
+        if let (ColumnData::Lists(lists), Some(row)) = (&mut self.data, row) {
+            lists.add_row(row, self.keep.arrays);
+        } else {
+            self.odd.get_or_insert((response, "null".to_string()));
+        }
+        self.filled += 1;
     }
 
     /// Takes missing fields before a response as null, where null is a value.
@@ -227,7 +218,7 @@ impl FileColumn {
         }
         if let ColumnData::Null = self.data {
             // This gives the column its type.
-            drop(self.give("null"));
+            drop(self.give(&Cell::Null));
         }
         if let ColumnData::Numbers(numbers) = &mut self.data {
             numbers.resize(response, f64::NAN);
@@ -277,50 +268,71 @@ impl FileColumn {
     }
 
     /// Adds a value; the error describes the value if the column holds another type.
-    fn give(&mut self, raw: &str) -> Result<(), String> {
-        let kind = json::type_of(raw);
+    fn give(&mut self, cell: &Cell) -> Result<(), String> {
+        let kind = cell.kind();
         let is_number = matches!(kind, JsonType::Null | JsonType::Bool | JsonType::Number);
         let keep = &self.keep;
+        let is_text = || keep.read(cell).is_ok();
         if let ColumnData::Null = self.data {
             let is_array = kind == JsonType::Array && !keep.ids && keep.kind == TextKind::Any;
-            self.first = describe(raw);
+            self.first = cell.describe();
             self.data = match () {
-                () if is_array && json::count(raw).is_ok() => ColumnData::Lists(Lists::new()),
+                () if is_array && cell::count(&cell.json()).is_ok() => {
+                    ColumnData::Lists(Lists::new())
+                }
                 () if is_number && keep.ids => ColumnData::Ids(Vec::new()),
                 () if is_number && !keep.counts => ColumnData::Numbers(Vec::new()),
-                () if keep.kind.read(raw).is_ok() => ColumnData::Texts(Vec::new(), Vec::new()),
+                () if is_text() => ColumnData::Texts(Vec::new(), Vec::new()),
                 () => ColumnData::Other,
             };
         }
         match &mut self.data {
-            ColumnData::Numbers(numbers) if is_number => numbers.push(json::number(raw)),
-            ColumnData::Lists(lists) if kind == JsonType::Array => lists.add(raw, keep.arrays)?,
-            ColumnData::Texts(texts, counts) => return keep.text(raw, texts, counts),
-            ColumnData::Ids(ids) => match id_of_number(raw) {
+            ColumnData::Numbers(numbers) if is_number => numbers.push(cell.number()),
+            ColumnData::Lists(lists) if kind == JsonType::Array => {
+                lists.add(&cell.json(), keep.arrays)?;
+            }
+            ColumnData::Texts(texts, counts) => return keep.text(cell, texts, counts),
+            ColumnData::Ids(ids) => match cell.id() {
                 Some(id) => ids.push(id),
-                None if keep.kind.read(raw).is_ok() => return Err(of_other_kind(raw, "number")),
-                None => return Err(describe(raw)),
+                None if is_text() => return Err(of_other_kind(cell, "number")),
+                None => return Err(cell.describe()),
             },
-            _ => return Err(describe(raw)),
+            _ => return Err(cell.describe()),
         }
         Ok(())
     }
 }
 
 impl Keep {
+    /// The text of a value; the error describes a value without one.
+    fn read<'a>(&self, cell: &'a Cell) -> Result<Cow<'a, str>, String> {
+        if let (Cell::Text(text), TextKind::Any) = (cell, self.kind) {
+            return Ok(Cow::Borrowed(text));
+        }
+        match cell.json() {
+            Cow::Borrowed(raw) => self.kind.read(raw),
+            Cow::Owned(raw) => self.kind.read(&raw).map(|text| text.into_owned().into()),
+        }
+    }
+
     /// Adds a string or a chat, as far as it is kept.
     fn text(
         &self,
-        raw: &str,
+        cell: &Cell,
         texts: &mut Vec<Arc<str>>,
         counts: &mut Vec<f64>,
     ) -> Result<(), String> {
-        let is_string = json::type_of(raw) == JsonType::String;
-        let may_be_chat = self.kind == TextKind::Completion && messages::may_be_chat(raw);
-        if is_string && !self.texts && !may_be_chat {
+        let is_string = cell.kind() == JsonType::String;
+        let may_be_chat = || match cell {
+            Cell::Json(raw) => messages::may_be_chat(&raw[1..]),
+            Cell::Text(text) => messages::may_be_chat(text),
+            _ => false,
+        };
+        if is_string && !self.texts && !(self.kind == TextKind::Completion && may_be_chat()) {
             // Without the text: making it takes half of the time of reading the file.
-            let words = match self.tokenizer {
-                None if self.counts => words::count_in_json(raw),
+            let words = match (&self.tokenizer, cell) {
+                (None, Cell::Json(raw)) if self.counts => words::count_in_json(raw),
+                (None, Cell::Text(text)) if self.counts => words::count(text, None).ok(),
                 _ => None,
             };
             counts.extend(words.map(|words| words as f64));
@@ -328,14 +340,20 @@ impl Keep {
                 return Ok(());
             }
         }
-        let is_escaped = self.ids && is_string && raw.contains('\\');
-        if is_escaped && serde_json::from_str::<String>(raw).is_err() {
+        if let Cell::Json(raw) = cell
+            && self.ids
+            && is_string
+            && raw.contains('\\')
+            && serde_json::from_str::<String>(raw).is_err()
+        {
             // Such names would become one.
-            let found = describe(raw);
+            let found = cell.describe();
             return Err(format!("{found}, which has half of a surrogate pair in it"));
         }
+        let raw;
         let text = if self.counts {
-            let said = messages::said(raw)?;
+            raw = cell.json();
+            let said = messages::said(&raw)?;
             let tokens = said
                 .iter()
                 .map(|text| words::count(text, self.tokenizer.as_deref()));
@@ -343,15 +361,11 @@ impl Keep {
             counts.push(tokens.sum::<Result<usize, String>>()? as f64);
             messages::answer(said)
         } else {
-            let is_id = self.ids && id_of_number(raw).is_some();
-            let wrong = |found| {
-                if is_id {
-                    of_other_kind(raw, "string")
-                } else {
-                    found
-                }
+            let wrong = |found| match self.ids && cell.id().is_some() {
+                true => of_other_kind(cell, "string"),
+                false => found,
             };
-            self.kind.read(raw).map_err(wrong)?
+            self.read(cell).map_err(wrong)?
         };
         if self.texts {
             // A prompt comes once for each of its responses.
@@ -362,18 +376,13 @@ impl Keep {
     }
 }
 
-fn of_other_kind(raw: &str, kind: &str) -> String {
-    format!("{} where the lines before have a {kind}", describe(raw))
+fn of_other_kind(cell: &Cell, kind: &str) -> String {
+    format!("{} where the lines before have a {kind}", cell.describe())
 }
 
 impl Table {
     /// Columns of which all values have been given.
-    pub(super) fn of_lines(
-        names: Arc<Names>,
-        mut columns: Vec<FileColumn>,
-        responses: usize,
-        origin: FileOrigin,
-    ) -> Table {
+    pub(super) fn of_lines(mut columns: Vec<FileColumn>, responses: usize, place: Place) -> Table {
         for column in &mut columns {
             if !matches!(column.data, ColumnData::Null) {
                 column.fill(responses);
@@ -381,31 +390,9 @@ impl Table {
             column.is_open(responses);
         }
         Table {
-            names,
             columns: columns.into_iter().map(Arc::new).collect(),
-            origin: Arc::new(origin),
-            saved: None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_exact_and_nothing_else_is_one() {
-        let beyond = "18446744073709551617";
-        for (raw, expected) in [
-            ("9007199254740993", 9007199254740993_i64.into()),
-            ("-3", (-3).into()),
-            ("7.0", 7.into()),
-            (beyond, beyond.into()),
-        ] {
-            assert_eq!(id_of_number(raw), Some(expected), "{raw}");
-        }
-        for wrong in ["0.5", "1e300", "true", "NaN"] {
-            assert_eq!(id_of_number(wrong), None, "{wrong}");
+            place: Arc::new(place),
+            step: None,
         }
     }
 }

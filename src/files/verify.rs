@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use super::cell::{self, JsonType};
 use super::format::Format;
-use super::json::{self, JsonType};
-use super::lines::Blocks;
+use super::jsonl::Blocks;
 use super::messages::{self, COMPLETION, Choice, Choices, REFERENCE};
-use super::parquet::{Shape, ValueType};
+use super::parquet::{self, AddedValues};
+use super::place::Result;
+use super::text::Progress;
 use super::words::{self, Tokenize};
-use super::{Progress, Result};
 use crate::batch::{is_worked, references};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
@@ -20,13 +21,8 @@ const FIELDS: [(&str, &[&str]); 2] = [
     ("solution", &["solution", "answer", "gts"]),
 ];
 
+const CORRECT: &str = "correct";
 const LENGTH: &str = "length";
-
-/// The fields that are written, with their types in parquet.
-const WRITTEN: [(&str, Shape); 2] = [
-    ("correct", (ValueType::Bool, false)),
-    (LENGTH, (ValueType::Int, false)),
-];
 
 /// A line that was verified.
 #[derive(Debug)]
@@ -56,7 +52,7 @@ impl Verified {
         names: &Names,
         tokenizer: Option<&dyn Tokenize>,
     ) -> Result<(Verified, Vec<Choice>)> {
-        let value = |name: &str| match json::value_at(fields, name) {
+        let value = |name: &str| match cell::value_at(fields, name) {
             None if name.contains('.') => {
                 let error = Diagnostic::error("").found("nothing").in_field(name);
                 Err(error.expected("a field at this path"))
@@ -77,7 +73,7 @@ impl Verified {
         let completion = &names.completion;
         let said = messages::said(value(completion)?);
         let said = said.map_err(|found| wrong((completion, "completion", COMPLETION), found))?;
-        let is_counted = json::value_of(fields, LENGTH).is_none();
+        let is_counted = cell::value_of(fields, LENGTH).is_none();
         let length = tokenizer.filter(|_| is_counted).map(|tokenizer| {
             let counts = said.iter().map(|text| words::count(text, Some(tokenizer)));
             counts.sum::<Result<usize, String>>()
@@ -88,7 +84,7 @@ impl Verified {
             let raw = value(name)?;
             let text = messages::reference(raw);
             let text = text.map_err(|found| wrong((name, "solution", REFERENCE), found))?;
-            let is_object = json::type_of(raw) == JsonType::Object;
+            let is_object = cell::type_of(raw) == JsonType::Object;
             Ok::<_, Diagnostic>((text.unwrap_or_default(), is_object))
         };
         let (mut text, mut is_object) = reference(&names.solution)?;
@@ -137,16 +133,17 @@ pub fn verify_lines(
     output: Option<&Path>,
     told: &mut (dyn FnMut(usize, Verified) + Send),
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
-    if Format::named(path).is_some_and(|format| format != Format::Lines) {
-        let error = Diagnostic::error("it holds tensors, and answers are compared in lines");
-        let help = "`advlab convert` writes its texts as lines, if it has some";
-        return Err(error.in_file(path).with_help(help).into());
+    // A name without an ending may be a pipe's, which the reader refuses.
+    let format = Format::named(path).unwrap_or(Format::Lines);
+    if format == Format::Safetensors {
+        let what = "`verify` reads JSONL or parquet; this file has tensors, and no texts";
+        return Err(Diagnostic::error(what).in_file(path).into());
     }
     if let Some(output) = output {
-        Format::Lines.check_copy("the verdict", output)?;
+        format.check_copy("the verdict", output)?;
     }
     let progress = Progress::new(Some(progress));
-    let mut blocks = Blocks::open(path, &progress)?;
+    let mut blocks = Blocks::new(path, parquet::lines(path, &progress))?;
     let first = blocks.begin()?;
     let all: Vec<&str> = first.iter().map(|(field, _)| field.as_str()).collect();
     let field =
@@ -163,21 +160,46 @@ pub fn verify_lines(
     };
     let parse = |fields: &[(&str, &str)]| Verified::new(fields, &names, tokenizer);
     let mut all_choices = Choices::default();
-    let values = |line, (verified, choices): (Verified, Vec<Choice>)| {
+    // The verdict; without a reference a response is not scored. And the length, if it was counted.
+    let mut told = |line, (verified, choices): (Verified, Vec<Choice>)| {
         for choice in choices {
             all_choices.add(choice, format!("line {line}"));
         }
-        // Without a reference a response is not scored.
-        let verdict = verified.verdict;
-        let is_right = verdict.map(|verdict| (verdict == Verdict::Equal).to_string());
-        let is_right = is_right.unwrap_or("null".to_string());
-        let length = verified
-            .length
-            .map(|length| length.to_string().into_bytes());
+        let is_right = verified.verdict.map(|verdict| verdict == Verdict::Equal);
+        let length = verified.length;
         told(line, verified);
-        Ok(vec![Some(is_right.into_bytes()), length])
+        (is_right, length)
     };
-    blocks.copy(output, &WRITTEN, parse, values, None)?;
+    match output.filter(|_| format == Format::Lines) {
+        Some(output) => {
+            let values = |line, verified| {
+                let (is_right, length) = told(line, verified);
+                let is_right = is_right.map_or("null".to_string(), |is| is.to_string());
+                let length = length.map(|length| length.to_string().into_bytes());
+                Ok(vec![Some(is_right.into_bytes()), length])
+            };
+            blocks.copy(output, &[CORRECT, LENGTH], parse, values, None)?;
+        }
+        None => {
+            let (mut verdicts, mut lengths) = (Vec::new(), Vec::new());
+            let parse = |line: &str| parse(&cell::fields(line)?);
+            blocks.each_line(parse, |line, _, verified| {
+                let verified = verified.map(|verified| told(line, verified));
+                if let (Some((is_right, length)), Some(_)) = (verified, output) {
+                    verdicts.push(is_right);
+                    // A text has far fewer than 2^63 tokens.
+                    lengths.push(length.map(|length| length as i64));
+                }
+                Ok(())
+            })?;
+            if let Some(output) = output {
+                let is_counted = lengths.iter().any(Option::is_some);
+                let mut columns = vec![(CORRECT, AddedValues::Bools(verdicts))];
+                columns.extend(is_counted.then_some((LENGTH, AddedValues::Counts(lengths))));
+                parquet::add(path, &columns, output, None)?;
+            }
+        }
+    }
     progress.finish();
     Ok(all_choices.notes().map(Diagnostic::note).collect())
 }

@@ -8,11 +8,10 @@ use safetensors::Dtype;
 use serde_json::Value;
 use zerocopy::IntoBytes;
 
-use crate::error::{Result, io};
+use crate::error::Result;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
-use advlab::regular_file;
 use advlab::replace::Replacement;
-use advlab::tensor_file::{FileTensor, Strings, open_safetensors, safetensors_header};
+use advlab::tensor_file::{FileTensor, OpenTensors, Strings, open_safetensors, safetensors_header};
 
 /// Replaces the file at `path` by one with tensors of these names and shapes. Each tensor becomes numbers as it is written.
 pub(super) fn write<T>(
@@ -48,8 +47,9 @@ pub(super) struct TensorFile {
 
 impl TensorFile {
     pub fn open(path: &Path) -> Result<TensorFile> {
-        let file = regular_file::open(path).map_err(io("read", path))?;
-        let (tensors, strings) = open_safetensors(path, file)?;
+        let OpenTensors {
+            tensors, strings, ..
+        } = open_safetensors(path)?;
         Ok(TensorFile {
             path: path.to_path_buf(),
             tensors,

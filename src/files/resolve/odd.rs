@@ -1,37 +1,40 @@
 //! Invalid values in arrays of numbers: NaN where a token counts, log-probs above 0, rewards where the mask is 0.
 
-use super::names::{Reading, Role};
-use super::{Dtype, Result, Rollouts};
-use crate::batch::{FloatBuffer, TokenValues};
+use crate::batch::{Batch, FloatBuffer, TokenValues};
+use crate::files::options::Dtype;
+use crate::files::place::{Place, Result};
+use crate::files::schema::{Reading, Role};
 use crate::number_text::counted;
 use crate::parallel::each;
 use crate::tensor::Precision;
 
-/// Looks for invalid values in a column of the batch, and returns notes on them. A NaN where a token counts is an error, because
-/// it would make all results of its group NaN; only a saved batch may have it.
-pub(super) fn check(
-    rollouts: &Rollouts,
-    reading: &Reading,
-    is_saved: bool,
-    dtype: Option<Dtype>,
-) -> Result<Vec<String>> {
-    let Some(values) = rollouts.batch.token_column(&reading.ours) else {
-        return Ok(Vec::new());
-    };
-    let how = (is_saved, dtype);
-    match values.numbers() {
-        FloatBuffer::F32(numbers) => rollouts.check(reading, values, numbers, how),
-        FloatBuffer::F64(numbers) => rollouts.check(reading, values, numbers, how),
-    }
+/// The batch whose arrays are checked, the place of each of its responses in the file, and how they were read.
+pub(super) struct Checked<'a> {
+    pub(super) batch: &'a Batch,
+    pub(super) place: &'a Place,
+    pub(super) row: &'a dyn Fn(usize) -> usize,
+    pub(super) is_saved: bool,
+    pub(super) dtype: Option<Dtype>,
 }
 
-impl Rollouts {
-    fn check<T: Precision>(
+impl Checked<'_> {
+    /// Looks for invalid values in a column of the batch, and returns notes on them. A NaN where a token counts is an error, because
+    /// it would make all results of its group NaN; only a saved batch may have it.
+    pub(super) fn check(&self, reading: &Reading) -> Result<Vec<String>> {
+        let Some(values) = self.batch.token_column(&reading.ours) else {
+            return Ok(Vec::new());
+        };
+        match values.numbers() {
+            FloatBuffer::F32(numbers) => self.values(reading, values, numbers),
+            FloatBuffer::F64(numbers) => self.values(reading, values, numbers),
+        }
+    }
+
+    fn values<T: Precision>(
         &self,
         reading: &Reading,
         values: &TokenValues,
         numbers: &[T],
-        (is_saved, dtype): (bool, Option<Dtype>),
     ) -> Result<Vec<String>> {
         let (ours, theirs) = (reading.ours.as_str(), reading.theirs.as_str());
         let column = (values, numbers);
@@ -45,16 +48,18 @@ impl Rollouts {
         let stray = beyond.and_then(|_| self.odd_values(column, true, |x| !x.is_finite()));
         if let Some((response, token, value, _)) = stray
             && reading.role == Role::Token
-            && !is_saved
+            && !self.is_saved
         {
             let found = match value {
                 value if value.is_nan() => "NaN or null".to_string(),
-                value if dtype == Some(Dtype::F32) => format!("{value} (or more than f32 holds)"),
+                value if self.dtype == Some(Dtype::F32) => {
+                    format!("{value} (or more than f32 holds)")
+                }
                 value => value.to_string(),
             };
-            let at = (Some(self.row(response)), Some(token));
+            let at = (Some((self.row)(response)), Some(token));
             let expected = "a finite number where the mask is 1";
-            return Err(self.origin.wrong(theirs, at, found, expected));
+            return Err(self.place.wrong(theirs, at, found, expected));
         }
         let is_positive = |x: f64| x > most && x.is_finite();
         let positive = beyond.and_then(|_| self.odd_values(column, true, is_positive));
@@ -74,7 +79,7 @@ impl Rollouts {
             let (response, token, _, count) = found?;
             let (count, first) = (
                 counted(count, "token"),
-                self.origin.name_of(self.row(response)),
+                self.place.name_of((self.row)(response)),
             );
             Some(format!(
                 "`{name}` {what} at {count}, the first in {first}, token {token}{why}"

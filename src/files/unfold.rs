@@ -1,24 +1,11 @@
-//! Formats of trainers' own files: lines with several responses, and folders that also hold other files.
-
-use std::path::{Path, PathBuf};
+//! Lines of trainers that hold several responses, or other numbers than ours: each becomes a line per response.
 
 use hmac_sha256::Hash;
 use serde_json::{Map, Value, json};
 
-use super::json::{self, JsonType};
+use super::cell::{self, JsonType};
 
-/// The folder of a step's rollouts: prime-rl keeps the rollouts that its trainer used beside all the others.
-pub(super) fn folder_of_rollouts(folder: &Path) -> PathBuf {
-    let used = folder.join("train/effective");
-    if used.is_dir() { used } else { folder.into() }
-}
-
-/// Whether a file of lines holds statistics instead of rollouts: SkyRL writes one for all its evaluations.
-pub(super) fn is_summary(file: &Path) -> bool {
-    file.ends_with("aggregated_results.jsonl")
-}
-
-/// Lines, with one response each, made from one line.
+/// The per-response lines that one line of a trainer expands to.
 pub(super) type Rows = Box<dyn Iterator<Item = String> + Send>;
 
 /// Splits a trainer's line into one line per response; `None` if the line is not of that trainer.
@@ -26,8 +13,8 @@ pub(super) type Unfold = fn(&str) -> Option<Rows>;
 
 /// The function that splits the lines of a file, chosen by its first line.
 pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
-    let fields = json::fields(first).ok()?;
-    let of = |name: &str| json::value_of(&fields, name).map(json::type_of);
+    let fields = cell::fields(first).ok()?;
+    let of = |name: &str| cell::value_of(&fields, name).map(cell::type_of);
     let has = |name: &str, kind: JsonType| of(name) == Some(kind);
     let is_columns = has("responses", JsonType::Array) && has("scores", JsonType::Array)
         || has("content", JsonType::Array) && has("rewards", JsonType::Array);
@@ -44,11 +31,11 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
 /// A line of ROLL or NeMo-RL: arrays with one value per response, beside values shared by all. Rows are made one by one because
 /// the shared values may be long.
 fn columns(line: &str) -> Option<Rows> {
-    let fields = json::fields(line).ok()?;
-    let of = |name: &str| json::elements(json::value_of(&fields, name)?);
+    let fields = cell::fields(line).ok()?;
+    let of = |name: &str| cell::elements(cell::value_of(&fields, name)?);
     let rows = of("rewards").or_else(|| of("scores"))?.len();
     let columns = fields.into_iter().map(|(key, raw)| {
-        let values = json::elements(raw).filter(|values| values.len() == rows);
+        let values = cell::elements(raw).filter(|values| values.len() == rows);
         let values = values.unwrap_or(vec![raw]).into_iter();
         (key.to_string(), values.map(str::to_string).collect())
     });
@@ -68,7 +55,7 @@ fn columns(line: &str) -> Option<Rows> {
 
 /// A name for a row's group: NeMo-RL's groups are the responses to the same prompt tokens.
 fn prompt_hash(fields: &[(&str, &str)]) -> Option<String> {
-    let of = |name: &str| json::elements(json::value_of(fields, name)?);
+    let of = |name: &str| cell::elements(cell::value_of(fields, name)?);
     let (tokens, mask) = (of("token_ids")?, of("token_loss_mask")?);
     let mut counts = mask.iter().map(|counts| counts.starts_with(['1', 't']));
     let prompt = counts.position(|counts| counts).unwrap_or(mask.len());

@@ -4,19 +4,16 @@ use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crc32c::crc32c_append;
 
-use super::format::is_parquet;
-use super::json::{self, BYTE_ORDER_MARK, JsonType};
-use super::names::{FileKind, Names, Schema};
-use super::open::{self, LONGEST_LINE, Lines};
-use super::origin::FileOrigin;
-use super::parquet::{self, AddedValues, Shape};
+use super::added::NewColumn;
+use super::cell::{self, BYTE_ORDER_MARK, Cell, JsonType};
+use super::place::{Place, Result, changed};
 use super::room::{ROW, Room};
+use super::schema::{FileKind, Schema, SchemaOf};
 use super::table::{FileColumn, Table};
-use super::{Progress, Result, format};
+use super::text::{self, LONGEST_LINE, Lines};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parallel::each;
 use crate::regular_file::cannot_be_read;
@@ -46,12 +43,8 @@ pub(super) struct Blocks<'a> {
 pub(super) type Values = Vec<Option<Vec<u8>>>;
 
 impl<'a> Blocks<'a> {
-    pub(super) fn open(path: &Path, progress: &'a Progress) -> Result<Self> {
-        let opened = open::lines(path, progress);
-        Blocks::new(path, opened.map_err(|error| cannot_be_read(path, &error))?)
-    }
-
-    fn new(path: &Path, file: Lines<'a>) -> Result<Self> {
+    pub(super) fn new(path: &Path, file: io::Result<Lines<'a>>) -> Result<Self> {
+        let file = file.map_err(|error| cannot_be_read(path, &error))?;
         let mut blocks = Blocks {
             path: path.to_path_buf(),
             file,
@@ -97,7 +90,7 @@ impl<'a> Blocks<'a> {
             for (line, number) in lines(&self.block).zip(self.passed + 1..) {
                 let here = |error: Diagnostic| error.on_line(number).in_file(&self.path);
                 if let Some(text) = text(line).map_err(here)? {
-                    return json::types(text).map_err(here);
+                    return cell::types(text).map_err(here);
                 }
             }
             self.passed += lines(&self.block).count();
@@ -147,7 +140,7 @@ impl<'a> Blocks<'a> {
 
     /// Processes all lines: `parse` converts each line that is not blank, in parallel; `take` gets the number of each line, its
     /// bytes and its result, in order.
-    fn each_line<P: Send>(
+    pub(super) fn each_line<P: Send>(
         &mut self,
         parse: impl Fn(&str) -> Result<P> + Sync,
         mut take: impl FnMut(usize, &[u8], Option<P>) -> Result<()> + Send,
@@ -167,80 +160,66 @@ impl<'a> Blocks<'a> {
         })
     }
 
-    /// Copies the lines to a file, if one is given, with new values for some fields and otherwise byte for byte. `parse` runs in
-    /// parallel on each line that is not blank; `values` then gives each line's values, in order, by the line's number. The
-    /// columns of a copy of a parquet file stay as they are. If the file was read before, it must be the same still.
+    /// Copies the lines to a file with new values for some fields, and otherwise byte for byte. `parse` runs in parallel on each line
+    /// that is not blank; `values` then gives each line's values, in order, by the line's number. If the file was read before, it
+    /// must be the same still.
     pub(super) fn copy<P: Send>(
         &mut self,
-        output: Option<&Path>,
-        fields: &[(&str, Shape)],
+        output: &Path,
+        names: &[&str],
         parse: impl Fn(&[(&str, &str)]) -> Result<P> + Sync,
         mut values: impl FnMut(usize, P) -> Result<Values> + Send,
-        origin: Option<&FileOrigin>,
+        place: Option<&Place>,
     ) -> Result<(), Diagnostics> {
-        let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
         let parse = |line: &str| {
-            let fields = json::fields(line)?;
-            Ok((parse(&fields)?, json::places(line, &fields, &names)))
+            let fields = cell::fields(line)?;
+            Ok((parse(&fields)?, cell::places(line, &fields, names)))
         };
-        let input = self.path.clone();
-        if let Some(output) = output {
-            format::check_copy("a column", &input, output)?;
-        }
-        let mut file = output.map(Replacement::new).transpose()?;
-        match (output, &mut file) {
-            (Some(output), Some(file)) if !is_parquet(&input) => {
-                open::write_lines(output, file, |out| {
-                    let failed = |error: io::Error| cannot_be_written(output, &error);
-                    self.each_line(parse, |number, line, made| {
-                        let Some((made, places)) = made else {
-                            return out.write_all(line).map_err(failed);
-                        };
-                        let values = values(number, made)?;
-                        json::write_values(out, line, &places, &names, &values).map_err(failed)
-                    })
-                })?;
-            }
-            (_, file) => {
-                let mut rows = Vec::new();
-                self.each_line(parse, |number, _, made| {
-                    let made = made.map(|(made, _)| values(number, made)).transpose()?;
-                    rows.extend(made.filter(|_| file.is_some()));
-                    Ok(())
-                })?;
-                if let Some(file) = file {
-                    let mut column = |at: usize| -> Vec<Option<Vec<u8>>> {
-                        rows.iter_mut()
-                            .map(|row: &mut Values| row[at].take())
-                            .collect()
-                    };
-                    let columns = fields.iter().zip(0..).map(|(&(name, shape), at)| {
-                        (name, AddedValues::of_json(shape, column(at)))
-                    });
-                    // Without a tokenizer no length was counted: the file keeps its own.
-                    let given = columns.filter(|(_, values)| !values.is_empty());
-                    parquet::write_copy(&input, &given.collect::<Vec<_>>(), file)?;
-                }
-            }
-        }
-        if let Some(origin) = origin {
-            origin.check(match is_parquet(&input) {
-                true => open::checksum_of_end(&input).unwrap_or_default(),
-                false => self.sum,
-            })?;
-        }
-        file.map_or(Ok(()), Replacement::finish)
+        let mut file = Replacement::new(output)?;
+        text::write_lines(output, &mut file, |out| {
+            let failed = |error: io::Error| cannot_be_written(output, &error);
+            self.each_line(parse, |number, line, made| {
+                let Some((made, places)) = made else {
+                    return out.write_all(line).map_err(failed);
+                };
+                let values = values(number, made)?;
+                cell::write_values(out, line, &places, names, &values).map_err(failed)
+            })
+        })?;
+        place.map_or(Ok(()), |place| place.check(self.sum))?;
+        file.finish()
     }
 }
 
+/// Writes a copy of a file that was read, with columns added or replaced.
+pub(super) fn add(
+    lines: io::Result<Lines>,
+    place: &Place,
+    added: &[NewColumn],
+    out: &Path,
+) -> Result<(), Diagnostics> {
+    let blocks = Blocks::new(&place.path, lines);
+    let mut blocks = blocks.map_err(|error| changed(&place.path, &error.message))?;
+    let names: Vec<&str> = added.iter().map(|column| column.name).collect();
+    let mut responses = 0..added.first().map_or(0, |column| column.layout.responses());
+    let values = |_, ()| match responses.next() {
+        Some(response) => {
+            let values = added.iter().map(|column| Some(column.json(response)));
+            Ok(values.collect())
+        }
+        None => Err(changed(&place.path, "it has more lines")),
+    };
+    blocks.copy(out, &names, |_| Ok(()), values, Some(place))
+}
+
 /// Reads a file of lines as a table.
-pub(super) fn read(mut blocks: Blocks, schema: Schema) -> Result<Table> {
-    let names = Arc::new(schema(&blocks.begin()?, FileKind::Lines)?);
-    let mut rows = TableBuilder::new(&names);
+pub(super) fn read(mut blocks: Blocks, schema: SchemaOf) -> Result<(Schema, Table)> {
+    let schema = schema(&blocks.begin()?, FileKind::Lines)?;
+    let mut rows = TableBuilder::new(&schema);
     rows.lines = blocks.passed;
     rows.blank = vec![0; blocks.passed];
     let parse = |part: &[u8]| {
-        let mut rows = TableBuilder::new(&names);
+        let mut rows = TableBuilder::new(&schema);
         let mut lines = lines(part);
         let added = lines.try_for_each(|line| rows.add(line));
         added.map_err(|error| (rows.lines, error)).map(|()| rows)
@@ -255,18 +234,18 @@ pub(super) fn read(mut blocks: Blocks, schema: Schema) -> Result<Table> {
         fits.map_err(|error| cannot_be_read(&path, &error))
     })?;
     let (columns, responses) = (rows.columns, rows.responses);
-    let origin = FileOrigin {
+    let place = Place {
         path,
         blank: Some(rows.blank),
         sum: blocks.sum,
     };
-    Ok(Table::of_lines(names, columns, responses, origin))
+    let table = Table::of_lines(columns, responses, place);
+    Ok((schema, table))
 }
 
 /// Columns that are filled line by line.
-#[derive(Default)]
-struct TableBuilder {
-    names: Arc<Names>,
+struct TableBuilder<'a> {
+    schema: &'a Schema,
     columns: Vec<FileColumn>,
     by_name: HashMap<String, usize>,
     /// The column that most lines have next.
@@ -277,12 +256,16 @@ struct TableBuilder {
     blank: Vec<usize>,
 }
 
-impl TableBuilder {
-    fn new(names: &Arc<Names>) -> Self {
-        let names = names.clone();
+impl<'a> TableBuilder<'a> {
+    fn new(schema: &'a Schema) -> Self {
         TableBuilder {
-            names,
-            ..TableBuilder::default()
+            schema,
+            columns: Vec::new(),
+            by_name: HashMap::new(),
+            next: 0,
+            lines: 0,
+            responses: 0,
+            blank: Vec::new(),
         }
     }
 
@@ -292,30 +275,32 @@ impl TableBuilder {
             self.blank.push(self.responses);
             return Ok(());
         };
-        let (fields, response) = (json::fields(line)?, self.responses);
+        let (fields, response) = (cell::fields(line)?, self.responses);
         for &(key, raw) in &fields {
-            let column = self.column(&json::text(key));
+            let column = self.column(&cell::text(key));
             if column.end > response {
                 let name = &column.name;
                 let what =
                     format!("the field `{name}` stands twice in this line; keep one of them");
-                let before = line[..json::place(line, key).start].chars().count();
+                let before = line[..cell::place(line, key).start].chars().count();
                 return Err(Diagnostic::error(what).at_column(before + 2));
             }
             column.end = response + 1;
-            column.push(response, raw);
+            column.push(response, &Cell::Json(raw.into()));
         }
-        for at in 0..self.names.nested.len() {
-            let path = self.names.nested[at].clone();
-            let (raw, column) = (json::value_at(&fields, &path), self.column(&path));
-            raw.into_iter().for_each(|raw| column.push(response, raw));
+        let schema = self.schema;
+        for path in &schema.nested {
+            let (raw, column) = (cell::value_at(&fields, path), self.column(path));
+            if let Some(raw) = raw {
+                column.push(response, &Cell::Json(raw.into()));
+            }
         }
         self.responses += 1;
         Ok(())
     }
 
     /// Adds the rows of the lines that follow.
-    fn append(&mut self, part: TableBuilder, bytes: &[u8]) -> Result<()> {
+    fn append(&mut self, part: TableBuilder<'_>, bytes: &[u8]) -> Result<()> {
         let start = self.responses;
         for more in part.columns {
             let column = self.column(&more.name);
@@ -324,9 +309,9 @@ impl TableBuilder {
             }
             let texts = lines(bytes).filter_map(|line| text(line).transpose());
             for (response, line) in (start..).zip(texts) {
-                let fields = json::fields(line?)?;
-                if let Some(raw) = json::value_at(&fields, &column.name) {
-                    column.push(response, raw);
+                let fields = cell::fields(line?)?;
+                if let Some(raw) = cell::value_at(&fields, &column.name) {
+                    column.push(response, &Cell::Json(raw.into()));
                 }
             }
         }
@@ -342,7 +327,8 @@ impl TableBuilder {
         let found = match next.is_some_and(|next| next.name == name) {
             true => self.next,
             false => *self.by_name.entry(name.to_string()).or_insert_with(|| {
-                self.columns.push(FileColumn::new(name, &self.names));
+                let keep = self.schema.keep(name);
+                self.columns.push(FileColumn::new(name, keep));
                 self.columns.len() - 1
             }),
         };
@@ -446,11 +432,11 @@ mod tests {
                 format!("{{{}}}\n", fields.collect::<Vec<_>>().join(", ")).into_bytes()
             };
             let lines: Vec<Vec<u8>> = lines.iter().map(line).collect();
-            let names = Arc::new(Names { count_words: true, columns: (!texts).then(BTreeSet::new), ..Names::default() });
-            let (mut whole, mut parts) = (TableBuilder::new(&names), TableBuilder::new(&names));
+            let schema = Schema { count_words: true, columns: (!texts).then(BTreeSet::new), ..Schema::default() };
+            let (mut whole, mut parts) = (TableBuilder::new(&schema), TableBuilder::new(&schema));
             lines.iter().for_each(|line| whole.add(line).unwrap());
             for lines in lines.chunks(size) {
-                let mut part = TableBuilder::new(&names);
+                let mut part = TableBuilder::new(&schema);
                 lines.iter().for_each(|line| part.add(line).unwrap());
                 parts.append(part, &lines.concat()).unwrap();
             }
@@ -465,8 +451,8 @@ mod tests {
         let lines = right.repeat((BLOCK * rayon::current_num_threads()) / right.len() + 2);
         let told = |lines: &str| {
             let torn = Box::new(Torn(lines.as_bytes()));
-            let blocks = Blocks::new(Path::new("x.jsonl"), torn);
-            let table = read(blocks.unwrap(), &|_, _| Ok(Names::default()));
+            let blocks = Blocks::new(Path::new("x.jsonl"), Ok(torn));
+            let table = read(blocks.unwrap(), &|_, _| Ok(Schema::default()));
             format!("{:?}", table.map(drop).expect_err("it is torn"))
         };
         assert!(told(&lines).contains("the disk is gone"));

@@ -7,17 +7,18 @@ use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 
-use super::json::JsonType;
+use super::cell::JsonType;
 use super::messages::TextKind;
+use super::options::{Mapping, ReadOptions};
+use super::place::Result;
 use super::table::Keep;
 use super::words::Tokenize;
-use super::{Mapping, ReadOptions, Result};
 use crate::batch::{Level, SOLUTIONS, column_names};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
 /// Decides the names of a file's fields, once, from the fields of its first response.
-pub(super) type Schema<'a> = &'a dyn Fn(&[(String, JsonType)], FileKind) -> Result<Names>;
+pub(super) type SchemaOf<'a> = &'a dyn Fn(&[(String, JsonType)], FileKind) -> Result<Schema>;
 
 /// The fields of the first response, with the types of their values.
 pub(super) type Fields<'a> = &'a [(String, JsonType)];
@@ -105,7 +106,7 @@ pub(super) enum FileKind {
 
 /// The names that fields are read under.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
+pub(super) struct Schema {
     pub(super) kind: FileKind,
     /// Columns that are read from a field of another name.
     pub(super) readings: Vec<Reading>,
@@ -125,19 +126,19 @@ pub(super) struct Names {
     pub(super) columns: Option<BTreeSet<String>>,
 }
 
-impl Names {
+impl Schema {
     /// Checks the user's choices against the existing fields, and that groups and rewards are among these.
     pub(super) fn new(
         path: &Path,
         options: &ReadOptions,
         fields: Fields,
         kind: FileKind,
-    ) -> Result<Names> {
-        let mut names = Names {
+    ) -> Result<Schema> {
+        let mut names = Schema {
             kind,
             tokenizer: options.tokenizer.cloned(),
             columns: options.columns.cloned(),
-            ..Names::default()
+            ..Schema::default()
         };
         let in_file = |error: Diagnostic| error.in_file(path);
         names.map(options.map, fields).map_err(in_file)?;
@@ -410,7 +411,7 @@ impl Dump {
 
 /// Adds the names of a known dump if the first line looks like one. The user's own mapping takes precedence, and a field
 /// that already has one of our names keeps it.
-fn recognise(names: &mut Names, fields: Fields) {
+fn recognise(names: &mut Schema, fields: Fields) {
     let all = fields.iter().map(|(name, found)| (name.as_str(), *found));
     let by_name: BTreeMap<&str, JsonType> = all.collect();
     let has = |name: &str| by_name.get(name).copied();

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use safetensors::Dtype;
 use zerocopy::IntoBytes;
 
-use super::json::{write_array, write_number};
-use super::origin::FileOrigin;
-use super::parquet::{Shape, ValueType};
+use super::cell::{write_array, write_number};
+use super::place::Place;
 use crate::batch::column_names::ADVANTAGES;
 use crate::batch::{Column, Computed, FloatBuffer, Layout, Level};
 use crate::tensor_file::NewTensor;
@@ -77,14 +76,14 @@ impl<'a> NewColumn<'a> {
     /// these are f64.
     pub(super) fn added(
         (column, values): (AddedColumn, &'a Computed),
-        origin: &FileOrigin,
+        place: &Place,
         is_padded: bool,
         is_f64: bool,
     ) -> Self {
         let (buffer, is_token) = (values.buffer().clone(), values.level() == Level::Token);
         // Trainers want a number per token of these two; the others are columns of the batch.
         let is_signal = matches!(column, AddedColumn::Advantage | AddedColumn::Returns);
-        let in_lines = origin.has_lines();
+        let in_lines = place.has_lines();
         let is_wide = match in_lines {
             true => buffer.is_f64(),
             // As response columns are written elsewhere.
@@ -129,8 +128,8 @@ impl<'a> NewColumn<'a> {
     }
 
     /// Refuses a value that the file to be has no number for. A value that no token has is not written to a tensor [B, T].
-    pub(super) fn check(&self, origin: &FileOrigin) -> Result<(), String> {
-        let in_lines = origin.has_lines();
+    pub(super) fn check(&self, place: &Place) -> Result<(), String> {
+        let in_lines = place.has_lines();
         let is_narrow = !in_lines && self.dtype == Dtype::F32;
         let is_wrong =
             |value: &f64| !value.is_finite() || is_narrow && (*value as f32).is_infinite();
@@ -145,7 +144,7 @@ impl<'a> NewColumn<'a> {
                 true => ", which JSON has no number for",
                 false => "",
             };
-            let mut place = origin.name_of(response);
+            let mut place = place.name_of(response);
             if let Column::Token(_) = self.values {
                 place = format!("{place}, token {column},");
             }
@@ -178,11 +177,6 @@ impl<'a> NewColumn<'a> {
             shape: shape.collect(),
             write: Box::new(write),
         }
-    }
-
-    /// In lines, each response has an array or a number.
-    pub(super) fn shape(&self) -> Shape {
-        (ValueType::Float, self.per_token)
     }
 
     /// A response's values in JSON.

@@ -1,24 +1,23 @@
-//! The file that is read: its name in errors, the place of each response in it, whether it has changed, and how much of it has
-//! been read.
+//! The file that is read: its name in errors, the line of each response, and whether it has changed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::Result;
 use crate::diagnostic::Diagnostic;
+
+pub(super) type Result<T, E = Diagnostic> = std::result::Result<T, E>;
 
 /// The file, the place of each response in it, and a sum that detects a changed file.
 #[derive(Debug, Default)]
-pub(super) struct FileOrigin {
+pub(super) struct Place {
     pub(super) path: PathBuf,
     /// If each response has a line: for each blank line, the index of the response after it.
     pub(super) blank: Option<Vec<usize>>,
-    /// The checksum of all lines, of a parquet file's end, or of what a file says of its tensors.
+    /// The checksum of what was read: all lines, the end of a parquet file, or the header of tensors.
     pub(super) sum: u32,
 }
 
-impl FileOrigin {
+impl Place {
     pub(super) fn has_lines(&self) -> bool {
         self.blank.is_some()
     }
@@ -75,45 +74,6 @@ impl FileOrigin {
     }
 }
 
-/// How many bytes are there to read, and how many have been read.
-#[derive(Default)]
-pub(super) struct Progress<'a> {
-    told: Option<&'a (dyn Fn(u64, u64) + Sync)>,
-    done: AtomicU64,
-    total: AtomicU64,
-}
-
-impl<'a> Progress<'a> {
-    pub(super) fn new(told: Option<&'a (dyn Fn(u64, u64) + Sync)>) -> Self {
-        Progress {
-            told,
-            ..Progress::default()
-        }
-    }
-
-    pub(super) fn expect(&self, total: u64) {
-        self.total.store(total, Relaxed);
-    }
-
-    pub(super) fn add(&self, bytes: u64) {
-        /// Bytes between two reports to the caller.
-        const STEP: u64 = 4 << 20;
-        let before = self.done.fetch_add(bytes, Relaxed);
-        let (done, total) = (before + bytes, self.total.load(Relaxed));
-        if let Some(told) = self.told
-            && before / STEP != done / STEP
-        {
-            told(done.min(total), total);
-        }
-    }
-
-    /// Reports all bytes as read, including those that were skipped.
-    pub(super) fn finish(&self) {
-        let total = self.total.load(Relaxed);
-        self.told.iter().for_each(|told| told(total, total));
-    }
-}
-
 /// The input has changed since it was read.
 pub(super) fn changed(input: &Path, what: impl fmt::Display) -> Diagnostic {
     Diagnostic::error(format!(
@@ -130,7 +90,7 @@ mod tests {
     fn lines_are_counted_with_the_blank_ones_before_them() {
         // Blank lines 1 and 2, responses 0 to 2, blank 6 and 7, response 3, blank 9, response 4.
         let blank = vec![0, 0, 3, 3, 4];
-        let origin = FileOrigin {
+        let origin = Place {
             path: PathBuf::new(),
             blank: Some(blank),
             sum: 0,

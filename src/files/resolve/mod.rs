@@ -3,14 +3,21 @@
 //! Lines and tensors are treated alike: a list of numbers and a tensor [B, T] are a value per token, a number and a tensor [B]
 //! one per response.
 
+mod columns;
+mod lengths;
+mod odd;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use self::columns::{Bound, Columns};
+use self::odd::Checked;
 use super::messages::{COMPLETION, Choice, Choices, REFERENCE, TextKind};
-use super::names::{FileKind, Reading, Role, role};
-use super::origin::FileOrigin;
+use super::options::{Dtype, ReadOptions, Unscored};
+use super::padded;
+use super::place::{Place, Result};
+use super::schema::{FileKind, Reading, Role, Schema};
 use super::table::{ColumnData, FileColumn, Table};
-use super::{Dtype, ReadOptions, Result, Rollouts, Unscored, odd, padded};
 use crate::batch::column_names::ADVANTAGES;
 use crate::batch::layout::Tokens;
 use crate::batch::{
@@ -20,37 +27,30 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::{counted, exact};
 use crate::tensor_file::FileTensor;
 
-/// The most unknown fields that a note lists: a file may have as many as it has lines.
-const SHOWN: usize = 5;
-
-/// A column of the file under one of our names.
-#[derive(Clone)]
-pub(super) struct Bound {
-    pub(super) reading: Reading,
-    pub(super) column: Arc<FileColumn>,
-}
-
-/// A file while the meaning of its columns is found.
-#[derive(Default)]
-pub(super) struct Meaning<'a> {
-    pub(super) table: Table,
-    pub(super) options: ReadOptions<'a>,
-    pub(super) notes: Vec<String>,
-    /// How many unknown fields are left out.
-    unknown: usize,
-    pub(super) responses: usize,
-    texts: Vec<Bound>,
-    /// The columns with a number per response.
-    pub(super) numbers: Vec<Bound>,
-    /// The columns with a number per token.
-    pub(super) arrays: Vec<Bound>,
-    /// The field of completions whose words or tokens are counted, if nothing else says how long responses are.
-    pub(super) counted: Option<Bound>,
-    /// The completion whose words would be the lengths, and why they are not.
-    pub(super) no_length: Option<(String, String)>,
-    pub(super) unit: &'static str,
+/// A batch from a file, with the data needed to write an advantage to a copy of that file.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Rollouts {
+    /// The columns and their layout.
+    pub batch: Batch,
+    /// Notes on the reader's decisions and on the fields that it left out: it decides nothing silently.
+    pub notes: Vec<Diagnostic>,
+    /// The unit of the batch's tokens: `token`, or `word` if lengths count the words of completions.
+    pub unit: &'static str,
+    pub(super) place: Arc<Place>,
+    /// If responses were left out: the layout of all, and which of them are in the batch.
+    pub(super) whole: Option<(Arc<Layout>, Vec<usize>)>,
     /// Whether there are tensors [B, T].
     pub(super) is_padded: bool,
+    pub(super) is_f64: bool,
+}
+
+/// A file while its columns become a batch.
+struct Resolving<'a> {
+    schema: &'a Schema,
+    table: Table,
+    options: &'a ReadOptions<'a>,
+    found: Columns,
     /// The arrays that are in the batch, whose values are checked.
     checked: Vec<Reading>,
     /// The responses that have no reward.
@@ -58,59 +58,69 @@ pub(super) struct Meaning<'a> {
 }
 
 /// Makes a batch of a reader's table.
-pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, Diagnostics> {
-    let mut meaning = Meaning {
-        notes: table.names.notes.clone(),
-        unit: "token",
+pub(super) fn rollouts(
+    (schema, table): (Schema, Table),
+    options: &ReadOptions,
+) -> Result<Rollouts, Diagnostics> {
+    let found = Columns::new(table.place.clone(), schema.notes.clone());
+    let mut resolving = Resolving {
+        schema: &schema,
         table,
-        options: *options,
-        ..Meaning::default()
+        options,
+        found,
+        checked: Vec::new(),
+        unscored: BTreeSet::new(),
     };
-    let mut bound = meaning.bound()?;
-    let groups = meaning.groups(&mut bound)?;
-    meaning.responses = groups.len();
+    let mut bound = resolving.bound()?;
+    let groups = resolving.groups(&mut bound)?;
+    resolving.found.responses = groups.len();
     for bound in bound {
-        meaning.sort(bound)?;
+        resolving.sort(bound)?;
     }
-    meaning.note_tokenizer();
-    let tokens = meaning.tokens()?;
-    let (groups, step) = meaning.of_steps(groups)?;
+    resolving.note_tokenizer();
+    let (found, all) = (&mut resolving.found, &resolving.table.columns);
+    let tokens = lengths::tokens(found, schema.tokenizer.as_ref(), all)?;
+    let (groups, step) = resolving.of_steps(groups)?;
     let mut builder = Batch::builder().groups(groups).step(step);
     if let Some(tokens) = tokens {
-        meaning.note_bare(&tokens);
+        resolving.note_bare(&tokens);
         builder = builder.tokens(tokens);
     }
-    let is_f64 = meaning.is_f64();
+    let is_f64 = resolving.is_f64();
     // Also if nobody reads one of them: the precision of the batch does not depend on the recipe.
-    let mut arrays = meaning.arrays.iter();
+    let mut arrays = resolving.found.arrays.iter();
     let has_arrays = arrays.any(|bound| bound.reading.role != Role::Mask);
-    builder = meaning.add_texts(builder);
-    builder = meaning.add_columns(builder)?;
-    let origin = meaning.table.origin.clone();
+    builder = resolving.add_texts(builder);
+    builder = resolving.add_columns(builder)?;
+    let place = resolving.table.place.clone();
     let built = builder.build_located();
-    let mut batch = built.map_err(|(response, error)| origin.error(response, error))?;
+    let mut batch = built.map_err(|(response, error)| place.error(response, error))?;
     if has_arrays {
         batch.is_f64 = is_f64;
     }
-    meaning.check(&batch)?;
-    let whole = meaning.without_unscored(&mut batch);
-    let mut rollouts = Rollouts {
-        notes: meaning.notes.into_iter().map(Diagnostic::note).collect(),
-        unit: meaning.unit,
+    resolving.check(&batch)?;
+    let whole = resolving.without_unscored(&mut batch);
+    let row = |response: usize| whole.as_ref().map_or(response, |(_, kept)| kept[response]);
+    let checked = Checked {
+        batch: &batch,
+        place: &place,
+        row: &row,
+        is_saved: schema.kind == FileKind::Saved,
+        dtype: options.dtype,
+    };
+    let mut notes = resolving.found.notes;
+    for reading in &resolving.checked {
+        notes.extend(checked.check(reading)?);
+    }
+    Ok(Rollouts {
+        notes: notes.into_iter().map(Diagnostic::note).collect(),
+        unit: resolving.found.unit,
+        is_padded: resolving.found.is_padded,
         whole,
-        origin,
-        is_padded: meaning.is_padded,
+        place,
         is_f64,
         batch,
-    };
-    for reading in &meaning.checked {
-        let is_saved = meaning.table.names.kind == FileKind::Saved;
-        let notes = odd::check(&rollouts, reading, is_saved, options.dtype)?;
-        rollouts
-            .notes
-            .extend(notes.into_iter().map(Diagnostic::note));
-    }
-    Ok(rollouts)
+    })
 }
 
 /// The values that a column should hold, for messages; of a tensor, by the number of responses.
@@ -136,25 +146,10 @@ fn expected(reading: &Reading, rows: Option<usize>) -> String {
     text.to_string()
 }
 
-impl Meaning<'_> {
-    pub(super) fn origin(&self) -> &FileOrigin {
-        &self.table.origin
-    }
-
-    pub(super) fn left_out(&mut self, field: &str, why: &str) {
-        let ours = crate::batch::column_names::ours(field).unwrap_or(field);
-        if role(ours) == Role::Any {
-            self.unknown += 1;
-            if self.unknown > SHOWN {
-                return;
-            }
-        }
-        self.notes.push(format!("`{field}` is left out: {why}"));
-    }
-
+impl Resolving<'_> {
     /// The columns under our names.
     fn bound(&mut self) -> Result<Vec<Bound>> {
-        let (names, columns) = (self.table.names.clone(), self.table.columns.clone());
+        let (names, columns) = (self.schema, self.table.columns.clone());
         let are_tensors = names.kind != FileKind::Lines;
         let has_newer = are_tensors && columns.iter().any(|column| column.name == ADVANTAGES);
         let mut seen: HashMap<String, String> = HashMap::new();
@@ -165,12 +160,14 @@ impl Meaning<'_> {
             if readings.is_empty()
                 && let Some(Reading { ours, theirs, .. }) = names.reading(names.own(name))
             {
-                self.left_out(name, &format!("`{ours}` is read from `{theirs}`"));
+                self.found
+                    .left_out(name, &format!("`{ours}` is read from `{theirs}`"));
             }
             for reading in readings {
                 // A copy that was written of a run's batch has the run's own and a newer one.
                 if name == "advantage" && has_newer {
-                    self.left_out(name, "`advantages` was written after it");
+                    self.found
+                        .left_out(name, "`advantages` was written after it");
                     continue;
                 }
                 let ours = &reading.ours;
@@ -180,7 +177,7 @@ impl Meaning<'_> {
                         "say which it is, with `--map {ours}={first}` or `--map {ours}={name}`"
                     );
                     let error = Diagnostic::error(what).with_help(help);
-                    return Err(self.origin().error(None, error));
+                    return Err(self.found.place.error(None, error));
                 }
                 let column = column.clone();
                 all.push(Bound { reading, column });
@@ -195,18 +192,18 @@ impl Meaning<'_> {
         if column.is_text() && matches!(reading.role, Role::Any | Role::Completion) {
             if column.keep.kind == TextKind::Reference && column.first == "an object" {
                 let mut choices = Choices::default();
-                choices.add(Choice::FieldOfObject, self.origin().name_of(0));
-                self.notes.extend(choices.notes());
+                choices.add(Choice::FieldOfObject, self.found.place.name_of(0));
+                self.found.notes.extend(choices.notes());
             }
             if column.keep.counts && reading.role == Role::Completion {
-                self.counted = Some(bound.clone());
+                self.found.counted = Some(bound.clone());
             }
-            self.texts.push(bound);
+            self.found.texts.push(bound);
             return Ok(());
         }
         match self.level(&bound)? {
-            Some(Level::Token) => self.arrays.push(bound),
-            Some(_) => self.numbers.push(bound),
+            Some(Level::Token) => self.found.arrays.push(bound),
+            Some(_) => self.found.numbers.push(bound),
             None => {}
         }
         Ok(())
@@ -215,7 +212,7 @@ impl Meaning<'_> {
     /// The level of a column that has a number, or an array of numbers, for every response. A column of another kind is left
     /// out, or is an error.
     fn level(&mut self, Bound { reading, column }: &Bound) -> Result<Option<Level>> {
-        let (role, rows) = (reading.role, self.responses);
+        let (role, rows) = (reading.role, self.found.responses);
         let (per_response, per_token) = match &column.data {
             ColumnData::Numbers(_) | ColumnData::Ids(_) => (true, false),
             ColumnData::Texts(..) => (role == Role::Group, false),
@@ -236,7 +233,7 @@ impl Meaning<'_> {
             per_token.then_some(Level::Token),
             per_response.then_some(Level::Response),
         );
-        let names = &self.table.names;
+        let names = &self.schema;
         let is_reference = names.references == Some(reading.ours.as_str());
         // `--map` may have taken its place.
         let is_free = !reading.asked && names.is_read_twice(&reading.theirs);
@@ -248,7 +245,7 @@ impl Meaning<'_> {
                 (token, reading.asked || !is_null)
             }
             Role::Any => (token.or(response), reading.asked || is_reference),
-            Role::Step if self.table.saved.is_none() => (response, false),
+            Role::Step if self.table.step.is_none() => (response, false),
             Role::Step => (None, false),
             Role::Completion => (None, reading.asked || names.references.is_some()),
         };
@@ -264,16 +261,16 @@ impl Meaning<'_> {
             ColumnData::Tensor(_) => {
                 format!("it is {found}, and columns are [{rows}] or [{rows}, T]")
             }
-            _ => format!("it is {found} in {}", self.origin().name_of(at)),
+            _ => format!("it is {found} in {}", self.found.place.name_of(at)),
         };
         match (role, &column.data) {
             (Role::Completion, _) if column.keep.counts => {
-                self.no_length = Some((reading.theirs.clone(), why));
+                self.found.no_length = Some((reading.theirs.clone(), why));
             }
             // A string or an object is not meant to be a column.
             (Role::Any, ColumnData::Null | ColumnData::Other | ColumnData::Texts(..))
             | (Role::Completion, ColumnData::Null) => {}
-            _ => self.left_out(&reading.theirs, &why),
+            _ => self.found.left_out(&reading.theirs, &why),
         }
         Ok(None)
     }
@@ -289,7 +286,7 @@ impl Meaning<'_> {
             let (number, all) = (nothing.len(), counted(all, "response"));
             let found = format!("no value (null or NaN; {number} of {all})");
             let (at, expected) = ((Some(first), None), expected(reading, None));
-            let wrong = self.origin().wrong(&reading.theirs, at, found, expected);
+            let wrong = self.found.place.wrong(&reading.theirs, at, found, expected);
             let help = "`--unscored leave-out` leaves such responses out, `--unscored zero` counts them as 0";
             return Err(wrong.with_help(help));
         }
@@ -307,12 +304,13 @@ impl Meaning<'_> {
         };
         let count = counted(self.unscored.len(), "response");
         let note = format!("no reward, {what}: {count}");
-        self.notes
+        self.found
+            .notes
             .extend((!self.unscored.is_empty()).then_some(note));
         if self.unscored.is_empty() || !is_left_out {
             return None;
         }
-        let kept = (0..self.responses).filter(|at| !self.unscored.contains(at));
+        let kept = (0..self.found.responses).filter(|at| !self.unscored.contains(at));
         let (whole, kept) = (batch.layout().clone(), kept.collect::<Vec<_>>());
         *batch = batch.select(&kept);
         Some((whole, kept))
@@ -325,12 +323,12 @@ impl Meaning<'_> {
         at: usize,
         found: &str,
     ) -> Diagnostic {
-        let (field, rows) = (&reading.theirs, self.responses);
+        let (field, rows) = (&reading.theirs, self.found.responses);
         let found = if found == "missing" { "nothing" } else { found };
         let is_tensor = matches!(column.data, ColumnData::Tensor(_));
         let expected = expected(reading, is_tensor.then_some(rows));
         let place = ((!is_tensor).then_some(at), None);
-        let error = self.origin().wrong(field, place, found, expected);
+        let error = self.found.place.wrong(field, place, found, expected);
         let ColumnData::Tensor(tensor) = &column.data else {
             if found == "an object" {
                 let ours = &reading.ours;
@@ -353,10 +351,11 @@ impl Meaning<'_> {
     }
 
     fn note_tokenizer(&mut self) {
-        if self.options.tokenizer.is_some() && self.counted.is_none() {
+        if self.options.tokenizer.is_some() && self.found.counted.is_none() {
             let why =
                 "the file says how many tokens a response has, or has no `completion` that is text";
-            self.notes
+            self.found
+                .notes
                 .push(format!("the tokenizer counts nothing: {why}"));
         }
     }
@@ -386,45 +385,34 @@ impl Meaning<'_> {
         })
     }
 
-    /// Whole numbers, strings, or indices in a list of names.
+    /// Whole numbers.
     fn groups_of_tensor(&self, reading: &Reading, tensor: &FileTensor) -> Result<Vec<GroupId>> {
         const EXPECTED: &str = "whole numbers [B], one for each response";
         let wrong = |response, found: String| {
             let at = (response, None);
-            self.origin().wrong(&reading.theirs, at, found, EXPECTED)
+            self.found.place.wrong(&reading.theirs, at, found, EXPECTED)
         };
         let is_column = matches!(tensor.shape.as_slice(), [_] | [_, 1]);
         if !is_column || !tensor.is_number() {
             return Err(wrong(None, tensor.describe()));
         }
         let ids = padded::ids(tensor)?;
-        let ids = ids.map_err(|(response, value)| wrong(Some(response), value.to_string()))?;
-        let saved = self.table.saved.as_ref();
-        let Some(names) = saved.and_then(|saved| saved.group_names.as_ref()) else {
-            return Ok(ids);
-        };
-        let named = ids.iter().map(|id| match id {
-            GroupId::Number(number) => names.get(usize::try_from(*number).ok()?).cloned(),
-            GroupId::String(_) => None,
-        });
-        let beyond = || format!("a number beyond the {} names in the header", names.len());
-        let named: Option<Vec<GroupId>> = named.collect();
-        named.ok_or_else(|| wrong(None, beyond()))
+        ids.map_err(|(response, value)| wrong(Some(response), value.to_string()))
     }
 
     fn note_bare(&mut self, tokens: &Tokens) {
         let is_bare = |&row: &usize| tokens.row_length(row) > 0 && tokens.runs(row).is_empty();
         let mut bare = (0..tokens.responses()).filter(is_bare);
         if let Some(first) = bare.next() {
-            let first = self.origin().name_of(first);
+            let first = self.found.place.name_of(first);
             let count = counted(1 + bare.count(), "response");
-            self.notes.push(format!("the mask is 0 for all tokens of {count} (the first: {first}): no token has an advantage there"));
+            self.found.notes.push(format!("the mask is 0 for all tokens of {count} (the first: {first}): no token has an advantage there"));
         }
     }
 
     fn steps(&mut self) -> Result<Option<Vec<f64>>> {
         const EXPECTED: &str = "the training step, a whole number from 0 to below 2^53 (`--map NAME=step` reads it as a column)";
-        let Some(Bound { reading, column }) = self.find("step").cloned() else {
+        let Some(Bound { reading, column }) = self.found.find("step").cloned() else {
             return Ok(None);
         };
         let steps = column.clone().numbers()?;
@@ -434,28 +422,30 @@ impl Meaning<'_> {
         let Some(at) = steps.iter().position(|&step| !is_step(step)) else {
             return Ok(Some(steps));
         };
-        if self.table.names.is_read_twice(&reading.theirs) {
+        if self.schema.is_read_twice(&reading.theirs) {
             let (field, value) = (&reading.theirs, exact(steps[at]));
             let what = format!("`{field}` is no training step, because it is {value} in ");
-            self.notes.push(what + &*self.origin().name_of(at));
+            self.found.notes.push(what + &*self.found.place.name_of(at));
             return Ok(None);
         }
-        let is_of_response = steps.len() > 1 || self.origin().has_lines();
+        let is_of_response = steps.len() > 1 || self.found.place.has_lines();
         let (place, found) = ((is_of_response.then_some(at), None), exact(steps[at]));
-        Err(self.origin().wrong(&reading.theirs, place, found, EXPECTED))
-    }
-
-    pub(super) fn find(&self, ours: &str) -> Option<&Bound> {
-        self.numbers.iter().find(|bound| bound.reading.ours == ours)
+        Err(self
+            .found
+            .place
+            .wrong(&reading.theirs, place, found, EXPECTED))
     }
 
     /// The groups and the step of the batch. The groups of a dump of several steps are told apart by step.
     fn of_steps(&mut self, groups: Vec<GroupId>) -> Result<(Vec<GroupId>, u64)> {
         let steps = self.steps()?;
-        let saved = self.table.saved.as_ref().map_or(0, |saved| saved.step);
+        let saved = self.table.step.unwrap_or(0);
         let differs = |values: &[f64]| values.iter().any(|value| *value != values[0]);
         // Some loggers number the steps of each epoch from 0.
-        let epochs = self.find("epoch").filter(|_| self.origin().has_lines());
+        let epochs = self
+            .found
+            .find("epoch")
+            .filter(|_| self.found.place.has_lines());
         let epochs = epochs
             .map(|bound| bound.column.clone().numbers())
             .transpose()?;
@@ -471,7 +461,7 @@ impl Meaning<'_> {
             return Ok((groups, step));
         }
         // The same prompt may come again in another step: a dump numbers its prompts from 0 in each.
-        self.notes.push("the lines come from several steps: responses of one prompt in different steps are different groups".to_string());
+        self.found.notes.push("the lines come from several steps: responses of one prompt in different steps are different groups".to_string());
         let split = |(at, id): (usize, GroupId)| {
             let parts = parts
                 .iter()
@@ -483,13 +473,13 @@ impl Meaning<'_> {
 
     /// The sum of the rewards of several reward functions; one of them may have no reward for a response.
     fn sum_of_rewards(&self) -> Option<Vec<f64>> {
-        let names = &self.table.names.rewards;
+        let names = &self.schema.rewards;
         let mut sums: Option<Vec<f64>> = None;
         for column in &self.table.columns {
             if let (ColumnData::Numbers(rewards), None) = (&column.data, &column.odd)
                 && names.contains(&column.name)
             {
-                let sums = sums.get_or_insert_with(|| vec![f64::NAN; self.responses]);
+                let sums = sums.get_or_insert_with(|| vec![f64::NAN; self.found.responses]);
                 for (sum, reward) in sums.iter_mut().zip(rewards).filter(|(_, x)| !x.is_nan()) {
                     *sum = if sum.is_nan() { *reward } else { *sum + reward };
                 }
@@ -506,25 +496,21 @@ impl Meaning<'_> {
             _ => false,
         };
         let is_column = |bound: &&Bound| bound.reading.role != Role::Mask;
-        let mut columns = self.arrays.iter().filter(is_column).peekable();
+        let mut columns = self.found.arrays.iter().filter(is_column).peekable();
         match self.options.dtype {
             Some(dtype) => dtype == Dtype::F64,
             None if columns.peek().is_some() => columns.any(is_wide),
-            None => self.numbers.iter().any(is_wide),
+            None => self.found.numbers.iter().any(is_wide),
         }
     }
 
     fn add_texts(&mut self, mut builder: BatchBuilder) -> BatchBuilder {
-        for Bound { reading, column } in std::mem::take(&mut self.texts) {
+        for Bound { reading, column } in std::mem::take(&mut self.found.texts) {
             if let ColumnData::Texts(texts, _) = &column.data
                 && column.keep.texts
             {
                 builder = builder.text_buffer(reading.ours, texts.clone().into());
             }
-        }
-        let saved = self.table.saved.iter_mut();
-        for (name, texts) in saved.flat_map(|saved| std::mem::take(&mut saved.texts)) {
-            builder = builder.text(name, texts);
         }
         builder
     }
@@ -536,8 +522,8 @@ impl Meaning<'_> {
             builder = builder.response("reward", rewards);
         }
         let (numbers, arrays) = (
-            std::mem::take(&mut self.numbers),
-            std::mem::take(&mut self.arrays),
+            std::mem::take(&mut self.found.numbers),
+            std::mem::take(&mut self.found.arrays),
         );
         let has_reward = numbers.iter().chain(&arrays);
         let has_reward = { has_reward }.any(|one| one.reading.ours.ends_with("reward"));
@@ -569,35 +555,32 @@ impl Meaning<'_> {
 
     /// Says which references were taken, if completions are compared with them.
     fn note_references(&mut self, batch: &Batch) {
-        if self.table.names.references.is_none() {
+        if self.schema.references.is_none() {
             return;
         }
         let (mut choices, solutions) = (Choices::default(), batch.text("solution"));
-        for response in 0..self.responses {
+        for response in 0..self.found.responses {
             let reference = batch.solution(response).unwrap_or_default();
             let is_answer = solutions.is_some_and(|texts| *texts[response] != *reference);
             let is_list = references(&reference).len() > 1;
             for (choice, is_made) in [(Choice::Answer, is_answer), (Choice::AnyOfList, is_list)] {
                 if is_made {
-                    choices.add(choice, self.origin().name_of(response));
+                    choices.add(choice, self.found.place.name_of(response));
                 }
             }
         }
-        self.notes.extend(choices.notes());
+        self.found.notes.extend(choices.notes());
     }
 
     fn check(&mut self, batch: &Batch) -> Result<()> {
-        if self.table.names.references.is_some() && !batch.is_verifiable() {
+        if self.schema.references.is_some() && !batch.is_verifiable() {
             let what = "nothing says how good a response is: there is no reward, and answers cannot be compared";
             let help = "every response needs a `completion` that is text, and a `solution` (or `answer`): all texts, or all numbers";
             let error = Diagnostic::error(what).with_help(help);
-            return Err(self.origin().error(None, error));
+            return Err(self.found.place.error(None, error));
         }
         self.note_references(batch);
-        if let Some(more @ 1..) = self.unknown.checked_sub(SHOWN) {
-            let more = counted(more, "more field");
-            self.notes.push(format!("left out too: {more}"));
-        }
+        self.found.note_more();
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! One line of JSON: its fields, numbers and texts, and a copy of the line with values added.
+//! A value on its way from a file to a column; and one line of JSON: its fields, numbers and texts, and a copy of the line with
+//! values added.
 //!
 //! We find plain values and parse the numbers, because lines are mostly arrays; `serde_json` finds any other value, and what is
 //! wrong.
@@ -13,7 +14,8 @@ use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::Result;
+use super::place::Result;
+use crate::batch::GroupId;
 use crate::diagnostic::Diagnostic;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -25,6 +27,87 @@ pub(super) enum JsonType {
     String,
     Array,
     Object,
+}
+
+/// A value of one response.
+#[cfg_attr(not(feature = "parquet"), expect(dead_code))]
+pub(super) enum Cell<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Number(f64),
+    Text(&'a str),
+    /// As JSON has it: any value of a line, and the nested ones of parquet.
+    Json(Cow<'a, str>),
+}
+
+impl Cell<'_> {
+    pub(super) fn kind(&self) -> JsonType {
+        match self {
+            Cell::Null => JsonType::Null,
+            Cell::Bool(_) => JsonType::Bool,
+            Cell::Int(_) | Cell::Number(_) => JsonType::Number,
+            Cell::Text(_) => JsonType::String,
+            Cell::Json(raw) => type_of(raw),
+        }
+    }
+
+    /// A number, or a boolean as 0 or 1, or null as NaN, as which pandas writes it.
+    pub(super) fn number(&self) -> f64 {
+        match self {
+            Cell::Bool(value) => f64::from(u8::from(*value)),
+            // Exact up to 2^53, like any number in a line.
+            Cell::Int(value) => *value as f64,
+            Cell::Number(value) => *value,
+            Cell::Json(raw) => number(raw),
+            Cell::Null | Cell::Text(_) => f64::NAN,
+        }
+    }
+
+    /// A number as the name of a group. It is exact, however large.
+    pub(super) fn id(&self) -> Option<GroupId> {
+        let of_float = |value: f64| is_exact(value).then_some((value as i64).into());
+        match self {
+            Cell::Int(value) => Some(GroupId::Number(*value)),
+            // pandas writes the whole numbers of a column with gaps as 7.0.
+            Cell::Number(value) => of_float(*value),
+            Cell::Json(raw) => match raw.parse() {
+                Ok(number) => Some(GroupId::Number(number)),
+                Err(_) if is_beyond(raw) => Some((&**raw).into()),
+                Err(_) if type_of(raw) == JsonType::Number => of_float(number(raw)),
+                Err(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The value in JSON.
+    pub(super) fn json(&self) -> Cow<'_, str> {
+        match self {
+            Cell::Null => "null".into(),
+            Cell::Bool(value) => value.to_string().into(),
+            Cell::Int(value) => value.to_string().into(),
+            Cell::Number(value) => {
+                let mut out = Vec::new();
+                write_number(&mut out, *value);
+                String::from_utf8_lossy(&out).into_owned().into()
+            }
+            Cell::Text(text) => serde_json::Value::from(*text).to_string().into(),
+            Cell::Json(raw) => raw.as_ref().into(),
+        }
+    }
+
+    /// The value in words.
+    pub(super) fn describe(&self) -> String {
+        describe(&self.json())
+    }
+}
+
+/// Whether a text is a whole number beyond 64 bits, as JSON writes it.
+fn is_beyond(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let are_digits = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
+    are_digits && text.parse::<i64>().is_err() && !digits.is_empty()
 }
 
 /// The type of a value, which its first character tells.
@@ -439,6 +522,25 @@ mod tests {
             let value = line.split_once(':').map_or("", |(_, value)| after_space(value));
             prop_assert!(!is_plain || plain(value.as_bytes()).is_some(), "{}", line);
         }
+    }
+
+    #[test]
+    fn ids_are_exact_and_nothing_else_is_one() {
+        let beyond = "18446744073709551617";
+        let id = |raw: &'static str| Cell::Json(raw.into()).id();
+        for (raw, expected) in [
+            ("9007199254740993", 9007199254740993_i64.into()),
+            ("-3", (-3).into()),
+            ("7.0", 7.into()),
+            (beyond, beyond.into()),
+        ] {
+            assert_eq!(id(raw), Some(expected), "{raw}");
+        }
+        for wrong in ["0.5", "1e300", "true", "NaN"] {
+            assert_eq!(id(wrong), None, "{wrong}");
+        }
+        assert_eq!(Cell::Number(7.0).id(), Some(7.into()));
+        assert_eq!(Cell::Number(0.5).id(), None);
     }
 
     #[test]

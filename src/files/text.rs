@@ -1,9 +1,9 @@
-//! The bytes of lines from any source: text, compressed or not, the rows of a parquet file, or all files of a
-//! folder; and the same for writing.
+//! Lines of text, compressed or not, of a file or of all files of a folder; and the same for writing.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
@@ -13,11 +13,11 @@ use ruzstd::decoding::errors::ReadFrameHeaderError::SkipFrame;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
+use super::cell::BYTE_ORDER_MARK;
 use super::format::{files_of_lines, has_ending};
-use super::json::BYTE_ORDER_MARK;
+use super::place::Result;
 use super::room::{Bounded, Room};
-use super::trainers::{Rows, unfold_of};
-use super::{Progress, Result, parquet};
+use super::unfold::{Rows, unfold_of};
 use crate::regular_file;
 use crate::replace::{Replacement, cannot_be_written};
 
@@ -30,10 +30,49 @@ const BLANK: usize = 1 << 20;
 /// Bytes that are compressed into one frame of Zstandard.
 const FRAME: usize = 4 << 20;
 
+/// How many bytes are there to read, and how many have been read.
+#[derive(Default)]
+pub(super) struct Progress<'a> {
+    report: Option<&'a (dyn Fn(u64, u64) + Sync)>,
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl<'a> Progress<'a> {
+    pub(super) fn new(report: Option<&'a (dyn Fn(u64, u64) + Sync)>) -> Self {
+        Progress {
+            report,
+            ..Progress::default()
+        }
+    }
+
+    pub(super) fn expect(&self, total: u64) {
+        self.total.store(total, Relaxed);
+    }
+
+    pub(super) fn add(&self, bytes: u64) {
+        /// Bytes between two reports to the caller.
+        const STEP: u64 = 4 << 20;
+        let before = self.done.fetch_add(bytes, Relaxed);
+        let (done, total) = (before + bytes, self.total.load(Relaxed));
+        if let Some(report) = self.report
+            && before / STEP != done / STEP
+        {
+            report(done.min(total), total);
+        }
+    }
+
+    /// Reports all bytes as read, including those that were skipped.
+    pub(super) fn finish(&self) {
+        let total = self.total.load(Relaxed);
+        self.report.iter().for_each(|report| report(total, total));
+    }
+}
+
 /// Bytes that are lines.
 pub(super) type Lines<'a> = Box<dyn Read + Send + 'a>;
 
-/// Readers one after another; only one at a time is open.
+/// Concatenated readers, opened one at a time.
 struct Chained<'a, I> {
     parts: I,
     part: Lines<'a>,
@@ -41,14 +80,22 @@ struct Chained<'a, I> {
     is_ended: bool,
 }
 
-impl<'a, I: Iterator<Item = io::Result<Lines<'a>>> + Send + 'a> Chained<'a, I> {
-    fn lines(parts: I) -> Lines<'a> {
-        Box::new(Chained {
-            parts,
-            part: Box::new(io::empty()),
-            is_ended: true,
-        })
-    }
+fn chained<'a>(parts: impl Iterator<Item = io::Result<Lines<'a>>> + Send + 'a) -> Lines<'a> {
+    Box::new(Chained {
+        parts,
+        part: Box::new(io::empty()),
+        is_ended: true,
+    })
+}
+
+/// Lines that are made one by one.
+pub(super) fn of_each<'a>(
+    lines: impl Iterator<Item = io::Result<String>> + Send + 'a,
+) -> Lines<'a> {
+    let reader = |line: io::Result<String>| -> io::Result<Lines<'a>> {
+        Ok(Box::new(io::Cursor::new(line?)))
+    };
+    chained(lines.map(reader))
 }
 
 impl<'a, I: Iterator<Item = io::Result<Lines<'a>>>> Read for Chained<'a, I> {
@@ -71,13 +118,12 @@ impl<'a, I: Iterator<Item = io::Result<Lines<'a>>>> Read for Chained<'a, I> {
     }
 }
 
-/// A line as a reader.
-fn reader<'a>(line: io::Result<String>) -> io::Result<Lines<'a>> {
-    Ok(Box::new(io::Cursor::new(line?)))
-}
-
-/// Opens the lines of a file, or of all files of a folder in turn; `progress` gets the bytes read from disk.
-pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
+/// Opens the lines of a file, or of all files of a folder in turn, each by a function; `progress` gets the bytes read from disk.
+pub(super) fn lines<'a>(
+    path: &Path,
+    progress: &'a Progress,
+    open: fn(&Path, &'a Progress) -> io::Result<Lines<'a>>,
+) -> io::Result<Lines<'a>> {
     let files = match path.is_dir() {
         true => files_of_lines(path)?,
         false => vec![path.to_path_buf()],
@@ -85,26 +131,15 @@ pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines
     let sizes = files.iter().map(|file| Ok(fs::metadata(file)?.len()));
     progress.expect(sizes.sum::<io::Result<u64>>()?);
     if let [file] = &files[..] {
-        return open_file(file, progress);
+        return open(file, progress);
     }
-    let open = |file: PathBuf| open_file(&file, progress);
-    Ok(Chained::lines(files.into_iter().map(open)))
+    let open = move |file: PathBuf| open(&file, progress);
+    Ok(chained(files.into_iter().map(open)))
 }
 
-/// A checksum of the end of a file. A parquet file keeps its columns, their places and their statistics there.
-pub(super) fn checksum_of_end(path: &Path) -> io::Result<u32> {
-    let mut file = regular_file::open(path)?;
-    let (mut end, length) = (Vec::new(), file.metadata()?.len());
-    file.seek(SeekFrom::Start(length.saturating_sub(1 << 16)))?;
-    file.read_to_end(&mut end)?;
-    Ok(crc32c::crc32c(&end))
-}
-
-fn open_file<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
+/// Opens a file of text.
+pub(super) fn open<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
     let file = regular_file::open(path)?;
-    if has_ending(path, "parquet") {
-        return Ok(Chained::lines(parquet::lines(file, progress)?.map(reader)));
-    }
     let file = Counted { file, progress };
     match () {
         () if has_ending(path, "gz") => {
@@ -154,7 +189,7 @@ fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
             Err(error) => return Some(Err(error)),
         }
     };
-    Ok(Chained::lines(std::iter::from_fn(next).map(reader)))
+    Ok(of_each(std::iter::from_fn(next)))
 }
 
 /// A file that reports its bytes as they are read.
