@@ -129,8 +129,12 @@ impl Writer<'_> {
         );
         let is_reduction = op.class == Class::Reduction && !is_own;
         let (first, named) = match (op.class, op.name) {
-            // Their arguments are whole numbers within bounds, mostly.
-            (Class::Combinatorics, _) if self.rng.random_range(0..8) > 0 => return None,
+            // They take no token tensors, and whole numbers within bounds, mostly.
+            (Class::Combinatorics, _)
+                if level == Level::Token || self.rng.random_range(0..8) > 0 =>
+            {
+                return None;
+            }
             (_, "grad" | "expand") => return None,
             // Of a batch's numbers, these are no tensors.
             (Class::Logic, _) if level == Level::Batch => return None,

@@ -141,12 +141,14 @@ mod tests {
         assert_eq!(repeat().unwrap(), None);
         let path = folder.join(METRICS);
         let text = std::fs::read_to_string(&path).unwrap();
-        // In the form of earlier versions: the configuration is the same, and what a row does not have was null.
-        let config = "# A trainer's run, as advlab recorded it\nrecipe = \"grpo\"\nnative_threshold = 0.02\ntask = \"trainer\"\n\n[params]\nk = 8\n";
+        // In the form of earlier versions: the configuration may have a key that is gone, and what a row does not have was null.
+        let config = "# A trainer's run, as advlab recorded it\nrecipe = \"grpo\"\ntask = \"trainer\"\n\n[params]\nk = 8\n";
         assert_eq!(
             std::fs::read_to_string(folder.join(CONFIG)).unwrap(),
             config
         );
+        let with_key = config.replace("task", "native_threshold = 0.02\ntask");
+        std::fs::write(folder.join(CONFIG), with_key).unwrap();
         let old = text.replace(",\"crc32c\"", ",\"loss\":null,\"metrics\":{},\"crc32c\"");
         assert!(old != text);
         std::fs::write(&path, old).unwrap();
