@@ -52,6 +52,7 @@ pub mod paint;
 #[doc(hidden)]
 pub mod panics;
 mod parallel;
+pub mod plan;
 #[doc(hidden)]
 pub mod regular_file;
 #[cfg(feature = "files")]

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use advlab::live::LiveOptions;
+use advlab::plan::Plan;
 use advlab::script::{Hook, Loss, ParamValue, Recipe, State};
 use advlab::{Diagnostics, LiveRecipe};
 use pyo3::IntoPyObjectExt;
@@ -129,6 +130,22 @@ impl PyRecipe {
             Ok((loss, held.used(held.serial(held.live.in_use()))))
         })?;
         of_loss(py, loss, f64).map(Bound::unbind)
+    }
+
+    /// The formula of the newest version over the columns of a batch: as text, or as a file of PyTorch.
+    #[pyo3(signature = (batch, torch, expand))]
+    fn _plan(
+        &self,
+        py: Python<'_>,
+        batch: Option<&PyBatch>,
+        torch: bool,
+        expand: bool,
+    ) -> PyResult<String> {
+        let batch = batch.map(|batch| &batch.batch);
+        self.compute(py, |held| {
+            let plan = Plan::of(held.live.newest().recipe(), batch, expand)?;
+            if torch { plan.torch() } else { Ok(plan.text()) }
+        })
     }
 
     /// The version of the last step with its parameters and its state as JSON, and the counters of the run.

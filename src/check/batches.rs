@@ -109,7 +109,7 @@ pub(super) fn in_precision(batch: &Batch, is_f64: bool) -> Batch {
 }
 
 /// The batch without the column of a name.
-pub(super) fn without(batch: &Batch, name: &str) -> Batch {
+pub(crate) fn without(batch: &Batch, name: &str) -> Batch {
     copy(batch, None, &|_| usize::MAX, batch.is_f64(), name)
 }
 

@@ -8,7 +8,8 @@ mod loss;
 
 use CheckResult::{Fails, Holds};
 
-use self::batches::{ALONE, in_precision, wave, with_what_losses_need, without};
+pub(crate) use self::batches::without;
+use self::batches::{ALONE, in_precision, wave, with_what_losses_need};
 pub use self::batches::{DEGENERATE, on_policy, regrouped, shortened, usual, with_rewards};
 pub(crate) use self::findings::dry_run;
 pub use self::findings::{CheckResult, Finding};

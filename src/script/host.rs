@@ -9,7 +9,7 @@ use super::kernels::Native;
 use super::limits::Limits;
 use crate::batch::large::SpareMemory;
 use crate::tensor::profile::Profile;
-use crate::tensor::{Context, Guard};
+use crate::tensor::{Context, Guard, Trace};
 
 /// Loads recipes, and holds their shared data: functions, limits, a seed. The seed is 0 unless it is set.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,7 @@ pub struct Host {
     /// Whether results by token are written as the rows of an array [B, T].
     pub(super) by_rows: bool,
     profile: Option<Arc<Profile>>,
+    trace: Option<Arc<Trace>>,
     /// The kernels of built-ins.
     pub(super) native: Native,
     /// The guard of all calls; if there is none, each call has its own.
@@ -67,6 +68,12 @@ impl Host {
         Host { profile, ..self }
     }
 
+    /// The same host, which notes the calls of scripts in a trace.
+    pub(crate) fn with_trace(self, trace: &Arc<Trace>) -> Host {
+        let trace = Some(trace.clone());
+        Host { trace, ..self }
+    }
+
     /// The same host with kernels for the hooks of built-ins. The results have the same bits.
     pub fn with_native(self, native: &Native) -> Host {
         let native = native.clone();
@@ -89,6 +96,7 @@ impl Host {
             by_rows: self.by_rows,
             guard: guard.clone(),
             profile: self.profile.clone(),
+            trace: self.trace.clone().map(|trace| trace as _),
         };
         CallContext::new(context, self.seed, step, update)
     }

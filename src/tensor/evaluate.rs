@@ -6,6 +6,7 @@ use super::error::{TensorError, TensorErrorKind};
 use super::exec;
 use super::graph::Tensor;
 use super::plan::Plan;
+use super::trace::Trace;
 use super::value::Value;
 
 impl Tensor {
@@ -19,6 +20,9 @@ impl Tensor {
             // Users never see this message: the function is called again, once per group.
             let message = "a group's value is read while there is none yet";
             return Err(TensorError::level("map_groups", message));
+        }
+        if let Some(trace) = Trace::of(self.frame()) {
+            trace.note_read(self);
         }
         if let Some(value) = self.known() {
             return Ok(value.clone());

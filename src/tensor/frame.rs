@@ -1,5 +1,6 @@
 //! The frame: the batch that a tensor's values belong to, as a layout with a precision and bounds.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -58,6 +59,8 @@ pub(crate) struct Context {
     pub(crate) guard: Arc<Guard>,
     /// The profile, if times are wanted.
     pub(crate) profile: Option<Arc<Profile>>,
+    /// The `Trace`, if a plan is wanted; it holds tensors, which are above frames.
+    pub(crate) trace: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Frame {

@@ -16,6 +16,7 @@ mod precision;
 pub mod profile;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod value;
 
 pub use crate::batch::Level;
@@ -27,8 +28,10 @@ pub use exp::k3;
 pub(crate) use frame::{Context, Frame};
 pub(crate) use grad::depends_on;
 pub use grad::grad;
+pub(crate) use graph::Prim;
 pub use graph::Tensor;
 pub use guard::Guard;
 pub(crate) use guard::Reservation;
 pub(crate) use precision::{Precision, in_strides};
+pub(crate) use trace::Trace;
 pub use value::Value;

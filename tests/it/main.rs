@@ -13,6 +13,7 @@ mod memory;
 mod native;
 #[path = "../parquet_rows.rs"]
 mod parquet_rows;
+mod plan;
 mod precision;
 mod readme;
 mod recipes;

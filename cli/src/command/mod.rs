@@ -5,6 +5,7 @@ mod check;
 mod compare;
 mod files;
 mod library;
+mod plan;
 mod profile;
 mod prompt;
 mod runs;
@@ -101,6 +102,7 @@ enum Command {
     Look(prompt::Look),
     Repl(prompt::Repl),
     Check(check::Check),
+    Plan(plan::ShowPlan),
     Profile(profile::ProfileArguments),
     Objective(study::ShowObjective),
     Mass(study::ShowMass),
@@ -122,6 +124,7 @@ fn run(command: Command, words: &[OsString]) -> Result<bool> {
         Command::Look(command) => command.run(),
         Command::Repl(command) => command.run(),
         Command::Check(command) => command.run(),
+        Command::Plan(command) => command.run(),
         Command::Profile(command) => command.run(),
         Command::Objective(command) => command.run(),
         Command::Mass(command) => command.run(),

@@ -9,6 +9,7 @@ use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::report::{self, Report, show, study};
 use crate::{doc, lock, wrong};
 use advlab::Diagnostic;
+use advlab::plan::Plan;
 use advlab::session::Answer;
 
 /// Bars of a histogram.
@@ -86,6 +87,18 @@ pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
             let help = "it is `:diff [A] B [k=8]`";
             Err(wrong("`:diff` compares two recipes", help))
         }
+    }
+}
+
+/// The formula of a recipe over the columns of the batch, or what differs between two.
+pub(super) fn plan(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
+    let recipes = session.recipes(arguments.text)?;
+    let plans = recipes.iter().map(|recipe| Plan::of(recipe, Some(&session.data.batch), false));
+    let plans: Vec<Plan> = plans.collect::<Result<_, _>>()?;
+    match &plans[..] {
+        [plan] => Ok(plan.text()),
+        [a, b] => Ok(a.difference(b)),
+        _ => Err(wrong("`:plan` shows one recipe, or compares two", "it is `:plan [A] [B]`")),
     }
 }
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 from weakref import WeakValueDictionary
 
@@ -135,6 +135,27 @@ class _Hooks(Lab):
             )
         self._groupless |= {version}
 
+    def plan(self, batch: Batch | None = None, *, expand: bool = False, **columns: Any) -> str:
+        """The formula that the hooks compute, one line for each operation; `expand` opens functions such as `whiten`.
+
+        With a batch, or columns as `advantage` takes them, it is the formula over these columns, else over all usual columns that
+        the recipe reads.
+        """
+        return self._plan(_given(batch, columns), False, expand)
+
+    def torch(self, batch: Batch | None = None, *, hook: str | None = None, **columns: Any) -> Callable[..., Any]:
+        """The advantage, or the loss of a recipe that has no advantage, as a function of tensors that needs only torch.
+
+        `recipe.torch()(group=.., reward=..)` works on any device and in any dtype, and a loss is differentiable; `source` is the
+        function's file. `batch` or columns decide as in `plan`; `hook` is `advantage`, `loss`, `returns` or `weight`.
+
+        Raises `RecipeError` with the script's line for what cannot be written as such a function.
+        """
+        from ._torch import exported
+
+        name = hook or ("advantage" if "advantage" in self.hooks else "loss")
+        return exported(self.name, self._plan(_given(batch, columns), True, False), name)
+
     def _frozen(self) -> Recipe:
         """The version of the last step with a copy of its state, for a computation that leaves both alone."""
         return _restored(*self._parts())
@@ -148,6 +169,11 @@ class _Hooks(Lab):
             params = "".join(f" {name}={value}" for name, value in self.params.items())
             return f"{type(self).__name__}({self.name} {self.version[:6]}{params})"
         return f"{type(self).__name__}({self.name}, closed)"
+
+
+def _given(batch: Batch | None, columns: dict[str, Any]) -> _native.Batch | None:
+    """The batch of a call, if it has one."""
+    return Call.of(batch, columns, needs_groups=False).batch if batch is not None or columns else None
 
 
 class Recipe(_Hooks):

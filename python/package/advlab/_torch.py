@@ -1,5 +1,7 @@
-"""A recipe's loss as a function that torch differentiates."""
+"""A recipe's loss as a function that torch differentiates, and a recipe as a function of tensors."""
 
+import linecache
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,3 +29,16 @@ def scalar(logp: torch.Tensor, value: float, grad: torch.Tensor) -> tuple[torch.
     precision = torch.float64 if logp.dtype == torch.float64 else torch.float32
     grad = grad.to(logp.dtype)
     return _Loss.apply(logp, torch.tensor(value, dtype=precision), grad), grad  # type: ignore[no-untyped-call]
+
+
+def exported(recipe: str, source: str, hook: str) -> Callable[..., torch.Tensor]:
+    """The function of a hook in a file that `advlab plan --torch` writes; `source` is the file."""
+    file, names = f"<{hook} of {recipe}>", dict[str, Any](__name__=f"advlab_{hook}")
+    # A debugger and a traceback show its lines.
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    exec(compile(source, file, "exec"), names)
+    if hook not in names:
+        raise ValueError(f"{recipe} has no `{hook}` that can be written as a function of tensors")
+    function: Callable[..., torch.Tensor] = names[hook]
+    function.source = source  # type: ignore[attr-defined]
+    return function

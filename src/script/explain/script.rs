@@ -54,7 +54,7 @@ impl<'a> Script<'a> {
     }
 
     /// The location of an origin; `None` if it is not in a source of the script.
-    pub(in crate::script) fn place_of(&self, origin: &Origin) -> Option<Span> {
+    pub(crate) fn place_of(&self, origin: &Origin) -> Option<Span> {
         let source = origin.source.as_ref().unwrap_or(self.name);
         self.span(source, origin.line, origin.column)
     }
@@ -132,6 +132,15 @@ impl<'a> Script<'a> {
     /// The definition of a function in the script itself.
     pub(crate) fn definition(&self, function: &str) -> Option<Span> {
         self.first(|site| site.text(0) == function && site.text(-1) == "fn")
+    }
+
+    /// The first call of a function or use of a property, in the script or in one that it imports.
+    pub(crate) fn use_of(&self, name: &str) -> Option<Span> {
+        let is_use = |site: &CodeSite<'_, '_>| {
+            let is_call = matches!(site.text(1), "(" | "()") && site.text(-1) != "fn";
+            site.text(0) == name && (is_call || site.text(-1) == ".")
+        };
+        self.all(is_use).next()
     }
 
     /// The location where the script declares a parameter; without a declaration, the first use of the name as the key of a

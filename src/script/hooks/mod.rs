@@ -15,7 +15,7 @@ use super::hook::Hook;
 use super::outcome::{Loss, Outcome};
 use super::recipe::Recipe;
 use super::state::State;
-use crate::batch::{Batch, Computed};
+use crate::batch::{Batch, Computed, Level};
 use crate::deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::Tensor;
@@ -169,6 +169,35 @@ impl Recipe {
         })
     }
 
+    /// The tensors of all hooks over a batch, not computed: as a step of a run calls them, except that `loss` sees the batch's own
+    /// weight and advantage.
+    pub(crate) fn traced(&self, batch: &ScriptBatch) -> Result<Vec<(Hook, Tensor)>, Diagnostics> {
+        let first = Hook::OF_BATCH.into_iter().find(|hook| self.has(*hook));
+        let hook = first.unwrap_or(Hook::Advantage);
+        self.with_hooks(hook, batch.clone(), &self.init()?, |hooks| {
+            let mut traced = Vec::new();
+            let of_rewards = [Hook::Reward, Hook::Returns, Hook::Weight, Hook::Advantage];
+            for hook in of_rewards.into_iter().filter(|hook| self.has(*hook)) {
+                let tensor = hooks.signal(hook)?;
+                let name = match (hook, tensor.level()) {
+                    (Hook::Reward, Level::Token) => Some("token_reward"),
+                    (Hook::Reward | Hook::Weight, _) => Some(hook.name()),
+                    _ => None,
+                };
+                if let Some(name) = name {
+                    hooks.given.insert(name.to_string(), tensor.clone());
+                    hooks.input.complete_rewards(&mut hooks.given)?;
+                }
+                traced.push((hook, tensor));
+            }
+            if self.has(Hook::Loss) {
+                hooks.given.clear();
+                traced.push((Hook::Loss, hooks.loss_tensor(hooks.batch())?));
+            }
+            Ok(traced)
+        })
+    }
+
     /// The kernels that gave other bits than their scripts since the last call, of all recipes of the same host.
     pub fn kernel_defects(&self) -> Vec<String> {
         self.host.native.defects()
@@ -178,7 +207,6 @@ impl Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::Level;
     use crate::script::Host;
 
     fn column(batch: &Batch, name: &str, level: Level, values: Vec<f64>) -> Batch {

@@ -195,7 +195,7 @@ impl HookRun<'_> {
     }
 
     /// Calls a hook that gives a value to each response or token, not yet computed.
-    fn signal(&mut self, hook: Hook) -> Raised<Tensor> {
+    pub(super) fn signal(&mut self, hook: Hook) -> Raised<Tensor> {
         let batch = self.batch();
         let result = self.call(hook, batch)?;
         let name = hook.name();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::param::{Argument, Param, tensor_at};
 use crate::batch::Level;
 use crate::tensor::error::{TensorError, TensorErrorKind};
+use crate::tensor::trace::Trace;
 use crate::tensor::frame::Frame;
 use crate::tensor::graph::{Row, Tensor};
 use crate::tensor::kernel::Kernel;
@@ -280,14 +281,23 @@ impl Op {
             _ => false,
         };
         if !args.iter().any(is_of_view) {
-            return (self.build)(self, args);
+            return self.built(args);
         }
         // In a view, each group is a batch.
         let of_group = args.iter().map(|arg| match arg {
             Argument::Level(Level::Batch) => Argument::Level(Level::Group),
             arg => arg.clone(),
         });
-        (self.build)(self, &of_group.collect::<Vec<Argument>>())
+        self.built(&of_group.collect::<Vec<Argument>>())
+    }
+
+    /// The node of checked arguments. A trace is told of a composed row, because the graph holds only its parts.
+    fn built(&'static self, args: &[Argument]) -> Result<Tensor, TensorError> {
+        let tensor = (self.build)(self, args)?;
+        if let (Some(trace), Derivative::Composed) = (Trace::of(tensor.frame()), self.derivative) {
+            trace.note_call(self.name, self.params, args, &tensor);
+        }
+        Ok(tensor)
     }
 
     /// The form of a call: `x.mean(level)`, `a + b`, `where(c, a, b)`.

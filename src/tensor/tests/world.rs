@@ -247,6 +247,7 @@ fn context(guard: Arc<Guard>) -> Context {
         by_rows: false,
         guard,
         profile: None,
+        trace: None,
     }
 }
 

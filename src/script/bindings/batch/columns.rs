@@ -143,7 +143,7 @@ impl ScriptBatch {
     }
 
     /// The columns of the whole batch that have been used so far.
-    pub(in crate::script) fn known_columns(&self) -> Vec<(String, Tensor)> {
+    pub(crate) fn known_columns(&self) -> Vec<(String, Tensor)> {
         lock(&self.0.whole.columns).clone().into_iter().collect()
     }
 

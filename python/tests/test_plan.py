@@ -1,0 +1,205 @@
+"""A recipe written as PyTorch gives the recipe's own numbers, and its loss the recipe's own gradient."""
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import advlab
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden"
+# Built-ins that cannot be such a function, with words of the reason.
+REFUSED = {
+    "rae": "remembers",
+    "spo": "remembers",
+    "passk_bootstrap": "values of the batch",
+    "gigpo": "regroup",
+    "hierarchical_grpo": "regroup",
+    "passk_full_sampling": "regroup",
+}
+EXPORTED = [name for name in advlab.recipes() if name not in REFUSED]
+# What the golden files call a column.
+OURS = {
+    "rewards": "reward", "labels": "correct", "logp_old": "old_logp", "logp_ref": "ref_logp", "logp_rollout": "rollout_logp",
+    "logp_teacher": "teacher_logp", "values": "value", "token_rewards": "token_reward", "advantages": "advantage",
+    "lengths": "length", "run": "trajectory", "traj": "trajectory", "step": "turn",
+}  # fmt: skip
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
+
+
+def padded(rows, fill):
+    """[B, T] of rows, with a fill beside them."""
+    wide = np.full((len(rows), max(map(len, rows))), fill)
+    for row, values in zip(wide, rows):
+        row[: len(values)] = values
+    return wide
+
+
+def random_batch(seed):
+    """Columns of uneven and interleaved groups, with ties, holes in the mask, and responses without tokens or with one."""
+    rng = np.random.default_rng(seed)
+    responses, tokens = int(rng.integers(9, 30)), int(rng.integers(1, 12))
+    mask = rng.random((responses, tokens)) < rng.choice([0.5, 0.9])
+    mask[rng.integers(responses)] = False
+    mask[rng.integers(responses)] = np.arange(tokens) == tokens // 2
+    groups = rng.choice([3, 11, -5, 10**12, 7], responses, p=[0.4, 0.3, 0.2, 0.05, 0.05])
+    sizes = np.array([(groups == group).sum() for group in groups])
+    # For a k of 4 no group may be smaller.
+    groups[sizes < 4] = 3
+    logp = lambda: -rng.exponential(0.5, mask.shape)
+    old = logp()
+    columns = {
+        "reward": rng.choice([0.0, 0.1, 0.7, 1.0], responses), "reward_baseline": rng.random(responses),
+        "truncated": rng.integers(0, 2, responses).astype(float), "input_tokens": rng.integers(1, 9, responses).astype(float),
+        "turns": rng.integers(1, 4, responses).astype(float), "advantage": rng.choice([-1.5, -0.3, 0.0, 0.8], mask.shape),
+        "old_logp": old, "logp": old + rng.normal(0, 0.3, mask.shape), "ref_logp": old + rng.normal(0, 0.1, mask.shape),
+        "rollout_logp": old + rng.normal(0, 0.05, mask.shape), "teacher_logp": logp(), "value": rng.normal(size=mask.shape),
+        "entropy": rng.random(mask.shape).round(1), "process_reward": rng.normal(size=mask.shape),
+        "sum_pi_squared": rng.random(mask.shape),
+    }  # fmt: skip
+    trajectory = groups * 10 + rng.integers(0, 2, responses)
+    return {"groups": groups, "mask": mask, "trajectory": trajectory, **columns}
+
+
+def theirs(function, columns, dtype):
+    """The exported function's result; beside the tokens, each column is NaN."""
+    mask = torch.tensor(columns["mask"]) if "mask" in columns else None
+    given = {}
+    for name in inspect.signature(function).parameters:
+        values = columns["groups" if name == "group" else name] if name != "generator" else None
+        if name in ("group", "trajectory"):
+            given[name] = torch.tensor(np.unique(values, return_inverse=True)[1] * 977 - 5)
+        elif name == "mask":
+            given[name] = mask
+        elif values is not None:
+            given[name] = torch.tensor(values, dtype=dtype)
+            if given[name].ndim == 2:
+                given[name] = torch.where(mask, given[name], torch.nan)
+    if "logp" in given:
+        given["logp"].requires_grad_()
+    return function(**given), given.get("logp")
+
+
+def ours(recipe, hook, columns, dtype):
+    numpy = np.float64 if dtype == torch.float64 else np.float32
+    of_type = lambda values: values if values.dtype.kind in "biUO" else values.astype(numpy if values.ndim == 2 else float)
+    columns = {name: of_type(np.asarray(values)) for name, values in columns.items()}
+    if "trajectory" in columns:
+        columns["trajectory"] = [str(one) for one in columns["trajectory"]]
+    return recipe.loss(**columns) if hook == "loss" else recipe.advantage(**columns)
+
+
+def close(got, expected, dtype, what):
+    got, expected = got.detach().double().numpy(), np.asarray(expected, dtype=float)
+    if got.shape != expected.shape:
+        got = got[:, None] * np.ones(expected.shape)
+    np.testing.assert_allclose(got, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], err_msg=what)
+
+
+def compare(recipe, columns, dtype=torch.float64):
+    """The exported functions of a recipe against the recipe, on columns."""
+    for hook in {"advantage", "loss", "weight", "returns"} & set(recipe.hooks):
+        function = recipe.torch(hook=hook)
+        used = inspect.signature(function).parameters
+        kept = {name: values for name, values in columns.items() if name in (*used, "groups", "mask", "random")}
+        if hook == "weight" or "reward" not in kept and hook != "loss":
+            kept["reward"] = columns["reward"]
+        if "loss" in recipe.hooks and hook == "weight":
+            continue
+        result, logp = theirs(function, columns, dtype)
+        if hook == "loss":
+            expected = ours(recipe, hook, kept, dtype)
+            close(result, expected.loss, dtype, "loss")
+            result.backward()
+            close(torch.where(torch.tensor(columns["mask"]), logp.grad, 0), expected.grad, dtype, "gradient")
+            assert not logp.grad.isnan().any()
+        else:
+            all_columns = {**kept, **{name: columns[name] for name in _reads(recipe, columns)}}
+            expected = ours(recipe, hook, all_columns, dtype)
+            values = getattr(expected, hook)
+            values = np.where(columns["mask"], values, 0) if np.ndim(values) == 2 else values
+            close(result, values, dtype, hook)
+
+
+def _reads(recipe, columns):
+    """The columns that any function of the recipe takes."""
+    names = set()
+    for hook in {"advantage", "weight", "returns"} & set(recipe.hooks):
+        names |= set(inspect.signature(recipe.torch(hook=hook)).parameters)
+    return names & set(columns)
+
+
+# Settings that choose other formulas.
+SETTINGS = {
+    "grpo": [{"std": "population", "eps": 1e-4}],
+    "rec": [{"drop": "balance"}],
+    "pkpo": [{"variant": "sloo", "k": 2}, {"variant": "s", "k": 3}],
+    "reinforce": [{"gamma": 0.9, "baseline": "batch", "whiten": False}],
+    "reinforce_pp": [{"gamma": 0.97, "reward_clip": 0.5, "kl": "k3", "std": False}],
+    "gae": [{"gamma": 0.9, "whiten": False}],
+    "ppo_clip": [
+        {"aggregate": "response", "dual_clip": 3.0},
+        {"aggregate": "prompt", "kl_beta": 0.1, "kl": "k3"},
+        {"aggregate": "token_sum", "kl_beta": 0.1, "kl": "k3+", "kl_is": True},
+    ],
+    "pacs": [{"adv_estimator": "grpo", "eps": 0.1}, {"adv_estimator": "naive", "reward_method": "mean", "weight_mode": "none"}],
+    "tis": [{"level": "sequence", "normalize": True}, {"mode": "icepop", "aggregate": "response"}],
+}
+CASES = [(name, settings) for name in EXPORTED for settings in ({}, *SETTINGS.get(name, ()))]
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES, ids=lambda value: value if isinstance(value, str) else str(value or ""))
+def test_random_batches(name, settings, monkeypatch):
+    recipe = advlab.load(name, **settings)
+    for seed in range(8):
+        columns = random_batch(seed)
+        if "generator" in str(recipe.torch().source):
+            # The recipe draws the same numbers from a column.
+            of_tokens = columns["mask"].shape if "loss" in recipe.hooks else columns["mask"].shape[:1]
+            columns["random"] = np.random.default_rng(seed).random(of_tokens)
+            monkeypatch.setattr(torch, "rand", lambda *_, dtype, **__: torch.tensor(columns["random"], dtype=dtype))
+        for dtype in (torch.float64, torch.float32):
+            compare(recipe, columns, dtype=dtype)
+
+
+def golden():
+    for file in ("estimators", "losses"):
+        for case in json.loads((GOLDEN / f"{file}.json").read_text())["cases"]:
+            if case["method"] in EXPORTED:
+                yield pytest.param(case, id=case["name"])
+
+
+@pytest.mark.parametrize("case", golden())
+def test_golden_cases(case):
+    recipe = advlab.load(case["method"], **case["params"])
+    columns, inputs = {}, {name: values for name, values in case["inputs"].items() if name != "state_before"}
+    for name, values in inputs.items():
+        if name != "groups":
+            is_rows = isinstance(values[0], list)
+            columns[OURS.get(name, name)] = padded(values, 0.0) if is_rows else np.array(values)
+    size = len(next(iter(columns.values())))
+    columns["groups"] = np.unique(inputs.get("groups", range(size)), return_inverse=True)[1]
+    rows = [values for values in inputs.values() if isinstance(values[0], list)]
+    if rows:
+        mask = inputs.get("mask", [[1] * len(row) for row in rows[0]])
+        columns["mask"] = padded(mask, 0.0) > 0
+    text = lambda values: [str(one) for one in values]
+    given = {name: text(values) if name == "trajectory" else values for name, values in columns.items()}
+    for hook in {"advantage", "loss", "returns", "weight"} & set(recipe.hooks):
+        expected = case["expected"].get({"advantage": "advantages", "weight": "weights"}.get(hook, hook))
+        if expected is None:
+            continue
+        function = recipe.torch(hook=hook, **given)
+        result, logp = theirs(function, columns, torch.float64)
+        if hook == "loss":
+            result.backward()
+            close(logp.grad, padded(case["expected"]["grad_logp"], 0.0), torch.float64, "gradient")
+        is_rows = isinstance(expected, list) and isinstance(expected[0], list)
+        expected = padded(expected, 0.0) if is_rows else expected
+        close(result, expected, torch.float64, hook)

@@ -1,0 +1,67 @@
+//! The trace of a computation, for its plan: the calls of composed rows, of which the graph holds only the parts, and the tensors
+//! whose values were read.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use super::frame::Frame;
+use super::graph::Tensor;
+use super::op::{Argument, Param};
+use crate::parallel::lock;
+
+/// A call of a composed row.
+#[derive(Clone, Debug)]
+pub(crate) struct ComposedCall {
+    pub(crate) name: &'static str,
+    pub(crate) params: &'static [Param],
+    pub(crate) args: Vec<Argument>,
+    /// As long as it lives, no other node has its address.
+    _result: Tensor,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    calls: Mutex<HashMap<usize, ComposedCall>>,
+    read: Mutex<Vec<Tensor>>,
+}
+
+impl Trace {
+    /// The trace of a frame's computation, if there is one.
+    pub(super) fn of(frame: Option<&Arc<Frame>>) -> Option<&Trace> {
+        frame?.context.trace.as_ref()?.downcast_ref()
+    }
+
+    /// Notes the call that made a tensor, unless the tensor was there before: the innermost call has made it.
+    pub(super) fn note_call(
+        &self,
+        name: &'static str,
+        params: &'static [Param],
+        args: &[Argument],
+        result: &Tensor,
+    ) {
+        let is_result = |arg: &Argument| matches!(arg, Argument::Tensor(arg) if arg.same(result));
+        if !args.iter().any(is_result) {
+            let call = || ComposedCall {
+                name,
+                params,
+                args: args.to_vec(),
+                _result: result.clone(),
+            };
+            lock(&self.calls).entry(result.id()).or_insert_with(call);
+        }
+    }
+
+    pub(super) fn note_read(&self, tensor: &Tensor) {
+        lock(&self.read).push(tensor.clone());
+    }
+
+    /// The call that made a node.
+    pub(crate) fn call(&self, node: &Tensor) -> Option<ComposedCall> {
+        lock(&self.calls).get(&node.id()).cloned()
+    }
+
+    /// The tensors whose values were read, in that order.
+    pub(crate) fn read(&self) -> Vec<Tensor> {
+        lock(&self.read).clone()
+    }
+}
