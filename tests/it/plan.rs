@@ -48,6 +48,34 @@ fn files_of_torch() {
     cases::snapshot("plan", "torch", shown);
 }
 
+/// Equations, which LaTeX takes if it is there.
+#[test]
+fn equations() {
+    let shown = ["grpo", "passk", "ppo_clip"].map(|name| (name, plan(&load(name, "")).latex()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let body: String = shown
+        .iter()
+        .map(|(_, text)| format!("\\[{text}\\]\n"))
+        .collect();
+    let document = format!(
+        "\\documentclass{{article}}\\usepackage{{amsmath}}\\begin{{document}}{body}\\end{{document}}"
+    );
+    std::fs::write(folder.path().join("plan.tex"), document).expect("a file");
+    let latex = std::process::Command::new("pdflatex")
+        .args(["-interaction=nonstopmode", "-halt-on-error", "plan.tex"])
+        .current_dir(folder.path())
+        .output();
+    match latex {
+        Ok(output) => assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stdout)
+        ),
+        Err(_) => eprintln!("skipped: there is no pdflatex"),
+    }
+    cases::snapshot("plan", "latex", shown);
+}
+
 /// The built-ins that are refused are those that docs/torch.md names.
 #[test]
 fn refused_built_ins_are_those_of_the_page() {
