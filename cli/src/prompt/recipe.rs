@@ -93,12 +93,17 @@ pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
 /// The formula of a recipe over the columns of the batch, or what differs between two.
 pub(super) fn plan(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipes = session.recipes(arguments.text)?;
-    let plans = recipes.iter().map(|recipe| Plan::of(recipe, Some(&session.data.batch), false));
+    let plans = recipes
+        .iter()
+        .map(|recipe| Plan::of(recipe, Some(&session.data.batch), false));
     let plans: Vec<Plan> = plans.collect::<Result<_, _>>()?;
     match &plans[..] {
         [plan] => Ok(plan.text()),
         [a, b] => Ok(a.difference(b)),
-        _ => Err(wrong("`:plan` shows one recipe, or compares two", "it is `:plan [A] [B]`")),
+        _ => Err(wrong(
+            "`:plan` shows one recipe, or compares two",
+            "it is `:plan [A] [B]`",
+        )),
     }
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::param::{Argument, Param, tensor_at};
 use crate::batch::Level;
 use crate::tensor::error::{TensorError, TensorErrorKind};
-use crate::tensor::trace::Trace;
 use crate::tensor::frame::Frame;
 use crate::tensor::graph::{Row, Tensor};
 use crate::tensor::kernel::Kernel;
+use crate::tensor::trace::Trace;
 
 /// Rows with a kernel, and the list of them: `NAME = "name", parameters, "doc"; "example" => [its values]; kernel,
 /// gradients;`. A row without gradients is piecewise constant. All other fields are `$base`'s.
