@@ -182,7 +182,7 @@ fn stop_at_signals() -> Result<Arc<AtomicBool>> {
 /// Whether native kernels compute the hooks of built-ins.
 #[derive(Args, Clone, Copy)]
 struct Natively {
-    /// Compute hooks of built-ins by native kernels, with the same bits: `auto`, where the script takes long and the kernel was faster
+    /// Compute the losses of built-ins by native kernels, with the same bits: `auto`, once a kernel was faster than its script
     #[arg(long, value_name = "WHEN", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "on", "off"]).map(|when| match &*when {
             "on" => Mode::On,
