@@ -33,20 +33,33 @@ type TextColumns = BTreeMap<Arc<str>, Buffer<Arc<str>>>;
 /// Whether the answer in a completion equals the answer in a reference solution.
 fn is_answer(_solution: &str, _completion: &str) -> bool {
     #[cfg(feature = "answers")]
-    return references(_solution)
-        .iter()
-        .any(|one| advlab_answers::equal(one, _completion) == advlab_answers::Verdict::Equal);
+    return compared(_solution, _completion).0 == advlab_answers::Verdict::Equal;
     #[cfg(not(feature = "answers"))]
     unreachable!("no batch is verifiable without the verifier")
 }
 
+/// The verdict on a completion, with the answers of its reference and of itself: of several references, with the first that it is
+/// equal to, or else with the first.
+#[cfg(feature = "answers")]
+pub fn compared(
+    solution: &str,
+    completion: &str,
+) -> (advlab_answers::Verdict, Option<String>, Option<String>) {
+    let all = references(solution);
+    let all = all
+        .iter()
+        .map(|one| advlab_answers::compared(one, completion));
+    let mut all: Vec<_> = all.collect();
+    let is_equal = |found: &(_, _, _)| found.0 == advlab_answers::Verdict::Equal;
+    let at = all.iter().position(is_equal).unwrap_or(0);
+    all.swap_remove(at)
+}
+
 /// The references in a text, any of which is right: those of a JSON list of strings, which no answer is; or the text itself.
-pub fn references(text: &str) -> Vec<Cow<'_, str>> {
+pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     let is_list = text.starts_with("[\"");
-    let list = is_list
-        .then(|| serde_json::from_str::<Vec<String>>(text).ok())
-        .flatten();
-    match list {
+    let list = is_list.then(|| serde_json::from_str::<Vec<String>>(text).ok());
+    match list.flatten() {
         Some(list) => list.into_iter().map(Cow::Owned).collect(),
         None => vec![Cow::Borrowed(text)],
     }

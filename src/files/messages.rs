@@ -15,50 +15,19 @@ type Fields<'a> = [(&'a str, &'a str)];
 const ASSISTANT: [&str; 6] = ["assistant", "gpt", "chatgpt", "model", "ai", "bot"];
 
 /// The names of other authors, and the types of items without an author: none of their texts is the policy's answer.
-const OTHERS: [&str; 17] = [
-    "user",
-    "human",
-    "system",
-    "developer",
-    "tool",
-    "function",
-    "ipython",
-    "environment",
-    "observation",
-    "context",
-    "function_response",
-    "tool_use",
-    "tool_result",
-    "thinking",
-    "redacted_thinking",
-    "reasoning",
-    "item_reference",
-];
+const OTHERS: &str = "user human system developer tool function ipython environment observation context \
+    function_response tool_use tool_result thinking redacted_thinking reasoning item_reference";
 
 /// The fields that hold the text of a message; and those of a message that need not have a text.
 const CONTENT: [&str; 4] = ["content", "value", "text", "parts"];
-const NO_CONTENT: [&str; 7] = [
-    "tool_calls",
-    "function_call",
-    "reasoning_content",
-    "reasoning",
-    "thinking",
-    "refusal",
-    "audio",
-];
+const NO_CONTENT: &str =
+    "tool_calls function_call reasoning_content reasoning thinking refusal audio";
 
 /// The types of parts, and of items without an author, that are text.
 const TEXT: [&str; 4] = ["text", "output_text", "input_text", "message"];
 
 /// The fields of an object that hold the reference, as in verl's `reward_model`.
-const REFERENCES: [&str; 6] = [
-    "ground_truth",
-    "answer",
-    "final_answer",
-    "solution",
-    "target",
-    "reference",
-];
+const REFERENCES: &str = "ground_truth answer final_answer solution target reference";
 
 /// What is expected of a completion and of a reference, for messages.
 pub(super) const COMPLETION: &str = "a text, or messages of which some are the assistant's";
@@ -189,7 +158,7 @@ fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String
         match who.as_deref() {
             Some(who) if !ASSISTANT.contains(&who) => {
                 let is_call = who.ends_with("_call") || who.ends_with("_output");
-                let is_known = is_call || OTHERS.contains(&who);
+                let is_known = is_call || OTHERS.split(' ').any(|other| other == who);
                 stranger = stranger.or((!is_known).then(|| who.to_string()));
             }
             // Without an author only `content` tells a message, or `type` a part, from any other object.
@@ -214,7 +183,11 @@ fn content<'a>(fields: &Fields<'a>) -> Result<Cow<'a, str>, String> {
         .iter()
         .filter_map(|name| cell::value_of(fields, name));
     let Some(raw) = { values }.find(|raw| *raw != "null") else {
-        return match has(fields, &CONTENT) || has(fields, &NO_CONTENT) {
+        return match CONTENT
+            .into_iter()
+            .chain(NO_CONTENT.split(' '))
+            .any(|name| cell::value_of(fields, name).is_some())
+        {
             true => Ok(Cow::Borrowed("")),
             false => Err("a message without `content`".to_string()),
         };
@@ -255,7 +228,7 @@ fn text_of_part(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
 pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     let of_object = |fields: &Fields<'_>| {
         let values = REFERENCES
-            .iter()
+            .split(' ')
             .filter_map(|name| cell::value_of(fields, name));
         let found = { values }.next().map(reference);
         found.map(|found| Ok(found?.map(|text| Cow::Owned(text.into_owned()))))

@@ -80,14 +80,7 @@ impl Reading {
 pub(super) const PART: &str = "reward_";
 
 /// Names of the training step in logs that have no `step`.
-const STEPS: [&str; 6] = [
-    "global_step",
-    "training_step",
-    "train_step",
-    "trainer_step",
-    "iteration",
-    "update",
-];
+const STEPS: &str = "global_step training_step train_step trainer_step iteration update";
 
 /// Our columns that judge a response.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
@@ -168,7 +161,9 @@ impl Schema {
             .filter(|name| compares && has(name));
         let references = all.clone().find(is_filled).or(all.next());
         names.references = references;
-        let has_parts = fields.iter().any(|(field, _)| field.starts_with(PART));
+        let is_part = |name: &str| name.starts_with(PART);
+        let has_parts = fields.iter().any(|(field, _)| is_part(field))
+            || names.readings.iter().any(|reading| is_part(&reading.ours));
         let is_read = |reads: &BTreeSet<String>| {
             REWARDS.iter().any(|name| reads.contains(*name)) || reads.contains("verified")
         };
@@ -229,10 +224,10 @@ impl Schema {
 
     /// The training step, if it has one of the names that loggers give it.
     fn find_step(&mut self, fields: Fields) {
-        let is_number = |name: &&&str| fields.contains(&(name.to_string(), JsonType::Number));
+        let is_number = |name: &&str| fields.contains(&(name.to_string(), JsonType::Number));
         if self.reading("step").is_none()
             && !self.provides("step", fields)
-            && let Some(theirs) = STEPS.iter().find(is_number)
+            && let Some(theirs) = STEPS.split(' ').find(is_number)
         {
             self.readings.push(Reading::new("step", theirs, false));
             self.keep_own(theirs);

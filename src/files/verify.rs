@@ -10,7 +10,7 @@ use super::parquet::{self, AddedValues};
 use super::place::Result;
 use super::text::Progress;
 use super::words::{self, Tokenize};
-use crate::batch::{is_worked, references};
+use crate::batch::{compared, is_worked, references};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use advlab_answers::Verdict;
@@ -95,15 +95,9 @@ impl Verified {
             choices.extend((!text.trim().is_empty()).then_some(Choice::Answer));
             (text, is_object) = (answer, is_field);
         }
-        let all = references(&text);
-        choices.extend((all.len() > 1).then_some(Choice::AnyOfList));
+        choices.extend((references(&text).len() > 1).then_some(Choice::AnyOfList));
         choices.extend(is_object.then_some(Choice::FieldOfObject));
-        let answer = messages::answer(said);
-        let compared = all.iter().map(|one| advlab_answers::compared(one, &answer));
-        let mut compared: Vec<_> = compared.collect();
-        let is_right = |(verdict, ..): &(Verdict, _, _)| *verdict == Verdict::Equal;
-        let at = compared.iter().position(is_right).unwrap_or(0);
-        let (verdict, reference, answer) = compared.swap_remove(at);
+        let (verdict, reference, answer) = compared(&text, &messages::answer(said));
         let verdict = reference.is_some().then_some(verdict);
         let verified = Verified {
             reference,

@@ -5,7 +5,7 @@ use crate::number_text::{counted, value};
 use crate::paint::{beside, cut, visible, width, wrapped};
 use crate::report::study::members;
 use crate::{Result, wrong};
-use advlab::batch::Level;
+use advlab::batch::{Level, compared};
 use advlab::files::spans;
 use advlab::script::{Token, TokenKind, lex};
 use advlab::session::Session;
@@ -234,7 +234,7 @@ fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
         let answer = shown(Some(advlab_answers::answer(completion)?));
         return Some(format!("  answer found: {answer}"));
     };
-    let (verdict, reference, answer) = advlab_answers::compared(solution, completion);
+    let (verdict, reference, answer) = compared(solution, completion);
     let verdict = match verdict {
         Verdict::Undecided => "not decided, so wrong",
         verdict => verdict.name(),

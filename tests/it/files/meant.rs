@@ -449,6 +449,16 @@ fn a_mapped_field_stays_where_it_was_and_a_reward_is_needed_only_where_it_is_rea
         let read = files::read(&path, &options);
         assert_eq!(read.is_ok(), is_read, "{recipe}");
     }
+    // Nor does the reward need a field of its own if `--map` names the rewards of functions.
+    let nested = "{\"group\": 1, \"rewards\": {\"c\": 1, \"f\": null}}\n";
+    let (_nested, nested) = file("a.jsonl", nested);
+    let map = [
+        mapping("reward_c", "rewards.c"),
+        mapping("reward_f", "rewards.f"),
+    ];
+    let batch = files::read(&nested, &options(&map, None)).unwrap().batch;
+    assert_eq!(column(&batch, "reward_c"), [1.0]);
+    assert_eq!(given(&batch, "reward_f"), [true]);
     for (line, filled) in [("", [true, false]), (", \"reward_x\": 1", [false, false])] {
         let lines = format!(
             "{{\"group\": 1, \"reward\": 1{line}}}\n{{\"group\": 1, \"reward\": 1, \"reward_x\": 2}}\n"
