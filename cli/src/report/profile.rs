@@ -1,4 +1,5 @@
-//! The profile of a recipe: its time by hook and by line of the script, as a table and as JSON; in JSON its native kernel's, too.
+//! The profile of a recipe: its time by hook and by line of the script, as a table and as JSON. JSON also has the times
+//! of its native kernel, and of results that are written to a new array.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -151,6 +152,16 @@ impl Runs<'_> {
         run.in_script = (run.seconds() - timed - run.writing).max(0.0);
         Ok(run)
     }
+
+    /// The seconds of each run while the array of the run before is still held, as a trainer may hold it.
+    fn times_with_new_array(&self, host: &Host, runs: usize) -> Result<Vec<f64>> {
+        let mut last = self.run(host)?;
+        let seconds = |_| {
+            last = self.run(host)?;
+            Ok(last.0.seconds())
+        };
+        (0..runs).map(seconds).collect()
+    }
 }
 
 /// Runs all hooks of a recipe, a number of times, each time from the state that `init` makes. The advantage becomes an array
@@ -177,6 +188,7 @@ pub fn report(
     let script = all.times(&host, runs, false)?;
     let kernels = Native::new(Mode::On);
     let native = all.times(&host.clone().with_native(&kernels), runs, true)?;
+    let new_arrays = all.times_with_new_array(&host, runs)?;
     let run = all.by_line(&host, runs)?;
     let hooks = run.hooks.iter();
     let hooks = hooks.map(|(hook, seconds)| json!({ "hook": hook, "seconds": seconds }));
@@ -190,7 +202,8 @@ pub fn report(
     report.about = json!({
         "recipe": recipe.name(), "version": recipe.version().as_str(),
         "responses": layout.responses(), "groups": layout.groups(), "tokens": layout.tokens(), "threads": threads,
-        "script": script.as_ref().map(seconds), "native": native.as_ref().map(seconds),
+        "script": script.as_ref().map(seconds), "script_new_array": seconds(&new_arrays),
+        "native": native.as_ref().map(seconds),
         "hooks": hooks.collect::<Value>(), "map_groups": calls.collect::<Value>(),
         "peak_bytes": run.peak_bytes, "lines": run.lines, "in_script": run.in_script, "writing": run.writing,
     });
