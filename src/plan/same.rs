@@ -3,7 +3,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use super::formula::{Arg, Formula};
+use super::formula::{Arg, Formula, VALUES};
 use super::{Plan, params, traced_formulas};
 use crate::script::{BUILTINS, ParamValue, Recipe};
 
@@ -87,15 +87,28 @@ fn normal(formulas: &[Formula]) -> (String, Vec<f64>) {
 }
 
 impl Plan {
-    /// Whether both plans compute the same numbers on every batch, as far as their formulas are equal step by step.
+    /// Whether both plans compute the same numbers on every batch: their formulas are equal step by step, and follow from the
+    /// columns and the parameters alone.
     pub fn is_same(&self, other: &Plan) -> bool {
+        if !self.is_of_every_batch() || !other.is_of_every_batch() {
+            return false;
+        }
         let (shape, numbers) = normal(&self.formulas);
         let (other_shape, others) = normal(&other.formulas);
         shape == other_shape && is_equal(&numbers, &others)
     }
 
+    /// Whether every batch, step and state has this formula, without values that the script made.
+    fn is_of_every_batch(&self) -> bool {
+        let mut nodes = self.formulas.iter().flat_map(|formula| &formula.nodes);
+        !nodes.any(|node| node.row == VALUES) && self.of_every_batch().is_ok()
+    }
+
     /// The built-in that computes the same, and its parameters that are not at their defaults; none for a built-in itself.
     pub fn kin(&self) -> Option<(&'static str, Vec<(String, ParamValue)>)> {
+        if !self.is_of_every_batch() {
+            return None;
+        }
         let (shape, numbers) = normal(&self.formulas);
         let hooks: Vec<_> = self.formulas.iter().map(|formula| formula.hook).collect();
         let others = BUILTINS

@@ -23,7 +23,11 @@ impl Plan {
     pub fn text(&self) -> String {
         let derivations = self.formulas.iter().map(|formula| self.derivation(formula));
         let derivations: Vec<String> = derivations.collect();
-        let mut text = format!("{}\n\n{}", self.recipe.summary(), derivations.join("\n"));
+        let mut text = String::new();
+        if !self.recipe.summary().is_empty() {
+            text = format!("{}\n\n", self.recipe.summary());
+        }
+        text.push_str(&derivations.join("\n"));
         if let Some((builtin, settings)) = self.kin() {
             let settings = settings
                 .iter()
@@ -35,6 +39,12 @@ impl Plan {
                 format!(" with {settings}")
             };
             text += &format!("\nThis is `{builtin}`{at}.\n");
+        }
+        if let Err(error) = self.of_every_batch() {
+            text += &format!(
+                "\nThis is the formula of this batch, step and state: {}.\n",
+                error[0].message
+            );
         }
         let settings = self.recipe.params().iter();
         let settings = settings.map(|(parameter, setting)| {

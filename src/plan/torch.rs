@@ -119,6 +119,8 @@ struct Writer<'a> {
     told: Option<String>,
 }
 
+const NUMBER_HELP: &str = "make the number that depends on it a parameter";
+
 impl Plan {
     /// A file of Python with a function for each hook: it needs torch, works on padded tensors on any device, and a loss is
     /// differentiable.
@@ -126,8 +128,7 @@ impl Plan {
     /// # Errors
     /// [`Diagnostics`] with the script's line if something depends on the values of the batch, or has no form in the file.
     pub fn torch(&self) -> Result<String, Diagnostics> {
-        let plan = Plan::kept(&self.recipe, self.batch.clone(), &keeps)?;
-        plan.is_one_formula()?;
+        let plan = self.of_every_batch()?;
         let hooks = [Hook::Weight, Hook::Advantage, Hook::Returns, Hook::Loss];
         let formulas = plan
             .formulas
@@ -138,27 +139,40 @@ impl Plan {
         Ok(plan.file(&functions.join("\n\n")))
     }
 
-    /// Refuses a formula that another batch would not have.
+    /// The plan in which the rows are nodes that have a form in PyTorch.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] if another batch, step or state would have another formula.
+    pub(super) fn of_every_batch(&self) -> Result<Plan, Diagnostics> {
+        let plan = Plan::kept(&self.recipe, self.batch.clone(), &keeps)?;
+        plan.is_one_formula()?;
+        Ok(plan)
+    }
+
+    /// Refuses a formula that another batch, step or state would not have.
     fn is_one_formula(&self) -> Result<(), Diagnostics> {
         if let Some(tensor) = self.looked_at.first() {
             return Err(self.looked_at(tensor).into());
         }
-        let layout = self.batch.layout();
-        let half: Vec<usize> = (0..layout.responses().div_ceil(2)).collect();
-        let others = [
+        let refused = |what: &str, name: &str, help: &str| {
+            let message =
+                format!("the formula depends on {what}, which a function of tensors does not know");
+            let span = self.recipe.about().use_of(name);
+            Err(Diagnostic::error(message).with_help(help).at(span).into())
+        };
+        // Numbers, not tensors: a branch on them may come at any step and with any batch, so that no trace shows it.
+        for (name, what, help) in [
+            ("step", "`batch.step`", NUMBER_HELP),
             (
-                self.batch.select(&half),
-                "the size of the batch",
                 "groups",
+                "the size of the batch",
                 "`x.count(level)` counts as a tensor",
             ),
-            (
-                self.batch.clone().at_step(self.batch.step() + 1),
-                "`batch.step`",
-                "step",
-                "make the number that depends on it a parameter",
-            ),
-        ];
+        ] {
+            if self.recipe.about().use_of(name).is_some() {
+                return refused(what, name, help);
+            }
+        }
         let key = |formulas: &[Formula]| {
             let numbers: Vec<u64> = formulas
                 .iter()
@@ -167,15 +181,9 @@ impl Plan {
                 .collect();
             (Plan::shape_of(formulas), numbers)
         };
-        for (batch, what, name, help) in others {
-            let other = super::traced_formulas(&self.recipe, &batch, &keeps);
-            if !other.is_ok_and(|other| key(&other) == key(&self.formulas)) {
-                let message = format!(
-                    "the formula depends on {what}, which a function of tensors does not know"
-                );
-                let span = self.recipe.about().use_of(name);
-                return Err(Diagnostic::error(message).with_help(help).at(span).into());
-            }
+        let later = super::traced(&self.recipe, &self.state, &self.batch, &keeps);
+        if !later.is_ok_and(|later| key(&later.formulas) == key(&self.formulas)) {
+            return refused("the state that a step leaves", "this", NUMBER_HELP);
         }
         Ok(())
     }

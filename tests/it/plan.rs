@@ -109,6 +109,25 @@ fn a_recipe_is_recognised_at_other_parameters() {
     }
     let other = "fn advantage(batch, p) { batch.reward - 2 * batch.reward.mean(\"group\") }";
     assert!(plan(&script(other)).kin().is_none());
+    // Each has GRPO's formula on this batch, at this step, or from the first state.
+    for line in [
+        "if r.mean(\"batch\").value() > 9.0 { return r; }",
+        "if batch.step > 9 { return r; }",
+        "this.n += 1; r *= this.n;",
+        "if batch.groups.len() > 1 { r += 0.0; }",
+    ] {
+        let text = grpo
+            .replace(
+                "let r = batch.reward;",
+                &format!("let r = batch.reward; {line}"),
+            )
+            .replace("fn params()", "fn init(p) { #{ n: 0 } }\nfn params()");
+        let changed = plan(&script(&text));
+        assert!(changed.kin().is_none(), "{line}");
+        assert!(!changed.is_same(&changed), "{line}");
+        assert!(changed.torch().is_err(), "{line}");
+        assert!(changed.text().contains("of this batch"), "{line}");
+    }
 }
 
 #[test]

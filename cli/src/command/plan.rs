@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use advlab::Host;
 use advlab::files::is_rollouts;
 use advlab::plan::Plan;
-use anyhow::{Context, Result};
+use advlab::replace::Replacement;
+use anyhow::Result;
 use clap::Args;
 
 use super::streams::{self, out};
@@ -31,8 +32,8 @@ pub struct ShowPlan {
     /// Write aligned equations of LaTeX
     #[arg(long, conflicts_with = "torch")]
     latex: bool,
-    /// The file to write
-    #[arg(short, long, value_name = "FILE", requires = "torch")]
+    /// The file to write: FILE.py with --torch, FILE.tex with --latex
+    #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
     reading: ReadArguments,
@@ -56,10 +57,16 @@ impl ShowPlan {
             Ok(Plan::of(&recipe, batch.as_ref(), self.expand)?)
         });
         let plans: Vec<Plan> = plans.collect::<Result<_>>()?;
+        let path = self.out.as_deref();
         match (&plans[..], self.torch) {
-            ([plan], false) if self.latex => streams::data(&plan.latex())?,
+            (_, false) if path.is_some() && !self.latex => {
+                let help =
+                    "`--torch -o FILE.py` writes a file of Python, `--latex -o FILE.tex` equations";
+                return Err(wrong("nothing says what to write".to_string(), help).into());
+            }
+            ([plan], false) if self.latex => write(&plan.latex(), path, "tex")?,
             ([plan], false) => out!("{}", plan.text()),
-            ([plan], true) => write(&plan.torch()?, self.out.as_deref())?,
+            ([plan], true) => write(&plan.torch()?, path, "py")?,
             ([a, b], false) if a.is_same(b) => {
                 out!("both compute the same:\n\n{}", a.difference(b))
             }
@@ -74,12 +81,16 @@ impl ShowPlan {
     }
 }
 
-fn write(file: &str, path: Option<&Path>) -> Result<()> {
-    match path {
-        Some(path) => {
-            let failed = || format!("cannot write {}", path.display());
-            std::fs::write(path, file).with_context(failed)
-        }
-        None => Ok(streams::data(file)?),
+/// Writes a file. Another ending is refused, because the path may be that of the recipe.
+fn write(text: &str, path: Option<&Path>, ending: &str) -> Result<()> {
+    let Some(path) = path else {
+        return Ok(streams::data(text)?);
+    };
+    if path.extension().is_none_or(|own| own != ending) {
+        let what = format!("{} does not end in `.{ending}`", path.display());
+        return Err(wrong(what, "another file would be written over").into());
     }
+    Replacement::write(path, text.as_bytes())?;
+    out!("written {}", path.display());
+    Ok(())
 }

@@ -134,11 +134,13 @@ impl<'a> Script<'a> {
         self.first(|site| site.text(0) == function && site.text(-1) == "fn")
     }
 
-    /// The first call of a function or use of a property, in the script or in one that it imports.
+    /// The first call of a function or use of a property, in the script or in one that it imports. Parameters and the state have
+    /// other properties.
     pub(crate) fn use_of(&self, name: &str) -> Option<Span> {
         let is_use = |site: &CodeSite<'_, '_>| {
             let is_call = matches!(site.text(1), "(" | "()") && site.text(-1) != "fn";
-            site.text(0) == name && (is_call || site.text(-1) == ".")
+            let is_property = site.text(-1) == "." && !["p", "this"].contains(&site.text(-2));
+            site.text(0) == name && (is_call || is_property)
         };
         self.all(is_use).next()
     }

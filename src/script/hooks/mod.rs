@@ -169,12 +169,16 @@ impl Recipe {
         })
     }
 
-    /// The tensors of all hooks over a batch, not computed: as a step of a run calls them, except that `loss` sees the batch's own
-    /// weight and advantage.
-    pub(crate) fn traced(&self, batch: &ScriptBatch) -> Result<Vec<(Hook, Tensor)>, Diagnostics> {
+    /// The tensors of all hooks over a batch, not computed, and the state that they leave: as a step of a run calls them, except
+    /// that `loss` sees the batch's own weight and advantage.
+    pub(crate) fn traced(
+        &self,
+        batch: &ScriptBatch,
+        state: &State,
+    ) -> Result<(Vec<(Hook, Tensor)>, State), Diagnostics> {
         let first = Hook::OF_BATCH.into_iter().find(|hook| self.has(*hook));
         let hook = first.unwrap_or(Hook::Advantage);
-        self.with_hooks(hook, batch.clone(), &self.init()?, |hooks| {
+        self.with_hooks(hook, batch.clone(), state, |hooks| {
             let mut traced = Vec::new();
             let of_rewards = [Hook::Reward, Hook::Returns, Hook::Weight, Hook::Advantage];
             for hook in of_rewards.into_iter().filter(|hook| self.has(*hook)) {
@@ -194,7 +198,7 @@ impl Recipe {
                 hooks.given.clear();
                 traced.push((Hook::Loss, hooks.loss_tensor(hooks.batch())?));
             }
-            Ok(traced)
+            Ok((traced, hooks.finished_state()?))
         })
     }
 
