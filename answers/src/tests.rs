@@ -85,6 +85,25 @@ fn rules_accept_and_refuse() {
     );
 }
 
+/// A token is seen also where nothing stands around it.
+#[test]
+fn the_quick_look_sees_every_form_of_token() {
+    let lines = ["", "#", "# ", "### "].map(|head| {
+        ["Human", "USER", "Assistant", "ASSISTANT", "Instruction"]
+            .map(|author| format!("\n{head}{author}:"))
+    });
+    let tokens = "<|eot_id|> <｜User｜> <turn|> <|channel> [|endofturn|] [|/user|] <s> </s> <end_of_turn> <eos> <seed:bos>
+        <unused7> <<SYS>> <</SYS>> [e~[ ]~b] ]~!b[ [EOS] [gMASK] [/INST]";
+    let tokens = tokens.split_whitespace().map(str::to_string);
+    let tokens: Vec<String> = tokens.chain(lines.into_iter().flatten()).collect();
+    for form in turn::tokens() {
+        let form = text::pattern(&format!("^(?:{form})$"));
+        assert!(tokens.iter().any(|token| form.is_match(token)), "{form}");
+    }
+    let missed = tokens.iter().filter(|token| !turn::has_tags(token));
+    assert_eq!(missed.collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
 #[test]
 fn what_cannot_be_decided_is_said() {
     for (gold, answer, expected) in [

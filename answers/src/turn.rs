@@ -8,17 +8,31 @@ use regex::Regex;
 
 use super::text::pattern;
 
-/// The special tokens of Llama, Qwen (ChatML), Mistral, Gemma, Phi, DeepSeek, GLM, Kimi, Granite, EXAONE, gpt-oss and others.
-static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
-    let bars = r"<[|｜][A-Za-z][\w▁-]{2,40}[|｜]>|<\|?(?:turn|channel)\|?>|\[\|/?[a-z]{4,12}\|\]";
-    let angles = r"</?s>|<(?:start|end)_of_turn>|<(?:seed:)?(?:bos|eos|pad|unk|sep|eot|eod|eoa|sop|eop|BOS|EOS|PAD|UNK)(?:_TOKEN)?>";
-    let others = r"<(?:extra_id_|SPECIAL_|reserved_|unused)\d+>|<</?SYS>>|\[e~\[|\]~!?b[\[\]]";
+/// The authors whose names begin a line, as in `### Instruction:`.
+const AUTHORS: &str = "Human|User|USER|HUMAN|Assistant|ASSISTANT|Instruction";
+
+static TOKEN: LazyLock<Regex> = LazyLock::new(|| pattern(&tokens().join("|")));
+
+/// The special tokens of Llama, Qwen (ChatML), Mistral, Gemma, Phi, DeepSeek, GLM, Kimi, Granite, EXAONE, gpt-oss and others:
+/// the patterns of their forms.
+pub(super) fn tokens() -> [String; 11] {
+    let names = "bos|eos|pad|unk|sep|eot|eod|eoa|sop|eop|BOS|EOS|PAD|UNK";
     let squares = "PAD|EOS|BOS|SEP|CLS|UNK|gMASK|/?INST|TOOL_CALLS|/?TOOL_RESULTS|/?AVAILABLE_TOOLS|/?SYSTEM_PROMPT";
-    let lines = r"\n(?:#+ ?)?(?:Human|User|USER|HUMAN|Assistant|ASSISTANT|Instruction):";
-    pattern(&format!(
-        r"{bars}|{angles}|{others}|\[(?:{squares})\]|{lines}"
-    ))
-});
+    [
+        r"<[|｜][A-Za-z][\w▁-]{2,40}[|｜]>",
+        r"<\|?(?:turn|channel)\|?>",
+        r"\[\|/?[a-z]{4,12}\|\]",
+        r"</?s>|<(?:start|end)_of_turn>",
+        &format!("<(?:seed:)?(?:{names})(?:_TOKEN)?>"),
+        r"<(?:extra_id_|SPECIAL_|reserved_|unused)\d+>",
+        "<</?SYS>>",
+        r"\[e~\[",
+        r"\]~!?b[\[\]]",
+        &format!(r"\[(?:{squares})\]"),
+        &format!(r"\n(?:#+ ?)?(?:{AUTHORS}):"),
+    ]
+    .map(str::to_string)
+}
 
 /// Tokens that are marks inside of a turn.
 static MARK: LazyLock<Regex> =
@@ -147,16 +161,16 @@ fn said(text: &str) -> Cow<'_, str> {
 
 /// Whether a text can have tokens or tags: a quick look, because most texts have none.
 pub(super) fn has_tags(text: &str) -> bool {
-    let begins_tag = |bytes: &[u8]| match bytes {
+    let begins_tag = |at: usize| match &text.as_bytes()[at..] {
         [b'<', next, ..] => next.is_ascii_alphabetic() || b"/| \xef".contains(next),
         [b'[', next, ..] => next.is_ascii_alphabetic() || b"/|".contains(next),
-        [b']', b'~', ..] | [b'`', b'`', ..] | [0xe2, 0x97, ..] => true,
-        [b'\n', rest @ ..] => ["Hum", "HUM", "Use", "USE", "## ", "###"]
-            .iter()
-            .any(|own| own.as_bytes() == rest),
+        [b']', b'~', ..] | [b'`', b'`', ..] | [0xe2, 0x97, ..] | [b'\n', b'#', ..] => true,
+        [b'\n', line @ ..] => AUTHORS
+            .split('|')
+            .any(|author| line.starts_with(author.as_bytes())),
         _ => false,
     };
-    text.starts_with("analysis") || text.as_bytes().windows(4).any(begins_tag)
+    text.starts_with("analysis") || (0..text.len()).any(begins_tag)
 }
 
 /// The model's own words; `None` for thoughts that do not end.
