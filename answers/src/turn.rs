@@ -179,18 +179,18 @@ pub(super) fn own(text: &str) -> Option<Cow<'_, str>> {
     static END: LazyLock<Regex> = LazyLock::new(|| {
         let others = r"<\|end_of_thought\|>|<\|END_THINKING\|>|◁/think▷|\[/THINK\]";
         pattern(&format!(
-            r"</(?:{THOUGHTS})>|{others}|^analysis(?s:.*)assistantfinal"
+            r"(?i:</(?:{THOUGHTS})>|{others})|^analysis(?s:.*)assistantfinal"
         ))
     });
     static BEGIN: LazyLock<Regex> = LazyLock::new(|| {
         let others = r"<\|begin_of_thought\|>|<\|START_THINKING\|>|◁think▷|\[THINK\]";
-        pattern(&format!("<(?:{THOUGHTS})>|{others}"))
+        pattern(&format!("(?i)<(?:{THOUGHTS})>|{others}"))
     });
     static TOOLS: LazyLock<Regex> = LazyLock::new(|| {
         let tags = "tool_(?:call|response|result|output)s?|function_(?:call|result)s?|information|interpreter|observation";
         let code = "output|python|py|tool_code|tool_outputs?|stdout";
         pattern(&format!(
-            r"(?s)<(?:{tags})>.*?(?:</(?:{tags})>|$)|```(?:{code})\s*\n.*?(?:```|$)"
+            r"(?is)<(?:{tags})>.*?(?:</(?:{tags})>|$)|```(?:{code})\s*\n.*?(?:```|$)"
         ))
     });
     let said = said(text);
