@@ -194,14 +194,17 @@ pub(super) fn own(text: &str) -> Option<Cow<'_, str>> {
         ))
     });
     let said = said(text);
-    let from = match END.find_iter(&said).last() {
-        Some(end) => end.end(),
-        None if BEGIN.is_match(&said) => return None,
-        None => 0,
-    };
+    let end = END.find_iter(&said).last();
+    let from = end.map_or(0, |end| end.end());
+    let open = BEGIN.find_at(&said, from);
+    if open.is_some() && end.is_none() {
+        return None;
+    }
+    // A thought that is opened behind the last end goes on to the end of the text.
+    let own = from..open.map_or(said.len(), |open| open.start());
     let said = match said {
-        Cow::Borrowed(said) => Cow::Borrowed(&said[from..]),
-        Cow::Owned(said) => Cow::Owned(said[from..].to_string()),
+        Cow::Borrowed(said) => Cow::Borrowed(&said[own]),
+        Cow::Owned(said) => Cow::Owned(said[own].to_string()),
     };
     if !TOOLS.is_match(&said) {
         return Some(said);
