@@ -124,7 +124,7 @@ fn last_marks<'t>(
             values.pop();
         }
         // Boxes have no units of their own, so that a blank separates them.
-        let joint = joint.filter(|joint| *joint == Joint::Or);
+        let joint = joint.filter(|joint| matches!(joint, Joint::Or | Joint::Sign));
         values.push((joint.unwrap_or(Joint::Comma), value));
         end = mark.end() + length;
     }
@@ -204,7 +204,8 @@ fn joined<'t>(text: &str, items: Vec<Item<'t>>) -> Values<'t> {
                 Joint::Blank
             }
             Some(Joint::Blank) if is_number(inside) => Joint::Comma,
-            None | Some(Joint::Blank) => break,
+            Some(Joint::Sign) if is_number(inside) => Joint::Sign,
+            None | Some(Joint::Blank | Joint::Sign) => break,
             Some(joint) => joint,
         };
         values.push((joint, inside));

@@ -83,15 +83,17 @@ pub(super) enum Joint {
     Comma,
     And,
     Or,
+    /// A `/` or `|`, which separates boxes; between other values it can be a fraction, a unit or a table.
+    Sign,
 }
 
 /// How the text between two values joins them; `None` if it has other words.
 pub(super) fn joint(between: &str) -> Option<Joint> {
     static JOINT: LazyLock<Regex> = LazyLock::new(|| {
         let words = r"\b(?:and|also|as well as|plus|both)\b|和|及";
-        let or = r"\b(?:or|else|either|even|maybe|perhaps|possibly|probably|alternatively|equivalently)\b|或者?";
+        let or = r"\b(?:or|else|either|even|maybe|perhaps|possibly|probably|alternatively|equivalently|versus)\b|\bvs\b\.?|或者?";
         pattern(&format!(
-            r"(?i)^(?:[\s{{}}()*&]|\\text|\\\\|([,;])|({words})|({or}))*$"
+            r"(?i)^(?:[\s{{}}()*&]|\\text|\\\\|([,;])|({words})|({or})|([/|]|\\mid\b))*$"
         ))
     });
     // A longer text has other words.
@@ -101,6 +103,7 @@ pub(super) fn joint(between: &str) -> Option<Joint> {
     let has = |group| found.get(group).is_some();
     Some(match () {
         () if has(3) => Joint::Or,
+        () if has(4) => Joint::Sign,
         () if has(2) => Joint::And,
         () if has(1) => Joint::Comma,
         () => Joint::Blank,
@@ -116,7 +119,7 @@ pub(super) fn list(values: Values) -> String {
     for (joint, value) in values {
         if !list.is_empty() {
             list += match joint {
-                Joint::Or => " or ",
+                Joint::Or | Joint::Sign => " or ",
                 Joint::Blank => " ",
                 _ => ", ",
             };
@@ -166,7 +169,7 @@ pub(super) fn named(text: &str) -> Option<String> {
         let is_behind = |verb: &usize| *verb <= item.at.start;
         let is_named = from == 0 || verbs.get(next).is_some_and(is_behind);
         let joint = joint(between)
-            .filter(|joint| *joint != Joint::Blank)
+            .filter(|joint| !matches!(joint, Joint::Blank | Joint::Sign))
             .or_else(|| {
                 let last = runs.last().filter(|_| !STOP.is_match(between))?;
                 let and = AND.captures(between)?;
@@ -204,7 +207,8 @@ pub(super) fn last_of(text: &str) -> Option<String> {
     let (last, others) = items.split_last()?;
     let (mut values, mut start) = (vec![(Joint::Blank, last.inside)], last.at.start);
     for item in others.iter().rev() {
-        let joint = joint(&text[item.at.end..start]).filter(|joint| *joint != Joint::Blank);
+        let joint = joint(&text[item.at.end..start])
+            .filter(|joint| !matches!(joint, Joint::Blank | Joint::Sign));
         let (Some(joint), Some(value)) = (joint, values.last_mut()) else {
             break;
         };
