@@ -49,7 +49,7 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// The report has the command, of which these are the words.
+    /// Runs the command. `words` are the words of the command line, because the report shows it.
     pub fn run(self, words: &[OsString]) -> Result<bool> {
         let paths: Vec<PathBuf> = self.designs.iter().map(PathBuf::from).collect();
         let folders = paths.iter().filter(|path| path.is_dir()).count();
@@ -116,7 +116,7 @@ impl Compare {
         Ok(configs)
     }
 
-    /// Does the runs that are not done yet. Returns the folders of all that did not fail, and the failures.
+    /// Trains the runs that are not finished yet. Returns the folders of all runs that did not fail, and the failed runs.
     fn train(&self, folder: &Path) -> Result<(Vec<PathBuf>, Vec<FailedRun>)> {
         let configs = self.configs()?;
         let seeds = self.seeds as usize;
@@ -129,7 +129,7 @@ impl Compare {
         let steps = |of: fn(&Planned) -> u64| planned.iter().map(of).sum::<u64>();
         let all = steps(|run| run.config.steps);
         let done = steps(|run| run.done.min(run.config.steps));
-        // Before hours of runs, not after them.
+        // Created first, so that a failure shows before hours of training, not after them.
         let cannot = || format!("cannot make the folder {}", folder.display());
         std::fs::create_dir_all(folder).with_context(cannot)?;
         let stop = stop_at_signals()?;

@@ -47,7 +47,7 @@ fn run_words(words: &[OsString]) -> ExitCode {
     let is_broken_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     match Command::try_parse_from(words).map(|command| run(command, words)) {
         Ok(Ok(is_right)) => ExitCode::from(u8::from(!is_right)),
-        // The reader of standard output has gone.
+        // Not an error of ours: the reader of standard output closed it, as `head` does.
         Ok(Err(error)) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
             report(&error);
@@ -55,19 +55,19 @@ fn run_words(words: &[OsString]) -> ExitCode {
         }
         Err(mut error) => {
             if let Some(tip) = tip(&error, words) {
-                // Clap's own tip only compares letters.
+                // Clap's tip is replaced, because it only compares spellings.
                 error.remove(ContextKind::SuggestedArg);
                 let tip = ContextValue::StyledStrs(vec![tip.into()]);
                 error.insert(ContextKind::Suggested, tip);
             }
-            // The error is ignored: if standard error is closed, the exit status still tells.
+            // The error is ignored: if standard error is closed, the exit status still reports the failure.
             let _ = error.print();
             u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
         }
     }
 }
 
-/// If an unknown option, such as `--k 2`, is a parameter of a recipe among the words: how to set it.
+/// How to set a parameter, if the unknown option (such as `--k 2`) is a parameter of a recipe that the words name.
 fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -113,7 +113,7 @@ enum Command {
     New(library::New),
 }
 
-/// Runs a command. It is `false` if the command found something wrong, and has said so.
+/// Runs a command. Returns `false` if the command found and reported something wrong.
 fn run(command: Command, words: &[OsString]) -> Result<bool> {
     match command {
         Command::Train(command) => command.run(),
@@ -161,20 +161,20 @@ fn stop_at_signals() -> Result<Arc<AtomicBool>> {
         if is_set.swap(true, Ordering::Relaxed) {
             std::process::exit(status);
         }
-        // The step is finished even if nobody reads this.
+        // The error is ignored: the step is finished even if nobody reads this message.
         streams::err!("\nfinishing the step; Ctrl-C again ends at once");
     };
-    // A cluster sends SIGTERM before it takes the machine away. A hangup is left to `nohup`.
+    // A cluster sends SIGTERM before it takes the machine away. SIGHUP is not caught, so that `nohup` decides about it.
     #[cfg(unix)]
     {
         use signal_hook::consts::SIGTERM;
-        // Registered once: a signal between two registrations would be lost.
+        // Registered only once, because a signal between two registrations would be lost.
         let signals = signal_hook::iterator::Signals::new([SIGTERM]);
         let mut signals = signals.context("cannot catch SIGTERM")?;
         let handler = handler.clone();
         std::thread::spawn(move || signals.forever().for_each(|signal| handler(128 + signal)));
     }
-    // The status of a process that Ctrl-C ended.
+    // 130 is the status of a process that Ctrl-C ended.
     ctrlc::set_handler(move || handler(130)).context("cannot catch Ctrl-C")?;
     Ok(stop)
 }
@@ -192,7 +192,7 @@ struct Natively {
     native: Mode,
 }
 
-/// Prints what went wrong, a script's error with its line and carets.
+/// Prints an error; if it is a script's, with the line and carets.
 fn report(error: &anyhow::Error) {
     match error.downcast_ref::<Diagnostics>() {
         Some(diagnostics) => streams::tell(diagnostics),
@@ -216,7 +216,7 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
     Ok(())
 }
 
-/// A whole number, such as a step.
+/// Parses a whole number, such as a step.
 fn whole(text: &str) -> Result<u64, String> {
     let wrong = "it takes a whole number, such as 200";
     text.parse().map_err(|_| wrong.to_string())

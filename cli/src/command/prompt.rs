@@ -107,7 +107,7 @@ impl Look {
             session.go_to(step)?;
         }
         if self.input.is_dir() {
-            // Which of its files this is.
+            // Says which file of the folder is shown.
             out!("{}\n", session.about_data());
         }
         if let Some(name) = &self.recipe {

@@ -12,21 +12,21 @@ use advlab::diagnostic::Diagnostic;
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// Work faster than this needs no bar.
+/// A bar is shown only if the work takes longer than this.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How many messages may wait to be printed; any further message is dropped.
 const WAITING: usize = 1 << 12;
 
-/// Prints lines to standard output; if that fails, the function returns the error. A reader that leaves early, as in
-/// `advlab doc | head`, is an error like any other, not a panic. What people read is printed by this,
-/// `err`, [`lines`] or a [`Printer`]: names in it may be from a file, and could control the terminal.
+/// Prints lines to standard output; if that fails, the function returns the error. A reader that leaves early, as in `advlab doc
+/// | head`, is an error like any other, not a panic. Text for people is printed with this macro, `err`, [`lines`] or a
+/// [`Printer`], because these escape names from files, which could control the terminal.
 macro_rules! out {
     ($($text:tt)*) => {
         $crate::command::streams::data(&$crate::paint::printed(&format_args!($($text)*).to_string()))?
     };
 }
 
-/// Prints a line to standard error, even if nobody reads it any more.
+/// Prints a line to standard error. An error is ignored, because there is no other place to report it.
 macro_rules! err {
     ($($text:tt)*) => {{
         use std::io::Write;
@@ -37,22 +37,22 @@ macro_rules! err {
 
 pub(super) use {err, out};
 
-/// Prints lines to one of the streams, as `out` and `err` do.
+/// Prints lines to a stream, escaped as `out` and `err` do.
 pub fn lines(stream: &Term, lines: &str) -> io::Result<()> {
     stream.write_line(&printed(lines))
 }
 
-/// Prints what programs read, as it is.
+/// Prints text for programs, unescaped.
 pub fn data(text: &str) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
-/// Colours and lines for standard output.
+/// Colours and line width for standard output.
 pub fn on_stdout() -> Paint {
     paint(&Term::stdout(), WIDTH)
 }
 
-/// Colours and lines for output that programs read too: without a terminal, lines are not wrapped.
+/// Colours and line width for output that programs may read too: lines are wrapped only on a terminal.
 pub fn whole(stream: &Term) -> Paint {
     paint(stream, usize::MAX)
 }

@@ -16,17 +16,17 @@ use super::report;
 use super::streams::{self, Printer, err, out};
 use crate::report::{file_name, title};
 
-/// A run on the terminal, or as plain lines.
+/// Shows a run on the terminal, or as plain lines if the output is not a terminal.
 pub struct TrainView {
     folder: PathBuf,
     config: Config,
     printer: Printer,
-    /// The steps that are done, and how many of them before this process.
+    /// The number of finished steps, and the number that were finished before this process started.
     done: u64,
     first: u64,
     paint: Paint,
     started: Instant,
-    /// Each with the number of steps that were done before it.
+    /// Each evaluation with the number of steps before it.
     evaluations: Vec<(u64, Evaluation)>,
     /// A response from the last evaluation.
     example: String,
@@ -43,7 +43,7 @@ impl TrainView {
             printer: Printer::new(streams::steps_bar("training", config.steps, run.step())),
             done: run.step(),
             first: run.step(),
-            // Lines of a log are not wrapped.
+            // Lines are not wrapped if they go to a log file.
             paint: streams::whole(&Term::stdout()),
             started: Instant::now(),
             evaluations: evaluations(run),
@@ -216,7 +216,7 @@ impl TrainView {
             return;
         };
         let mut line = last_line(&self.evaluations);
-        // `metrics.jsonl` has all of them.
+        // Only three metrics, because `metrics.jsonl` has all of them.
         for (name, number) in row.iter().flat_map(|row| &row.metrics).take(3) {
             line.push_str(&format!("  {name} {}", value(*number)));
         }
@@ -245,7 +245,7 @@ impl TrainView {
     }
 }
 
-/// The evaluations that the run's folder has from before this process.
+/// The evaluations in the run's folder that earlier processes made.
 fn evaluations(run: &Run) -> Vec<(u64, Evaluation)> {
     let rows = RunFolder::read(run.folder()).rows().unwrap_or_default();
     let done_before = rows.into_iter().filter(|row| row.step < run.step());
@@ -257,7 +257,7 @@ fn evaluations(run: &Run) -> Vec<(u64, Evaluation)> {
     evaluations.collect()
 }
 
-/// The last evaluation, so short that a line of 80 columns has it behind its step.
+/// The last evaluation, short enough to follow the step in a line of 80 columns.
 fn last_line(evaluations: &[(u64, Evaluation)]) -> String {
     let (_, evaluation) = &evaluations[evaluations.len() - 1];
     let last = evaluation.pass_at.last().filter(|(k, _)| *k > 1);
@@ -271,7 +271,7 @@ fn last_line(evaluations: &[(u64, Evaluation)]) -> String {
     )
 }
 
-/// The first and the last evaluation side by side, and pass@1 of all; nothing if there is only one.
+/// The first and the last evaluation side by side, and pass@1 of all evaluations; empty if there is only one evaluation.
 fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
     let [(first, before), .., (last, after)] = evaluations else {
         return Vec::new();

@@ -13,7 +13,7 @@ use console::Term;
 
 use super::{Tokenizing, end_cleanly, files, streams};
 
-/// Where the verdict of others is.
+/// Shown instead of a verdict for a response that has no reference.
 const NO_REFERENCE: &str = "no reference";
 
 /// Compare the answers of completions with reference solutions.
@@ -53,8 +53,8 @@ impl Verify {
         let stream = files::report_stream(self.output.as_deref());
         let paint = streams::whole(&stream);
         let tokenizer = self.tokenizing.load()?;
-        // With each verdict: responses, those whose tokens were counted, and these tokens.
-        // The last row is of responses without a reference.
+        // For each verdict: the number of responses, of responses whose tokens were counted, and of these tokens. The last row is
+        // for responses without a reference.
         let mut counts = [[0; 3]; Verdict::ALL.len() + 1];
         let mut told = |line: usize, verified: Verified| {
             let row = verified
@@ -125,7 +125,7 @@ impl Verify {
     }
 }
 
-/// A line about a response that is not right.
+/// The line that `--explain` prints for a response that is not right.
 fn explained(line: usize, verified: &Verified, paint: Paint) -> String {
     let shown = |answer: &Option<String>| match answer {
         Some(answer) => cut(&visible(&answer.replace('\n', " ")), 60),

@@ -33,14 +33,14 @@ struct TimedRun {
     lines: Vec<Line>,
     /// The time to write the array, if the last hook's pass over the tokens has not written it.
     writing: f64,
-    /// The time in the script and in planning: the rest, which neither operations nor the array took.
+    /// The time in the script and in planning, which is all time that operations and the array did not take.
     in_script: f64,
 }
 
 /// A line of a script, with the time of its operations.
 #[derive(Serialize)]
 struct Line {
-    /// The script, unless it is the profiled one.
+    /// The name of the script, if this is not the profiled script.
     script: Option<String>,
     line: usize,
     text: String,
@@ -105,9 +105,10 @@ impl Runs<'_> {
         Ok((run, array))
     }
 
-    /// The seconds of each run into the memory of the array before; `None` if kernels do not compute as `native` says.
+    /// The seconds of each run, which reuses the memory of the previous run's array; `None` if kernels are not used as `native`
+    /// asks.
     fn times(&self, host: &Host, runs: usize, native: bool) -> Result<Option<Vec<f64>>> {
-        // The first run finds memory and caches as no later one does.
+        // The first run is not timed, because its memory and caches are not warm yet.
         if self.run(host)?.0.is_native != native {
             return Ok(None);
         }
@@ -153,7 +154,7 @@ impl Runs<'_> {
         Ok(run)
     }
 
-    /// The seconds of each run while the array of the run before is still held, as a trainer may hold it.
+    /// The seconds of each run while the previous run's array is still in use, as in a trainer that keeps it.
     fn times_with_new_array(&self, host: &Host, runs: usize) -> Result<Vec<f64>> {
         let mut last = self.run(host)?;
         let seconds = |_| {

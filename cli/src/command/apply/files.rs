@@ -31,7 +31,7 @@ struct SavedState {
 }
 
 impl Apply {
-    /// The inputs one by one, in the order of their steps; each exists.
+    /// The input files, in the order of their steps; all of them exist.
     pub(super) fn steps(&self) -> Result<Vec<PathBuf>, Diagnostics> {
         let mut inputs = Vec::new();
         for input in &self.inputs {
@@ -56,7 +56,7 @@ impl Apply {
         for input in &inputs {
             let shown = input.display().to_string();
             let is_setting = shown.contains('=');
-            // A single input is left to the reader, whose error says more.
+            // A single input is not checked here, because the reader's error says more.
             if let Err(error) = fs::metadata(input)
                 && (is_setting || inputs.len() > 1)
             {
@@ -127,7 +127,7 @@ impl Apply {
             return Ok(None);
         };
         let failed = |error| cannot_be_written(state, &error);
-        // The lock is beside the state file, because each step replaces that; links to the file share its lock.
+        // The lock is beside the state file, because each step replaces that; all links to the state file share one lock.
         let mut path = resolved(state).into_os_string();
         path.push(".lock");
         let path = PathBuf::from(path);
@@ -156,7 +156,7 @@ impl Apply {
         }
     }
 
-    /// The state to begin with, and the step after the last one that it has seen, if an earlier call saved one.
+    /// The initial state, and the step after the last one that this state has seen, if an earlier call saved a state.
     pub(super) fn saved_state(&self, recipe: &Recipe) -> Result<(State, Option<u64>)> {
         let Some(path) = self.state.as_deref().filter(|path| path.exists()) else {
             return Ok((recipe.init()?, None));
@@ -187,7 +187,7 @@ impl Apply {
         Ok((state.map_err(Diagnostics::from)?, Some(saved.next_step)))
     }
 
-    /// Refuses a step that the state has seen: one before `carried`.
+    /// Refuses a step before `carried`, because the state has already seen it.
     pub(super) fn check_step(
         &self,
         input: &Path,

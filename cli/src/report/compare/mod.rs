@@ -20,10 +20,10 @@ pub struct Finished {
     pub folder: PathBuf,
     /// The seed, if the run's own configuration has it.
     pub seed: Option<u64>,
-    /// Numbers by name (`pass@1`, `pass@16`, `entropy`, `length`), each with the number of steps before it: of evaluations, or of
-    /// training if there was no evaluation.
+    /// Numbers by name (`pass@1`, `pass@16`, `entropy`, `length`), each with the number of steps before it. The numbers are from
+    /// evaluations, or from training if there was no evaluation.
     pub curves: BTreeMap<String, Vec<(f64, f64)>>,
-    /// The versions that it used, among others.
+    /// Contains the versions that the run used.
     log: RunLog,
     seconds: f64,
 }
@@ -34,7 +34,7 @@ pub struct Compared {
     /// The recipe with its settings, as tables name it.
     pub name: String,
     pub runs: Vec<Finished>,
-    /// All that makes it one design.
+    /// Equal for all runs of one design.
     key: String,
     /// The recipe with its parameters, and the keys of its configuration.
     words: Vec<String>,
@@ -78,7 +78,7 @@ impl Finished {
         })
     }
 
-    /// The number of that name after so many steps, or the last one.
+    /// The number with this name after `steps` steps; if `steps` is `None`, the last number.
     fn at(&self, name: &str, steps: Option<f64>) -> Option<f64> {
         let mut curve = self.curves.get(name)?.iter().rev();
         let point = curve.find(|point| steps.is_none_or(|steps| point.0 == steps))?;
@@ -86,7 +86,7 @@ impl Finished {
     }
 }
 
-/// The runs of some folders, by design. A folder that is not itself a run stands for the runs in it.
+/// The runs of some folders, by design. If a folder is not itself a run, the runs in it are read.
 pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
     let (mut all, mut seen): (Vec<Compared>, _) = (Vec::new(), BTreeSet::new());
     for folder in folders {
@@ -97,7 +97,7 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
                 .has_config()
                 .then(|| run.kind_and_config())
                 .transpose()?;
-            // Another program's run does not name its design: only its folder does.
+            // A run of another program does not name its design, so its folder serves as the name.
             let mut words = vec![file_name(&path)];
             let mut key = path.display().to_string();
             if let Some((_, config)) = &config {
@@ -126,7 +126,7 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
         let own: Vec<&str> = keys.iter().filter(is_own).map(String::as_str).collect();
         let mut name = [&[&*recipe[0]], &own[..]].concat().join(" ");
         if all.iter().any(|design| design.name == name) {
-            // Another script has that name.
+            // The name is taken by a different script of the same name, so the folder is added.
             name = format!("{name} ({})", all[index].runs[0].folder.display());
         }
         all[index].name = name;
@@ -183,8 +183,8 @@ pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
     entries.filter_map(read).collect()
 }
 
-/// The folders of runs in a folder, itself included, at most three levels below it. One that is linked, or was `seen` before, is
-/// left out: it is one seed.
+/// The folders of runs in a folder, itself included, at most three levels below it. A run that was already `seen`, perhaps
+/// through a link, is skipped, because it must count as one seed.
 pub fn folders_of_runs(folder: &Path, seen: &mut BTreeSet<PathBuf>) -> Result<Vec<PathBuf>> {
     let (mut runs, mut level) = (Vec::new(), vec![folder.to_path_buf()]);
     for _ in 0..4 {
@@ -210,7 +210,7 @@ pub fn folders_of_runs(folder: &Path, seen: &mut BTreeSet<PathBuf>) -> Result<Ve
 fn words_of(config: &Config) -> Vec<String> {
     let mut words = vec![file_stem(&config.recipe)];
     for (key, value) in own_settings(config) {
-        // Of a script, its name.
+        // A script is shown by its name, not by its path.
         let text = match value.as_str() {
             Some(path) if path.ends_with(".rhai") => file_stem(path),
             Some(text) => text.to_string(),

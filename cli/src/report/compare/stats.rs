@@ -4,11 +4,12 @@
 
 use advlab_train::random::{Purpose, StreamKey};
 
-/// Resamples of an interval.
+/// The number of resamples for an interval.
 const RESAMPLES: usize = 2000;
-/// The share outside of an interval on each side.
+/// The share of the resamples beyond each end of an interval.
 const OUTSIDE: f64 = 0.025;
-/// The most scores of one design times all scores for which each division is counted; of more, so many are drawn.
+/// If the scores of one design times all scores are at most `COUNTED`, the test counts each division of the scores; else it draws
+/// `DRAWN` divisions.
 const COUNTED: usize = 5_000;
 const DRAWN: usize = 20_000;
 /// A difference is claimed if its adjusted p-value is at most this.
@@ -62,7 +63,7 @@ pub fn improvement(over: &[f64], scores: &[f64]) -> f64 {
 /// at least as far from its mean. It is exact, also with equal scores, which share their mean rank.
 pub fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
     let all = [one, other].concat();
-    // Twice the mean rank, which is whole.
+    // Ranks are doubled, so that the mean rank of equal scores is whole.
     let below = |score: &f64, x: &f64| usize::from(x < score) + usize::from(x <= score);
     let rank = |score: &f64| all.iter().map(|x| below(score, x)).sum::<usize>() + 1;
     let mut ranks: Vec<usize> = all.iter().map(rank).collect();
@@ -75,10 +76,10 @@ pub fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
             stream.shuffle(&mut ranks);
             far(ranks[..size].iter().sum()) >= found
         };
-        // Without the division that was found, p could be 0.
+        // The 1 is for the observed division, because without it p could be 0.
         return (1 + (0..DRAWN).filter(is_as_far).count()) as f64 / (1 + DRAWN) as f64;
     }
-    // In how many ways so many ranks have a sum.
+    // `ways[count][sum]` is the number of ways in which `count` ranks have this sum.
     let mut ways = vec![vec![0.0; 2 * mean + 1]; size + 1];
     ways[0][0] = 1.0;
     for rank in ranks {
@@ -93,7 +94,7 @@ pub fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
     as_far.map(|(_, ways)| ways).sum::<f64>() / ways[size].iter().sum::<f64>()
 }
 
-/// P-values adjusted for their number (Holm): with these, at most 5 % of all reports have a false claim at 5 %.
+/// P-values adjusted for the number of tests (Holm), so that at most 5 % of all reports make a false claim at the 5 % level.
 pub fn holm(values: &[f64]) -> Vec<f64> {
     let scaled = |p: &f64| p * values.iter().filter(|other| *other >= p).count() as f64;
     let adjusted = |p: &f64| {
@@ -103,13 +104,13 @@ pub fn holm(values: &[f64]) -> Vec<f64> {
     values.iter().map(adjusted).collect()
 }
 
-/// The smallest p-value of so many scores: that of two designs of which one has all of the higher scores.
+/// The smallest p-value that two designs with `one` and `other` scores can have: all scores of one design are higher.
 pub fn least_p(one: usize, other: usize) -> f64 {
     let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
     2.0 / ways.product::<f64>()
 }
 
-/// The fewest seeds of each design with which one of so many comparisons can show a difference.
+/// The fewest seeds per design with which one of `comparisons` comparisons can show a difference.
 pub fn least_seeds(comparisons: usize) -> usize {
     let is_enough = |seeds: &usize| comparisons as f64 * least_p(*seeds, *seeds) <= LEVEL;
     (1..).find(is_enough).unwrap_or(usize::MAX)
@@ -175,7 +176,8 @@ mod tests {
         f64::from(as_far) / f64::from(count)
     }
 
-    /// Beyond what is counted the orders are drawn: it is near the normal approximation, and no less than one in those drawn.
+    /// If there are too many divisions to count, they are drawn: p is close to the normal approximation, and at least 1 / (1 +
+    /// `DRAWN`).
     #[test]
     fn the_test_of_many_scores_draws_orders() {
         let scores = |count: usize, more: f64| -> Vec<f64> {

@@ -13,7 +13,7 @@ use advlab_train::{Config, Ending, Event, PolicyName, Run, RunFolder};
 
 const ANOTHER: &str = "choose another folder with -o, or remove that one";
 
-/// A run to do, or one that is done.
+/// A run that is planned or already finished.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// Its configuration, with its seed, its steps and its folder.
@@ -108,8 +108,8 @@ fn check_versions(run: &RunFolder, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Does the remaining steps of the runs until all are done or `stop` is set, as many runs at a time as there are cores, which
-/// they share. Returns the runs that failed.
+/// Trains the runs until all steps are done or `stop` is set. As many runs as there are cores are trained at a time, and share
+/// the cores. Returns the runs that failed.
 pub fn train_all(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>) -> Vec<FailedRun> {
     let is_left = |run: &&Planned| run.done < run.config.steps;
     let left: Vec<&Planned> = runs.iter().filter(is_left).collect();
@@ -128,7 +128,7 @@ pub fn train_all(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>)
                 break;
             };
             let go = || run.go(stop, progress);
-            // Without its own pool it uses the global one.
+            // If its own pool cannot be made, the run uses the global pool.
             let done = pool.as_ref().map_or_else(|_| go(), |pool| pool.install(go));
             if let Err(error) = done {
                 failed.push((PathBuf::from(&run.config.out), error));

@@ -74,7 +74,7 @@ impl Svg {
         self.polygon(&corners, ink, 1.0);
     }
 
-    /// Text in a room of some width, of which a share is on the left of its place.
+    /// Draws text, cut to the width `room`; `share` of the text lies to the left of `at`.
     fn text(&mut self, at: PagePoint, share: f64, content: &str, room: f64) {
         let content = cut(&visible(content), (room / LETTER) as usize);
         self.parts(at, share, &set(&content));

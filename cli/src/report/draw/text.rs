@@ -5,10 +5,10 @@ use super::{Figure, Mark, Panel, Series};
 use crate::number_text::{along, value};
 use crate::paint::{self, Paint, cut, width, wrapped};
 
-/// The most rows of a drawing, and the fewest.
+/// The largest number of rows of a plot, and the smallest.
 const DOWN: usize = 10;
 const LEAST_DOWN: usize = 3;
-/// Columns beside the plot: the numbers at its axis, the axis, and a margin on the right.
+/// The columns beside the plot: they hold the numbers at its y axis, the axis, and a margin on the right.
 const BESIDE: usize = 16;
 /// The width of the numbers at the y axis.
 const MARGIN: usize = 9;
@@ -24,8 +24,8 @@ const WARM: [char; 4] = ['░', '▒', '▓', '█'];
 const COLD: [char; 4] = ['⠄', '⠆', '⠶', '⣿'];
 
 impl Figure {
-    /// The figure in lines of the terminal's width, without a line break at the end: in at most `most` lines, if its first panel
-    /// can be that low. The last panels are not drawn if there is no room for them.
+    /// The figure in lines of the terminal's width, without a line break at the end. It has at most `most` lines, if its first
+    /// panel can be made that low. The last panels are not drawn if there is no room for them.
     pub fn text(&self, paint: Paint, most: usize) -> String {
         let fits = |down: &usize| self.lines(*down, paint).lines().count() <= most;
         let down = (LEAST_DOWN..=DOWN).rev().find(fits);
@@ -38,13 +38,13 @@ impl Figure {
         }
     }
 
-    /// The figure with panels of so many rows.
+    /// The figure with panels of `down` rows.
     fn lines(&self, down: usize, paint: Paint) -> String {
         let mut lines = vec![paint.bold(&wrapped("", &self.title, paint.width))];
         let legend = self.legend();
         let mut entries: Vec<(usize, &&Series)> = legend.iter().enumerate().collect();
         for panel in &self.panels {
-            // Each name is shown at the first panel that has it.
+            // Each legend entry is shown only at the first panel that has its series.
             let is_own = |(_, entry): &mut (usize, &&Series)| {
                 panel.series.iter().any(|one| one.name == entry.name)
             };
@@ -140,7 +140,7 @@ impl Panel {
     }
 }
 
-/// The letters of a plot, each with the colour of the series that drew it last.
+/// The characters of a plot, each with the colour of the series that drew it last.
 struct Canvas {
     range: Range,
     across: usize,
@@ -148,12 +148,12 @@ struct Canvas {
 }
 
 impl Canvas {
-    /// The column of dots of an x.
+    /// The column of dots that an x falls into.
     fn column(&self, x: f64) -> usize {
         (along(x, self.range.x) * (2 * self.across - 1) as f64).round() as usize
     }
 
-    /// The row of dots of a y, counted from the top.
+    /// The row of dots that a y falls into, counted from the top.
     fn row(&self, y: f64) -> usize {
         let down = self.letters.len() / self.across;
         ((1.0 - along(y, self.range.y)) * (4 * down - 1) as f64).round() as usize
@@ -170,7 +170,7 @@ impl Canvas {
         }
     }
 
-    /// Sets every n-th dot of a line from one dot to another.
+    /// Sets every `every`-th dot of a line between two dots.
     fn line(&mut self, from: (usize, usize), to: (usize, usize), every: usize, code: &'static str) {
         let steps = from.0.abs_diff(to.0).max(from.1.abs_diff(to.1)).max(1);
         let between = |a: usize, b: usize, step: usize| {
@@ -190,7 +190,7 @@ impl Canvas {
         let dots: Vec<(usize, usize, usize)> = dots.collect();
         match &series.mark {
             Mark::Line | Mark::Reference => {
-                // A single point is a line to itself.
+                // A single point is drawn as a line from itself to itself.
                 let mut last = dots.first().map(|dot| (dot.0, dot.1));
                 for &(x, y, _) in dots.iter().skip(usize::from(dots.len() > 1)) {
                     let from = last.replace((x, y)).unwrap_or((x, y));
