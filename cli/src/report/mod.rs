@@ -24,19 +24,19 @@ pub struct Report {
     /// The colours and the width of its text.
     pub paint: Paint,
     pub figure: Option<Figure>,
-    /// The number of panels that the text comes with; files of the figure have all of them.
+    /// The number of panels that are shown with the text; files of the figure have all panels.
     pub panels: usize,
     /// Lines without a line break at the end.
     pub text: String,
-    /// Whether the text has a line, which may be empty.
+    /// Whether a line was added, which the text does not show if that line was empty.
     has_line: bool,
     /// The numbers as rows of a table: JSON objects with the same keys.
     pub rows: Vec<Value>,
     /// All other numbers: a JSON object.
     pub about: Value,
-    /// The names of its figure and of its table in a folder, if its command writes both.
+    /// The file names of the figure and of the table in a folder, if the command writes both.
     pub names: Option<[&'static str; 2]>,
-    /// Itself as a page, if its command writes one.
+    /// The report as a page, if its command writes one.
     pub page: Option<String>,
 }
 
@@ -91,7 +91,7 @@ impl Report {
         self.line(beside(head, column, text, self.paint.width));
     }
 
-    /// Adds rows of cells, of which the first are the headings of the columns.
+    /// Adds rows of cells; the first row has the headings of the columns.
     pub fn table(&mut self, rows: &[Vec<String>]) {
         for (index, line) in table(rows).iter().enumerate() {
             match index {
@@ -130,8 +130,8 @@ impl Report {
         text.trim_end().to_string()
     }
 
-    /// What a command shows: the figure, in at most `most` lines, and the text; or the text and the name of the file that it
-    /// wrote. A figure in that file has this width.
+    /// The text that a command prints. Without `out`, the figure comes first, in at most `most` lines. With `out`, the report is
+    /// written to that file, with a figure of this width, and the text ends with the file's name.
     pub fn show(&mut self, out: Option<&Path>, width: FigureWidth, most: usize) -> Result<String> {
         let Some(path) = out else {
             return Ok(self.whole(most));
@@ -145,7 +145,7 @@ impl Report {
         Ok(told.trim_start_matches('\n').to_string())
     }
 
-    /// Itself as a file with this ending, if it is written so.
+    /// The report as a file with this ending; `None` if there is no such form of it.
     fn file(&self, ending: &str) -> Option<String> {
         let is_table = self.names.is_some() || self.figure.is_none();
         match ending {
@@ -155,8 +155,9 @@ impl Report {
         }
     }
 
-    /// Writes what its command writes, as the name ends: the figure (.svg) or its points (.csv, .json), a table (.csv), a page (.html);
-    /// or `plain`, the whole text (.txt). A name without an ending is a folder for all files that the command writes.
+    /// Writes the form of the report that the name's ending asks for: the figure (.svg) or its points (.csv, .json), a table
+    /// (.csv), a page (.html); or `plain`, the whole text (.txt). A name without an ending is a folder for all files that the
+    /// command writes.
     pub fn write(&self, path: &Path, plain: &str) -> Result<()> {
         let text = match &*path.extension().unwrap_or_default().to_string_lossy() {
             "" if self.names.is_some() => return self.write_folder(path).map(drop),

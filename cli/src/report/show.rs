@@ -10,13 +10,13 @@ use advlab::session::{Answer, BatchColumns};
 use advlab::tensor::Level;
 use serde_json::json;
 
-/// The most groups, or responses of a token tensor, that are shown.
+/// The largest number of groups, or of responses of a token tensor, that are shown.
 const ROWS: usize = 4;
-/// The most responses of one group that a token tensor shows, if there are several groups.
+/// The largest number of responses per group that a token tensor shows, if there are several groups.
 const OF_A_GROUP: usize = 2;
-/// The most values of a group tensor that are shown.
+/// The largest number of values of a group tensor that are shown.
 const VALUES: usize = 24;
-/// The columns of a group's name before it is cut.
+/// The width at which a group's name is cut.
 const LABEL: usize = 15;
 
 /// An answer as lines; `None` if there is nothing to show.
@@ -31,7 +31,7 @@ pub(crate) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
     })
 }
 
-/// An answer in one line of so many columns.
+/// An answer in one line of at most so many columns.
 pub(crate) fn brief(answer: &Answer, columns: usize) -> String {
     let more = |shown: usize, length: usize| match length - shown {
         0 => String::new(),
@@ -150,7 +150,7 @@ fn tensor(computed: &Computed, paint: Paint) -> String {
 /// Mean, standard deviation, minimum and maximum, and the shares of zeros and of values that are not finite.
 pub(crate) fn spread(values: &[f64]) -> String {
     let of = finite(values);
-    // A mean that is 0 but for rounding is 0.
+    // A mean that differs from 0 only by rounding is shown as 0.
     let is_zero = of.mean.abs() < 1e-12 * of.min.abs().max(of.max.abs());
     let mean = if is_zero { 0.0 } else { of.mean };
     let mut line = if values.iter().any(|x| x.is_finite()) {
@@ -208,7 +208,7 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     let labels = labels.unwrap_or(0);
     let longest = rows.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
     let room = paint.width.saturating_sub(labels + 2);
-    // No more than fit at two letters per number.
+    // At most as many values as would fit if each took two characters and a space.
     let most = longest.min(room / 3);
     let shown = rows.iter().flat_map(|(_, list)| list.iter().take(most));
     let numbers = column(&shown.map(|&index| values[index]).collect::<Vec<f64>>());

@@ -13,14 +13,14 @@ use crate::paint::{Paint, cut, table};
 use crate::report::Report;
 use crate::report::draw::{Figure, FigureWidth, Mark, Panel, Series, escaped};
 
-/// The most points of a curve: each is a bootstrap.
+/// The largest number of points of a curve; it is limited because each point costs a bootstrap.
 const PLACES: usize = 200;
 const TITLE: &str = "Interquartile mean over seeds, 95 % bootstrap interval";
-/// The fewest points of a learning curve.
+/// A learning curve is drawn only if it has at least this many points.
 const LEAST: usize = 5;
-/// The number of columns in the first of two tables: a terminal of 80 columns has no room for all.
+/// The number of columns in the first of two tables; there are two, because a terminal of 80 columns has no room for all.
 const FIRST: usize = 5;
-/// The widest cell of a table in a terminal.
+/// The largest width of a cell in a terminal's table.
 const WIDEST: usize = 24;
 
 #[derive(Clone, Debug)]
@@ -30,9 +30,9 @@ pub struct Comparison {
     numbers: Vec<String>,
     /// The last step after which all runs have the score, if there is one.
     end: Option<f64>,
-    /// Runs that are left out, with the reasons.
+    /// Runs that failed, with the reasons.
     failed: Vec<String>,
-    /// The width of its figure.
+    /// The width of the comparison's figure.
     pub width: FigureWidth,
 }
 
@@ -138,7 +138,7 @@ impl Comparison {
         claims.chain(self.no_curves()).collect()
     }
 
-    /// After which steps the numbers were taken, and how the estimates are made.
+    /// Says after which steps the numbers were taken, and how the estimates are made.
     fn method(&self) -> String {
         let score = &self.numbers[0];
         let place = match self.end {
@@ -150,7 +150,7 @@ impl Comparison {
         )
     }
 
-    /// Why there are no learning curves, if a design has too few points in them.
+    /// Says why there are no learning curves, if a design has too few points for them.
     fn no_curves(&self) -> Option<String> {
         let points = self.designs.iter();
         let points = points.map(|design| shared(design.runs.iter(), &self.numbers[0]).len());
@@ -215,7 +215,7 @@ impl Comparison {
                 cells.collect::<Vec<String>>()
             };
             let lines = table(&rows.iter().map(cells).collect::<Vec<_>>());
-            // Without the indentation.
+            // The table's indentation is removed.
             report.line(paint.dim(&lines[0][2..]));
             lines[1..].iter().for_each(|line| report.line(&line[2..]));
             report.line("");
@@ -303,7 +303,7 @@ fn machine() -> String {
     format!("{os} {arch}, {}{model}{memory}", counted(cores, "core"))
 }
 
-/// The steps at which all runs have the number, among runs that have it at all.
+/// The steps at which all runs have the number `name`; runs that never have this number are ignored.
 fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> {
     let mut curves = runs.filter_map(|run| run.curves.get(name));
     let steps = |curve: &Vec<(f64, f64)>| curve.iter().map(|point| point.0).collect::<Vec<f64>>();
@@ -315,7 +315,7 @@ fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> 
     })
 }
 
-/// The interquartile mean after steps that all runs have, the last one included.
+/// The interquartile mean after steps that all runs have, including the last of these steps.
 fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
     let shared = shared(runs.iter(), name);
     let every = shared.len().div_ceil(PLACES).max(1);
@@ -334,7 +334,7 @@ mod tests {
     use advlab_train::random::{Purpose, RandomStream, StreamKey};
     use std::collections::BTreeMap;
 
-    /// The share of reports with a claim, of so many comparisons of equal designs.
+    /// The share of `reports` simulated reports on equal designs that claim a difference.
     fn rate(
         reports: usize,
         designs: usize,
@@ -365,7 +365,8 @@ mod tests {
         (0..reports).filter(has_claim).count() as f64 / reports as f64
     }
 
-    /// Of all reports on equal designs, at most 5 % claim a difference; half a percent is for the draws (two standard errors).
+    /// Of all reports on equal designs, at most 5 % claim a difference; the bound allows half a percent more, which is two
+    /// standard errors of the simulation.
     #[test]
     fn equal_designs_are_seldom_claimed_to_differ() {
         // Only the order of scores counts, and how many of them are equal.
@@ -377,7 +378,7 @@ mod tests {
                 assert!(rate <= 0.055, "{designs} designs of {seeds} seeds: {rate}");
             }
         }
-        // It can find one: 4 of 4 seeds apart is in 2 of 70 orders.
+        // With 4 seeds it can claim a difference: all scores of one design are higher in 2 of 70 orders.
         assert!(rate(10_000, 2, 4, any) > 0.02);
     }
 }

@@ -16,7 +16,7 @@ use advlab_train::random::{Purpose, RandomStream, StreamKey};
 
 /// Rows of the table below a curve.
 const ROWS: usize = 9;
-/// A curve's batch has this many of its own groups for each added group, if there is room.
+/// A curve's batch has this many groups in the proportion of the accuracies for each group that the curve adds, if there is room.
 const OWN: usize = 20;
 /// The most responses of a batch that is made for a curve.
 const RESPONSES: usize = 1 << 16;
@@ -44,7 +44,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// The point of some responses, and the largest difference between equally right ones.
+    /// The point that some responses make, and the largest difference between two advantages with the same label.
     pub(super) fn of(
         members: impl Iterator<Item = usize> + Clone,
         is_right: impl Fn(usize) -> bool,
@@ -74,20 +74,20 @@ impl Point {
 /// the response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// A point per number of right responses: the mean over the draws.
+    /// `points[r]` is for r right responses, averaged over the draws.
     pub points: Vec<Point>,
-    /// Whether the other groups of the batch matter: in a batch of its own, a group has other advantages, or none.
+    /// Whether the other groups of the batch matter, so that a group on its own would get other advantages, or none.
     pub depends_on_batch: bool,
     /// Whether equal responses of a group differ because of their order or by chance.
     pub depends_on_order: bool,
-    /// The points of each draw; a single one if nothing is random.
+    /// The points of each draw; there is a single draw if nothing is random.
     pub draws: Vec<Vec<Point>>,
 }
 
 impl Curve {
-    /// The curve for groups of `size`, in one batch with the token columns of `like` and its share of groups of each accuracy,
-    /// plus one group of each composition. All responses are one token long and differ only in whether they are right; if
-    /// their order matters, it is random.
+    /// The curve for groups of `size`, in one batch with the token columns of `like` and with groups in the proportion of
+    /// `like`'s accuracies, plus one group of each composition. All responses are one token long and differ only in whether they
+    /// are right; if the order of the responses matters, it is random.
     pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
         let groups = in_proportion(&accuracies_of(like), size);
@@ -108,8 +108,8 @@ impl Curve {
         Ok(Curve::over(draws, depends_on_batch, depends_on_order))
     }
 
-    /// The curve of responses drawn from `input`, with their tokens. If the other groups of the batch matter, they are drawn
-    /// from its groups.
+    /// The curve of responses drawn from `input`, with their tokens. If the other groups of the batch matter, they are drawn from
+    /// the groups of `input`.
     pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
         let own = accuracies_of(input);
@@ -159,8 +159,8 @@ fn stream(draw: u64) -> RandomStream {
     StreamKey::new(0, Purpose::Estimates, 0).stream(draw)
 }
 
-/// The points for the first groups, which have 0, 1, ... right responses, and the largest difference between equal responses
-/// of one group.
+/// The points of the first groups, which have 0, 1, ... right responses, and the largest difference within a group between
+/// advantages with the same label.
 fn points(design: &Design<'_>, batch: &Batch, size: usize) -> Result<(Vec<Point>, f64)> {
     let outcome = design.outcome(batch)?;
     let advantage = outcome.advantage.by_response().into_iter().enumerate();
@@ -175,7 +175,7 @@ fn points(design: &Design<'_>, batch: &Batch, size: usize) -> Result<(Vec<Point>
     Ok((points, spreads.into_iter().fold(0.0, f64::max)))
 }
 
-/// The share of right responses in each group; none if nothing says which are right.
+/// The share of right responses in each group; empty if the batch does not say which responses are right.
 fn accuracies_of(batch: &Batch) -> Vec<f64> {
     match Host::new().evaluate("batch.correct", batch) {
         Ok(Answer::Tensor(correct)) => accuracies(&correct),
@@ -189,7 +189,7 @@ fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     let room = RESPONSES / size;
     let right = |accuracy: &f64| (accuracy * size as f64).round() as usize;
     let mut own: Vec<usize> = accuracies.iter().map(right).collect();
-    // If there are too many, an even sample.
+    // If there are too many groups, an evenly spaced sample is used.
     own.sort_unstable();
     let every = accuracies.len().div_ceil(room).max(1);
     let own: Vec<usize> = own.into_iter().step_by(every).collect();
@@ -211,7 +211,7 @@ fn labels(size: usize, groups: &[usize], mut stream: Option<&mut RandomStream>) 
     labels
 }
 
-/// A batch of groups with so many right responses each, all of one length and otherwise equal.
+/// A batch whose groups have the given numbers of right responses; all responses have the same length and are otherwise equal.
 fn alike(
     like: &Batch,
     size: usize,
@@ -226,7 +226,7 @@ fn alike(
         .step(like.step())
         .response("reward", labels.clone())
         .response("correct", labels);
-    // Log-probs and the like are the same everywhere: the curve is about right and wrong.
+    // Log-probs and other token columns are the same everywhere, because the curve only shows right against wrong.
     let names = like.token_columns().map(|(name, _)| name);
     for name in names.filter(|name| *name != "token_reward") {
         let number = if name.ends_with("logp") { -0.5 } else { 0.5 };
@@ -310,7 +310,7 @@ const NUMBERS: [(&str, Number); 3] = [
     ("total |A|", |point| Some(point.total)),
 ];
 
-/// One recipe's curves, or several recipes' curves in the same panels.
+/// The curves of one recipe, or of several recipes in the same panels.
 fn figure(size: usize, curves: &[(Curve, Recipe)]) -> Figure {
     let series = |name: &str, curve: &Curve, number: Number| {
         let points = curve.points.iter();

@@ -39,7 +39,7 @@ pub fn report(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Result<Rep
     Ok(report)
 }
 
-/// Compares all values, per token if either advantage is. Returns the largest difference that counts as rounding.
+/// Compares all values, per token if either advantage is per token. Returns the largest difference that counts as rounding.
 fn overall(outcomes: &[Outcome; 2], report: &mut Report) -> f64 {
     let is_token = |outcome: &Outcome| outcome.advantage.level() == Level::Token;
     let (level, [a, b]) = match outcomes.iter().any(is_token) {
@@ -51,7 +51,7 @@ fn overall(outcomes: &[Outcome; 2], report: &mut Report) -> f64 {
     };
     let sizes = a.iter().chain(&b).map(|x: &f64| x.abs());
     let rounding = ROUNDING * sizes.fold(0.0, f64::max);
-    // Differences of rounding are 0; a NaN differs from a number.
+    // Differences by rounding count as 0; a NaN differs from a number.
     let gap = |(a, b): (&f64, &f64)| match (a - b).abs() {
         gap if gap.is_nan() => f64::from(u8::from(a.is_nan() != b.is_nan())),
         gap if gap <= rounding => 0.0,
@@ -97,7 +97,7 @@ fn by_accuracy(outcomes: &[Outcome; 2], correct: &Computed, rounding: f64, repor
     let parts = if is_exact { size } else { PARTS };
     let mut rows: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (group, accuracy) in accuracies(correct).into_iter().enumerate() {
-        // A share of 3/10 is 0.3, but 10 of it are a little less than 3.
+        // The 1e-9 is added because a share such as 3/10, times 10, can be a little less than 3.
         let part = (accuracy * parts as f64 + 1e-9) as usize;
         rows.entry(part).or_default().push(group);
     }
@@ -131,7 +131,8 @@ fn by_accuracy(outcomes: &[Outcome; 2], correct: &Computed, rounding: f64, repor
     report.table(&cells);
 }
 
-/// Of pairs that stand for so many each: how many have the same sign, opposite ones, and only one that is 0 up to rounding.
+/// The numbers of pairs with the same sign, with opposite signs, and with only one value that is 0 up to rounding. Each pair
+/// counts `counts` times.
 pub(super) fn signs(a: &[f64], b: &[f64], counts: &[f64], rounding: f64) -> [f64; 3] {
     let sign = |x: &f64| if x.abs() > rounding { x.signum() } else { 0.0 };
     let mut sums = [0.0; 3];

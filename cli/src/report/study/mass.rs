@@ -30,7 +30,7 @@ const KINDS: [(&str, &str); 4] = [
     ("length", ""),
     ("position", "first quarter; second; third; last quarter"),
 ];
-/// The widest bar of the table.
+/// The largest width of a bar in the table.
 const BAR: f64 = 24.0;
 /// The panels of the figure: a property, and the axis of its parts' places.
 const PANELS: [(&str, &str); 3] = [
@@ -38,13 +38,13 @@ const PANELS: [(&str, &str); 3] = [
     ("length", "tokens of the response"),
     ("position", "position in the response"),
 ];
-/// The widest name in the head of a table of several designs.
+/// The largest width of a design's name in the head of a table.
 const NAME: usize = 14;
 
 /// A part of the tokens, with its shares of the totals; a part of the responses if no token counts.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
-    /// The recipe, if several stand side by side.
+    /// The recipe, if several recipes are shown side by side.
     #[serde(skip_serializing_if = "Option::is_none")]
     recipe: Option<String>,
     /// The property that divides the parts: `accuracy`, `response`, `length` or `position`.
@@ -65,9 +65,9 @@ pub struct Part {
 pub struct Mass {
     /// The shares, table by table.
     pub parts: Vec<Part>,
-    /// The loss whose gradient it is.
+    /// The loss that the shares of the gradient belong to.
     pub loss: Option<String>,
-    /// The outcome at a glance; its `effective_responses` says over how many responses the sum of |A| is spread.
+    /// A summary of the outcome; its `effective_responses` is the number of responses over which the sum of |A| is spread.
     pub summary: Summary,
 }
 
@@ -76,7 +76,7 @@ impl Mass {
     /// loss lacks a column, such as log-probs, there are no shares of the gradient.
     pub fn of(trial: &Trial, loss: &Recipe) -> Mass {
         let gradient = match trial.outcome.loss {
-            // The equivalent advantage of a pure loss is its gradient.
+            // For a recipe with only a loss, the equivalent advantage stands for the loss's gradient.
             Some(_) => Some(trial.outcome.advantage.clone()),
             None => trial.loss(loss).ok().map(|loss| loss.gradient),
         };
@@ -90,8 +90,8 @@ impl Mass {
     }
 }
 
-/// The shares of recipes on a batch: of one with bars, of several side by side, with a figure and what each two have in common.
-/// A recipe without a loss has the one given here.
+/// The shares of recipes on a batch. One recipe is shown with bars; several are shown side by side, with a figure and what each
+/// two recipes have in common. A recipe without a loss gets `loss`.
 pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) -> Result<Report> {
     let (mut report, mut all, mut outcomes) = (Report::new(paint), Vec::new(), Vec::new());
     let is_single = recipes.len() == 1;
@@ -148,7 +148,7 @@ fn in_common(all: &[(String, Mass)], outcomes: &[Outcome], report: &mut Report) 
     let layout = outcomes[0].advantage.layout();
     let is_token = |outcome: &Outcome| outcome.advantage.level() == Level::Token;
     let by_token = outcomes.iter().any(is_token);
-    // If no design tells the tokens of a response apart, its value stands for all of them.
+    // If no design has an advantage per token, a response's value counts once for each of its tokens.
     let counts: Vec<f64> = match (by_token, layout.tokens()) {
         (true, tokens) => vec![1.0; tokens],
         (false, 0) => vec![1.0; layout.responses()],
@@ -181,7 +181,7 @@ fn in_common(all: &[(String, Mass)], outcomes: &[Outcome], report: &mut Report) 
     pairs
 }
 
-/// Adds the shares of |A|, a column per design; of a single one also those of the gradient, with bars.
+/// Adds the shares of |A|, with one column per design; a single design also gets bars and the shares of the gradient.
 fn shares(all: &[(String, Mass)], report: &mut Report) {
     let (first, is_single) = (&all[0].1, all.len() == 1);
     let row = |kind: &str, name: &str, number: &str, of: &dyn Fn(&str, &Mass) -> String| {
@@ -305,7 +305,7 @@ fn sums(outcome: &Outcome, gradient: Option<&Computed>, bounds: &[usize]) -> [Ve
         let fits = |bound: &usize| count <= *bound && has_tokens;
         let of_length = bounds.iter().position(fits);
         let mut whole = [0.0; 3];
-        // The tokens of a quarter share a part by each property.
+        // All tokens of a quarter belong to the same part, whatever the property.
         for quarter in 0..PARTS {
             let [start, end] = [quarter, quarter + 1].map(|part| (part * count).div_ceil(PARTS));
             if start == end {
@@ -319,7 +319,7 @@ fn sums(outcome: &Outcome, gradient: Option<&Computed>, bounds: &[usize]) -> [Ve
             if has_tokens {
                 let sums = &mut sums[3][quarter];
                 (0..3).for_each(|index| sums[index] += add[index]);
-                // The mean of start, start + 1, ..., end - 1, for each of them.
+                // Adds the mean of start, start + 1, ..., end - 1 once for each of these tokens.
                 sums[3] += add[0] * (start + end - 1) as f64 / (2 * count) as f64;
             }
         }

@@ -23,7 +23,7 @@ use advlab::{Batch, Diagnostic};
 /// The advantage for recipes that have only a loss: it optimises the reward itself, so that only the loss has an effect.
 pub const NEUTRAL: &str = "rloo";
 
-/// A recipe, with an advantage for it if it is only a loss on `batch.advantage`.
+/// A recipe. If it is only a loss on `batch.advantage`, it comes with a recipe for that advantage.
 struct Design<'a> {
     recipe: &'a Recipe,
     advantage: Option<Recipe>,
@@ -56,7 +56,7 @@ pub struct Trial {
     pub recipe: Recipe,
     /// The batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has none.
     pub batch: Batch,
-    /// That this is so.
+    /// Says that the [`NEUTRAL`] advantage is used, if it is.
     pub note: Option<String>,
     pub outcome: Outcome,
     /// The state after the step.
@@ -87,11 +87,11 @@ impl Trial {
         })
     }
 
-    /// The loss of the outcome: the recipe's own, or the other one if it has none.
+    /// The loss of the outcome: the recipe's own loss or, if it has none, the loss of `other`.
     pub fn loss(&self, other: &Recipe) -> Result<Loss> {
         let has_own = self.recipe.has(Hook::Loss);
         let loss = if has_own { &self.recipe } else { other };
-        // A recipe with only a loss has the equivalent advantage: the loss itself reads the batch's column.
+        // The outcome of a recipe with only a loss is the equivalent advantage, so the loss gets the batch's column instead.
         let has_advantage = self.recipe.has(Hook::Advantage);
         let advantage = has_advantage.then_some(&self.outcome.advantage);
         let batch = self.outcome.weighted(&self.batch)?;
@@ -103,7 +103,7 @@ pub(crate) fn members(layout: &Layout, group: usize) -> impl Iterator<Item = usi
     layout.members(group).iter().map(|&one| one as usize)
 }
 
-/// The indices of a group's values at a level: for tokens a list per response, else one list.
+/// The indices of a group's values at a level: for tokens one list per response, else a single list.
 pub(crate) fn indices(layout: &Layout, level: Level, group: usize) -> Vec<Vec<usize>> {
     let members = members(layout, group);
     let trajectories = layout.trajectories_of(group).into_iter().flatten();
@@ -148,14 +148,14 @@ pub fn title(recipe: &Recipe) -> String {
 /// A recipe's name with the parameters that differ from their defaults: `passk k=8`.
 pub fn label(recipe: &Recipe) -> String {
     let params = recipe.params().iter();
-    // Without its k, Pass@k is no name.
+    // `k` is always shown, because Pass@k is not a full name without it.
     let set =
         params.filter(|(parameter, value)| **value != parameter.default || parameter.name == "k");
     let set = set.map(|(parameter, value)| format!(" {}={value}", parameter.name));
     file_stem(recipe.name()) + &*set.collect::<String>()
 }
 
-/// Recipes with their settings as words name them, `passk k=4 grpo`: a word with `=` belongs to the recipe before it.
+/// Parses recipes with their settings, as in `passk k=4 grpo`: a word with `=` belongs to the recipe before it.
 pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>> {
     let mut recipes: Vec<(&str, Vec<&str>)> = Vec::new();
     for &word in words {

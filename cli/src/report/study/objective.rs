@@ -79,13 +79,13 @@ impl Objective {
         })
     }
 
-    /// F'(p), and its standard error, which is 0 if it is exact.
+    /// F'(p) and its standard error, which is 0 if the objective is exact.
     pub fn slope(&self, p: f64) -> (f64, f64) {
         self.mean(&binomial(self.size - 1, p))
     }
 
     /// F(p) with F(0) = 0, and its standard error: the sum over s of the difference at s times I_p(s + 1, N - s), divided by N.
-    /// This incomplete beta function is the chance of more than s right responses of N.
+    /// The incomplete beta function I_p(s + 1, N - s) is the chance that more than s of N responses are right.
     pub fn value(&self, p: f64) -> (f64, f64) {
         let mut more = binomial(self.size, p);
         for right in (1..self.size).rev() {
@@ -111,7 +111,8 @@ impl Objective {
     }
 
     /// The update of a group whose responses are right with a chance of p between 0 and 1: the mean over the responses of A s,
-    /// with scores s of mean 0 and variance 1, independent given which responses are right, and with this correlation to it.
+    /// with scores s of mean 0 and variance 1. The scores are independent given which responses are right, and have this
+    /// correlation with being right.
     pub fn update(&self, p: f64, correlation: f64) -> Update {
         let (size, number) = (self.size as f64, self.draws.len() as f64);
         let most = self.draws.iter().flatten().map(|point| point.total);
@@ -143,8 +144,9 @@ impl Objective {
         self.draws.len() == 1
     }
 
-    /// The named objectives by their distances from this one, the nearest first: the share of F' from p = 1/N to 1 - 1/N whose
-    /// position differs. Empty if F' is 0 or somewhere negative, and for N < 3, for which that range is a point.
+    /// The named objectives with their distances from this objective, the nearest first. The distance is the total variation
+    /// between the two F', each scaled to a sum of 1 from p = 1/N to 1 - 1/N. Empty if F' is 0 or somewhere negative, and for N <
+    /// 3, because the range is then a point.
     pub fn nearest(&self) -> Vec<(KnownObjective, f64)> {
         let (places, scale) = (self.places(), self.scale(None));
         let is_below = |&p: &f64| self.is_below(p, scale);
@@ -174,7 +176,7 @@ impl Objective {
         slope + 2.0 * error < -(ROUNDING * scale.abs()).max(1e-12)
     }
 
-    /// The mean of F' between p = 1/N and 1 - 1/N, or of a named objective's F'.
+    /// The mean between p = 1/N and 1 - 1/N of this objective's F', or of the F' of the named objective `known`.
     pub fn scale(&self, known: Option<KnownObjective>) -> f64 {
         let places = self.places();
         let slope = |&p: &f64| known.map_or_else(|| self.slope(p).0, |known| known.slope(p));
@@ -193,7 +195,7 @@ impl Objective {
 pub struct Update {
     pub mean: f64,
     pub variance: f64,
-    /// The share of groups without signal: all advantages are 0.
+    /// The share of groups without signal, in which all advantages are 0.
     pub silent: f64,
 }
 
@@ -210,7 +212,7 @@ impl Update {
         }
     }
 
-    /// The signal-to-noise ratio: the mean by the standard deviation; 0 without a signal.
+    /// The signal-to-noise ratio, which is the mean divided by the standard deviation; 0 if there is no signal.
     pub fn ratio(self) -> f64 {
         match self.mean.abs() < 1e-12 {
             true => 0.0,
@@ -254,7 +256,7 @@ impl KnownObjective {
         }
     }
 
-    /// Its derivative with respect to p, in the limit of large N.
+    /// The objective's derivative with respect to p, in the limit of large N.
     pub fn slope(self, p: f64) -> f64 {
         let fails = |k: usize| (1.0 - p).powi(k as i32);
         match self {
@@ -278,11 +280,11 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
     (0..=n).map(chance).collect()
 }
 
-/// The other dependencies of an advantage, besides the number of right responses of the group.
+/// What an advantage depends on besides the number of right responses in the group.
 fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static str> {
     match curve {
         Ok(curve) if curve.depends_on_batch => Some("the other groups of the batch"),
-        // If the order matters, equal responses differ anyway.
+        // Not tested if the order matters, because equal responses differ then anyway.
         Ok(curve) if !curve.depends_on_order && tried.as_ref().is_ok_and(looks_at_tokens) => {
             Some("more of a response than whether it is right, such as its tokens")
         }

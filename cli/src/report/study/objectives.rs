@@ -1,4 +1,4 @@
-//! Shows objectives: over p with the known ones, the nearest of these, the distribution of the weight, and the noise of updates.
+//! Shows objectives over p, with the nearest known objectives, the distribution of the weight, and the noise of updates.
 
 use serde_json::{Value, json};
 
@@ -10,10 +10,11 @@ use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::{Batch, Recipe};
 
-/// Places of a curve, and of one in a small panel.
+/// The number of places of a curve, and of a curve in a small panel.
 const PLACES: usize = 200;
 const SMALL_PLACES: usize = 48;
-/// The most lines that can be told apart in one panel, and the most designs shown with their nearest known objective.
+/// The largest number of lines that can be told apart in one panel, and of designs that are shown with their nearest known
+/// objective.
 const MOST: usize = 6;
 const NEAREST: usize = 3;
 /// Columns of the table.
@@ -44,8 +45,9 @@ pub fn multiples(title: String, all: &[Objective]) -> Figure {
     Figure::new(title, 4, all.iter().map(panel).collect())
 }
 
-/// F' of each, scaled to a mean of 1 as the reward's is, with the nearest known ones and the reward; and F. With a correlation
-/// also the noise of an update. If there are too many to tell apart, F' in small panels.
+/// F' of each design, scaled to the reward's mean of 1, with the nearest known objectives and the reward; and F. With a
+/// correlation, the figure also shows the noise of an update. If there are too many designs to tell apart, each F' has a small
+/// panel.
 pub fn figure(all: &[Objective], correlation: Option<f64>) -> Figure {
     let size = all[0].size;
     if all.len() > MOST {
@@ -103,7 +105,7 @@ pub fn figure(all: &[Objective], correlation: Option<f64>) -> Figure {
     Figure::new(format!("Objective in groups of {size}"), 2, panels)
 }
 
-/// What F' is divided by: the size of its mean, which keeps its sign; or 1 if that is 0.
+/// The divisor of F': the absolute value of its mean, so that F' keeps its sign; or 1 if the mean is 0.
 fn scale(objective: &Objective) -> f64 {
     let scale = objective.scale(None).abs();
     if scale > 1e-12 { scale } else { 1.0 }
@@ -145,7 +147,7 @@ fn row(name: &str, of: impl Fn(f64) -> String) -> Vec<String> {
     [name].into_iter().chain(SHOWN.map(of)).collect()
 }
 
-/// The same of something to compare with.
+/// A row for a known objective or baseline, to compare designs with.
 fn grey(name: &str, of: impl Fn(f64) -> String, paint: Paint) -> Vec<String> {
     let cells = row(name, of).into_iter();
     cells.map(|cell| paint.dim(&cell)).collect()
@@ -243,7 +245,7 @@ fn notes(objective: &Objective, report: &mut Report) {
     notes.for_each(|note| report.row("  note", TEXTS, note));
 }
 
-/// The groups whose mean update has a signal-to-noise ratio of 1, if there is a signal of the right sign.
+/// The number of groups whose mean update has a signal-to-noise ratio of 1, if the signal has the right sign.
 fn groups(update: Update) -> Option<f64> {
     let ratio = update.ratio();
     (ratio > 0.0).then(|| 1.0 / (ratio * ratio))

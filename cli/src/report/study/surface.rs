@@ -1,4 +1,4 @@
-//! A loss over ratio and advantage: the picture of clipping that papers have.
+//! A loss over ratio and advantage, as papers draw it to show clipping.
 
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::{Result, wrong};
@@ -6,17 +6,17 @@ use advlab::Batch;
 use advlab::check::usual;
 use advlab::script::{Hook, Loss, Recipe};
 
-/// Cells per unit of the ratio, which goes to 2; also half the number of cells of the advantage, which goes from -2 to 2. Clips
-/// at multiples of 1 / RATIOS lie between cells.
+/// The number of cells per unit of the ratio, which goes to 2. Clips at multiples of 1 / RATIOS lie between cells. `ADVANTAGES`
+/// is half the number of cells of the advantage, which goes from -2 to 2.
 const RATIOS: usize = 20;
 const ADVANTAGES: i32 = 10;
-/// Advantages at which it is drawn as lines.
+/// The advantages at which the loss is drawn as lines.
 const LINES: [f64; 2] = [1.0, -1.0];
 /// Points are added to a line until it is straight between them, within this share of its height, or until they are this
 /// close.
 const STRAIGHT: f64 = 1e-6;
 const CLOSE: f64 = 1e-9;
-/// The most points of a line.
+/// The largest number of points of a line.
 const MOST: usize = 2000;
 
 /// A heat map over ratio and advantage, and lines at the advantages 1 and -1: of a loss, or of -dloss/dlogp, which is how far

@@ -19,7 +19,7 @@ use advlab_train::tokenizer::Tokenizer;
 pub(super) struct KeptBatch {
     loss: Recipe,
     trial: Trial,
-    /// Whether the recipe needs a state that the folder does not have: then the first step's was used.
+    /// Whether the recipe needs a state that the folder does not have, so that the state of the first step was used.
     is_first_state: bool,
     tokenizer: Option<Tokenizer>,
 }
@@ -35,7 +35,7 @@ impl KeptBatch {
         let state = state.map_or_else(|| recipe.init(), Ok)?;
         let model = kept.config().map(|config| config.transformer.model);
         let model = model.ok().filter(|model| !model.is_empty());
-        // Without a tokenizer, words are told apart.
+        // Without a tokenizer, the text is split into words.
         let tokenizer = model.map(|model| Path::new(&model).join("tokenizer.json"));
         let tokenizer = tokenizer.and_then(|path| Tokenizer::load(&path, false).ok());
         Ok(KeptBatch {
@@ -113,7 +113,7 @@ impl KeptBatch {
         })
     }
 
-    /// The ends of the tokens in a text, in UTF-16 units, as a browser counts: text before a token belongs to it.
+    /// The ends of the tokens in a text, in UTF-16 units, as a browser counts: text before a token is counted to that token.
     fn ends(&self, text: &str, length: usize) -> Option<Vec<usize>> {
         let tokenizer = self.tokenizer.as_ref().map(|one| one as &dyn Tokenize);
         let (mut at, mut count) = (0, 0);
@@ -125,7 +125,7 @@ impl KeptBatch {
         ends.collect()
     }
 
-    /// The advantages of a response: one, or one per token.
+    /// The advantages of a response: a single advantage, or one per token.
     fn advantages(&self, response: usize) -> Vec<f64> {
         let advantage = &self.trial.outcome.advantage;
         let values = match advantage.level() {

@@ -1,8 +1,8 @@
-//! The page of runs: a server on this machine reads the folders of runs, during a run or after it, and shows them in a browser;
-//! or the same page as one file.
+//! The page of runs: a server on this machine reads the folders of runs, during a run or after it, and shows them in a browser.
+//! The same page can be exported as one file.
 //!
-//! It only reads files, so that it can run in the run's own process or in another one. The page's script requests its data by
-//! addresses such as `lines?run=0&file=metrics&from=0`; an exported page contains the answers.
+//! The server only reads files, so that it can run in the run's own process or in another process. The page's script requests its
+//! data by addresses such as `lines?run=0&file=metrics&from=0`; an exported page contains the answers.
 
 mod batch;
 mod server;
@@ -25,15 +25,15 @@ use advlab::diagnostic::Diagnostic;
 use advlab::replace::Replacement;
 use advlab_train::{LogEvent, RunFolder};
 
-/// The parts of the page, put together when it is sent: a page is a single file.
+/// The parts of the page, which are joined when it is sent, because a page is a single file.
 const HTML: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() < 40_000);
 
-/// The most bytes of responses in an exported page, and of each run's rows.
+/// The largest number of bytes of responses in an exported page, and of rows per run.
 const EXPORTED: usize = 8 << 20;
-/// New runs are looked for at each tenth question for news: a page asks twice a second.
+/// New runs are looked for only at each tenth request for news, because a page asks twice a second.
 const LOOKS: usize = 10;
 
 /// Runs, with the data that the page shows of them.
@@ -41,16 +41,17 @@ pub struct Site {
     folders: Vec<PathBuf>,
     /// The runs, in the order in which they were found.
     runs: Mutex<Vec<ShownRun>>,
-    /// How often news was asked for.
+    /// The number of requests for news.
     asked: AtomicUsize,
-    /// The batch that was asked for last, by its file and when that was written: somebody looks from group to group.
+    /// The batch that was requested last, with its file and when that was written. It is kept because a reader goes from group to
+    /// group.
     last: Mutex<Option<(PathBuf, SystemTime, Arc<KeptBatch>)>>,
     /// Names the page's own script in its content security policy.
     nonce: String,
 }
 
 impl Site {
-    /// A page of the runs in some folders: each is a run's folder or contains some, including runs that begin later.
+    /// A page of the runs in some folders. Each folder is a run or contains runs, and runs that begin later appear too.
     pub fn of(folders: &[PathBuf]) -> Result<Site> {
         for folder in folders {
             folders_of_runs(folder, &mut BTreeSet::new())?;
@@ -142,8 +143,8 @@ impl Site {
             .replace("/*DATA*/", &data)
     }
 
-    /// Writes the page as a file that needs no server: with all changes of the scripts, and the last batch of each run as far
-    /// as there is room.
+    /// Writes the page as a file that needs no server. It has all changes of the scripts and, as far as there is room, the last
+    /// batch of each run.
     pub fn export(&self, path: &Path) -> Result<()> {
         let (mut news, mut answers, mut size) = (self.news(), Map::new(), 0);
         let mut add = |path: &str, query: String| {
@@ -181,7 +182,7 @@ impl Site {
                 answers.insert(address, run.exported_lines(file, EXPORTED));
             }
         }
-        // Responses and scripts stay as they are.
+        // Paths are cut only in reloads and errors; responses and scripts stay as they are.
         let is_said = |address: &str, answer: &Value| {
             address.contains("=reloads") || !answer["error"].is_null()
         };

@@ -2,11 +2,11 @@
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
 const token = new URLSearchParams(location.search).get("token");
-// Curves that are shown first; the recipe's own stand after five.
+// Curves shown first; the recipe's metrics follow the fifth.
 const FIRST = "pass@1 pass@K reward_mean length entropy groups_without_signal effective_responses advantage_std loss kl clip_share grad_norm".split(" ");
 const runs = [], panels = new Map();
 let chosen = 0, mark = null, cursor = null, zoom = null, drag = null, waiting = false, ahead = 0;
-// What the reader has set; the address keeps it.
+// The reader's settings, kept in the address.
 const view = { search: "", smooth: "0", time: false, seeds: false, log: [], moved: [] };
 try { Object.assign(view, JSON.parse(decodeURIComponent(location.hash.slice(1)))); } catch { /* None. */ }
 const now = () => runs[chosen];
@@ -27,7 +27,7 @@ const fill = (id, ...inner) => $(id).replaceChildren(...inner);
 const average = (all) => all.reduce((sum, one) => sum + one, 0) / all.length;
 const button = (onclick, properties, ...inner) => el("button", { type: "button", onclick, ...properties }, ...inner);
 
-// The answer of the server or the file, or an `error`.
+// The server's or the file's answer, or an `error`.
 async function get(address) {
 	if (data.answers) return data.answers[address] ?? { error: "not in this file" };
 	try {
@@ -55,7 +55,7 @@ function addRow(run, row) {
 	const each = (value, path) => {
 		if (value && typeof value === "object") for (const name in value) each(value[name], path && `${path}/${name}` || name);
 		if (typeof value !== "number" || HIDDEN.includes(path)) return;
-		// An evaluation is at the number of steps before it.
+		// An evaluation's x is the number of steps before it.
 		if (path.startsWith("initial_evaluation/")) add(path.slice(8), step, value);
 		else add(path, step + path.startsWith("evaluation/"), value);
 	};
@@ -75,13 +75,13 @@ function addEvent(run, { event, step = 0, from, version, error, message, lines_a
 	run.events.push({ step, kind, line, from, version, effect });
 }
 
-// Means around a step: to the next change, or 50 steps.
+// Means before and after a step, to the next change or 50 steps.
 function around({ events, curves }, index) {
 	const { step } = events[index], uses = events.filter(isUse).map((own) => own.step);
 	const from = Math.max(0, step - 50, ...uses.filter((own) => own < step)), to = Math.min(step + 50, ...uses.filter((own) => own > step));
 	const mean = ({ steps, values }, from, to) => average(values.filter((_, index) => steps[index] >= from && steps[index] < to));
 	const means = Object.entries(curves).map(([name, curve]) => {
-		// An evaluation is of the version before.
+		// An evaluation is of the previous version.
 		const late = +name.startsWith("evaluation/");
 		return [name, [mean(curve, from && from + late, step + late), mean(curve, step + late, to + late)]];
 	});
@@ -96,7 +96,7 @@ function ticks(least, most, wanted) {
 	return all;
 }
 
-// The names of panels that are shown, and others.
+// The names of shown panels and of other numbers.
 function names() {
 	const all = [...new Set(runs.flatMap((run) => Object.keys(run.curves).map((name) => name.replace("evaluation/", ""))))];
 	const most = Math.max(...all.map((name) => /^pass@(\d+)$/.exec(name)?.[1] ?? 0));
@@ -168,21 +168,21 @@ function bisect(all, value, low = 0, high = all.length) {
 
 const clock = (run) => run.curves.time ?? { steps: [], values: [] };
 
-// A step on the axis: itself, or the seconds since the run's first row.
+// A step's x: the step, or the seconds since the run's first row.
 function along(run, step) {
 	if (!view.time) return step;
 	const { steps, values } = clock(run);
 	return values[Math.min(bisect(steps, step), values.length - 1)] - values[0];
 }
 
-// How many steps a mark has.
+// How many steps a mark covers.
 const stride = (steps) => 2 ** Math.max(0, Math.ceil(Math.log2(steps / MARKS)));
 
-// A curve's marks, `[x, mean, least, most, count]`. An evaluation belongs to the step before.
+// A curve's marks, `[x, mean, least, most, count]`. An evaluation belongs to the previous step.
 function marked(run, { steps, values }, isLate, [from, to]) {
 	const marks = [], times = clock(run);
 	const stepAt = (x) => view.time ? times.steps[bisect(times.values, times.values[0] + x)] ?? Infinity : x;
-	// One more at each end.
+	// One more point at each end.
 	const first = Math.max(0, bisect(steps, stepAt(from)) - 1), end = Math.min(steps.length, bisect(steps, stepAt(to)) + 2);
 	const width = stride(view.time ? steps[end - 1] - steps[first] : to - from);
 	let last = null, part = NaN;
@@ -211,7 +211,7 @@ function merged(all, width) {
 	});
 }
 
-// An exponential mean over a share of the axis, unbiased.
+// An unbiased exponential mean over a share of the axis.
 function smoothed(marks, size) {
 	let sum = 0, weight = 0, before = 0;
 	return marks.map(([x, mean, , , count]) => {
@@ -235,7 +235,7 @@ function draw(one, width, range, all) {
 		const curve = (run) => run.curves[prefix + one.name], isMany = members.length > 1;
 		const each = members.filter(curve).map((run) => marked(run, curve(run), !!prefix, range));
 		let marks = isMany ? merged(each, view.time ? size / MARKS : stride(size)) : each[0] ?? [];
-		// A logarithm has no place for other numbers.
+		// Other numbers have no logarithm.
 		if (isLog) marks = marks.filter(([, mean]) => mean > 0).map(([x, mean, low, ...more]) => [x, mean, low > 0 ? low : mean, ...more]);
 		if (!marks.length) continue;
 		lines.push({ marks, ink, prefix, members, hasBand: isMany || marks.some((mark) => mark[4] > 1) });
@@ -262,7 +262,7 @@ function draw(one, width, range, all) {
 	for (const tick of ticks(range[0] / seconds, range[1] / seconds, width / 90)) {
 		if (view.time || tick % 1 === 0) out += `<text x="${x(tick * seconds)}" y="159" text-anchor="middle">${tick >= 1e4 ? tick / 1e3 + "k" : number(tick, 6) + name}</text>`;
 	}
-	// Nothing outside of the axis.
+	// Clipped to the axis.
 	out += `<svg x="${LEFT}" width="${plot}" viewBox="${LEFT} 0 ${plot} 164">`;
 	if (now().shown) {
 		const upright = (events) => [...new Set(events.map(({ step }) => Math.round(x(along(now(), step)))))].filter(isFinite).map((x) => `M${x} ${TOP}V${FLOOR}`).join("");
@@ -297,7 +297,7 @@ function read(one) {
 	one.svg.lastChild.setAttribute("d", `M${at} ${TOP}V${FLOOR}H${from}V${TOP}Z`);
 }
 
-// The place on the axis of an event.
+// The x value of a pointer event.
 function valueAt({ svg, width, range }, event) {
 	const share = (event.clientX - svg.getBoundingClientRect().left - LEFT) / (width - LEFT - RIGHT);
 	const value = range[0] + Math.min(1, Math.max(0, share)) * (range[1] - range[0]);
@@ -388,7 +388,7 @@ function sortable(id, order, heads, rows, shown, current, pick, share) {
 	parts()[spot]?.focus();
 }
 
-// A line with what differs from another marked, unless that is most.
+// Marks what differs in a line, unless that is most.
 function changed(line, other) {
 	let start = 1, end = 0;
 	const most = Math.min(line.length, other.length);
@@ -455,7 +455,7 @@ async function load() {
 	setTimeout(() => { loading = false; if (query !== asked()) load(); }, 1000);
 	if (run !== now()) return;
 	const all = seen.mass?.summary;
-	// A newer step may be selected by now.
+	// A newer step may be selected now.
 	batch = all && { ...seen, step, query };
 	if (all) group = batch.groups[picked] ? picked : batch.groups.reduce((best, one, index, all) => one[3] > all[best][3] ? index : best, 0);
 	$("batch-about").textContent = all ? `Step ${step}, ${seen.recipe} ${seen.version}: ${all.groups} groups, ${all.groups_without_signal} without signal, ${all.responses} responses, ${all.tokens} tokens${seen.is_first_state ? "; with a first step's state" : ""}` : seen.error;
@@ -521,7 +521,7 @@ function turn(id) {
 	head();
 }
 
-// Reads what was added to a file; true if that failed. If its last line differs, it was cut.
+// Reads new lines of a file; true on failure. If the last known line differs, the file was cut.
 async function grow(run, id, file, add) {
 	const size = run.heading[file];
 	let into = run;
@@ -608,7 +608,7 @@ function head() {
 	redraw();
 }
 
-// How far a run is, and if it is over.
+// A run's progress, and if it is over.
 function place({ exists, done, steps, is_stopped }) {
 	if (!exists) return ["the folder is gone", true];
 	const at = done ? `step ${done}${steps ? ` of ${steps}` : ""}` : "the first step";

@@ -14,20 +14,20 @@ use super::{Site, parameter, random};
 use crate::{Result, lock, wrong};
 
 const PORT: u16 = 8765;
-/// The most connections that have not shown the token; each occupies a waiting thread.
+/// The largest number of unauthenticated connections; it is limited because each occupies a waiting thread.
 const STRANGERS: usize = 32;
-/// The most bytes of a request line with its headers, and the time that they may take to arrive.
+/// The largest size of a request line with its headers, and the time within which these must arrive.
 const HEAD: usize = 8 << 10;
 const HEADERS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest time that the other side may take to receive a part of an answer: it may go through a slow tunnel.
+/// The longest time that the client may take to receive a part of an answer; it is long because the tunnel may be slow.
 const SLOWEST: Duration = Duration::from_secs(30);
 
 pub struct Server {
     listener: TcpListener,
     token: String,
     site: Site,
-    /// Connections that have not shown the token, the oldest first. Other users of the machine can make these.
+    /// Unauthenticated connections, the oldest first; their number is limited because any local user can open them.
     strangers: Mutex<VecDeque<Arc<TcpStream>>>,
 }
 
@@ -66,7 +66,7 @@ impl Server {
         let server = Arc::new(self);
         for stream in server.listener.incoming() {
             let Ok(stream) = stream else {
-                // Out of file handles or memory, which may pass.
+                // Waits, because a lack of file handles or memory may pass.
                 thread::sleep(Duration::from_millis(200));
                 continue;
             };
@@ -76,13 +76,13 @@ impl Server {
             if strangers.len() > STRANGERS
                 && let Some(oldest) = strangers.pop_front()
             {
-                // The other side may have closed it already.
+                // The error is ignored, because the client may have closed the connection already.
                 let _ = oldest.shutdown(Shutdown::Both);
             }
             drop(strangers);
             let (own, connection) = (server.clone(), stream.clone());
             let answer = move || {
-                // A client that left cannot be told.
+                // The error is ignored, because a client that has left cannot receive it.
                 let _ = own.answer(&connection);
                 own.forget(&connection);
             };
@@ -92,7 +92,7 @@ impl Server {
         }
     }
 
-    /// Forgets a connection that is closed, or has shown the token.
+    /// Removes a connection that is closed or authenticated from the list.
     fn forget(&self, stream: &Arc<TcpStream>) {
         lock(&self.strangers).retain(|one| !Arc::ptr_eq(one, stream));
     }

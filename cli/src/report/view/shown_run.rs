@@ -13,21 +13,21 @@ use crate::report::file_name;
 use advlab::regular_file;
 use advlab_train::{Row, RunFolder, RunKind, is_stopped};
 
-/// The rows of a sample, which is shown until all rows are read, and the bytes in which each is looked for.
+/// The number of rows in a sample, which is shown until all rows are read, and the bytes that are read to find each row.
 const SAMPLED: u64 = 400;
 const PLACE: u64 = 8 << 10;
-/// The most bytes of a file in one answer, and those at its end among which its last line is looked for.
+/// The largest number of bytes of a file in one answer, and of bytes at its end that are read to find the last line.
 const PIECE: u64 = 4 << 20;
 const END: u64 = 64 << 10;
-/// How long it may take to find the smallest diff.
+/// The time limit for finding the smallest diff.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
 pub(super) struct ShownRun {
-    /// Its path below the folder that was named.
+    /// The run's path below the folder that the user named.
     name: String,
     pub(super) folder: PathBuf,
-    /// Its last heading, with the sizes of its two files then, and when they were written.
+    /// The last heading that was made, with the sizes of the run's two files at that time, and when they were written.
     seen: Option<([FileState; 2], Value)>,
 }
 
@@ -46,7 +46,7 @@ impl ShownRun {
         }
     }
 
-    /// The heading as it is now. Only if its files have changed is it read again: there may be many runs, on a slow drive.
+    /// The current heading. The files are read again only if they have changed, because there may be many runs, on a slow drive.
     pub(super) fn news(&mut self) -> Value {
         let files = ["metrics.jsonl", "reloads.jsonl"].map(|name| {
             let found = std::fs::metadata(self.folder.join(name)).ok()?;
@@ -112,7 +112,7 @@ impl ShownRun {
         let mut rows = String::new();
         for place in (0..SAMPLED).map(|index| index * size / SAMPLED) {
             let (piece, ..) = lines(&path, place, PLACE).unwrap_or_default();
-            // It begins in the middle of a line.
+            // The first line is skipped, because the piece begins in the middle of it.
             let whole: Vec<&str> = piece.split_inclusive('\n').skip(1).collect();
             let evaluated = whole.iter().find(|line| is_evaluated(line));
             rows.extend(evaluated.or(whole.first()).copied());
@@ -120,7 +120,7 @@ impl ShownRun {
         json!({ "text": rows })
     }
 
-    /// The lines of a file for an exported page; of very many rows, some and all evaluations.
+    /// The lines of a file for an exported page. If there are too many rows, these are some of the rows and all evaluations.
     pub(super) fn exported_lines(&self, file: &str, most: usize) -> Value {
         let text = regular_file::read_to_string(&self.folder.join(format!("{file}.jsonl")));
         let text = text.unwrap_or_default();
@@ -131,7 +131,7 @@ impl ShownRun {
         json!({ "text": rows.collect::<String>() })
     }
 
-    /// How two versions of its script differ: the name of each file that does, and a unified diff.
+    /// How two versions of the run's script differ: the name of each file that differs, and a unified diff.
     pub(super) fn change(&self, from: &str, to: &str) -> Value {
         let [old, new] = [from, to].map(|version| sources(&self.folder, version));
         let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
@@ -145,8 +145,8 @@ impl ShownRun {
     }
 }
 
-/// JSON for others: of each absolute path in its texts the last two names stay, as folders say whose machine it was. A path may
-/// have blanks in it, and ends at a sign that texts put behind it.
+/// JSON that can be given to other people: absolute paths in its texts are cut to their last two names, because folders may name
+/// the user or the machine. A path may contain spaces, and ends at a character that messages put after a path.
 pub(super) fn for_others(json: &Value) -> Value {
     let text = json.to_string();
     let (mut shown, mut rest) = (String::new(), 0);
@@ -168,7 +168,7 @@ pub(super) fn for_others(json: &Value) -> Value {
 fn begins_path(before: &str, after: &str) -> bool {
     let left = before.trim_end_matches('/');
     let is_address = left.ends_with(':') && before.len() == left.len() + 1;
-    // Lines are JSON in JSON, in which a line break is a letter behind a backslash.
+    // Lines are JSON in JSON, so a line break is a backslash and a letter, which is not part of a name.
     let escape = left.rfind('\\').map(|at| &left[at + 1..]);
     let is_escape =
         escape.is_some_and(|text| text.len() == 1 || text.len() == 5 && text.starts_with('u'));
@@ -226,7 +226,7 @@ mod tests {
         expect(0, false, None);
         lock.unlock().unwrap();
         expect(0, true, None);
-        // A run that was killed, or that runs on another machine: its state is unknown.
+        // The run was killed, or runs on another machine, so whether it stopped is unknown.
         write("metrics.jsonl", "{\"step\":0}\n{\"step\":1}\n");
         expect(2, false, None);
         checkpoint("000002");
@@ -235,7 +235,7 @@ mod tests {
         write("config.toml", "steps = 400\n");
         write("metrics.jsonl", "{\"step\":0}\n{\"step\":1}\n{\"st");
         expect(2, false, Some(400));
-        // Nothing but the lock is looked at again before its files change.
+        // Until the run's files change, only the lock is checked again.
         write("config.toml", "steps = 800\n");
         lock.unlock().unwrap();
         expect(2, true, Some(400));
