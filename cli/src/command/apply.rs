@@ -1,4 +1,4 @@
-//! `advlab apply RECIPE INPUT...`: a recipe on existing rollouts, of one step or of many.
+//! `advlab apply RECIPE INPUT...`: runs a recipe on existing rollouts, of one step or of many steps.
 
 mod files;
 
@@ -81,7 +81,7 @@ pub struct Apply {
 }
 
 impl Apply {
-    /// Applies the recipe to one input after another; its state lasts over all of them.
+    /// Applies the recipe to one input after another; the recipe's state lasts from input to input.
     pub fn run(self) -> Result<bool> {
         let mut runs = self.inputs.iter().filter_map(|input| RunFolder::of(input));
         let seed = self.seed.or_else(|| runs.next()?.seed());
@@ -119,7 +119,7 @@ impl Apply {
                 metrics = self.open_metrics(&recipe, carried)?;
             }
             if let Some((file, path)) = &mut metrics {
-                // Written by one call, so that a kill leaves the whole row or none of it.
+                // Written by one call, so that a kill leaves the whole row or nothing of it.
                 let row = format!("{}\n", applied.to_json());
                 let written = file.write_all(row.as_bytes());
                 let is_synced = self.state.is_some() && file.metadata()?.is_file();
@@ -226,7 +226,7 @@ impl Apply {
     }
 }
 
-/// Says where a column comes from that only some trainers have.
+/// Says where a column comes from, if only some trainers have that column.
 fn with_source(mut error: Diagnostics) -> Diagnostics {
     if error[0].missing_column() == Some("teacher_logp") {
         let note = "rollouts of a trainer with a teacher have it: verl with `distillation.enabled=True`, or code of yours (docs/mixing.md)";
@@ -276,7 +276,7 @@ struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
     outcome: Outcome,
-    /// The target of a critic, if the recipe gives one and it is written.
+    /// The target of a critic, if the recipe gives one and an output is written.
     returns: Option<Computed>,
     /// The recipe's own loss, with the spread of dloss/dlogp.
     loss: Option<(f64, Statistics)>,
@@ -350,7 +350,7 @@ impl Applied {
         shape_in(self.rollouts.batch.layout(), self.rollouts.unit)
     }
 
-    /// Prints one of several steps in a line; the notes are printed with the first step.
+    /// Prints a line for one of several steps; the notes are printed with the first step.
     fn print_line(&self, step: u64, is_first: bool) -> Result<()> {
         let rows = Summary::of(&self.outcome).rows();
         let advantage = rows.iter().find(|(name, _)| *name == "advantage");

@@ -1,5 +1,5 @@
-//! The inputs and outputs of commands: how rollouts are named and read. An output never replaces an input unless that is allowed,
-//! and it is written to standard output as a whole.
+//! The inputs and outputs of commands: how rollouts are named and read. An output replaces an input only if the user allows it,
+//! and reaches standard output only when it is complete.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -61,7 +61,7 @@ impl ReadArguments {
     }
 }
 
-/// The step, if one was given; only a run's folder has several.
+/// The step, if one was given; it is an error if the input is not a run's folder, because only a run has several steps.
 pub(super) fn of_run(step: Option<u64>, input: &Path) -> Result<Option<u64>, Diagnostics> {
     if step.is_some() && !input.is_dir() {
         let error = "`--step` takes a batch of a run's folder, and this is none";

@@ -88,7 +88,7 @@ pub fn note(notes: &[String]) {
 /// Reports that the work was interrupted.
 pub fn interrupted() {
     if Term::stderr().is_term() {
-        // On a new line, because a progress bar may be on this one.
+        // Begins a new line, because a progress bar may be on the current line.
         let _ = writeln!(io::stderr());
     }
     let what = "interrupted; nothing is left half written";
@@ -139,7 +139,7 @@ type PrintJob = Box<dyn FnOnce(&ProgressBar) + Send>;
 pub struct Printer {
     queue: SyncSender<PrintJob>,
     thread: JoinHandle<()>,
-    /// How many messages were dropped since the last one that fitted into the queue.
+    /// The number of messages dropped since the last message that fitted into the queue.
     left_out: Cell<usize>,
 }
 

@@ -45,7 +45,7 @@ pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
     report
 }
 
-/// Whether one edit fixes both errors: they have the same place and help; the values in their messages may differ.
+/// Whether one edit fixes both errors, because they have the same place and help; the values in their messages may differ.
 fn is_same(a: &Diagnostic, b: &Diagnostic) -> bool {
     let is_placed = a.span.is_some() && a.help.is_some();
     a.span == b.span && a.help == b.help && (is_placed || a.message == b.message)

@@ -25,7 +25,7 @@ use advlab_train::random::{Purpose, StreamKey};
 struct TimedRun {
     hooks: Vec<(&'static str, f64)>,
     map_groups: Vec<MapGroupsNote>,
-    /// The most bytes that tensors held at once, without the batch and the padded array.
+    /// The largest number of bytes that tensors held at once, without the batch and the padded array.
     peak_bytes: usize,
     /// Whether kernels computed hooks.
     is_native: bool,
@@ -54,7 +54,7 @@ impl TimedRun {
     }
 }
 
-/// A recipe that is run again and again, with the loss of another recipe if it has none.
+/// A recipe that is run repeatedly, with the loss of another recipe if it has no loss.
 struct Runs<'a> {
     recipe: &'a Recipe,
     loss: Option<&'a Recipe>,
@@ -268,7 +268,7 @@ fn shares(run: &TimedRun, report: &mut Report) {
 }
 
 impl Line {
-    /// Its number, after the name of its script unless that is the profiled one.
+    /// The line's number, after the name of its script unless that is the profiled script.
     fn place(&self) -> String {
         match &self.script {
             Some(script) => format!("{}:{}", file_name(script), self.line),

@@ -31,7 +31,7 @@ pub(crate) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
     })
 }
 
-/// An answer in one line of at most so many columns.
+/// An answer in one line of at most the given width.
 pub(crate) fn brief(answer: &Answer, columns: usize) -> String {
     let more = |shown: usize, length: usize| match length - shown {
         0 => String::new(),

@@ -37,8 +37,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Compares designs with the first one by the last pass@1 that all runs have, or by the mean reward if no run has that. Runs
-    /// that failed are listed.
+    /// Compares designs with the first one by the last pass@1 that all runs have, or by the mean reward if no run has pass@1.
+    /// Runs that failed are listed.
     pub fn of(designs: Vec<Compared>, failed: &[FailedRun]) -> Comparison {
         let runs = || designs.iter().flat_map(|design| &design.runs);
         let has = |name: &str| runs().any(|run| run.curves.contains_key(name));

@@ -16,7 +16,7 @@ const ANOTHER: &str = "choose another folder with -o, or remove that one";
 /// A run that is planned or already finished.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// Its configuration, with its seed, its steps and its folder.
+    /// The run's configuration, with the run's seed, steps and folder.
     pub config: Config,
     /// The steps that are done already.
     pub done: u64,
@@ -114,7 +114,7 @@ pub fn train_all(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>)
     let is_left = |run: &&Planned| run.done < run.config.steps;
     let left: Vec<&Planned> = runs.iter().filter(is_left).collect();
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    // libtorch has its own threads, and a model needs much memory.
+    // Language models are trained one at a time, because libtorch has its own threads, and a model needs much memory.
     let is_large = left.iter().any(|run| run.config.policy != PolicyName::Mlp);
     let jobs = if is_large { 1 } else { cores.min(left.len()) };
     let threads = (cores / jobs.max(1)).max(1);

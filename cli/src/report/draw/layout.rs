@@ -185,7 +185,7 @@ impl Svg {
                 self.polygon(&around, ink, 0.16);
             }
             Mark::Points => {
-                // Dots in one square are one dot: a figure of a million points can still be opened.
+                // All dots in a square are drawn as one dot, so that a figure of a million points can still be opened.
                 let mut dots: BTreeMap<(i64, i64), (PagePoint, i32)> = BTreeMap::new();
                 for (x, y) in points {
                     let square = ((x / SQUARE) as i64, (y / SQUARE) as i64);

@@ -18,7 +18,7 @@ pub(super) use svg::escaped;
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
     Line,
-    /// A line to compare others with: thin, dashed and grey.
+    /// A line to compare other lines with: thin, dashed and grey.
     Reference,
     Points,
     /// Bars from 0, one per point, as wide as the distance between the points.
@@ -31,7 +31,8 @@ pub enum Mark {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
-    /// Its name in the legend; empty if it is the only one. Series with one name have one ink in all panels.
+    /// The series' name in the legend; empty if there is only one series. Series with the same name have the same ink in all
+    /// panels.
     pub name: String,
     pub mark: Mark,
     /// x and y; points that are not finite are not drawn.
@@ -54,7 +55,7 @@ pub enum FigureWidth {
     Double,
 }
 
-/// Panels, one below the other in a terminal, side by side in a drawing.
+/// Panels, which are shown below each other in a terminal, and side by side in a drawing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
     /// The caption, which is shown above the figure in a terminal only.
@@ -99,7 +100,7 @@ impl Series {
         sizes.fold(f64::MIN_POSITIVE, f64::max)
     }
 
-    /// Its place in a legend, which chooses its ink.
+    /// The place of a name in a legend, which chooses its ink.
     fn ink(&self, legend: &[&Series]) -> usize {
         let own = legend.iter().position(|one| one.name == self.name);
         own.unwrap_or(0)

@@ -43,7 +43,7 @@ impl Range {
             }
         }
         for axis in [&mut x, &mut y] {
-            // Values that differ only by rounding are one value.
+            // Values that differ only by rounding count as one value.
             let size = axis.0.abs().max(axis.1.abs());
             if axis.1 - axis.0 <= 1e-9 * size {
                 wider(axis, 2.0 * (1e-6 * size).max(1.0));

@@ -17,7 +17,7 @@ const BLANK: u32 = 0x2800;
 const BITS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
 /// The colours of series, in the order of the legend.
 const INKS: [&str; 6] = ["34", "33", "32", "35", "36", "31"];
-/// The distance between the dots of a line, in the same order, with a sample: lines differ without colours too.
+/// The distance between the dots of a line, in the same order, with a sample, so that lines also differ without colours.
 const STEPS: [(usize, &str); 4] = [(1, "⣀⣀"), (2, "⡀⡀"), (4, "⡀ ⡀"), (5, "⡀ ⢀ ⡀")];
 /// The shades of a heat map, for numbers above 0 and below.
 const WARM: [char; 4] = ['░', '▒', '▓', '█'];

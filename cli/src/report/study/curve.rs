@@ -18,9 +18,9 @@ use advlab_train::random::{Purpose, RandomStream, StreamKey};
 const ROWS: usize = 9;
 /// A curve's batch has this many groups in the proportion of the accuracies for each group that the curve adds, if there is room.
 const OWN: usize = 20;
-/// The most responses of a batch that is made for a curve.
+/// The largest number of responses in a batch that is made for a curve.
 const RESPONSES: usize = 1 << 16;
-/// The most cells of a padded column of drawn responses: they are shortened to fit.
+/// The largest number of cells in a padded column of drawn responses; the responses are shortened to fit.
 const CELLS: usize = 1 << 21;
 /// The length below which no drawn response is shortened.
 const LEAST: usize = 8;

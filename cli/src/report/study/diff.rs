@@ -1,4 +1,4 @@
-//! Two recipes, or two versions of one, compared on a batch.
+//! Compares two recipes, or two versions of a recipe, on a batch.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use advlab::tensor::Level;
 /// Advantages that differ by less, relative to the largest, differ by rounding.
 pub(super) const ROUNDING: f64 = 1e-12;
 
-/// The most responses of a group for which each accuracy has its own row; larger groups have `PARTS` ranges of accuracy.
+/// The largest group size for which each accuracy has a row; for larger groups there are `PARTS` ranges of accuracy.
 const EXACT: usize = 16;
 const PARTS: usize = 8;
 

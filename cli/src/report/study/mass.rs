@@ -140,7 +140,7 @@ pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) ->
 }
 
 /// Adds what each two designs have in common, and returns it: the correlation of their advantages, if both vary, and the shares
-/// of the tokens whose advantages have opposite signs, or are 0 for one of them only.
+/// of the tokens whose advantages have opposite signs, or are 0 for only one of the two designs.
 fn in_common(all: &[(String, Mass)], outcomes: &[Outcome], report: &mut Report) -> Vec<Value> {
     let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
     let mut rows = vec![heads.map(String::from).collect()];

@@ -190,7 +190,7 @@ impl Objective {
     }
 }
 
-/// The update of a group along one direction; `docs/objectives.md` derives it.
+/// The update of a group along one direction; `docs/objectives.md` derives the formulas.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
     pub mean: f64,

@@ -75,7 +75,7 @@ pub fn figure(all: &[Objective], correlation: Option<f64>) -> Figure {
     for objective in all {
         let (name, scale) = (&objective.name, scale(objective));
         if !objective.is_exact() {
-            // Two standard errors on either side.
+            // The band is two standard errors on either side.
             let end = |p, errors: f64| {
                 let (slope, error) = objective.slope(p);
                 (slope + errors * error) / scale
@@ -251,7 +251,7 @@ fn groups(update: Update) -> Option<f64> {
     (ratio > 0.0).then(|| 1.0 / (ratio * ratio))
 }
 
-/// The numbers of a design at p by their names; NaN where p is 0 or 1.
+/// The numbers of a design at p by their names; NaN if p is 0 or 1.
 fn numbers(of: &Objective, p: f64, noise: Option<f64>) -> Value {
     let (slope, error) = of.slope(p);
     let error = (!of.is_exact()).then_some(error);

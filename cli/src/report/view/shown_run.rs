@@ -88,7 +88,7 @@ impl ShownRun {
         })
     }
 
-    /// The number of steps that are done, from the last row of a file of so many bytes.
+    /// The number of finished steps, from the last row of a file with the given size.
     fn done(&self, size: u64) -> u64 {
         let path = self.folder.join("metrics.jsonl");
         let (text, ..) = lines(&path, size.saturating_sub(END), PIECE).unwrap_or_default();
