@@ -100,7 +100,7 @@ impl Series {
         sizes.fold(f64::MIN_POSITIVE, f64::max)
     }
 
-    /// The place of a name in a legend, which chooses its ink.
+    /// The series' place in a legend, which chooses its ink.
     fn ink(&self, legend: &[&Series]) -> usize {
         let own = legend.iter().position(|one| one.name == self.name);
         own.unwrap_or(0)
