@@ -143,7 +143,7 @@ impl Apply {
         Ok(true)
     }
 
-    /// Reads an input: of its arrays and texts, only some columns, or all.
+    /// Reads an input with all of its arrays and texts, or only with some of them.
     fn read(
         &self,
         tokenizer: Option<&Arc<dyn Tokenize>>,
@@ -155,7 +155,7 @@ impl Apply {
             dtype: self.dtype,
             tokenizer,
             columns,
-            // It is cleared when this function returns.
+            // The bar is cleared when this function returns.
             progress: Some(&streams::bytes_bar("reading")),
             ..self.fields.options()
         };
@@ -166,7 +166,7 @@ impl Apply {
         Ok((rollouts, notes))
     }
 
-    /// Reads an input, and computes its advantage, its loss, and the returns if they are written.
+    /// Reads an input, and computes its advantage, its loss, and the returns if an output is written.
     fn apply(
         &self,
         recipe: &Recipe,
@@ -183,7 +183,7 @@ impl Apply {
             spare_the_input(rollouts.path(), output, self.force)?;
         }
         let before = state.clone();
-        // The loss may take the time that the advantage has left of the step's limit.
+        // The loss may use the time that the advantage left of the step's limit.
         let recipe = recipe.for_step();
         let mut computed = recipe.advantage(&rollouts.batch, state);
         if let Err(error) = &computed
@@ -199,7 +199,7 @@ impl Apply {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
             None => None,
         };
-        // A recipe with only a loss gives 0 if no token counts; without token columns there is no loss to give.
+        // A recipe with only a loss gives 0 if no token counts; without token columns it gives no loss.
         let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
         let has_tokens = rollouts.batch.layout().tokens() > 0 || is_loss;
         if outcome.advantage.level() == Level::Token && !has_tokens {
@@ -235,8 +235,8 @@ fn with_source(mut error: Diagnostics) -> Diagnostics {
     error
 }
 
-/// The recipe's own loss with the spread of dloss/dlogp; its reports are added to the outcome's. If the batch lacks a column,
-/// such as log-probs, there is only the advantage.
+/// The recipe's own loss with the spread of dloss/dlogp; its reports are added to those of the outcome. `None` if the batch lacks
+/// a column, such as log-probs.
 fn loss(
     recipe: &Recipe,
     rollouts: &Rollouts,
@@ -247,7 +247,7 @@ fn loss(
         Statistics::of(values.buffer().iter().map(|value| scale * value))
     };
     if let Some(loss) = outcome.loss {
-        // The equivalent advantage is -M times the gradient.
+        // The equivalent advantage is -M times the gradient, so the gradient follows from it.
         let tokens = rollouts.batch.layout().tokens() as f64;
         return Some((loss, spread(&outcome.advantage, -1.0 / tokens)));
     }
@@ -282,7 +282,7 @@ struct Applied {
     loss: Option<(f64, Statistics)>,
     reading: Duration,
     computing: Duration,
-    /// Where the columns of these names were written, and the time that it took.
+    /// The place to which the columns with these names were written, and the time that this took.
     written: Option<(String, Vec<&'static str>, Duration)>,
 }
 
@@ -313,10 +313,11 @@ impl Applied {
         Ok(names)
     }
 
-    /// The columns to write: all that training on the batch needs.
+    /// The columns to write, which are all that training on the batch needs.
     fn columns(&self) -> Vec<(AddedColumn, &Computed)> {
         let outcome = &self.outcome;
-        // An advantage that is equivalent to a loss includes the weights; weights that no hook gives are in the input already.
+        // An advantage that is equivalent to a loss includes the weights; if no hook gives weights, those of the batch are in the
+        // input already.
         let is_weighted = outcome.loss.is_none() && self.recipe.has(Hook::Weight);
         let weight = outcome.weight.as_ref().filter(|_| is_weighted);
         let columns = [

@@ -74,7 +74,7 @@ fn paint(stream: &Term, width_of_files: usize) -> Paint {
 pub fn tell(problems: &[Diagnostic]) {
     let paint = whole(&Term::stderr());
     for problem in problems {
-        // The error is ignored: if standard error is closed, the exit status still tells.
+        // The error is ignored: if standard error is closed, the exit status still reports the failure.
         let _ = write!(io::stderr(), "{}", problem.render_within(paint));
     }
 }
@@ -101,7 +101,7 @@ fn bar_style(template: &str) -> ProgressStyle {
     style.progress_chars("=> ")
 }
 
-/// A progress bar over bytes: it is called with how many of how many are done.
+/// A progress bar over bytes. The function takes the number of finished bytes and the number of all bytes.
 pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
     let bar = ProgressBar::hidden().with_message(what);
     // 80 columns have room for any number of bytes.
@@ -135,7 +135,7 @@ pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
 /// A message in the queue of the printing thread.
 type PrintJob = Box<dyn FnOnce(&ProgressBar) + Send>;
 
-/// A thread that prints the reports of a run: a step never waits for a paused terminal or a slow reader.
+/// A thread that prints the reports of a run, so that a step never waits for a paused terminal or a slow reader.
 pub struct Printer {
     queue: SyncSender<PrintJob>,
     thread: JoinHandle<()>,

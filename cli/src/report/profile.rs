@@ -281,8 +281,8 @@ fn short(seconds: f64) -> String {
     time(Duration::from_secs_f64(seconds))
 }
 
-/// A batch of random numbers in all columns that built-in recipes read: responses of an eighth of `tokens` to all of
-/// them, with a reward of 0 or 1. The same numbers each time.
+/// A batch of random numbers in all columns that built-in recipes read: responses have from `tokens / 8` to `tokens` tokens, and
+/// a reward of 0 or 1. The numbers are the same each time.
 pub fn example(groups: usize, size: usize, tokens: usize) -> Batch {
     let mut random = StreamKey::new(0, Purpose::Estimates, 0).stream(0);
     let all = groups * size;

@@ -51,7 +51,7 @@ impl Planned {
         Ok(all)
     }
 
-    /// Checks the recipes and settings, and that the folder is not that of another run.
+    /// Checks the recipes and settings, and that the folder does not belong to another run.
     fn of(config: Config) -> Result<Planned> {
         config.check()?;
         config.check_recipes()?;

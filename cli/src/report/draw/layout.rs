@@ -231,7 +231,7 @@ fn stroke(mark: &Mark, index: usize) -> Stroke {
     }
 }
 
-/// Text in parts, italic where it is a quantity: the F and the p of `F'(p)`.
+/// Splits a text into parts that are italic if they are quantities, such as the F and the p of `F'(p)`.
 fn set(text: &str) -> Vec<(bool, String)> {
     let mut parts: Vec<(bool, String)> = Vec::new();
     let (mut before, mut letters) = (' ', text.chars().peekable());

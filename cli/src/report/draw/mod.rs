@@ -131,8 +131,8 @@ impl Figure {
         }
     }
 
-    /// The entries of the legend, one per name, grey ones last; an entry's index is its ink. A band uses the entry of the line
-    /// inside of it.
+    /// The entries of the legend, one per name, with grey entries last; an entry's index is its ink. A band uses the entry of the
+    /// line inside the band.
     fn legend(&self) -> Vec<&Series> {
         let all = self.panels.iter().flat_map(|panel| &panel.series);
         let mut legend: Vec<&Series> = Vec::new();

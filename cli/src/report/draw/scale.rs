@@ -31,7 +31,7 @@ impl Range {
         if x.0 > x.1 {
             return None;
         }
-        // Points are the middles of bars and cells.
+        // The range is widened, because points are the middles of bars and cells.
         let wider = |axis: &mut (f64, f64), by: f64| *axis = (axis.0 - by / 2.0, axis.1 + by / 2.0);
         let is_wide = |series: &&Series| matches!(series.mark, Mark::Bars | Mark::Heat(_));
         if let Some(series) = panel.series.iter().find(is_wide) {
@@ -73,7 +73,7 @@ fn apart((least, most): (f64, f64), places: impl Iterator<Item = f64>) -> f64 {
     (most / 2.0 - least / 2.0) / places.len().saturating_sub(1).max(1) as f64 * 2.0
 }
 
-/// Round numbers within a range, about as many as wanted, with their texts, which have a typographic minus sign.
+/// About `wanted` round numbers within a range, with their texts, which have a typographic minus sign.
 pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, String)> {
     let rough = (most - least) / wanted.max(1) as f64;
     if !rough.is_finite() || rough <= 0.0 {

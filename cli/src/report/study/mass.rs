@@ -1,5 +1,5 @@
 //! The distribution of the gradient: shares of the sum of |A| by group accuracy, by length, by position, right against wrong; of
-//! one design, or of several side by side.
+//! one design, or of several designs side by side.
 
 use std::iter::repeat_n;
 

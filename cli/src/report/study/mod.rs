@@ -1,5 +1,6 @@
 //! Studies of a design: the advantages of right and wrong responses ([`Curve`]), the objective that they optimise
-//! ([`Objective`]), a loss over ratio and advantage ([`surface`]), what a recipe gives ([`outcome`]), and how two differ ([`diff`]).
+//! ([`Objective`]), a loss over ratio and advantage ([`surface`]), what a recipe gives ([`outcome`]), and how two recipes differ
+//! ([`diff`]).
 
 pub mod curve;
 pub mod diff;

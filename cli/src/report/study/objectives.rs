@@ -31,7 +31,7 @@ fn places((least, most): (f64, f64), count: usize) -> impl Iterator<Item = f64> 
     (0..=count).map(move |index| least + (most - least) * index as f64 / count as f64)
 }
 
-/// F' of each objective in a panel of its own, scaled as in [`figure`], over the F' of the mean reward.
+/// F' of each objective in a separate panel, scaled as in [`figure`], with the F' of the mean reward as a grey line.
 pub fn multiples(title: String, all: &[Objective]) -> Figure {
     let panel = |objective: &Objective| {
         let least = 1.0 / objective.size as f64;

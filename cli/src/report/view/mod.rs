@@ -46,7 +46,7 @@ pub struct Site {
     /// The batch that was requested last, with its file and when that was written. It is kept because a reader goes from group to
     /// group.
     last: Mutex<Option<(PathBuf, SystemTime, Arc<KeptBatch>)>>,
-    /// Names the page's own script in its content security policy.
+    /// Identifies the page's script in its content security policy, so that no other script runs.
     nonce: String,
 }
 
@@ -133,7 +133,7 @@ impl Site {
         }
     }
 
-    /// The page, with the answers that it needs if there is no server to ask.
+    /// The page; `embedded` has the answers that it needs if there is no server.
     fn page(&self, embedded: &Value) -> String {
         // Without `<`, no text can end the script element that the data is in.
         let data = embedded.to_string().replace('<', "\\u003c");

@@ -1,5 +1,5 @@
 //! A small HTTP server on the loopback interface. It serves only clients with the token, within limits: a client that is slow,
-//! sends too much or opens too many connections is disconnected, without an effect on the others.
+//! sends too much or opens too many connections is disconnected, without an effect on other clients.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};

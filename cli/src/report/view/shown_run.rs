@@ -96,7 +96,8 @@ impl ShownRun {
         row.map_or(0, |row| row.map_or(0, |row| row.step.saturating_add(1)))
     }
 
-    /// Whole lines of `metrics` or `reloads` from a byte on, and the bytes at which the last of them begins and ends.
+    /// Whole lines of `metrics` or `reloads`, beginning at the byte `from`, and the bytes at which the last of these lines begins
+    /// and ends.
     pub(super) fn lines(&self, file: &str, from: u64) -> Value {
         match lines(&self.folder.join(format!("{file}.jsonl")), from, PIECE) {
             Ok((text, last, end)) => json!({ "text": text, "last": last, "end": end }),
@@ -164,7 +165,7 @@ pub(super) fn for_others(json: &Value) -> Value {
     serde_json::from_str(&(shown + &text[rest..])).unwrap_or_default()
 }
 
-/// Whether an absolute path begins at the `/` between two texts: not within a name or the `//` of an address.
+/// Whether an absolute path begins at the `/` between two texts, because this is not within a name or the `//` of an address.
 fn begins_path(before: &str, after: &str) -> bool {
     let left = before.trim_end_matches('/');
     let is_address = left.ends_with(':') && before.len() == left.len() + 1;
@@ -181,8 +182,8 @@ fn is_evaluated(row: &str) -> bool {
     row.contains("\"evaluation\":")
 }
 
-/// Whole lines of a file from a byte on, in at most `most` bytes, and the bytes at which the last of them begins and ends. A
-/// file that does not exist has no lines.
+/// The whole lines in at most `most` bytes of a file, beginning at the byte `from`, and the bytes at which the last of these
+/// lines begins and ends. A file that does not exist has no lines.
 fn lines(path: &Path, from: u64, most: u64) -> io::Result<(String, u64, u64)> {
     let mut file = match regular_file::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Default::default()),
