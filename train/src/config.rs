@@ -1,4 +1,4 @@
-//! The settings of a run. `config.toml`, in the folder beside this file, explains each key and has its default.
+//! The settings of a run. `config/config.toml` explains each key and gives its default.
 
 mod bounds;
 mod text;
@@ -66,7 +66,8 @@ pub struct Config {
     pub warnings: WarningConfig,
     pub math: MathConfig,
     pub transformer: TransformerConfig,
-    /// When kernels compute hooks of built-ins: `--native`, no key of the file, because the numbers of a run do not depend on it.
+    /// When kernels compute the hooks of built-ins: `--native`. It is not a key of the file, because a run's numbers do not
+    /// depend on it.
     #[serde(skip)]
     pub native: Mode,
 }
@@ -135,15 +136,15 @@ pub enum PolicyName {
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
     Constant,
-    /// It falls to 0 at the last step.
+    /// The rate falls to 0 at the last step, as half a cosine.
     Cosine,
 }
 
-/// The device that a transformer computes on.
+/// The device on which a transformer computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
-    /// The GPU if there is one.
+    /// The GPU, or the CPU if there is no GPU.
     Auto,
     Cpu,
     Cuda,
@@ -162,7 +163,7 @@ impl fmt::Display for PolicyName {
 }
 
 impl Config {
-    /// The configuration with the absolute paths of scripts, model and data.
+    /// The configuration with absolute paths for scripts, model and data.
     pub fn with_absolute_paths(&self) -> Config {
         let mut config = self.clone();
         let recipes = [&mut config.recipe, &mut config.loss_recipe].into_iter();
@@ -177,8 +178,8 @@ impl Config {
         config
     }
 
-    /// The learning rate at a step: it rises to `lr` over the first `warmup_steps`, then it is constant or falls to 0 as half a
-    /// cosine over the remaining steps.
+    /// The learning rate at a step: it rises to `lr` over the first `warmup_steps`; after them it is constant, or falls to 0 as
+    /// half a cosine.
     pub(super) fn lr_at(&self, step: u64) -> f64 {
         let share = |of: u64, all: u64| (of as f64 / all.max(1) as f64).min(1.0);
         let warmup = self.warmup_steps;
@@ -192,7 +193,7 @@ impl Config {
         self.lr * 0.5 * (1.0 + (std::f64::consts::PI * share).cos())
     }
 
-    /// The norm to which a longer gradient is scaled down, if one is set.
+    /// The norm to which a longer gradient is scaled down, if there is a limit.
     pub(super) fn max_grad_norm(&self) -> Option<f64> {
         Some(self.max_grad_norm).filter(|norm| *norm > 0.0)
     }
@@ -227,7 +228,7 @@ impl Config {
         Ok(recipe)
     }
 
-    /// Whether the recipe and the loss can be loaded and set.
+    /// Checks that the recipe and the loss can be loaded with their parameters.
     pub fn check_recipes(&self) -> Result<()> {
         let host = self.host();
         set_all(&mut host.load(&self.recipe)?, "params", &self.params)?;

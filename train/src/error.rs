@@ -1,4 +1,4 @@
-//! The errors of beginning, resuming and repeating a run.
+//! The errors of beginning, resuming and replaying a run, and of its files.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -10,12 +10,12 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 /// A result whose error is shown to the user.
 pub(super) type Result<T, E = Diagnostics> = std::result::Result<T, E>;
 
-/// For `map_err`: an error of reading or writing a file of a run.
+/// Makes the function for `map_err` that turns an I/O error into a message about a file of a run.
 pub(super) fn io(doing: &str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Diagnostics {
     let message = format!("cannot {doing} {}", path.as_ref().display());
     move |error| {
         let mut problem = Diagnostic::error(format!("{message}: {error}"));
-        // These help because all that was written before is unharmed.
+        // These steps help because everything that was written before is intact.
         problem.help = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
                 Some("make room, then go on with `advlab train --resume` and the run's folder")
@@ -41,7 +41,7 @@ pub(super) fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>>
     }
 }
 
-/// The error for a file of the run's folder with content that no run writes.
+/// The error for a file in the run's folder whose content no run writes.
 pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Diagnostics {
     Diagnostic::error(what).in_file(path).into()
 }
@@ -56,7 +56,7 @@ pub(super) fn no_run(folder: &Path, missing: &str) -> Diagnostics {
     Diagnostic::error(message).with_help(help).into()
 }
 
-/// A JSON file.
+/// Reads a JSON file.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = advlab::regular_file::read(path).map_err(io("read", path))?;
     serde_json::from_slice(&text).map_err(|error| damaged(path, error.to_string()))

@@ -1,10 +1,10 @@
-//! An embedded RLVR run: tasks that give prompts and verify responses, policies that learn, and the loop between them.
+//! RLVR training in a small form: tasks that give prompts and verify responses, policies that learn, and the training loop.
 //!
 //! - A [`task`] draws prompts and verifies responses; a [`policy`] samples and scores responses and follows a gradient.
-//! - [`Run`] is the loop over both, with a folder: sample groups, verify, make the batch, ask the newest version of the
-//!   recipe, update in epochs of minibatches, evaluate. It can be stopped at any moment, and resumed to the same
-//!   numbers. [`Replay`] repeats one.
-//! - [`Config`] has the settings of a run, and [`Event`] is what it tells its observer.
+//! - [`Run`] is the loop over both, with a folder: sample groups, verify, build the batch, compute the advantage with the newest
+//!   version of the recipe, update in epochs of minibatches, evaluate. A run can be stopped at any moment and resumed with the
+//!   same numbers. [`Replay`] repeats a run.
+//! - [`Config`] has the settings of a run, and [`Event`] is what a run reports to its observer.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;

@@ -1,4 +1,5 @@
-//! Stands in for `tokenizer.rs` in a build without the feature `tokenizer`: loading one is an error that says how to build it.
+//! Replaces `tokenizer.rs` in a build without the feature `tokenizer`: loading a tokenizer is an error that says how to build
+//! with it.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,10 +13,9 @@ use advlab::files::Tokenize;
 pub enum Tokenizer {}
 
 impl Tokenizer {
-    /// Loads no `tokenizer.json`.
+    /// Fails, because this build has no tokenizers.
     ///
-    /// # Errors
-    /// Always, with the commands that build advlab with tokenizers.
+    /// # Errors Always; the error has the commands that build advlab with tokenizers.
     pub fn load(path: &Path, _with_special: bool) -> Result<Self> {
         Err(Diagnostic::not_built("tokenizers").in_file(path).into())
     }

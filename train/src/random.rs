@@ -1,12 +1,12 @@
 //! Random streams: each is a pure function of the run's seed, its purpose, the step and an index.
 //!
-//! ChaCha is counter-based: every stream can be opened on its own, without drawing what comes before it. So a resumed
-//! run, a replayed run and a run with another number of threads draw the very same numbers.
+//! ChaCha is counter-based: every stream can be opened without drawing the numbers before it. Therefore a resumed run, a replayed
+//! run and a run with another number of threads draw the same numbers.
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
 
-/// The purpose of a stream. Its number is part of the stream's seed: it never changes, and no other purpose has it.
+/// The purpose of a stream. Its number is part of the stream's seed, so it must be unique and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The initial parameters of a policy.
@@ -23,16 +23,16 @@ pub enum Purpose {
     Minibatches = 5,
     /// The prompts of supervised fine-tuning.
     FineTuning = 6,
-    /// The draws of an estimate, without training.
+    /// Draws for an estimate that involves no training.
     Estimates = 7,
 }
 
-/// The name of a family of streams: one for each index.
+/// The key of a family of streams, which has one stream for each index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamKey {
     /// The run's seed.
     pub seed: u64,
-    /// What the numbers are for.
+    /// The purpose of the random numbers.
     pub purpose: Purpose,
     /// The training step, from 0.
     pub step: u64,
@@ -57,7 +57,7 @@ impl StreamKey {
         }
     }
 
-    /// The stream at `index` (of a prompt in its step, of a response in its batch).
+    /// The stream at `index`, which is that of a prompt in its step or of a response in its batch.
     pub fn stream(&self, index: u64) -> RandomStream {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.seed.to_le_bytes());
@@ -75,8 +75,8 @@ pub struct RandomStream {
     generator: ChaCha8Rng,
 }
 
-// The mappings from bits to numbers are implemented here: `rand`'s may change with a minor version, and a run must
-// replay to the same numbers after an update.
+// The mappings from bits to numbers are implemented here, because those of `rand` may change in a minor version and a run must
+// replay with the same numbers after an update.
 impl RandomStream {
     /// Puts items into a random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
@@ -90,12 +90,12 @@ impl RandomStream {
         (self.generator.next_u64() >> 11) as f64 * f64::EPSILON / 2.0
     }
 
-    /// A whole number in 0..n (0 if n is 0); no value is favoured by more than n / 2^64.
+    /// An integer in 0..n (0 if n is 0); relative to 1/n, a value's probability is off by at most n / 2^64.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.generator.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// Any of some items; there is at least one.
+    /// Picks one of the items, of which there must be at least one.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len() as u64) as usize]
     }
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// A change of these changes every run's numbers.
+    /// If these draws change, every run's numbers change.
     #[test]
     fn the_first_draws_of_each_purpose_stay_as_they_are() {
         use Purpose::*;

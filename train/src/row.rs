@@ -10,49 +10,50 @@ use advlab::number_text::in_json;
 use advlab::script::{Summary, Version};
 use advlab::tensor::binomial_ratio;
 
-/// One row of `metrics.jsonl`, of a run of advlab or of a trainer. A number that the run does not have has no key, and one that is
-/// not finite is null. All fields but `device_memory`, `ms` and `time` are the same, bit for bit, in a resumed run or a replay.
+/// One row of `metrics.jsonl`, of a run of advlab or of a trainer. A number that the run does not have gets no key; a number that
+/// is not finite is null (in `metrics`, a string such as "NaN"). All fields but `device_memory`, `ms` and `time` are the same,
+/// bit for bit, in a resumed run or a replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The step, from 0.
     pub step: u64,
-    /// The recipe's version that made the step's update; all 64 digits.
+    /// The version of the recipe that made the step's update; all 64 digits of its hash.
     #[serde(default)]
     pub version: String,
     /// Versions that failed at this step before `version` was used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
-    /// What `batch.step` was in a trainer's run.
+    /// The value of `batch.step`, in a trainer's run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_step: Option<u64>,
-    /// The batch's responses, in a trainer's run.
+    /// Number of responses in the batch, in a trainer's run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responses: Option<usize>,
-    /// The batch's groups, in a trainer's run.
+    /// Number of groups in the batch, in a trainer's run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups: Option<usize>,
-    /// Mean reward of the verifier, or of the trainer.
+    /// Mean of the reward that the verifier or the trainer gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reward_mean: Option<f64>,
     /// Standard deviation of that reward, ddof 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reward_std: Option<f64>,
-    /// Mean reward after the recipe's `reward` hook, summed over tokens if it has one per token.
+    /// Mean reward after the recipe's `reward` hook, summed over tokens if the hook gives one value per token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipe_reward_mean: Option<f64>,
-    /// The policy's results on the step's own prompts.
+    /// The policy's results on the prompts of the step.
     #[serde(flatten)]
     pub sampled: Evaluation,
     /// Share of the groups in which every advantage is exactly 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups_without_signal: Option<f64>,
-    /// Groups that were drawn again because all their weights were 0, if `resample` is on.
+    /// Number of groups that were drawn again because all their weights were 0, if `resample` is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resampled: Option<usize>,
-    /// The effective number of responses that share the sum of |A|, as a share of the step's responses.
+    /// How many responses effectively carry the sum of |A|, as a fraction of the step's responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effective_responses: Option<f64>,
-    /// Mean advantage, over the values at its own level.
+    /// Mean of the advantage's values, with equal weights: one value per token, response or whatever the recipe's level is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advantage_mean: Option<f64>,
     /// Standard deviation of the advantage, ddof 1.
@@ -76,8 +77,8 @@ pub struct Row {
     /// Mean norm of the step's gradients, before clipping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
-    /// The values that scripts report with `metric`; a loss's metrics are averaged over the step's updates with equal
-    /// weights. If the advantage and the loss report the same name, they are `advantage/name` and `loss/name`.
+    /// The values that scripts report with `metric`; a loss's metrics are averaged over the step's updates with equal weights. If
+    /// the advantage and the loss report the same name, the keys are `advantage/name` and `loss/name`.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -85,8 +86,8 @@ pub struct Row {
         deserialize_with = "numbers"
     )]
     pub metrics: BTreeMap<String, f64>,
-    /// CRC-32C of the advantage's bytes, in a trainer's run. After the numbers above, so that a difference in one of these is
-    /// reported by its own name.
+    /// CRC-32C of the advantage's bytes, in a trainer's run. The field comes after the numbers above, so that a replay reports a
+    /// difference in one of those numbers under its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crc32c: Option<u32>,
     /// The evaluation before training; only in the row of step 0.
@@ -95,7 +96,7 @@ pub struct Row {
     /// The evaluation after this step, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<Evaluation>,
-    /// The most bytes in use at once on the policy's GPU so far; depends on the machine.
+    /// The most bytes in use at once on the policy's GPU so far; it depends on the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<u64>,
     /// Milliseconds of each stage, which depend on the machine.
@@ -120,29 +121,29 @@ pub struct Evaluation {
     pub length: Option<f64>,
 }
 
-/// A stage of a step. A trainer's run has only that of the recipe.
+/// A stage of a step. A trainer's run has only `recipe`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
     /// Drawing prompts, sampling and verifying responses.
     Sample,
-    /// The responses' log-probs under the reference policy, and the batch of it all.
+    /// Computing the responses' log-probs under the reference policy, and building the batch.
     Reference,
     /// The recipe's reward and advantage.
     Recipe,
     /// Losses, gradients and updates.
     Update,
-    /// Of these two, the hooks that kernels answered.
+    /// The hooks that kernels computed; this time is also part of `recipe` and `update`.
     Native,
     /// The evaluation.
     Evaluate,
-    /// A stage of another program.
+    /// A stage that only another program has.
     #[serde(other)]
     Other,
 }
 
-/// Estimates of pass@k by k, the chance that at least one of k responses is right, for k = 1, 2, 4, ... up to the group's size;
-/// in JSON they are named `pass@1` and so on.
+/// Estimates of pass@k, the chance that at least one of k responses is right, for k = 1, 2, 4, ... up to the group's size. Their
+/// names in JSON are `pass@1` and so on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PassAt(BTreeMap<usize, f64>);
 
@@ -176,7 +177,7 @@ impl PassAt {
         Some((*k, *estimate))
     }
 
-    /// The names of the estimates with their values.
+    /// The names and the values of the estimates.
     fn named(&self) -> impl Iterator<Item = (String, f64)> {
         let all = self.0.iter();
         all.map(|(k, estimate)| (format!("pass@{k}"), *estimate))
@@ -190,7 +191,7 @@ impl Serialize for PassAt {
 }
 
 impl<'de> Deserialize<'de> for PassAt {
-    /// The estimates among all keys that no other field has.
+    /// Picks the estimates from the keys that no other field takes.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let keys = BTreeMap::<String, Value>::deserialize(deserializer)?;
         let estimate = |(name, value): (&String, &Value)| {
@@ -209,7 +210,7 @@ fn all_numbers<S: Serializer>(
     serializer.collect_map(numbers)
 }
 
-/// Reads what [`all_numbers`] writes.
+/// Reads numbers as [`all_numbers`] writes them.
 fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, f64>, D::Error> {
     let metrics = BTreeMap::<String, Value>::deserialize(deserializer)?;
     let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.parse().ok());
@@ -220,7 +221,7 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
 }
 
 impl Row {
-    /// The numbers that the rows of all runs have: those of a version's advantage.
+    /// The numbers that every run's rows have: they describe the advantage that a version computed.
     pub(super) fn of_advantage(step: u64, version: &Version, summary: &Summary) -> Row {
         let (silent, groups) = (summary.groups_without_signal, summary.groups.max(1));
         Row {
@@ -237,7 +238,7 @@ impl Row {
 
     /// The seconds of all stages.
     pub fn seconds(&self) -> f64 {
-        // Those of the kernels are a part of other stages.
+        // The kernels' time is also part of other stages.
         let stages = self.ms.iter().filter(|(stage, _)| **stage != Stage::Native);
         stages.map(|(_, ms)| ms).sum::<f64>() / 1e3
     }
@@ -248,7 +249,8 @@ impl Row {
     }
 }
 
-/// Without nulls: a number that is not finite is null, and in trainers' rows of earlier versions one that does not exist.
+/// The values by their paths, without nulls: a number is null if it is not finite, or, in trainers' rows of earlier versions, if
+/// it does not exist.
 fn flat(value: Value) -> Map<String, Value> {
     let mut all = Map::new();
     let Value::Object(fields) = value else {
@@ -276,12 +278,12 @@ impl Evaluation {
     }
 }
 
-/// The milliseconds since a moment.
+/// The milliseconds that have passed since `since`.
 pub(super) fn milliseconds(since: Instant) -> f64 {
     rounded(since.elapsed())
 }
 
-/// In milliseconds, to microseconds: enough to read.
+/// A time in milliseconds, rounded to microseconds, which suffices for a reader.
 pub(super) fn rounded(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
@@ -303,7 +305,7 @@ mod tests {
         );
     }
 
-    /// A row as earlier versions wrote it is read, and written unchanged.
+    /// A row that an earlier version wrote can be read, and is written unchanged.
     #[test]
     fn a_row_keeps_its_form() {
         let own = r#"{"step":3,"version":"aa","failed":["bb"],"reward_mean":0.125,"reward_std":0.3415650255319866,"recipe_reward_mean":0.5,"pass@1":0.125,"pass@2":0.25,"pass@16":0.5,"entropy":1.5861538171768188,"length":4.375,"groups_without_signal":0.0,"resampled":2,"effective_responses":0.6827304542088444,"advantage_mean":-0.0,"advantage_std":0.3204551580591551,"advantage_min":-0.23749999701976776,"advantage_max":0.762499988079071,"kl":2.008643241403148e-6,"loss":0.12321428443704333,"clip_share":0.0,"grad_norm":0.01938893086841713,"metrics":{"mean":0.23750000000000002,"none":"NaN","odd":"-inf"},"initial_evaluation":{"pass@1":0.125,"entropy":1.5872290652731191,"length":5.75},"evaluation":{"pass@1":0.5,"entropy":1.0,"length":5.0},"device_memory":9007199254740993,"ms":{"sample":92.474,"reference":0.159,"recipe":0.38,"update":0.302,"native":0.0,"evaluate":0.0},"time":1795888560.715}"#;
@@ -312,11 +314,11 @@ mod tests {
             let row: Row = serde_json::from_str(line).unwrap();
             assert_eq!(serde_json::to_string(&row).unwrap(), line);
         }
-        // Numbers that a trainer's run did not have were null.
+        // Earlier versions wrote null for numbers that a trainer's run did not have.
         let nulls = trainers.replace(r#""metrics":{"by":2.0}"#, r#""loss":null,"metrics":{}"#);
         let row: Row = serde_json::from_str(&nulls).unwrap();
         assert_eq!((row.loss, row.metrics.len()), (None, 0));
-        // Another program's row has what it has; a step it must have.
+        // Another program's row may have any keys, but it must have a step.
         let row: Row =
             serde_json::from_str(r#"{"step":2,"pass@1":0.5,"epoch":3,"ms":{"train":1.5}}"#)
                 .unwrap();
@@ -326,7 +328,7 @@ mod tests {
 
     #[test]
     fn pass_at_k_is_the_share_of_draws_with_a_right_response() {
-        // Two of four are right: one of the six pairs has no right response.
+        // In the first group two of four are right: one of its six pairs has no right response.
         let pass = PassAt::of(&[2, 0], 4);
         assert_eq!(pass.at(1), Some(0.25));
         assert!((pass.at(2).unwrap() - 5.0 / 12.0).abs() < 1e-15);

@@ -1,4 +1,4 @@
-//! Warnings of a run, once each: numbers which show that the policy learns little, or the wrong thing.
+//! Warnings of a run, each given once: its numbers show that the policy learns little, or learns the wrong thing.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::config::WarningConfig;
 use super::row::Row;
 use advlab::number_text::value;
 
-/// Steps in the mean: one odd step is no reason to warn.
+/// Number of steps in the mean, because a single unusual step is no reason to warn.
 const STEPS: usize = 10;
 
 /// The messages about the numbers of a step, in the order of the configuration's keys.
@@ -18,11 +18,11 @@ const MESSAGES: [&str; 5] = [
     "responses are {} times as long as at first: `advlab mass` shows whether long ones get more",
 ];
 
-/// For so many steps after a reload, a warning names it.
+/// A warning names the last reload if it was fewer than this many steps ago.
 const RELOAD: u64 = 100;
 
-/// The warnings of a run, a function of its rows of `metrics.jsonl` alone: whoever has given it the rows of a stopped run does not
-/// get their warnings again.
+/// The warnings of a run. They depend only on its rows of `metrics.jsonl`, so that a resumed run, which passes the old rows
+/// first, does not repeat warnings.
 #[derive(Default)]
 pub(super) struct Warnings {
     recent: VecDeque<[Option<f64>; 5]>,
@@ -35,7 +35,7 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
-    /// The warnings after a step that have not been given before.
+    /// The warnings that are due after a step and have not been given before.
     pub(super) fn after(&mut self, row: &Row, bounds: &WarningConfig) -> Vec<String> {
         let step = row.step;
         let before = std::mem::replace(&mut self.version, row.version.clone());
@@ -47,7 +47,7 @@ impl Warnings {
             row.groups_without_signal,
             row.sampled.entropy,
             row.clip_share,
-            // If no group has a signal, the first warning says so already.
+            // If no group has a signal, the first warning already says so.
             row.effective_responses.filter(|share| *share > 0.0),
             row.sampled.length,
         ]);
@@ -130,7 +130,7 @@ mod tests {
             "{all:?}"
         );
         assert!(all[1].0 == 129 && all[1].1.contains("entropy"), "{all:?}");
-        // A change of version is named for a hundred steps.
+        // A warning names a change of version for a hundred steps.
         let names =
             |text: &str| text.ends_with("the reload at step 110 is the cause, aaaaaa -> bbbbbb");
         assert!(all.iter().all(|(_, text)| names(text)), "{all:?}");
@@ -138,14 +138,14 @@ mod tests {
             let late = told(&mut Warnings::default(), &mut rows(reload));
             assert!(late.iter().all(|(_, text)| !text.contains("reload")));
         }
-        // Stopped anywhere, the rows before it are all that is needed to go on with the same warnings.
+        // If the run is stopped at any step, its earlier rows suffice to continue with the same warnings.
         for stop in [5, 115, 124, 150] {
             let mut resumed = Warnings::default();
             let before = told(&mut resumed, &mut rows(110).take(stop));
             let after = told(&mut resumed, &mut rows(110).skip(stop));
             assert_eq!([before, after].concat(), all);
         }
-        // 0 is never.
+        // 0 turns a warning off.
         let never = WarningConfig {
             entropy: 0.0,
             length_growth: 0.0,

@@ -1,4 +1,4 @@
-//! The bounds of a configuration's values, alone or beside others.
+//! The bounds of a configuration's values, some of which depend on other values.
 
 use std::ops::RangeInclusive;
 
@@ -7,18 +7,18 @@ use super::{Config, PolicyName, TaskName};
 use crate::error::Result;
 use advlab::diagnostic::Diagnostic;
 
-/// TOML's whole numbers have 63 bits.
+/// TOML's integers have a sign and 63 bits.
 const LARGEST: u64 = i64::MAX as u64;
 /// The sides of mazes; the largest needs a response of 4 * 32 moves.
 pub(crate) const MAZE_SIZES: RangeInclusive<u64> = 2..=32;
 pub(crate) const MAZE_TURNS: RangeInclusive<u64> = 1..=64;
-/// Bounded so that the verifier's arithmetic can hold the sum.
+/// At most 18, so that the sum fits in the verifier's u64.
 pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
-/// The most responses of a step, because more do not fit in memory.
+/// The most responses in a step: more would not fit in memory.
 const RESPONSES: usize = 1 << 24;
 
 impl Config {
-    /// Whether all values are within their bounds, alone and beside the others.
+    /// Checks that all values are within their bounds and fit each other.
     pub fn check(&self) -> Result<()> {
         let problem = self.problem();
         problem.map_or(Ok(()), |(_, problem)| Err(problem.into()))
@@ -34,7 +34,7 @@ impl Config {
         Some((key, problem.expected(expected)))
     }
 
-    /// The rules for values: whether each is kept, its key, and the expected value.
+    /// The rules for values: whether the value keeps the rule, its key, and the expected value.
     fn rules(&self) -> Vec<(bool, String, String)> {
         let (math, model, prompts) = (&self.math, &self.transformer, self.rollout_batch_size);
         let (few, many) = (1..=1 << 16, 1..=1 << 20);
@@ -104,7 +104,7 @@ impl Config {
                 rule(is_single, &format!("{table}.{name}"), expected);
             }
         }
-        // Values that do not go together, or that would have no effect: then the user most likely meant another run.
+        // Values that contradict each other or would have no effect are refused, because the user most likely meant another run.
         let is_math = self.task == TaskName::Math;
         let is_transformer = self.policy == PolicyName::Transformer;
         let is_share = model.top_p > 0.0 && model.top_p <= 1.0;

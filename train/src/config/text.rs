@@ -1,4 +1,4 @@
-//! A configuration as text: reading it with errors that say the line, setting single keys, and printing it with comments.
+//! A configuration as text: reads it with errors that name the line, sets single keys, and prints it with comments.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use advlab::diagnostic::Diagnostic;
 use advlab::script::Host;
 use advlab::suggest;
 
-/// Every key below its comment, with its default: the only place of both.
+/// Every key below its comment, with its default. Comments and defaults are defined only here.
 const COMMENTED: &str = include_str!("config.toml");
-/// The tables of a recipe's parameters, whose keys are the recipe's.
+/// The tables of parameters. Their keys are the parameters of the recipe or of the loss recipe.
 const PARAMETERS: [&str; 2] = ["params", "loss_params"];
 
 impl Default for Config {
@@ -24,7 +24,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads a TOML file; keys that it does not have keep their defaults.
+    /// Reads a TOML file; keys that the file lacks keep their defaults.
     pub fn read(path: &Path) -> Result<Config> {
         let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
         Config::parse(path, &text).map_err(|mut error| {
@@ -37,7 +37,7 @@ impl Config {
         })
     }
 
-    /// Reads a configuration from a string of TOML; `path` is its name in messages.
+    /// Reads a configuration from a TOML string; messages call it `path`.
     pub fn parse(path: &Path, text: &str) -> Result<Config> {
         let at = |problem: Diagnostic, byte: usize| {
             let line = 1 + text[..byte].matches('\n').count();
@@ -69,7 +69,7 @@ impl Config {
     }
 
     /// Sets a parameter of the recipe or a key of the configuration, as `--set` does: `k=8`, `lr=0.01`,
-    /// `loss_params.clip_high=0.28`. A name that both use is written `recipe.steps` or `run.steps`. [`Config::check`] checks
+    /// `loss_params.clip_high=0.28`. If both have the name, it is written `recipe.steps` or `run.steps`. [`Config::check`] checks
     /// the combination of values.
     pub fn assign(&mut self, name: &str, text: &str) -> Result<()> {
         let (scope, bare) = match name.split_once('.') {
@@ -92,7 +92,7 @@ impl Config {
         match (parameters.iter().any(|own| own == bare), key) {
             (true, None) => self.set(bare, text),
             (false, Some(key)) => {
-                // The key's type decides, because a text may look like a number: `out=2024`.
+                // The key's type decides, because a string may look like a number: `out=2024`.
                 let is_text = self.flat().get(&key).is_some_and(toml::Value::is_str);
                 let value = if is_text { text.into() } else { parsed(text) };
                 let line = format!("{key} = {value}");
@@ -176,7 +176,7 @@ pub(super) fn flat(table: toml::Table) -> toml::Table {
     rows.collect()
 }
 
-/// All keys that take a single value; those of a table as `table.key`.
+/// All keys that take a single value; keys of a table as `table.key`.
 fn keys() -> impl Iterator<Item = String> {
     Config::default().flat().into_iter().map(|(key, _)| key)
 }
@@ -185,7 +185,7 @@ fn last_part(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// Reads a TOML text that has all keys, with the values of `own` in place of its own.
+/// Reads a TOML text that has all keys; values in `own` override those of the text.
 fn overlaid(text: &str, own: &DeTable<'_>) -> Result<Config, toml::de::Error> {
     let mut table = DeTable::parse(text)?;
     merge(table.get_mut(), own);
@@ -203,7 +203,7 @@ fn merge<'a>(table: &mut DeTable<'a>, own: &DeTable<'a>) {
     }
 }
 
-/// The byte at which a key of a file begins.
+/// The byte offset at which a key begins in the file.
 fn place(table: &DeTable<'_>, key: &str) -> Option<usize> {
     let (own, inner) = key
         .split_once('.')
@@ -215,7 +215,7 @@ fn place(table: &DeTable<'_>, key: &str) -> Option<usize> {
     }
 }
 
-/// The parser's message, with the key of the line and a help. It has each name that it found or expected in backticks.
+/// The parser's message, with the key of the line and a help. The parser puts the names that it found or expected in backticks.
 fn explained(line: &str, message: &str) -> Diagnostic {
     let mut names = message.split('`').skip(1).step_by(2);
     let found = names.next().unwrap_or_default();
@@ -232,7 +232,7 @@ fn explained(line: &str, message: &str) -> Diagnostic {
     problem
 }
 
-/// The help for an unknown key beside the known ones.
+/// The help for an unknown key: the most similar known key, or how to list all keys.
 fn help_for<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let of_other_table = keys().find(|own| last_part(own) == last_part(name));
     match of_other_table.or_else(|| suggest::nearest(name, known).map(str::to_string)) {
@@ -241,7 +241,7 @@ fn help_for<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// Parses a typed value: a whole number, a number, true, false or a text.
+/// Parses a value that the user typed: an integer, another number, true, false or a string.
 fn parsed(text: &str) -> toml::Value {
     let whole = text.parse::<i64>().map(toml::Value::from);
     let number = whole.or_else(|_| text.parse::<f64>().map(toml::Value::from));

@@ -1,5 +1,5 @@
-//! A checkpoint: a folder with the policy's own files, and `run.json` with everything else that a run needs to continue with
-//! the same numbers.
+//! A checkpoint: a folder with the policy's files, and `run.json` with everything else that a run needs to continue with the same
+//! numbers.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,7 +20,8 @@ use advlab::script::State;
 const FORMAT: &str = "advlab checkpoint 4";
 const RUN: &str = "run.json";
 
-/// The file [`RUN`], except its format: CRC-32C of each file of the policy and of `run`, which is a [`Checkpoint`].
+/// The file [`RUN`] without its format: the CRC-32C of each of the policy's files, the CRC-32C of `run`, and `run`, which is a
+/// [`Checkpoint`].
 #[derive(Deserialize)]
 struct Sealed {
     files: BTreeMap<String, u32>,
@@ -31,7 +32,7 @@ struct Sealed {
 /// All that a run needs to continue with the same numbers, except the policy.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
-    /// The step that comes next.
+    /// The next step.
     pub(crate) step: u64,
     pub(crate) recipe: VersionState,
     pub(crate) loss_state: State,
@@ -42,7 +43,7 @@ pub(crate) struct Checkpoint {
     pub(crate) folder: PathBuf,
 }
 
-/// A version with the state that it left.
+/// A version with its state after its last step.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct VersionState {
     #[serde(flatten)]
@@ -76,7 +77,7 @@ impl Checkpoint {
         let path = folder.join(RUN);
         let sealed: Value = read_json(&path)?;
         let not_one = |error: serde_json::Error| damaged(&path, error.to_string());
-        // Other formats may have other fields.
+        // Checked first, because other formats may have other fields.
         if sealed["format"] != FORMAT {
             let what = format!("its format is {}, not \"{FORMAT}\"", sealed["format"]);
             return Err(damaged(&path, what));
@@ -100,7 +101,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The newest checkpoint that can be read and is not after `step`, and why newer ones cannot be used.
+    /// The newest checkpoint that can be read and is not after `step`, and the reasons why newer checkpoints cannot be used.
     pub(crate) fn newest(run: &Path, step: u64) -> Result<(Checkpoint, Vec<String>)> {
         let mut wrong = Vec::new();
         for (own, path) in CHECKPOINTS.all(run)?.into_iter().rev() {
@@ -121,7 +122,7 @@ impl Checkpoint {
     }
 
     /// Renames the later checkpoints, which cannot be used, to `unused-...`: otherwise they would count as the newest and be kept
-    /// instead of good ones.
+    /// instead of usable checkpoints.
     pub(crate) fn set_later_aside(&self, run: &Path) -> Result<()> {
         let later = CHECKPOINTS.all(run)?.into_iter();
         for (step, path) in later.filter(|(step, _)| *step > self.step) {
@@ -135,12 +136,12 @@ impl Checkpoint {
     }
 }
 
-/// CRC-32C of a value's compact text.
+/// CRC-32C of a value's compact JSON.
 fn crc_of(value: &Value) -> u32 {
     crc32c::crc32c(value.to_string().as_bytes())
 }
 
-/// CRC-32C of a file, a piece at a time.
+/// CRC-32C of a file, which is not read into memory as a whole.
 fn crc_of_file(file: File) -> io::Result<u32> {
     let mut file = BufReader::with_capacity(1 << 20, Crc32cReader::new(file));
     io::copy(&mut file, &mut io::sink())?;

@@ -1,4 +1,4 @@
-//! A file of JSON lines that only grows, and that may be cut at any byte.
+//! A JSONL file to which lines are appended. It stays readable if a crash cuts it at any byte.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -18,12 +18,12 @@ use advlab::replace::Replacement;
 pub(crate) struct Journal {
     path: PathBuf,
     file: File,
-    /// The bytes of whole lines.
+    /// The number of bytes in complete lines.
     length: u64,
 }
 
 impl Journal {
-    /// Opens a journal, or makes it, and cuts it before the first line that `keep` refuses.
+    /// Opens or creates a journal, and truncates it before the first line for which `keep` is false.
     pub(crate) fn open<T: DeserializeOwned>(
         path: &Path,
         keep: impl Fn(&T) -> bool,
@@ -32,7 +32,7 @@ impl Journal {
         let length = kept.last().map_or(0, |(end, _)| end);
         let mut options = File::options();
         options.create(true).truncate(false).write(true);
-        // Windows cuts no file that is opened for appending.
+        // Windows does not truncate a file that is open for appending.
         let file = regular_file::open_as(path, options.append(cfg!(not(windows))));
         let file = file.map_err(io("write", path))?;
         let mut journal = Journal {
@@ -44,7 +44,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Cuts the file after its whole lines; the next one is written there.
+    /// Truncates the file after its complete lines, where the next line is written.
     fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.length)?;
         self.file.seek(SeekFrom::Start(self.length)).map(drop)
@@ -57,14 +57,14 @@ impl Journal {
     pub(crate) fn append(&mut self, line: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string(line);
         let text = text.map_err(|error| io("write", &self.path)(error.into()))? + "\n";
-        // In one call: a process that is killed leaves all of the line or nothing, except on a full disk.
+        // In one call, so that a process that is killed leaves the complete line or nothing, except on a full disk.
         if let Err(error) = self.file.write_all(text.as_bytes()) {
-            // Readers skip the rest of an incomplete line in any case.
+            // An error is ignored, because readers skip an incomplete last line.
             let _ = self.cut();
             return Err(io("write", &self.path)(error));
         }
         self.length += text.len() as u64;
-        // An open file goes on without its name: all later lines would be lost.
+        // Writing to a removed file succeeds, but this line and all later lines would be lost.
         let there = fs::metadata(&self.path).map(|file| file.len());
         let gone = || io::Error::other("it was removed or replaced during the run");
         let is_this = there.is_ok_and(|length| length == self.length);
@@ -73,18 +73,18 @@ impl Journal {
             .ok_or_else(|| io("write", &self.path)(gone()))
     }
 
-    /// After this, what was written survives a crash of the machine.
+    /// Syncs the file, so that the lines survive a crash of the machine.
     pub(crate) fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(io("write", &self.path))
     }
 }
 
-/// The lines of a journal; none if there is no file. A last line that a crash has cut short does not count.
+/// The lines of a journal; none if there is no file. A last line that a crash has cut off is skipped.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     Ok(lines(path)?.into_iter().map(|(_, line)| line).collect())
 }
 
-/// The lines, each with the byte at which it ends.
+/// The lines, each with the byte offset of its end.
 fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<(u64, T)>> {
     let mut end = 0;
     let bytes = if_there(path, regular_file::read(path))?.unwrap_or_default();
@@ -109,8 +109,8 @@ fn whole_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.filter(|line| line.ends_with(b"\n"))
 }
 
-/// Moves the lines that cannot be read to the end of a file beside the journal, `metrics.damaged`. Returns a note for the user if
-/// there are any.
+/// Moves unreadable lines to the end of a file beside the journal, such as `metrics.damaged`. Returns a note for the user if
+/// there are such lines.
 pub(crate) fn set_damaged_aside<T: DeserializeOwned>(path: &Path) -> Result<Option<String>> {
     let bytes = if_there(path, regular_file::read(path))?.unwrap_or_default();
     let is_whole = |line: &&[u8]| serde_json::from_slice::<T>(line).is_ok();

@@ -1,4 +1,5 @@
-//! The log of a run, `reloads.jsonl`: the versions that it used, what became of saves, its warnings, and its platform.
+//! The log of a run, `reloads.jsonl`: the versions that it used, the saves that it rejected, its failures, its warnings, and its
+//! platform.
 
 use std::path::Path;
 
@@ -17,28 +18,28 @@ use advlab::script::{Builtin, Host, Recipe};
 /// A line of `reloads.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogLine {
-    /// The step at which it happened: the first step with a new version, or the step that failed.
+    /// The step of the event: the first step with a new version, or the step that failed.
     pub step: u64,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: LogEvent,
 }
 
-/// A new line of the log, with what the user is shown of it.
+/// A new line of the log, and the text that the user sees.
 #[derive(Clone, Debug)]
 pub struct Notice {
     pub line: LogLine,
     pub text: String,
-    /// The errors or warnings that it is about, with their places in the script.
+    /// The errors or warnings that the line reports, with their places in the script.
     pub problems: Vec<Diagnostic>,
 }
 
-/// The content of a line of `reloads.jsonl`. A version is all 64 digits of its hash.
+/// The event in a line of `reloads.jsonl`. A version is given by all 64 digits of its hash.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum LogEvent {
-    /// The versions at the start of the run, and the platform that its policy's numbers depend on.
+    /// The versions at the start of the run, and the platform on which the policy's numbers depend.
     Start {
         #[serde(flatten)]
         recipe: KeptVersion,
@@ -68,12 +69,12 @@ pub enum LogEvent {
         /// The file names of edited imports.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         imports: Vec<String>,
-        /// What it changes on the last batch, in words.
+        /// The version's effect on the last batch, in words.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         effect: Vec<String>,
     },
-    /// A version failed at this step (`hook` is "step"), or its `migrate` before the step (`hook` is "migrate"); `back_to` was
-    /// tried instead, if there was one.
+    /// A version failed at this step (`hook` is "step"), or its `migrate` failed before the step (`hook` is "migrate"). The
+    /// version `back_to`, if any, was tried instead.
     Failed {
         #[serde(default)]
         hook: String,
@@ -84,25 +85,25 @@ pub enum LogEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         batch: Option<String>,
     },
-    /// A saved version did not pass its checks.
+    /// A saved version failed its checks.
     Rejected {
         version: String,
         error: String,
         #[serde(default)]
         still_using: String,
     },
-    /// The file holds the version in use again, after it was missing or held a rejected version.
+    /// The recipe's file holds the version in use again, after the file was missing or held a rejected version.
     Reverted { version: String },
-    /// Another warning for the user: about the recipe's file or the run's numbers.
+    /// Another warning for the user, about the recipe's file or the run's numbers.
     Warning { message: String },
-    /// A line written by another program.
+    /// An event that this version of advlab does not write.
     #[default]
     #[serde(other)]
     Other,
 }
 
 impl<'de> Deserialize<'de> for LogLine {
-    /// Any JSON is a line: it is [`LogEvent::Other`] if advlab writes no such line.
+    /// Accepts any JSON: a line that advlab does not write becomes [`LogEvent::Other`].
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         let line = Value::deserialize(deserializer)?;
         let step = line.get("step").map_or(Some(0), Value::as_u64);
@@ -123,7 +124,7 @@ impl Notice {
         }
     }
 
-    /// A run begins. `loss` is the run's loss recipe; a trainer's run has none.
+    /// Reports that a run begins. `loss` is the run's loss recipe; a trainer's run has none.
     pub(crate) fn start(recipe: &Recipe, loss: Option<&Recipe>, platform: Platform) -> Notice {
         let kept = loss.map(KeptVersion::of);
         let (loss_script, loss_version) = kept.map(|kept| (kept.script, kept.version)).unzip();
@@ -136,12 +137,12 @@ impl Notice {
         Notice::new(0, start, "the run begins")
     }
 
-    /// A run goes on.
+    /// Reports that a run is resumed.
     pub(crate) fn resume(step: u64, platform: Platform) -> Notice {
         Notice::new(step, LogEvent::Resume { platform }, "the run goes on")
     }
 
-    /// Something happened to the recipe's file; `None` if it is an event of its step.
+    /// Reports an event of the recipe's file; `None` if the step itself reports the event.
     pub(crate) fn live(step: u64, event: &LiveEvent) -> Option<Notice> {
         let message = event.to_string();
         let mut notice = Notice::new(step, LogEvent::Warning { message }, event);
@@ -174,7 +175,7 @@ impl Notice {
         Some(notice)
     }
 
-    /// From this step on, another version is used than `before`.
+    /// Reports that from this step on, the version in use is no longer `before`.
     pub(crate) fn switched(step: u64, live: &LiveRecipe, before: &Published) -> Notice {
         let mut change = live.change(before, live.in_use());
         let switch = LogEvent::Use {
@@ -187,7 +188,7 @@ impl Notice {
             imports: change.imports.clone(),
             effect: change.effect.clone(),
         };
-        // What comes out worse is shown by itself.
+        // The effects after the first are problems, which are shown as warnings.
         let worse = change.effect.split_off(change.effect.len().min(1));
         Notice {
             problems: worse.into_iter().map(Diagnostic::warning).collect(),
@@ -195,11 +196,11 @@ impl Notice {
         }
     }
 
-    /// A version failed at a step on a batch, or its `migrate` did.
+    /// Reports that a version failed at a step, on `batch`, or that its `migrate` failed, if `batch` is `None`.
     pub(crate) fn failed(step: u64, failed: &Failed, batch: Option<&Batch>) -> Notice {
         let recipe = failed.loaded.recipe();
         let back_to = failed.back_to.as_ref().map(|loaded| loaded.version());
-        // Without another version the run ends with this error.
+        // If there is no other version, the run ends with this error.
         let text = back_to.map(|back_to| format!("  back to {back_to}"));
         let text = format!("{} failed{}", recipe.version(), text.unwrap_or_default());
         let event = LogEvent::Failed {
@@ -215,14 +216,14 @@ impl Notice {
         }
     }
 
-    /// Somebody should look at the run's numbers or its folder.
+    /// Warns the user about the run's numbers or its folder.
     pub(crate) fn warning(step: u64, message: String) -> Notice {
         let text = format!("warning: {message}");
         Notice::new(step, LogEvent::Warning { message }, text)
     }
 }
 
-/// An error on one line, for the log.
+/// An error as a single line, for the log.
 fn one_line(error: &Diagnostics) -> String {
     error.to_string().replace('\n', " ")
 }
@@ -232,8 +233,8 @@ fn one_line(error: &Diagnostics) -> String {
 pub struct RunLog(pub Vec<LogLine>);
 
 impl RunLog {
-    /// The versions that the run used, each with its first step. A failed version is followed by the version that did
-    /// the step instead.
+    /// The versions that the run used, each with its first step. After a failed version comes the version that did the step
+    /// instead.
     pub fn versions(&self) -> Vec<(u64, &str)> {
         let mut used: Vec<(u64, &str)> = Vec::new();
         for LogLine { step, event } in &self.0 {
@@ -245,7 +246,7 @@ impl RunLog {
                 } => version,
                 _ => continue,
             };
-            // A version that failed in its first step has done none.
+            // A version that failed in its first step has not completed any step.
             used.pop_if(|last| last.0 == *step);
             if used.last().is_none_or(|last| last.1 != version) {
                 used.push((*step, version));
@@ -254,7 +255,7 @@ impl RunLog {
         used
     }
 
-    /// The recipe that the run began with, unless it was killed before it wrote the line.
+    /// The recipe with which the run began; an error if the run was killed before it wrote that line.
     pub(crate) fn start(&self, folder: &Path) -> Result<&KeptVersion> {
         match self.0.first().map(|line| &line.event) {
             Some(LogEvent::Start { recipe, .. }) => Ok(recipe),
@@ -265,7 +266,8 @@ impl RunLog {
         }
     }
 
-    /// The script and the version of the loss that the run began with, if its log has both; a trainer's run has none here.
+    /// The script and the version of the loss with which the run began, if its log has both; a trainer's run has no loss in its
+    /// log.
     pub fn loss(&self) -> Option<(&str, &str)> {
         match &self.0.first()?.event {
             LogEvent::Start {
@@ -277,7 +279,7 @@ impl RunLog {
         }
     }
 
-    /// The version that was kept and whose hash begins with `version`, which is not empty; an error if there are several.
+    /// The saved version whose hash begins with `version`, which is not empty; an error if there are several such versions.
     pub(crate) fn kept(&self, version: &str) -> Result<Option<&KeptVersion>> {
         let kept = self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Start { recipe, .. }
@@ -295,7 +297,7 @@ impl RunLog {
         Ok(first)
     }
 
-    /// The versions with which steps after the first began, or tried to begin if `migrate` failed.
+    /// The versions that came into use at a step after the first, or whose `migrate` failed before it.
     pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, &KeptVersion)> {
         self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Use { recipe, .. } => Some((line.step, recipe)),
@@ -304,7 +306,7 @@ impl RunLog {
         })
     }
 
-    /// The difference between the present platform and the one of the recording, if there is one.
+    /// The difference between the present platform and the platform of the recording, if they differ.
     pub(crate) fn other_platform(&self, now: &Platform) -> Option<String> {
         let changes = self.0.iter().find_map(|line| {
             let (LogEvent::Start { platform, .. } | LogEvent::Resume { platform }) = &line.event
@@ -322,14 +324,15 @@ impl RunLog {
         ))
     }
 
-    /// The versions that were rejected or failed before a step: a run that was never stopped would not try them again.
+    /// The versions that were rejected or failed before a step. A resumed run must not try them again, because a run that was
+    /// never stopped would not.
     pub(crate) fn rejected_before(&self, step: u64) -> Vec<String> {
         let mut rejected: Vec<String> = Vec::new();
         for line in self.0.iter().filter(|line| line.step < step) {
             match &line.event {
                 LogEvent::Rejected { version, .. } => rejected.push(version.clone()),
                 LogEvent::Failed { recipe, .. } => rejected.push(recipe.version.clone()),
-                // It was saved again, and passed.
+                // This version was saved again and passed its checks.
                 LogEvent::Use { recipe, .. } => rejected.retain(|old| *old != recipe.version),
                 _ => {}
             }
@@ -338,18 +341,18 @@ impl RunLog {
     }
 }
 
-/// A version in `scripts/`, in a folder named by its hash.
+/// A version that is saved in `scripts/`, in a folder named after its hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptVersion {
-    /// The path of its script in the run's folder.
+    /// The path of the script, relative to the run's folder.
     #[serde(default)]
     pub script: String,
-    /// Its hash, all 64 digits.
+    /// All 64 digits of the version's hash.
     pub version: String,
 }
 
 impl KeptVersion {
-    /// The place of a version in any run's folder.
+    /// The path that a version has in every run's folder.
     pub(crate) fn of(recipe: &Recipe) -> KeptVersion {
         let version = recipe.version().as_str();
         KeptVersion {
@@ -358,7 +361,7 @@ impl KeptVersion {
         }
     }
 
-    /// Writes a version into a run's folder, unless it is there already.
+    /// Saves a version in a run's folder, unless it is there already.
     pub(crate) fn keep(run: &Path, recipe: &Recipe) -> Result<()> {
         let folder = run.join(SCRIPTS).join(recipe.version().as_str());
         if folder.is_dir() {
@@ -371,7 +374,7 @@ impl KeptVersion {
         })
     }
 
-    /// Loads the version under its original name: a built-in's, or the name of its file.
+    /// Loads the version under its original name, which is a built-in's name or the name of a file.
     pub(crate) fn load(&self, run: &Path, host: &Host) -> Result<Recipe> {
         let path = run.join(&self.script);
         let is_this = |recipe: &Recipe| recipe.version().as_str() == self.version;
@@ -399,7 +402,7 @@ impl KeptVersion {
     }
 }
 
-/// The file name for a script; a built-in gets the ending. A script without an ending may import one with the same name.
+/// The file name under which a script is saved.
 fn file_name(source: &str) -> String {
     match Builtin::find(source) {
         Some(builtin) => format!("{}.rhai", builtin.name),
@@ -415,7 +418,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Each kind of line in the form of earlier runs: it is read correctly, and written unchanged.
+    /// Each kind of line in the form that earlier runs wrote can be read, and is written unchanged.
     #[test]
     fn the_lines_of_a_log_keep_their_form() {
         let known = r#"
@@ -434,7 +437,7 @@ mod tests {
             assert!(read.event != LogEvent::Other, "{line}");
             assert_eq!(serde_json::to_string(&read).unwrap(), line);
         }
-        // Another program's, and a kind of earlier runs.
+        // An event of another program, and an event that only earlier versions wrote.
         for event in ["moved", "missing"] {
             let line = json!({ "step": 4, "event": event, "why": "w" });
             let read: LogLine = serde_json::from_value(line).unwrap();
@@ -501,11 +504,11 @@ mod tests {
             (0, "start", "a", None, &ab[..1]),
             (4, "use", "b", None, &ab),
             (6, "rejected", "c", None, &ab),
-            // `migrate` failed, and nothing changed.
+            // `migrate` failed, so the version in use did not change.
             (7, "failed", "c", Some("b"), &ab),
             (9, "failed", "b", Some("a"), &aba),
             (12, "use", "c", None, &abac),
-            // It did not complete a step.
+            // This version did not complete a step.
             (12, "failed", "c", Some("a"), &aba),
             (15, "failed", "a", None, &aba),
         ] {

@@ -1,13 +1,13 @@
 //! The run's folder: all files of a run, written so that a kill at any moment leaves nothing unreadable.
 //!
-//! - `config.toml`: the configuration as used
+//! - `config.toml`: the configuration that the run used
 //! - `metrics.jsonl`: a [`Row`](super::Row) per step
 //! - `reloads.jsonl`: a [`LogLine`](super::LogLine) for each change of version, rejected save, failure and warning
 //! - `scripts/<version>/`: each version that was used, with all its imports
-//! - `batches/`: the last few batches, and those on which a version failed; in a trainer's run also the recipe's states
-//! - `checkpoints/<step>/`: the state for `--resume`: `run.json`, and the policy's files
+//! - `batches/`: the last few batches, and batches on which a version failed; in a trainer's run also the recipe's states
+//! - `checkpoints/<step>/`: the state for `--resume`, in `run.json` and the policy's files
 //! - `events.out.tfevents.*`: the metrics for TensorBoard
-//! - `lock`: held by the process that writes here
+//! - `lock`: locked by the process that writes to the folder
 
 mod checkpoint;
 mod journal;
@@ -38,26 +38,26 @@ use advlab::replace::Replacement;
 pub(super) const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
 pub(super) const RELOADS: &str = "reloads.jsonl";
-/// The line of the configuration of a trainer's run, in place of a task.
+/// The line that replaces the task in the configuration of a trainer's run.
 const TRAINER: &str = "task = \"trainer\"";
 const SCRIPTS: &str = "scripts";
 const LOCK: &str = "lock";
-/// The beginning and the end of the names of files and folders while they are being written, also by [`Replacement`].
+/// The prefix and the suffix of the names that files and folders have while they are being written, also by [`Replacement`].
 const PART: (&str, &str) = (".advlab-", ".part");
-/// The time to wait for a lock: the system takes a moment to release the lock of a killed process.
+/// How long to wait for a lock, because the system takes a moment to release the lock of a killed process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A run's folder to which only this process writes.
+/// A run's folder, locked so that only this process writes to it.
 #[derive(Debug)]
 pub(super) struct LockedFolder {
     pub(super) path: PathBuf,
     pub(super) kind: RunKind,
-    /// The system releases the lock when the process ends, however it ends.
+    /// The system releases the lock when the process ends, even if the process is killed.
     _lock: File,
 }
 
 impl LockedFolder {
-    /// Makes the folder of a new run, with its configuration, and sets `config.out` to its path.
+    /// Makes the folder of a new run, writes the configuration to it, and sets `config.out` to its path.
     pub(super) fn create(config: &mut Config, kind: RunKind) -> Result<LockedFolder> {
         let path = match config.out.as_str() {
             "" => next_free(config)?,
@@ -65,7 +65,7 @@ impl LockedFolder {
         };
         config.out = path.display().to_string();
         let _lock = lock(&path)?;
-        // While this process waited for the lock, another one may have begun a run here and ended it.
+        // While this process waited for the lock, another process may have begun a run here and ended it.
         make_empty(&path)?;
         let folder = LockedFolder { _lock, path, kind };
         folder.remove_unfinished();
@@ -75,10 +75,10 @@ impl LockedFolder {
 
     /// Locks the folder of an existing run, and removes files that a killed process left unfinished.
     pub(super) fn open(path: &Path) -> Result<(LockedFolder, Config)> {
-        // Nothing is made in a folder that is not a run's.
+        // Fails before the lock is created if the folder does not belong to a run.
         RunFolder::read(path).config()?;
         let _lock = lock(path)?;
-        // Read again, because another process may have extended the run while this one waited for the lock.
+        // Read again, because another process may have extended the run while this process waited for the lock.
         let (kind, config) = RunFolder::read(path).kind_and_config()?;
         let path = path.to_path_buf();
         let folder = LockedFolder { _lock, path, kind };
@@ -91,14 +91,14 @@ impl LockedFolder {
             let entries = fs::read_dir(self.path.join(name)).into_iter().flatten();
             for entry in entries.flatten() {
                 if is_part(&entry.file_name().to_string_lossy()) {
-                    // A file that cannot be removed does no harm.
+                    // Ignored, because readers skip unfinished files.
                     let _ = remove(&entry.path());
                 }
             }
         }
     }
 
-    /// Writes the configuration, with absolute paths: a run is resumed from any folder.
+    /// Writes the configuration with absolute paths, because a run may be resumed from any folder.
     pub(super) fn write_config(&self, config: &Config) -> Result<()> {
         let config = config.with_absolute_paths();
         let text = match self.kind {
@@ -113,7 +113,7 @@ impl LockedFolder {
     }
 }
 
-/// After this call, files that were renamed into a folder stay there even if the machine crashes.
+/// Syncs a folder, so that files that were renamed into it stay there even if the machine crashes.
 fn sync_folder(path: &Path) -> Result<()> {
     if cfg!(not(unix)) {
         return Ok(());
@@ -122,14 +122,14 @@ fn sync_folder(path: &Path) -> Result<()> {
     synced.map_err(io("write", path))
 }
 
-/// Writes a folder of a run under a temporary name and renames it: after a kill at any moment, or a crash of the machine, it has
-/// all of its files or does not exist. An existing folder is replaced.
+/// Writes a folder of a run under a temporary name and renames it, so that after a kill at any moment, or a crash of the machine,
+/// the folder has all of its files or does not exist. An existing folder is replaced.
 fn write_folder(place: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let above = place.parent().unwrap_or(place);
     make_folder(above)?;
     let mut builder = tempfile::Builder::new();
     builder.prefix(PART.0).suffix(PART.1);
-    // Removed at the end if it was not renamed.
+    // Dropping `part` removes the folder if it was not renamed.
     let part = builder.tempdir_in(above).map_err(io("write", place))?;
     write(part.path())?;
     sync_folder(part.path())?;
@@ -138,7 +138,7 @@ fn write_folder(place: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result
     }
     fs::rename(part.path(), place).map_err(io("write", place))?;
     sync_folder(above)?;
-    // It may have been made just now.
+    // Synced too, because `above` may have been made just now.
     above.parent().map_or(Ok(()), sync_folder)
 }
 
@@ -146,7 +146,7 @@ fn make_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(io("make the folder", path))
 }
 
-/// Makes the first of runs/TASK-RECIPE-1, -2, ... that does not exist; no other process gets the same folder.
+/// Makes the first folder of runs/TASK-RECIPE-1, -2, ... that does not exist; no other process gets the same folder.
 fn next_free(config: &Config) -> Result<PathBuf> {
     let stem = Path::new(&config.recipe).file_stem().unwrap_or_default();
     let stem = format!("{}-{}", config.task, stem.to_string_lossy());
@@ -156,7 +156,7 @@ fn next_free(config: &Config) -> Result<PathBuf> {
     Ok(first_free(path, |path| fs::create_dir(path))?.0)
 }
 
-/// Makes the first of some numbered files or folders that does not exist.
+/// Makes the first numbered file or folder that does not exist.
 fn first_free<T>(
     path: impl Fn(u64) -> PathBuf,
     make: impl Fn(&Path) -> io::Result<T>,
@@ -172,7 +172,7 @@ fn first_free<T>(
     }
 }
 
-/// Makes a folder. An existing folder must be empty, except for files of a process that was killed before it wrote the
+/// Makes a folder. An existing folder must be empty, apart from files of a process that was killed before it wrote the
 /// configuration.
 pub(super) fn make_empty(path: &Path) -> Result<PathBuf> {
     make_folder(path)?;
@@ -193,7 +193,7 @@ pub(super) fn make_empty(path: &Path) -> Result<PathBuf> {
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(LOCK);
     let mut options = File::options();
-    // Windows locks no file that is opened only for appending.
+    // Opened for reading too, because Windows does not lock a file that is open only for appending.
     let file = regular_file::open_as(&path, options.create(true).read(true).append(true));
     let file = file.map_err(io("write", &path))?;
     let started = Instant::now();
@@ -208,25 +208,25 @@ fn lock(folder: &Path) -> Result<File> {
             Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
                 return Err(io("lock", path)(error));
             }
-            // Some network drives do not support locks: running without a lock is better than not running.
+            // Ignored, because some network drives do not support locks, and running without a lock is better than not running.
             _ => return Ok(file),
         }
     }
 }
 
-/// Whether a run stopped after so many steps: no process writes in its folder, and there is a checkpoint to resume from.
+/// Whether a run has stopped after `done` steps: no process writes to its folder, and there is a checkpoint to resume from.
 pub fn is_stopped(run: &Path, done: u64) -> bool {
-    // A process that waits for the lock does not notice that it was held for a moment.
+    // Holding the lock this briefly does not disturb a process that waits for it, because that process retries for a second.
     let is_free = |lock: File| lock.try_lock_shared().is_ok();
     CHECKPOINTS.path(run, done).is_dir() && regular_file::open(&run.join(LOCK)).is_ok_and(is_free)
 }
 
-/// Whether a file or folder of this name has not been written to its end.
+/// Whether a file or folder with this name is unfinished.
 fn is_part(name: &str) -> bool {
     name.starts_with(PART.0) && name.ends_with(PART.1)
 }
 
-/// Removes a file, or a folder with all in it.
+/// Removes a file, or a folder with its contents.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     match path.is_dir() {
         true => fs::remove_dir_all(path),
@@ -234,8 +234,8 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Files or folders of a run that have a step in their names, by the text before the step and after it. A suffix may follow the
-/// step: `batches/failed-000140-4f8ad7.safetensors`.
+/// Files or folders of a run whose names contain a step, given by the text before the step and the ending. A suffix may follow
+/// the step: `batches/failed-000140-4f8ad7.safetensors`.
 pub(super) struct StepFiles(&'static str, &'static str);
 
 pub(super) const BATCHES: StepFiles = StepFiles("batches/step-", ".safetensors");
@@ -255,7 +255,7 @@ impl StepFiles {
         format!("{}{step:06}{suffix}{}", self.0, self.1)
     }
 
-    /// All with their steps, in order.
+    /// The paths with their steps, sorted by step.
     pub(super) fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>> {
         let (folder, prefix) = self.0.split_once('/').unwrap_or_default();
         let folder = run.join(folder);
@@ -272,10 +272,10 @@ impl StepFiles {
         Ok(found)
     }
 
-    /// Removes all but the newest.
+    /// Removes all but the newest `keep`.
     fn remove_old(&self, run: &Path, keep: usize) -> Result<()> {
         for (_, old) in self.all(run)?.into_iter().rev().skip(keep) {
-            // A file too many does no harm.
+            // Ignored, because a leftover file is harmless.
             let _ = remove(&old);
         }
         Ok(())
@@ -315,7 +315,7 @@ mod tests {
         };
         assert_eq!(absolute("scripts/x.rhai"), path);
         assert_eq!(reader::from_here(&path), "scripts/x.rhai");
-        // A built-in is still a built-in, and a script of the same name is still a script.
+        // A built-in remains a built-in, and a script with its name remains a script.
         for recipe in ["grpo", &here.join("grpo").display().to_string(), "/x.rhai"] {
             assert_eq!(absolute(recipe), recipe);
             assert_eq!(reader::from_here(recipe), recipe);

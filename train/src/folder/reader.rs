@@ -11,13 +11,13 @@ use crate::row::Row;
 use advlab::diagnostic::Diagnostic;
 use advlab::script::{Hook, Host, Recipe, State};
 
-/// How many existing steps the error names if there is no batch of the requested step.
+/// How many existing steps the error names if the requested step has no batch.
 const NEAREST: usize = 12;
 
-/// A key of earlier versions. Its line is ignored, so that their folders can be read.
+/// A key that earlier versions wrote. Its line is ignored, so that folders of those versions can be read.
 const GONE: &str = "native_threshold = ";
 
-/// Who does the steps of a run.
+/// The program that does the steps of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunKind {
     /// advlab.
@@ -26,8 +26,8 @@ pub enum RunKind {
     Trainer,
 }
 
-/// The folder of a run, for reading, also during the run. It is a run of advlab, or of another trainer that writes the same
-/// files.
+/// The folder of a run, open for reading, even while the run is going on. The run is one of advlab or of another trainer that
+/// writes the same files.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
@@ -35,7 +35,7 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Reads any folder, complete or not, with its present batches.
+    /// Reads any folder, complete or not; its batches are listed now.
     pub fn read(path: &Path) -> RunFolder {
         RunFolder {
             path: path.to_path_buf(),
@@ -43,7 +43,7 @@ impl RunFolder {
         }
     }
 
-    /// A folder with batches of a run.
+    /// Opens a run's folder; an error if it has no batches.
     pub fn open(path: &Path) -> Result<RunFolder> {
         let run = RunFolder::read(path);
         if !run.batches.is_empty() {
@@ -54,7 +54,7 @@ impl RunFolder {
         Err(Diagnostic::error(message).with_help(help).into())
     }
 
-    /// The run of a path: the path of a run's folder, or of one of its batches.
+    /// The run to which a path belongs: the path is a run's folder or a batch in it.
     pub fn of(path: &Path) -> Option<RunFolder> {
         let batches = path.parent().filter(|above| above.ends_with("batches"));
         let run = batches.filter(|_| path.is_file()).and_then(Path::parent);
@@ -65,12 +65,12 @@ impl RunFolder {
         &self.path
     }
 
-    /// The run's configuration, with scripts by paths as short as people write them.
+    /// The run's configuration. Paths of scripts below the current folder are relative, because they are shorter to read.
     pub fn config(&self) -> Result<Config> {
         Ok(self.kind_and_config()?.1)
     }
 
-    /// Who does the run's steps, and its configuration. That of a trainer's run has only a recipe with its parameters.
+    /// The kind of the run, and its configuration. The configuration of a trainer's run has only a recipe with its parameters.
     pub fn kind_and_config(&self) -> Result<(RunKind, Config)> {
         if !self.has_config() {
             return Err(no_run(&self.path, CONFIG));
@@ -79,7 +79,7 @@ impl RunFolder {
         let text = advlab::regular_file::read_to_string(&path).map_err(io("read", &path))?;
         let is_gone = |line: &str| line.starts_with(GONE);
         let lines = text.split_inclusive('\n');
-        // An empty line in its place keeps the line numbers of errors.
+        // An empty line replaces the old key, so that errors name the right lines.
         let lines = lines.map(|line| if is_gone(line) { "\n" } else { line });
         let text: String = lines.collect();
         // A trainer's run has this line above its parameters, in place of a task.
@@ -96,7 +96,7 @@ impl RunFolder {
         Ok((kind, config))
     }
 
-    /// Whether the folder has a configuration: the folder of another trainer's run may have none.
+    /// Whether the folder has a configuration. The folder of another trainer's run may lack it.
     pub fn has_config(&self) -> bool {
         self.path.join(CONFIG).is_file()
     }
@@ -111,8 +111,8 @@ impl RunFolder {
         journal::read(&self.path.join(METRICS))
     }
 
-    /// Checks rows that are to be repeated: each is of a later step than the one before it, and of one of the run's `steps`.
-    /// Whoever looks for another one's step in vain would never end.
+    /// Checks rows that are to be repeated: their steps must increase and be below the run's `steps`, because a replay that waits
+    /// for any other step would never end.
     pub(crate) fn check(&self, rows: &[Row], steps: u64) -> Result<()> {
         let mut next = 0;
         for (index, row) in rows.iter().enumerate() {
@@ -135,12 +135,12 @@ impl RunFolder {
         journal::read(&self.path.join(RELOADS)).map(RunLog)
     }
 
-    /// The batches by step, in order, without those on which a version failed.
+    /// The batches with their steps, in order, without the batches on which a version failed.
     pub fn batches(&self) -> &[(u64, PathBuf)] {
         &self.batches
     }
 
-    /// The last batch and its step, of a folder that was opened with batches.
+    /// The last batch and its step; the folder must have batches, as [`RunFolder::open`] checks.
     pub fn last(&self) -> (u64, &Path) {
         match self.batches.last() {
             Some((step, path)) => (*step, path),
@@ -161,7 +161,7 @@ impl RunFolder {
         Err(Diagnostic::error(what).with_help(help).into())
     }
 
-    /// The version of the recipe that a step used, with the run's settings.
+    /// The version of the recipe that a step used, with the run's parameters.
     pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe> {
         let log = self.log()?;
         let first = log.start(&self.path)?;
@@ -171,7 +171,7 @@ impl RunFolder {
         self.load(host, kept.unwrap_or(first))
     }
 
-    /// The version whose hash begins with `version`, with the run's settings; `None` if the folder has no such version.
+    /// The version whose hash begins with `version`, with the run's parameters; `None` if the folder has no such version.
     pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>> {
         let log = self.log()?;
         let kept = log.kept(version)?;
@@ -182,13 +182,14 @@ impl RunFolder {
         let config = self.config()?;
         let mut recipe = kept.load(&self.path, host)?;
         for (name, text) in settings(&config.params) {
-            // A version without the parameter, or with another kind of it, ran without the setting.
+            // An error is ignored: if the version lacks the parameter, or has it with another type, it ran without this setting.
             let _ = recipe.set_text(&name, &text);
         }
         Ok(recipe)
     }
 
-    /// The loss recipe with its settings that the run uses for versions without a loss; the default one for a trainer's run.
+    /// The loss recipe, with its parameters, that the run uses for versions without a loss; a trainer's run has the default loss
+    /// recipe.
     pub fn loss(&self, host: &Host) -> Result<Recipe> {
         let (config, log) = (self.config()?, self.log()?);
         log.start(&self.path)?;
@@ -202,7 +203,7 @@ impl RunFolder {
         })
     }
 
-    /// The state at the start of a step; `None` if the folder does not have it: only folders of trainers' runs do.
+    /// The state at the start of a step; `None` if it is not in the folder. Only trainers' runs save these states.
     pub fn state_at(&self, step: u64) -> Result<Option<State>> {
         let path = STATES.path(&self.path, step);
         let Some(text) = if_there(&path, advlab::regular_file::read(&path))? else {
@@ -212,25 +213,25 @@ impl RunFolder {
         state.map_err(|error| damaged(&path, error.to_string()))
     }
 
-    /// A note for a recipe that keeps a state and is tried on a single batch.
+    /// The note to show if a recipe that keeps a state is tried on a single batch.
     pub fn state_note(recipe: &Recipe) -> Option<String> {
         let note = "the recipe keeps a state, and has it here as before its first step";
         recipe.has(Hook::Init).then(|| note.to_string())
     }
 }
 
-/// The step after the last of these rows, or `first` if there are no rows. There are fewer rows than steps if damaged ones were
-/// removed.
+/// The step after the last of these rows, or `first` if there are no rows. The number of rows is not used, because damaged rows
+/// may have been removed.
 pub(crate) fn step_after(first: u64, rows: &[Row]) -> u64 {
     let last = rows.last();
     last.map_or(first, |last| last.step.saturating_add(1))
 }
 
-/// The path from the folder that the process is in, if the script is below it.
+/// The path relative to the current folder, if the script is below it.
 pub(super) fn from_here(recipe: &str) -> String {
     let here = current_dir().unwrap_or_default();
     let below = Path::new(recipe).strip_prefix(here).ok();
-    // Without its ending, it would be a built-in's name.
+    // A path without the ending could be the name of a built-in.
     let below = below
         .and_then(Path::to_str)
         .filter(|below| below.ends_with(".rhai"));

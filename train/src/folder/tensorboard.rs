@@ -1,4 +1,4 @@
-//! TensorBoard event files: records of hand-encoded protocol buffers, each with its checksums.
+//! TensorBoard event files: records with checksums, which hold protocol buffers that are encoded by hand.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,7 +17,7 @@ pub(super) struct EventFile {
 }
 
 impl EventFile {
-    /// Starts a file in `folder` whose first step is `step`: TensorBoard drops the steps of older files from there on.
+    /// Starts a file in `folder` whose first step is `step`. TensorBoard then drops this step and later ones from older files.
     pub(super) fn create(folder: &Path, step: u64) -> Result<EventFile> {
         let now = seconds();
         // TensorBoard reads the files of a run in the order of their names.
@@ -31,7 +31,7 @@ impl EventFile {
         Ok(events)
     }
 
-    /// Writes those of the values that are numbers.
+    /// Writes the values that are numbers and skips the others.
     pub(super) fn scalars(&mut self, step: u64, values: &Map<String, Value>) -> Result<()> {
         let mut summary = Vec::new();
         let numbers = values.iter();
@@ -39,7 +39,7 @@ impl EventFile {
             let mut scalar = Vec::new();
             bytes(&mut scalar, 1, tag.as_bytes());
             varint(&mut scalar, 2 << 3 | 5);
-            // TensorBoard's scalars are f32.
+            // TensorBoard's scalars are in f32.
             scalar.extend((value as f32).to_le_bytes());
             bytes(&mut summary, 1, &scalar);
         }
@@ -61,14 +61,14 @@ pub(super) fn seconds() -> f64 {
     now.map_or(0.0, |now| now.as_secs_f64())
 }
 
-/// TFRecord's checksum: CRC-32C, rotated and offset so that a checksum over data with checksums stays reliable.
+/// TFRecord's checksum: CRC-32C, rotated and offset, because a plain CRC is unreliable on data that contains CRCs.
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c::crc32c(data)
         .rotate_right(15)
         .wrapping_add(0xa282_ead8)
 }
 
-/// An `Event`: wall_time = 1, step = 2, and one field of bytes. A field's key is its number times 8 and its wire type: 0 for a
+/// An `Event`: wall_time = 1, step = 2, and one field of bytes. A field's key is its number times 8, plus its wire type: 0 for a
 /// varint, 1 for eight bytes, 2 for a length and bytes, 5 for four bytes.
 fn event(wall_time: f64, step: u64, field: u64, content: &[u8]) -> Vec<u8> {
     let mut event = Vec::new();
@@ -88,7 +88,7 @@ fn bytes(out: &mut Vec<u8>, field: u64, content: &[u8]) {
 
 fn varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
-        // The low seven bits, and a mark that more follow.
+        // The low seven bits; the high bit says that more bytes follow.
         out.push(number as u8 | 0x80);
         number >>= 7;
     }

@@ -14,10 +14,10 @@ use advlab::batch::Batch;
 use advlab::replace::Replacement;
 use advlab::script::{Recipe, State};
 
-/// Batches of failures that are kept.
+/// The number of failed batches to keep.
 const EVIDENCE: usize = 20;
 
-/// The files of a run's folder that grow with it.
+/// Writes the files that grow during a run.
 #[derive(Debug)]
 pub(crate) struct RunWriter {
     pub(crate) folder: LockedFolder,
@@ -29,7 +29,7 @@ pub(crate) struct RunWriter {
 }
 
 impl RunWriter {
-    /// Opens the files, and cuts off the lines of `step` and later ones.
+    /// Opens the files, and removes the lines of `step` and later steps.
     pub(crate) fn open(folder: LockedFolder, config: &Config, step: u64) -> Result<RunWriter> {
         make_folder(&folder.path.join("batches"))?;
         let events = match config.tensorboard {
@@ -47,8 +47,8 @@ impl RunWriter {
         })
     }
 
-    /// Cuts off the lines of `step` and later ones, and removes their batches. Otherwise a new batch of an earlier step
-    /// would count as the oldest, and be removed first.
+    /// Removes the lines and the batches of `step` and later steps. If the batches stayed, a new batch of an earlier step would
+    /// count as the oldest and be removed first.
     pub(crate) fn cut(&mut self, step: u64) -> Result<()> {
         let run = &self.folder.path;
         for kind in [BATCHES, STATES, FAILED] {
@@ -60,20 +60,20 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Whether nothing has happened in this run.
+    /// Whether the run's log is still empty.
     pub(crate) fn is_new(&self) -> bool {
         self.log.is_empty()
     }
 
-    /// After this, what was written survives a crash of the machine; a checkpoint relies on it.
+    /// Syncs the files, so that their lines survive a crash of the machine; a checkpoint relies on this.
     pub(crate) fn sync(&self) -> Result<()> {
         self.metrics.sync()?;
         self.log.sync()?;
-        // The names of these files, and of the configuration.
+        // This syncs the names of these files and of the configuration.
         sync_folder(&self.folder.path)
     }
 
-    /// Writes a line of the log, after the versions and the batch that the line names.
+    /// Writes a line of the log, after saving the versions and the batch that the line names.
     pub(crate) fn log(
         &mut self,
         line: &LogLine,
@@ -93,8 +93,8 @@ impl RunWriter {
         self.log.append(line)
     }
 
-    /// Writes the row of a step with the time, after the step's batch if that is one to keep. If the run has no checkpoints, the state at the
-    /// start of the step is written with the batch.
+    /// Writes the row of a step, with the present time. If the step's batch is to be kept, it is written first, and with it the
+    /// state `before` the step, which only runs without checkpoints need.
     pub(crate) fn step(&mut self, row: &Row, batch: &Batch, before: Option<&State>) -> Result<()> {
         let (run, step) = (&self.folder.path, row.step);
         if self.batch_every > 0 && step.is_multiple_of(self.batch_every) {
@@ -119,7 +119,7 @@ impl RunWriter {
     }
 }
 
-/// The journals of metrics and of the log, without the lines of `step` and later ones.
+/// The journals of metrics and of the log, without the lines of `step` and later steps.
 fn journals(run: &Path, step: u64) -> Result<(Journal, Journal)> {
     let metrics = Journal::open(&run.join(METRICS), |row: &Row| row.step < step)?;
     let log = Journal::open(&run.join(RELOADS), |line: &LogLine| {
@@ -161,7 +161,7 @@ mod tests {
             all.map(|(step, _)| step).collect::<Vec<_>>()
         };
         assert_eq!(steps(), (10..30).collect::<Vec<_>>());
-        // After going back, the batch of the new step 5 is the newest.
+        // After the run has gone back to step 5, the batch of the new step 5 is the newest.
         for step in [4, 5] {
             std::fs::write(run.join(FAILED.name(step, "-4f8ad7")), "").unwrap();
         }
