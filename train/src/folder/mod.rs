@@ -208,7 +208,7 @@ fn lock(folder: &Path) -> Result<File> {
             Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
                 return Err(io("lock", path)(error));
             }
-            // Ignored, because some network drives do not support locks, and running without a lock is better than not running.
+            // Locked, or locks are not supported, as on some network drives: running without a lock is better than not running.
             _ => return Ok(file),
         }
     }

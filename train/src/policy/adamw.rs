@@ -1,15 +1,15 @@
-//! AdamW (arXiv 1711.05101), with the order of operations of `torch.optim.AdamW`.
+//! AdamW (arXiv 1711.05101), with the operations in the order of `torch.optim.AdamW`.
 
 /// The settings of AdamW; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWConfig {
     /// Learning rate.
     pub lr: f64,
-    /// Decay of the first and of the second moment.
+    /// Decay rates of the first and of the second moment.
     pub betas: (f64, f64),
-    /// Added to the root of the second moment.
+    /// Added to the square root of the second moment.
     pub eps: f64,
-    /// Decoupled weight decay, a share of the parameters per step and lr.
+    /// Decoupled weight decay: each step subtracts `lr * weight_decay` times the parameters.
     pub weight_decay: f64,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct AdamW {
 }
 
 impl AdamW {
-    /// The state before the first update of so many parameters.
+    /// The state before the first update, for `parameters` parameters.
     pub fn new(config: AdamWConfig, parameters: usize) -> Self {
         Self {
             config,
@@ -46,14 +46,14 @@ impl AdamW {
         }
     }
 
-    /// Moves the parameters one step against the gradient. If a parameter would become infinite or NaN, it changes nothing and
-    /// returns false.
+    /// Moves the parameters one step against the gradient. If a parameter would become infinite or NaN, nothing changes and the
+    /// result is false.
     #[must_use]
     pub fn update(&mut self, parameters: &mut [f32], gradient: &[f32]) -> bool {
         let scalars = Scalars::new(&self.config, self.updates + 1);
         let moments = self.first.iter().zip(&self.second);
         let values = parameters.iter().zip(gradient).zip(moments);
-        // A trial run costs less than a copy to restore. It does not stop early: this loop is compiled to vectors.
+        // Tries the update first, which is cheaper than a backup copy. There is no early exit, so that the loop vectorizes.
         let is_finite = values.fold(true, |all, ((p, g), (m, v))| {
             all & scalars.step(*p, *g, *m, *v).0.is_finite()
         });
@@ -69,17 +69,17 @@ impl AdamW {
     }
 }
 
-/// The scalars of one update: computed in f64 and rounded once, as torch does with Python's floats.
+/// The scalars of one update, computed in f64 and rounded once, as PyTorch does with Python's floats.
 pub(super) struct Scalars {
-    /// Share of a parameter that weight decay leaves.
+    /// Factor by which weight decay multiplies a parameter.
     pub keep: f32,
-    /// The learning rate over the first moment's bias correction.
+    /// The learning rate divided by the first moment's bias correction.
     pub size: f32,
-    /// The root of the second moment's bias correction.
+    /// The square root of the second moment's bias correction.
     pub correction: f32,
     /// Weight of the gradient in the first moment.
     pub toward: f32,
-    /// Decay of the second moment.
+    /// Decay rate of the second moment.
     pub decay: f32,
     /// Weight of the squared gradient in the second moment.
     pub add: f32,
@@ -87,10 +87,10 @@ pub(super) struct Scalars {
 }
 
 impl Scalars {
-    /// The scalars of update number `updates`, from 1.
+    /// The scalars of update number `updates`, counted from 1.
     pub(super) fn new(config: &AdamWConfig, updates: u64) -> Self {
         let (beta1, beta2) = config.betas;
-        // Long before 2^31 updates both corrections have become 1.
+        // Clamping is harmless, because both corrections are 1 long before 2^31 updates.
         let updates = i32::try_from(updates).unwrap_or(i32::MAX);
         Self {
             keep: (1.0 - config.lr * config.weight_decay) as f32,
@@ -153,7 +153,7 @@ mod tests {
             p = p * (1.0 - 1e-3 * 0.01) - 1e-3 * mhat / (vhat.sqrt() + 1e-8);
             assert!(adamw.update(&mut parameter, &[g as f32]));
         }
-        // 200 roundings of a number near 0.3.
+        // The tolerance is 200 roundings of a number near 0.3.
         assert!((f64::from(parameter[0]) - p).abs() < 200.0 * 3e-8);
     }
 }

@@ -19,11 +19,12 @@ use crate::task::{Prompt, TaskShape};
 use advlab::diagnostic::Diagnostic;
 use network::{Forward, Network, draw};
 
-/// Responses per pass, for any number of threads: the order of summing a batch's gradients depends on this.
+/// Responses per pass. It does not depend on the number of threads, because it determines the order in which gradients are
+/// summed.
 const PART: usize = 256;
 
-/// The most passes that are in memory at a time, of the policy and of its reference each, and the most bytes that they may
-/// take together if no two responses have a prefix in common; one pass takes what it needs. They are kept for the next step.
+/// The most passes that are in memory at a time, for the policy and for its reference each, and the most bytes that these may
+/// take together if no two responses share a prefix. A single pass may take more. The memory is reused in the next step.
 const PASSES: usize = 64;
 const MEMORY: usize = 1 << 30;
 
@@ -36,14 +37,15 @@ pub struct Mlp {
     gradient: Vec<f32>,
     reference: Network,
     savepoint: Option<(Network, AdamW)>,
-    /// The last passes of the network, and those of the reference.
+    /// The last passes of the network, and the last passes of the reference.
     passes: [Vec<Forward>; 2],
-    /// The responses of the last forward passes, if all of these are in memory: their gradient needs no other pass.
+    /// The responses of the last forward passes, if all these passes are in memory: then the gradient needs no new forward pass.
     last: Option<Responses>,
 }
 
 impl Mlp {
-    /// A policy for a task, `hidden` (at least 1) wide, with PyTorch's default initialization drawn from `seed`.
+    /// A policy for a task, with hidden layers of `hidden` (at least 1) units and PyTorch's default initialization, drawn from
+    /// `seed`.
     pub fn new(task: &TaskShape, hidden: usize, adamw: AdamWConfig, seed: u64) -> Self {
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
         let network = Network::new(*task, hidden.max(1), &mut key.stream(0));
@@ -58,7 +60,7 @@ impl Mlp {
         }
     }
 
-    /// Whether the network can read these responses.
+    /// Checks that the network can read these responses.
     fn check(&self, responses: &Responses) -> Result<()> {
         let task = self.network.task;
         let expected = task.prompt_features;
@@ -72,7 +74,7 @@ impl Mlp {
     }
 }
 
-/// Divides responses into parts, calls `run` for each part with a pass of its own, and `take` with the passes and the results in
+/// Divides responses into parts. Calls `run` for each part with a separate pass, then `take` with each pass and its result, in
 /// the order of the parts. Returns whether the passes of all parts are still in memory.
 fn each_part<T: Send>(
     network: &Network,
@@ -110,7 +112,7 @@ fn read(pass: &mut Forward, network: &Network, responses: &Responses, part: &[us
     pass.run(network, responses.prompts(), owners, false, next);
 }
 
-/// The scores of responses, and whether the passes of all are still in memory.
+/// The scores of responses, and whether the passes of all responses are still in memory.
 fn score(network: &Network, passes: &mut Vec<Forward>, responses: &Responses) -> (Scores, bool) {
     let mut scores = Scores::default();
     let run = |pass: &mut Forward, part: &[usize]| read(pass, network, responses, part);
@@ -119,7 +121,7 @@ fn score(network: &Network, passes: &mut Vec<Forward>, responses: &Responses) ->
     (scores, is_whole)
 }
 
-/// The names in files of the parameters, of their moments and of the number of updates.
+/// The names that parameters, moments and the number of updates have in files.
 const PARAMETERS: &str = "policy";
 const FIRST: &str = "adamw.first";
 const SECOND: &str = "adamw.second";
@@ -132,7 +134,8 @@ fn borrowed<'a>(values: &'a &[f32]) -> Result<Cow<'a, [f32]>> {
     Ok(Cow::Borrowed(values))
 }
 
-/// Values in the order of the network's parameters as tensors, with their names and shapes in files.
+/// Splits values, which are in the order of the network's parameters, into tensors with the names and shapes that they have in
+/// files.
 fn named<'a>(
     group: &str,
     network: &Network,
@@ -149,7 +152,7 @@ fn named<'a>(
     named.collect()
 }
 
-/// Reads values in the order of the network's parameters.
+/// Reads tensors from a file and concatenates their values in the order of the network's parameters.
 fn load(file: &TensorFile, group: &str, network: &Network) -> Result<Vec<f32>> {
     let tensors = named(group, network, &network.parameters).into_iter();
     let read = tensors.map(|(name, shape, _)| file.read(&name, &shape));
@@ -186,7 +189,7 @@ impl Policy for Mlp {
         Ok(Samples { responses, scores })
     }
 
-    /// The bits depend neither on the rest of the batch nor on whether the tokens were just sampled or are scored again.
+    /// The scores of a response have the same bits in every batch, whether its tokens were just sampled or are scored again.
     fn score(&mut self, responses: &Responses) -> Result<Scores> {
         self.check(responses)?;
         let (scores, is_whole) = score(&self.network, &mut self.passes[0], responses);
@@ -198,7 +201,7 @@ impl Policy for Mlp {
         self.check(responses)?;
         responses.check_derivatives(dloss_dlogp)?;
         let own = |index: usize| &dloss_dlogp[responses.range(index)];
-        // Groups without a signal cost nothing.
+        // Groups without a signal are skipped to save time.
         let (prompts, owners) = (responses.prompts(), responses.owners());
         let mut has_signal = vec![false; prompts.len()];
         for (index, &prompt) in owners.iter().enumerate() {
@@ -208,8 +211,8 @@ impl Policy for Mlp {
         let is_there = last.is_some();
         let network = &self.network;
         let run = |pass: &mut Forward, part: &[usize]| {
-            // Without groups that have no signal the others' prefixes keep their order, and so the gradient its bits:
-            // prompts share no prefix.
+            // Skipping groups without a signal does not change the gradient's bits: prompts share no prefixes, so the prefixes of
+            // the other groups keep their order.
             let ran = |index: &usize| is_there || has_signal[owners[*index]];
             let part: Vec<usize> = part.iter().copied().filter(ran).collect();
             if !is_there {
@@ -233,7 +236,7 @@ impl Policy for Mlp {
         let mut gradient = std::mem::replace(&mut self.gradient, zeros);
         let squares = gradient.iter().map(|&g| f64::from(g).powi(2));
         let norm = squares.sum::<f64>().sqrt();
-        // The optimizer squares in f32; an overflow there would stay in its moments for ever.
+        // The optimizer squares the gradient in f32, and an overflow would stay in its moments for ever.
         let is_squarable = gradient.iter().all(|g| (g * g).is_finite());
         if !norm.is_finite() || !is_squarable {
             return Ok(Err(NonFinite::Gradient(norm)));

@@ -1,4 +1,4 @@
-//! The policy: it samples responses, gives their log-probs and follows the gradient of a loss of these.
+//! The policy: it samples responses, computes their log-probs and follows the gradient of a loss.
 
 mod adamw;
 mod mlp;
@@ -34,53 +34,53 @@ use advlab::diagnostic::Diagnostic;
 const POLICY: &str = "policy.safetensors";
 const REFERENCE: &str = "reference.safetensors";
 
-/// The interface of a trained model: it samples responses, gives their log-probs, and follows a gradient; it also has a
-/// reference, a frozen copy of the policy.
+/// The interface of a model in training. It samples responses, computes their log-probs and follows a gradient. It also has a
+/// reference, which is a frozen copy of the policy.
 ///
 /// The same calls give the same bits. An error says that prompts or responses do not fit the policy, that a file cannot be
 /// read or written, or that the device or its memory failed.
 pub trait Policy: Send {
-    /// Samples `group_size` responses to each prompt, each up to a stop token or the length limit. Their scores are those of
-    /// [`Policy::score`].
+    /// Samples `group_size` responses to each prompt, each up to a stop token or the length limit. The scores are the same as
+    /// from [`Policy::score`].
     fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples>;
 
-    /// Log-prob (nats) of each response token given its prompt and the tokens before it, and the entropy (nats) of the
+    /// The log-prob (nats) of each response token, given its prompt and the tokens before it, and the entropy (nats) of the
     /// distribution at that token.
     fn score(&mut self, responses: &Responses) -> Result<Scores>;
 
-    /// Adds the gradient of a loss to that which [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the loss
-    /// with respect to the log-prob of each token, `[responses.tokens().len()]`, at the present parameters.
+    /// Adds the gradient of a loss to the gradient that [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the
+    /// loss with respect to the log-prob of each token, `[responses.tokens().len()]`, at the current parameters.
     fn accumulate(&mut self, responses: &Responses, dloss_dlogp: &[f64]) -> Result<()>;
 
-    /// One step of the optimizer along the accumulated gradient. The gradient is scaled down to `max_grad_norm` (L2, all
-    /// parameters together) if it is longer, and dropped afterwards. Returns the norm before scaling, or why it did nothing:
-    /// parameters and optimizer are then unchanged.
+    /// One step of the optimizer along the accumulated gradient. If the gradient's norm (L2, all parameters together) is above
+    /// `max_grad_norm`, it is scaled down to it. The gradient is cleared afterwards. Returns the norm before scaling, or the
+    /// reason why the parameters and the optimizer were left unchanged.
     fn update(&mut self, max_grad_norm: Option<f64>) -> Result<Result<f64, NonFinite>>;
 
     /// Sets the learning rate of the next updates.
     fn set_lr(&mut self, lr: f64);
 
-    /// Makes the present policy the reference.
+    /// Copies the current policy to the reference.
     fn freeze(&mut self) -> Result<()>;
 
-    /// The reference's log-probs, as [`Policy::score`]. Before the first [`Policy::freeze`] the reference is the initial
-    /// policy.
+    /// The log-probs under the reference, computed as in [`Policy::score`]. Before the first [`Policy::freeze`] the reference is
+    /// the initial policy.
     fn reference_logp(&mut self, responses: &Responses) -> Result<Vec<f32>>;
 
-    /// Keeps a copy of the parameters and the optimizer for one [`Policy::rollback`].
+    /// Saves a copy of the parameters and the optimizer for one [`Policy::rollback`].
     fn savepoint(&mut self) -> Result<()>;
 
-    /// Goes back to the last [`Policy::savepoint`] and drops it and the accumulated gradient.
+    /// Restores the last [`Policy::savepoint`], and drops the savepoint and the accumulated gradient.
     fn rollback(&mut self) -> Result<()>;
 
-    /// Writes all that training needs to go on to the same numbers (parameters, optimizer, reference) as files into an empty
-    /// folder.
+    /// Writes everything that training needs to continue with the same numbers (parameters, optimizer, reference) to files in an
+    /// empty folder.
     fn save(&mut self, folder: &Path) -> Result<()>;
 
     /// Restores the state that [`Policy::save`] wrote for a policy of the same sizes.
     fn load(&mut self, folder: &Path) -> Result<()>;
 
-    /// Writes the model to an empty folder that transformers (Python) opens.
+    /// Writes the model to an empty folder, in the format of the Python library transformers.
     fn export(&mut self, _folder: &Path) -> Result<()> {
         let problem = Diagnostic::error(
             "the run's policy is not a language model, and transformers opens only those",
@@ -89,18 +89,18 @@ pub trait Policy: Send {
         Err(problem.with_help(help).into())
     }
 
-    /// The properties, by name, that its numbers depend on besides the configuration, such as the number of threads.
+    /// The properties of the machine, by name, on which the policy's numbers depend, such as the number of threads.
     fn platform(&self) -> Platform {
         Platform::new()
     }
 
-    /// The most bytes that were in use at once on its GPU; `None` on the CPU.
+    /// The most bytes that were in use at once on the policy's GPU; `None` on the CPU.
     fn device_memory(&mut self) -> Option<u64> {
         None
     }
 }
 
-/// The policy of a configuration, for a task.
+/// The policy that a configuration describes, for a task.
 pub(super) fn of_config(config: &Config, task: &dyn Task) -> Result<Box<dyn Policy>> {
     let adamw = AdamWConfig {
         lr: config.lr,
@@ -121,10 +121,10 @@ pub(super) fn of_config(config: &Config, task: &dyn Task) -> Result<Box<dyn Poli
     })
 }
 
-/// Properties of the machine and the libraries that a policy computes with, by name.
+/// Properties of the machine and of the libraries with which a policy computes, by name.
 pub type Platform = BTreeMap<String, String>;
 
-/// Prompts, and responses to them, one after the other.
+/// Prompts, and responses to them. The tokens of all responses are concatenated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Responses {
     prompts: Arc<[Prompt]>,
@@ -136,7 +136,7 @@ pub struct Responses {
 }
 
 impl Responses {
-    /// No responses to these prompts so far.
+    /// Starts with these prompts and no responses.
     pub fn to(prompts: impl Into<Arc<[Prompt]>>) -> Self {
         Self {
             prompts: prompts.into(),
@@ -158,7 +158,7 @@ impl Responses {
         self.owners.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no responses.
     pub fn is_empty(&self) -> bool {
         self.owners.is_empty()
     }
@@ -184,12 +184,12 @@ impl Responses {
         before.map_or(0, |before| self.ends[before])..self.ends[index]
     }
 
-    /// The tokens of response `index`, the stop token included if it has one.
+    /// The tokens of response `index`, including its stop token if it has one.
     pub fn response(&self, index: usize) -> &[u32] {
         &self.tokens[self.range(index)]
     }
 
-    /// The responses at these indices, in this order, with all prompts: a minibatch.
+    /// The responses at these indices, in this order, with all prompts. This makes a minibatch.
     pub fn select(&self, indices: &[usize]) -> Self {
         let mut selected = Self::to(self.prompts.clone());
         for &index in indices {
@@ -198,7 +198,7 @@ impl Responses {
         selected
     }
 
-    /// Checks that each response belongs to a prompt, and has only tokens of the vocabulary, at most `longest`.
+    /// Checks that each response belongs to a prompt, has at most `longest` tokens, and that all tokens are in the vocabulary.
     fn check(&self, vocabulary: usize, longest: usize) -> Result<()> {
         for (index, &owner) in self.owners.iter().enumerate() {
             let (tokens, what) = (self.response(index), format!("response {index}"));
@@ -240,7 +240,7 @@ fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<()> {
 /// The values of response tokens, one per token, in the order of [`Responses::tokens`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// The token's log-prob, in nats; computed in f64 and rounded once.
+    /// The token's log-prob, in nats, computed in f64 and rounded once.
     pub logp: Vec<f32>,
     /// The entropy of the distribution that the token was drawn from, in nats.
     pub entropy: Vec<f32>,
@@ -249,19 +249,19 @@ pub struct Scores {
 /// Responses with the scores of the policy that sampled them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
-    /// The responses; prompt p has the responses p * group_size .. (p + 1) * group_size.
+    /// The responses; those to prompt p have the indices p * group_size .. (p + 1) * group_size.
     pub responses: Responses,
     /// Log-prob and entropy of each token.
     pub scores: Scores,
 }
 
-/// Why an update was left out.
+/// The reason why an update was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum NonFinite {
-    /// The gradient has a NaN or an infinity, or a value that f32 cannot square.
+    /// The gradient has a NaN or an infinity, or a value whose square overflows f32.
     #[error("the gradient's norm is {0}")]
     Gradient(f64),
-    /// It would have made parameters that are NaN or infinite.
+    /// The update would have made parameters NaN or infinite.
     #[error("an update would make parameters of the policy infinite or NaN, and was left out")]
     Parameters,
 }

@@ -13,7 +13,8 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::replace::Replacement;
 use advlab::tensor_file::{FileTensor, OpenTensors, Strings, open_safetensors, safetensors_header};
 
-/// Replaces the file at `path` by one with tensors of these names and shapes. Each tensor becomes numbers as it is written.
+/// Replaces the file at `path` with a file of tensors with these names and shapes. A tensor is converted to numbers only when it
+/// is written.
 pub(super) fn write<T>(
     path: &Path,
     metadata: Value,
@@ -40,7 +41,7 @@ pub(super) fn write<T>(
 pub(super) struct TensorFile {
     pub path: PathBuf,
     tensors: Vec<FileTensor>,
-    /// Only of models, which are read with libtorch.
+    /// Used only for models, which are read with libtorch.
     #[cfg_attr(not(feature = "torch"), expect(dead_code))]
     strings: Strings,
 }

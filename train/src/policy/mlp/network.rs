@@ -1,8 +1,9 @@
-//! The network: its parameters, the forward pass over responses and the gradient of a loss with respect to its parameters.
+//! The network: its parameters, the forward pass over responses, and the gradient of a loss with respect to the parameters.
 //!
-//! The responses of a group share their prompt and, the more certain the policy is, their first tokens. Equal prefixes give
-//! equal inputs, so the responses are walked in lockstep and the network runs once per distinct prefix of a position. In
-//! the README's run this is a quarter of the work. A prefix's sum in the first layer is its parent's sum plus one row.
+//! The responses of a group share their prompt and, the more certain the policy is, their first tokens. Equal prefixes give equal
+//! inputs, so the responses are processed in lockstep, and at each position the network runs once per distinct prefix. In the
+//! README's run this leaves a quarter of the work. In the first layer, a prefix's sum is the sum of its parent plus one row of
+//! weights.
 
 use std::collections::HashMap;
 
@@ -15,13 +16,13 @@ use crate::task::{Prompt, TaskShape};
 
 /// Two hidden layers with ReLU and an output layer.
 ///
-/// The inputs are the prompt's features, then for each position of the response the token there, one-hot, then the
-/// position of the next token, one-hot.
+/// The inputs are the prompt's features, then the token at each position of the response, one-hot, then the position of the next
+/// token, one-hot.
 #[derive(Clone)]
 pub(super) struct Network {
     pub task: TaskShape,
     hidden: usize,
-    /// Layer by layer: weights `[inputs, outputs]`, so that a one-hot input adds one contiguous row, and the bias.
+    /// Layer by layer the weights and the bias. Weights are `[inputs, outputs]`, so that a one-hot input adds one contiguous row.
     pub parameters: Vec<f32>,
 }
 
@@ -53,7 +54,7 @@ impl Network {
         ]
     }
 
-    /// The weights and the bias `[1, outputs]` of each layer, in the parameters or in other values in their order.
+    /// Views of the weights and the bias `[1, outputs]` of each layer, in the parameters or in other values of the same order.
     pub fn matrices<'a>(&self, mut values: &'a [f32]) -> [[ArrayView2<'a, f32>; 2]; 3] {
         self.layers().map(|(inputs, outputs)| {
             [inputs, 1].map(|rows| {
@@ -72,12 +73,12 @@ impl Network {
         })
     }
 
-    /// The weights of an input of the first layer.
+    /// The first layer's weights for an input.
     fn input_weights(&self, input: usize) -> &[f32] {
         &self.parameters[input * self.hidden..][..self.hidden]
     }
 
-    /// The most memory that a pass over so many responses takes: the hidden layers, a copy of them and their gradients,
+    /// The most memory that a pass over `responses` responses takes: the hidden layers, a copy of them and their gradients,
     /// probabilities and log-probs.
     pub fn most_bytes(&self, responses: usize) -> usize {
         let floats = 6 * size_of::<f32>() * self.hidden;
@@ -85,12 +86,12 @@ impl Network {
         prefix * responses * self.task.max_response_tokens
     }
 
-    /// The index of the input that says that `token` is at `position`.
+    /// The index of the input that is 1 if `token` is at `position`.
     fn token_row(&self, position: usize, token: u32) -> usize {
         self.task.prompt_features + position * self.task.vocabulary + token as usize
     }
 
-    /// The index of the input that says that the next token is at `position`.
+    /// The index of the input that is 1 if the next token is at `position`.
     fn position_row(&self, position: usize) -> usize {
         self.token_row(self.task.max_response_tokens, 0) + position
     }
@@ -110,41 +111,41 @@ fn matrix_mut(values: &mut [f32], columns: usize) -> ArrayViewMut2<'_, f32> {
 struct Prefix {
     prompt: usize,
     position: usize,
-    /// The prefix without the last token, and the input of this token; none for the empty prefix.
+    /// The index of the prefix without the last token, and the last token's input; none for the empty prefix.
     parent: Option<(usize, usize)>,
 }
 
-/// A forward pass over some responses. A response's bits do not depend on the others.
+/// A forward pass over some responses. The bits of a response do not depend on the other responses.
 ///
-/// A pass is used again for other responses: asking the system for its memory each time took a seventh of the README's
-/// run.
+/// A pass is reused for other responses, because allocating its memory each time took a seventh of the README's run.
 #[derive(Default)]
 pub(super) struct Forward {
     /// The tokens of each response, each with the index of the prefix before it.
     choices: Vec<Vec<(u32, usize)>>,
-    /// Position by position.
+    /// The distinct prefixes, sorted by position.
     prefixes: Vec<Prefix>,
-    /// The newest prefixes' sums in the first layer, without the input of the position: `[prefixes, hidden]`.
+    /// The first layer's sums for the prefixes of the last position, without the input for the position: `[prefixes, hidden]`.
     sums: Vec<f32>,
-    /// The next position's.
+    /// The sums for the prefixes of the next position.
     next_sums: Vec<f32>,
     /// The hidden layers after their ReLU, `[prefixes, hidden]`.
     h1: Vec<f32>,
     h2: Vec<f32>,
-    /// Of the next token, `[prefixes, vocabulary]`; f64, since exact log-probs of so small a vocabulary are cheap.
+    /// Probabilities of the next token, `[prefixes, vocabulary]`; in f64, because exact log-probs are cheap if the vocabulary is
+    /// small.
     probabilities: Vec<f64>,
     /// `[prefixes, vocabulary]`
     logp: Vec<f64>,
     /// `[prefixes]`
     entropies: Vec<f64>,
-    /// The hidden layers of those prefixes that have a gradient, and their gradients.
+    /// The hidden layers of the prefixes that have a gradient, and the gradients of these layers.
     backward: [Vec<f32>; 4],
 }
 
 impl Forward {
-    /// Forgets the last responses, and runs the network for responses to the prompts at the indices `owners`. `next` returns a
-    /// token of a response, given its index, the position and, if the responses are being sampled, the probabilities; and whether
-    /// it is the last token.
+    /// Clears the pass, and runs the network for responses to the prompts at the indices `owners`. `next` gets the index of a
+    /// response, a position and, if the responses are being sampled, the probabilities; it returns the token and whether it is
+    /// the last.
     pub fn run(
         &mut self,
         network: &Network,
@@ -164,7 +165,7 @@ impl Forward {
             let first = by_prompt.entry(prompt);
             *first.or_insert_with(|| self.add_prompt(network, prompts, prompt))
         };
-        // The responses that go on, with the indices of their prefixes.
+        // The responses that continue, with the indices of their prefixes.
         let mut live: Vec<(usize, usize)> = owners.map(&mut prefix).enumerate().collect();
         self.choices.clear();
         self.choices.resize_with(live.len(), Vec::new);
@@ -178,7 +179,7 @@ impl Forward {
             position += 1;
         }
         if !is_sampling {
-            // One product for all positions: each packs the weights anew.
+            // One matrix product for all positions, because each product packs the weights again.
             self.evaluate(network);
         }
     }
@@ -201,7 +202,7 @@ impl Forward {
         self.prefixes.len() - 1
     }
 
-    /// Adds the `next` token of each live response, at this position, and the prefixes of the position after it.
+    /// Adds the `next` token of each live response, at this position, and the prefixes that end with these tokens.
     fn extend(
         &mut self,
         network: &Network,
@@ -215,7 +216,7 @@ impl Forward {
         let mut children = vec![None; count * vocabulary];
         self.next_sums.clear();
         live.retain_mut(|(index, prefix)| {
-            // They are computed only for responses that are being sampled.
+            // Probabilities are known here only if the responses are being sampled.
             let own = *prefix * vocabulary..(*prefix + 1) * vocabulary;
             let probabilities = self.probabilities.get(own).unwrap_or_default();
             let (token, is_last) = next(*index, position, probabilities);
@@ -242,7 +243,7 @@ impl Forward {
         std::mem::swap(&mut self.sums, &mut self.next_sums);
     }
 
-    /// Computes the first hidden layer of the newest prefixes.
+    /// Computes the first hidden layer for the prefixes of the last position.
     fn enter(&mut self, network: &Network, position: usize) {
         let start = self.h1.len();
         self.h1.extend_from_slice(&self.sums);
@@ -252,7 +253,7 @@ impl Forward {
         h1.mapv_inplace(relu);
     }
 
-    /// Runs the network for the prefixes for which it has not run: the probabilities of their next tokens and the entropies.
+    /// Computes the probabilities of the next token and the entropies for the prefixes that lack them.
     fn evaluate(&mut self, network: &Network) {
         let [_, [w2, b2], [w3, b3]] = network.matrices(&network.parameters);
         let (hidden, vocabulary) = w3.dim();
@@ -304,7 +305,7 @@ impl Forward {
     }
 
     /// The gradient of a loss with respect to the network's parameters, given dloss/dlogp of each token of each response;
-    /// those to prompts that have no signal are left out.
+    /// responses to prompts without a signal are skipped.
     pub fn gradient<'d>(
         &mut self,
         network: &Network,
@@ -333,7 +334,8 @@ impl Forward {
                 if row == usize::MAX {
                     break;
                 }
-                // A token's log-prob has the derivative 1 - p by its own logit, and -p by each other logit.
+                // The derivative of a token's log-prob is 1 - p with respect to the token's logit, and -p with respect to any
+                // other logit.
                 let probabilities = &self.probabilities[prefix * task.vocabulary..];
                 let row = &mut dlogits[row * task.vocabulary..][..task.vocabulary];
                 let own = row.iter_mut().zip(probabilities);
@@ -352,7 +354,8 @@ impl Forward {
             let mut row = dw1.row_mut(network.position_row(prefix.position));
             row += &dh1;
         }
-        // A token is an input of all later prefixes, so each prefix adds its sum to its parent, which comes before it.
+        // A token is an input of all later prefixes, so each prefix adds its sum to its parent's. Parents come before their
+        // children, hence the reverse order.
         for (index, prefix) in chosen.iter().enumerate().rev() {
             let own = dh1.row(index).to_owned();
             if let Some((parent, row)) = prefix.parent {
@@ -372,8 +375,8 @@ impl Forward {
     }
 }
 
-/// The backward pass of a linear layer after a ReLU with outputs `x`: adds the gradients of its weights and bias, and returns
-/// the gradient of the ReLU's input, in the memory `dx`. `dy` is the gradient of the layer's outputs.
+/// The backward pass of a linear layer after a ReLU with outputs `x`: adds the gradients of its weights and bias, and returns the
+/// gradient of the ReLU's input, in the buffer `dx`. `dy` is the gradient of the layer's outputs.
 fn backward<'a>(
     x: &[f32],
     weights: ArrayView2<'_, f32>,
@@ -393,19 +396,19 @@ fn backward<'a>(
     dx
 }
 
-/// max(x, 0), except that NaN stays NaN: parameters that have become NaN must show.
+/// max(x, 0), except that NaN stays NaN, so that parameters that have become NaN are noticed.
 fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
 
-/// The token whose share of [0, 1) contains `uniform`.
+/// The token whose interval of [0, 1) contains `uniform`.
 pub(super) fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
     let mut below = 0.0;
     let found = probabilities.iter().position(|probability| {
         below += probability;
         uniform < below
     });
-    // The probabilities may sum to a few 1e-16 less than 1.
+    // The sum of the probabilities may be a few 1e-16 below 1.
     let last = || probabilities.iter().rposition(|&own| own > 0.0);
     found.or_else(last).unwrap_or(0) as u32
 }

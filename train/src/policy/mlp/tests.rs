@@ -1,4 +1,4 @@
-//! The network against plain loops in f64 that share nothing with it.
+//! Compares the network with plain loops in f64 that share no code with it.
 
 use super::*;
 use crate::task::{Arithmetic, Maze, Task, training_prompts};
@@ -10,7 +10,7 @@ struct Case {
     task: TaskShape,
     policy: Mlp,
     responses: Responses,
-    /// The loss is the sum of these times the log-probs.
+    /// The loss is the sum of the log-probs, each multiplied by its weight.
     weights: Vec<f64>,
 }
 
@@ -42,7 +42,7 @@ fn cases_of(prompts: usize) -> [Case; 2] {
     })
 }
 
-/// The outputs of a linear layer whose weights and biases are the next values.
+/// The outputs of a linear layer; its weights and biases are taken from the front of `rest`.
 fn linear(rest: &mut &[f64], inputs: &[f64], outputs: usize) -> Vec<f64> {
     let weights = rest.split_off(..inputs.len() * outputs).unwrap();
     let bias = rest.split_off(..outputs).unwrap();
@@ -122,7 +122,7 @@ fn the_gradient_agrees_with_central_differences_but_for_rounding() {
     for mut case in cases() {
         let gradient = case.gradient();
         let nonzero = gradient.iter().filter(|&&g| g != 0.0).count();
-        // The rows of positions that no response reached have none.
+        // The rows of positions that no response reached have gradient 0.
         assert!(nonzero > gradient.len() / 3, "{nonzero} nonzero");
         let mut values = case.values();
         let (mut error, mut length) = (0.0, 0.0);
@@ -132,7 +132,7 @@ fn the_gradient_agrees_with_central_differences_but_for_rounding() {
                 values[index] = value;
                 case.loss(&values)
             };
-            // Truncation is of the order h^2, rounding of 1e-16 * loss / h: both near 1e-10.
+            // The truncation error is of the order h^2 and the rounding error of 1e-16 * loss / h: both are near 1e-10.
             let difference = (loss_at(x + h) - loss_at(x - h)) / (2.0 * h);
             values[index] = x;
             error += (f64::from(g) - difference).powi(2);
@@ -142,10 +142,10 @@ fn the_gradient_agrees_with_central_differences_but_for_rounding() {
     }
 }
 
-/// A replay depends on this: it has no passes that sampled.
+/// A replay depends on this, because it has no passes from sampling.
 #[test]
 fn the_passes_that_sampled_give_the_gradient_of_new_ones() {
-    // A group lies across two parts.
+    // One group is split between two parts.
     for mut case in cases_of(PART / GROUP + 10) {
         for (response, prompt) in case.responses.owners().iter().enumerate() {
             if prompt % 3 == 0 {

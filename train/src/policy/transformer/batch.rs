@@ -1,4 +1,4 @@
-//! Prompts and responses as one list of tokens per forward pass, in which a prompt is computed once for all its responses.
+//! Puts prompts and responses into one list of tokens per forward pass, so that a prompt is computed once for all its responses.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,11 +9,11 @@ use super::decoder::{Tokens, attention};
 use crate::policy::Responses;
 use crate::torch::{TorchResult, indices};
 
-/// Divides the responses that have tokens into forward passes. A pass has at most `limit` tokens, padding included; only a pass of
-/// one response may have more. Responses of similar length and with the same prompt go together.
+/// Divides the responses that have tokens into forward passes. A pass has at most `limit` tokens, padding included; only a pass
+/// with a single response may have more. Responses of similar length and with the same prompt go together.
 pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     let prompt = |response: usize| responses.owners()[response];
-    // The last token of a response predicts nothing.
+    // The last token of a response is no input, because no token after it is predicted.
     let widths = |response: usize| {
         let own = responses.range(response).len().saturating_sub(1);
         let prompt = &responses.prompts()[prompt(response)];
@@ -21,11 +21,11 @@ pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     };
     let has_tokens = |&response: &usize| !responses.range(response).is_empty();
     let mut order: Vec<usize> = (0..responses.len()).filter(has_tokens).collect();
-    // The longest first: if memory does not suffice, that shows at once.
+    // The longest responses come first, so that a lack of memory shows at once.
     let length = |response| widths(response).iter().sum::<usize>();
     order.sort_by_key(|&response| (Reverse(length(response)), prompt(response)));
     let mut passes: Vec<Vec<usize>> = Vec::new();
-    // For the last pass: its prompts, the width of the widest one, and the width of the widest response.
+    // For the last pass: its prompts, the width of the widest prompt, and the width of the widest response.
     let (mut own, mut widest) = (BTreeSet::new(), [0; 2]);
     for response in order {
         let is_new = !own.contains(&prompt(response));
@@ -47,9 +47,9 @@ pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     passes
 }
 
-/// The tokens of a forward pass: the rows of the prompts, then those of the responses, padded at their end.
+/// The tokens of a forward pass: the rows of the prompts, then the rows of the responses. Rows are padded at the end.
 pub(super) struct ModelInputs {
-    /// With the place of the token before each target.
+    /// The token list, with the place of the token before each target.
     pub tokens: Tokens,
     /// The response tokens, response by response: int64 `[targets]`.
     pub targets: Tensor,
@@ -57,7 +57,7 @@ pub(super) struct ModelInputs {
     pub lengths: Tensor,
     /// The row of each response's prompt: int64 `[responses]`.
     owners: Tensor,
-    /// Rows and width of the prompts and of the responses.
+    /// The number of rows and the width, for the prompts and for the responses.
     blocks: [(i64, i64); 2],
     /// `[responses, 1, tokens of a response, tokens of a prompt and a response]`.
     mask: Tensor,
@@ -124,7 +124,8 @@ impl ModelInputs {
         })
     }
 
-    /// A list `[tokens, heads, head_dim]` as the rows of the prompts and of the responses, `[rows, heads, width, head_dim]`.
+    /// Splits a list `[tokens, heads, head_dim]` into the rows of the prompts and those of the responses, `[rows, heads, width,
+    /// head_dim]`.
     fn rows(&self, x: &Tensor) -> TorchResult<[Tensor; 2]> {
         let (_, heads, head_dim) = x.size3()?;
         let parts = x.f_split_with_sizes(self.blocks.map(|(rows, width)| rows * width), 0)?;
@@ -136,7 +137,7 @@ impl ModelInputs {
         Ok([rows(0)?, rows(1)?])
     }
 
-    /// A list of the prompts' tokens, as a row `[heads, width, head_dim]` per response.
+    /// For each response, the row `[heads, width, head_dim]` of its prompt in the list `x`.
     pub(super) fn of_prompts(&self, x: &Tensor) -> TorchResult<Tensor> {
         let [prompts, _] = self.rows(x)?;
         Ok(prompts.f_index_select(0, &self.owners)?)
@@ -162,7 +163,7 @@ impl ModelInputs {
     }
 }
 
-/// Causal mask of the responses' tokens: they attend to their prompts, which have these lengths, and to earlier tokens.
+/// The causal mask of the responses' tokens, which attend to their prompts (of these lengths) and to earlier tokens.
 fn mask([(_, width), (rows, longest)]: [(i64, i64); 2], lengths: &Tensor) -> TorchResult<Tensor> {
     let range = |width: i64| Tensor::f_arange(width, (Kind::Int64, lengths.device()));
     let prompt = range(width)?.f_less_tensor(&lengths.f_view([-1, 1, 1, 1])?)?;

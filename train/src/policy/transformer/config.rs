@@ -1,6 +1,6 @@
-//! A model's `config.json`, as transformers 5 writes it (files of transformers 4 are read too), and the layout of its weights: their
-//! names and shapes in transformers' files, in the order in which the decoder uses them. Matrices that read the same input are one
-//! parameter, their rows one after the other.
+//! A model's `config.json`, as transformers 5 writes it (files of transformers 4 can be read too), and the layout of its weights:
+//! their names and shapes in transformers' files, in the order in which the decoder uses them. Matrices with the same input form
+//! one parameter, in which their rows are concatenated.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use crate::error::{Result, damaged, read_json};
 use crate::torch::{TorchError, TorchResult, floats};
 use advlab::diagnostic::Diagnostic;
 
-/// The supported decoders. They differ in which projections have a bias and which heads a norm.
+/// The supported decoders. They differ in which projections have a bias and which heads have a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Architecture {
     /// Qwen2 and 2.5: queries, keys and values have a bias.
     #[serde(rename = "Qwen2ForCausalLM")]
     Qwen2,
-    /// Qwen3: each head's queries and keys are normed.
+    /// Qwen3: the queries and keys of each head are normalized.
     #[serde(rename = "Qwen3ForCausalLM")]
     Qwen3,
     /// Llama 2 and 3.
@@ -26,30 +26,30 @@ pub enum Architecture {
     Llama,
 }
 
-/// How positions rotate queries and keys (RoPE, arXiv 2104.09864).
+/// Rotary position embedding of queries and keys (RoPE, arXiv 2104.09864).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rope {
     /// The base of the wavelengths.
     pub rope_theta: f64,
-    /// The scaling of wavelengths for contexts that are longer than in the first training.
+    /// The scaling of wavelengths for contexts that are longer than those of the original training.
     #[serde(flatten)]
     pub scaling: RopeScaling,
 }
 
-/// A lengthening of RoPE's wavelengths.
+/// The scaling of RoPE's wavelengths.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rope_type", rename_all = "lowercase")]
 pub enum RopeScaling {
     /// None.
     Default,
-    /// Wavelengths above `original_max_position_embeddings / low_freq_factor` tokens become `factor` times as long, those
-    /// below `original_max_position_embeddings / high_freq_factor` stay, with a linear transition in between.
+    /// Wavelengths above `original_max_position_embeddings / low_freq_factor` tokens become `factor` times as long. Wavelengths
+    /// below `original_max_position_embeddings / high_freq_factor` do not change. Between them the transition is linear.
     Llama3 {
         /// The factor of the longest wavelengths.
         factor: f64,
-        /// Turns within the original context up to which a wavelength is lengthened by the whole factor.
+        /// A wavelength with at most this many periods in the original context is scaled by the whole factor.
         low_freq_factor: f64,
-        /// Turns within the original context above which a wavelength is unchanged.
+        /// A wavelength with more than this many periods in the original context is unchanged.
         high_freq_factor: f64,
         /// The original context, in tokens.
         original_max_position_embeddings: u32,
@@ -77,9 +77,9 @@ pub struct ModelConfig {
     pub head_dim: i64,
     /// Added to the mean square in RMSNorm.
     pub rms_norm_eps: f64,
-    /// Positions.
+    /// The embedding of positions.
     pub rope_parameters: Rope,
-    /// Whether the embedding is also the output layer.
+    /// Whether the embedding's weights are also those of the output layer.
     pub tie_word_embeddings: bool,
 }
 
@@ -91,7 +91,7 @@ impl ModelConfig {
     pub fn read(path: &Path) -> Result<Self> {
         let mut keys: Map<String, Value> = read_json(path)?;
         keys.retain(|_, value| !value.is_null());
-        // Keys that change what a decoder computes, with the only supported value.
+        // Keys that change what a decoder computes, each with its only supported value.
         let supported = [
             ("hidden_act", json!("silu")),
             ("attention_bias", json!(false)),
@@ -113,7 +113,7 @@ impl ModelConfig {
         Ok(config)
     }
 
-    /// Whether the sizes fit each other.
+    /// Checks that the sizes fit each other.
     pub(super) fn check(&self) -> Result<(), Diagnostic> {
         let (heads, kv_heads) = (self.num_attention_heads, self.num_key_value_heads);
         let rope = &self.rope_parameters;
@@ -126,7 +126,8 @@ impl ModelConfig {
                 ..
             } => rope.rope_theta > 0.0 && factor > 0.0 && high > low,
         };
-        // All whole numbers at the top level are sizes. The tensors of all layers are listed before a file is read.
+        // All integers at the top level are sizes. The limit for the number of layers is lower, because the tensors of all layers
+        // are listed before a file is read.
         for (name, size) in &self.to_json() {
             let most = match &**name {
                 "num_hidden_layers" => 1 << 12,
@@ -162,7 +163,7 @@ impl ModelConfig {
         let Value::Object(mut keys) = json!(self) else {
             unreachable!("a struct is an object");
         };
-        // The name of the variant is transformers' name of the type.
+        // The variant's name, in lower case, is the model type of transformers.
         let model_type = format!("{:?}", self.architectures[0]).to_lowercase();
         keys.insert("model_type".to_string(), model_type.into());
         keys.insert("hidden_act".to_string(), "silu".into());
@@ -170,8 +171,8 @@ impl ModelConfig {
     }
 }
 
-/// Adds keys that a file may leave out, and RoPE's keys in the form of version 5: version 4 had the base beside `rope_scaling`,
-/// and `type` in it.
+/// Adds keys that a file may omit, and converts RoPE's keys to the form of version 5: in version 4 the base was beside
+/// `rope_scaling`, and `rope_type` was called `type`.
 fn complete(keys: &mut Map<String, Value>) {
     let rope = keys.remove("rope_parameters");
     let rope = rope.or_else(|| keys.remove("rope_scaling"));
@@ -199,10 +200,11 @@ fn complete(keys: &mut Map<String, Value>) {
     }
 }
 
-/// The tensors of files that are one parameter, with their shapes.
+/// The tensors of files that form one parameter, with their names and shapes.
 pub(super) type ParameterTensors = Vec<(String, Vec<usize>)>;
 
-/// All parameters of a model: the embedding, the layers, the last norm, and the output layer unless it is the embedding.
+/// All parameters of a model: the embedding, the layers, the last norm, and the output layer unless it shares the embedding's
+/// weights.
 pub(super) fn layout(config: &ModelConfig) -> Vec<ParameterTensors> {
     let (vocabulary, hidden) = (config.vocab_size as usize, config.hidden_size as usize);
     let (inner, head) = (config.intermediate_size as usize, config.head_dim as usize);
@@ -251,7 +253,7 @@ pub(super) fn layout(config: &ModelConfig) -> Vec<ParameterTensors> {
     all
 }
 
-/// Parameters `[rows, columns]`; `read` gives the values of their tensors, by name and shape.
+/// Loads the parameters, each `[rows, columns]`; `read` returns the values of a tensor, given its name and shape.
 pub(super) fn load(
     layout: &[ParameterTensors],
     device: Device,
@@ -270,7 +272,7 @@ pub(super) fn load(
     layout.iter().map(parameter).collect()
 }
 
-/// Views of parameters, or of other tensors of their shapes, as the tensors of the layout.
+/// Splits parameters, or other tensors of the same shapes, into views for the tensors of the layout.
 pub(super) fn views(
     layout: &[ParameterTensors],
     tensors: &[Tensor],

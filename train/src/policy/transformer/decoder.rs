@@ -11,13 +11,13 @@ pub(super) struct Tokens {
     pub ids: Tensor,
     /// `[tokens]`.
     pub positions: Tensor,
-    /// The indices of the tokens whose hidden states are wanted, `[places]`.
+    /// The indices of the tokens whose hidden states are needed, `[places]`.
     pub places: Tensor,
 }
 
-/// The hidden states after the last norm, `[places, hidden]`; the last layer is computed only there. `attend` is the attention
-/// of the layer at an index: it maps queries `[tokens, heads, head_dim]`, keys and values `[tokens, kv_heads, head_dim]` to
-/// `[tokens, heads * head_dim]`.
+/// The hidden states after the last norm, `[places, hidden]`; the last layer is computed only at these places. `attend` is the
+/// attention of the layer at an index: it maps queries `[tokens, heads, head_dim]`, keys and values `[tokens, kv_heads,
+/// head_dim]` to `[tokens, heads * head_dim]`.
 pub(super) fn hidden_states(
     config: &ModelConfig,
     weights: &[Tensor],
@@ -52,7 +52,8 @@ fn linear(x: &Tensor, weight: &Tensor) -> TorchResult<Tensor> {
     Ok(x.f_linear(weight, None::<Tensor>)?)
 }
 
-/// Each vector of the last dimension divided by its root mean square (arXiv 1910.07467).
+/// RMSNorm (arXiv 1910.07467): each vector along the last dimension divided by its root mean square (plus eps), then scaled by
+/// `weight`.
 fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> TorchResult<Tensor> {
     let squares = x.f_square()?;
     let mean = squares.f_mean_dim([-1i64].as_slice(), true, Kind::Float)?;
@@ -66,7 +67,7 @@ fn mlp(x: &Tensor, gate_up: &Tensor, down: &Tensor) -> TorchResult<Tensor> {
     linear(&halves[0].f_silu()?.f_mul(&halves[1])?, down)
 }
 
-/// Queries, keys and values of tokens `x`; `extra` is the bias of Qwen2 or the norms of Qwen3.
+/// The queries, keys and values for the tokens `x`; `extra` has the bias of Qwen2 or the norms of Qwen3.
 fn heads(
     config: &ModelConfig,
     qkv: &Tensor,
@@ -107,10 +108,10 @@ fn rotated(x: &Tensor, [cos, sin]: &[Tensor; 2]) -> TorchResult<Tensor> {
     Ok(x.f_mul(cos)?.f_add(&turned.f_mul(sin)?)?)
 }
 
-/// Radians per token, `[head_dim / 2]`: 1 / theta^(2i / head_dim), the slow ones slower if there is a scaling.
+/// Radians per token, `[head_dim / 2]`: 1 / theta^(2i / head_dim). A scaling makes the low frequencies lower.
 fn frequencies(rope: &Rope, head_dim: i64) -> Vec<f32> {
     let frequency = |i: i64| {
-        // In float32, as the models were trained.
+        // In float32, because the models were trained with these roundings.
         let exponent = (2 * i) as f32 / head_dim as f32;
         let plain = 1.0 / (rope.rope_theta as f32).powf(exponent);
         let RopeScaling::Llama3 {
@@ -130,8 +131,9 @@ fn frequencies(rope: &Rope, head_dim: i64) -> Vec<f32> {
     (0..head_dim / 2).map(frequency).collect()
 }
 
-/// Grouped-query attention (arXiv 2305.13245): `queries` `[rows, heads, tokens, head_dim]`, `keys` and `values` `[rows,
-/// kv_heads, columns, head_dim]`. A query attends to the keys where `mask` is true; without a mask, to its own and earlier ones.
+/// Grouped-query attention (arXiv 2305.13245): `queries` `[rows, heads, tokens, head_dim]`, `keys` and `values` `[rows, kv_heads,
+/// columns, head_dim]`. A query attends to the keys where `mask` is true or, without a mask, to the keys at its own and earlier
+/// positions.
 pub(super) fn attention(
     queries: &Tensor,
     keys: &Tensor,

@@ -1,4 +1,4 @@
-//! The files of a model: the folder that it comes from, a checkpoint with its optimizer, and an export.
+//! The files of a model: the folder from which it is loaded, a checkpoint with the optimizer, and an export.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,9 +20,9 @@ use advlab::diagnostic::Diagnostic;
 use advlab::regular_file;
 use advlab::replace::Replacement;
 
-/// The number of updates so far, in the metadata of a checkpoint.
+/// The key of the number of updates, in the metadata of a checkpoint.
 const UPDATES: &str = "updates";
-/// The prefix of the weights' names, for their moments.
+/// Prefixed to a weight's name, these name its moments.
 const FIRST: &str = "adamw.first.";
 const SECOND: &str = "adamw.second.";
 
@@ -46,7 +46,7 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// The weights of a folder: `model.safetensors`, or the files that `model.safetensors.index.json` names.
+/// Opens the weights of a folder: `model.safetensors`, or the files that `model.safetensors.index.json` names.
 pub(super) fn open(folder: &Path) -> Result<Vec<TensorFile>> {
     let index = folder.join("model.safetensors.index.json");
     let mut files = BTreeSet::new();
@@ -73,7 +73,7 @@ fn values(tensor: &Tensor) -> Result<Cow<'_, [f32]>> {
 }
 
 impl Transformer {
-    /// Writes weights and optimizer, and the reference if there is one, to a checkpoint's folder.
+    /// Writes the weights, the optimizer and the reference, if there is one, to a checkpoint's folder.
     pub(super) fn write_state(&self, folder: &Path) -> Result<()> {
         let state = &self.state;
         let mut tensors = Vec::new();
@@ -109,7 +109,7 @@ impl Transformer {
             })
         };
         self.gradient.clear();
-        // The old ones go before the new ones come.
+        // The old weights are freed before the new weights are allocated.
         self.state = OptimizerState::default();
         self.state.weights = read(&file, "")?;
         if updates > 0 {
@@ -123,15 +123,16 @@ impl Transformer {
         Ok(())
     }
 
-    /// Writes the folder that transformers opens. Of a model that came from a folder, the config is that folder's, and
-    /// tokenizer, generation config and chat template go along.
+    /// Writes a folder that transformers can open. If the model came from a folder, its config, tokenizer, generation config and
+    /// chat template are copied from there.
     pub(super) fn write_model(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).map_err(io("make", folder))?;
         let mut config: Map<String, Value> = match &self.origin {
             Some(origin) => read_json(&origin.join("config.json"))?,
             None => self.config.to_json(),
         };
-        // Without this key, transformers would assume the type that the config names. Version 4 has another key for it.
+        // Replaced, because otherwise transformers would assume the type that the original config names. Version 4 has another
+        // key for it.
         config.insert("dtype".to_string(), "float32".into());
         config
             .entry("torch_dtype")

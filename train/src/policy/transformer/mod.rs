@@ -1,5 +1,5 @@
-//! A transformer language model as a policy, through libtorch: the decoder of Qwen2, Qwen3 and Llama, from a folder as
-//! transformers saves it or with random weights.
+//! A transformer language model as a policy, through libtorch: the decoder of Qwen2, Qwen3 and Llama, loaded from a folder that
+//! transformers saved, or with random weights.
 
 mod batch;
 mod config;
@@ -38,12 +38,12 @@ pub struct TransformerOptions {
     pub device: Device,
     /// Threads on the CPU.
     pub threads: NonZeroUsize,
-    /// How responses are drawn, and the most that is computed at a time, but always one response or one group. The model
-    /// has its own sizes.
+    /// The settings of sampling, and how much is computed at a time (at least one response or one group). Its model sizes are
+    /// ignored.
     pub config: TransformerConfig,
     /// A response ends with any of these tokens.
     pub stops: Vec<u32>,
-    /// A response also ends once its text has one of this model's stop strings.
+    /// A response also ends once its text contains one of this model's stop strings.
     pub text: Option<Arc<Text>>,
     /// The optimizer's settings.
     pub adamw: AdamWConfig,
@@ -53,18 +53,17 @@ pub struct TransformerOptions {
 
 /// A decoder with its optimizer.
 ///
-/// On the CPU the same calls give the same bits with the same number of threads. Another `tokens_per_forward`, or other
-/// responses in the batch, change the rounding (some 1e-6 of a log-prob), because libtorch's products round differently with
-/// other sizes.
+/// On the CPU the same calls give the same bits with the same number of threads. Another `tokens_per_forward`, or other responses
+/// in the batch, change log-probs by some 1e-6, because libtorch's products round differently for other sizes.
 pub struct Transformer {
     config: ModelConfig,
     options: TransformerOptions,
-    /// The folder that the model came from.
+    /// The folder from which the model was loaded.
     origin: Option<PathBuf>,
     layout: Vec<ParameterTensors>,
     /// The index of the output layer in the layout.
     head: usize,
-    /// A tensor for each parameter of the layout, float32 and on the device, as in all lists of tensors here.
+    /// Here and in all other lists: one tensor for each parameter of the layout, in float32 and on the device.
     state: OptimizerState,
     reference: Option<Vec<Tensor>>,
     /// The accumulated gradient; empty if it is zero.
@@ -73,11 +72,10 @@ pub struct Transformer {
 }
 
 impl Transformer {
-    /// The model of a folder: `config.json`, and `model.safetensors` or the files of `model.safetensors.index.json`.
+    /// Loads a folder's model: `config.json`, and `model.safetensors` or the files that `model.safetensors.index.json` names.
     ///
-    /// # Errors
-    /// [`Diagnostics`] if a file is missing, damaged, of an unknown model, does not fit the others or has a NaN; and if the
-    /// weights do not fit into memory.
+    /// # Errors [`Diagnostics`] if a file is missing or damaged, belongs to an unknown model, does not fit the other files or has
+    /// a NaN; also if the weights do not fit into memory.
     pub fn load(folder: &Path, options: TransformerOptions) -> Result<Self> {
         let config = ModelConfig::read(&config_file(folder)?)?;
         let files = files::open(folder)?;
@@ -93,8 +91,7 @@ impl Transformer {
     /// A model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
     /// standard deviation of 0.02, norms 1 and biases 0.
     ///
-    /// # Errors
-    /// [`Diagnostics`] if the sizes do not fit each other, and if the weights do not fit into memory.
+    /// # Errors [`Diagnostics`] if the sizes do not fit each other, or if the weights do not fit into memory.
     pub fn new(config: ModelConfig, seed: u64, options: TransformerOptions) -> Result<Self> {
         config.check()?;
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
@@ -110,7 +107,7 @@ impl Transformer {
         })
     }
 
-    /// The model of a run's configuration, for a task.
+    /// The model that a run's configuration describes, for a task.
     pub(super) fn of_config(run: &Config, task: &dyn Task, adamw: AdamWConfig) -> Result<Self> {
         let (mut config, shape, text) = (run.transformer.clone(), task.shape(), task.text());
         config.max_new_tokens = config.max_new_tokens.min(shape.max_response_tokens);
@@ -162,7 +159,7 @@ impl Transformer {
     }
 }
 
-/// The sizes of a model of random weights for a task's alphabet.
+/// The sizes of a model with random weights for a task's alphabet.
 fn random(config: &TransformerConfig, task: &TaskShape) -> Result<ModelConfig> {
     let (hidden_size, heads) = (config.hidden_size as i64, config.num_attention_heads as i64);
     if hidden_size % heads != 0 {
@@ -188,14 +185,14 @@ fn random(config: &TransformerConfig, task: &TaskShape) -> Result<ModelConfig> {
     })
 }
 
-/// A number of the standard normal distribution, by Box and Muller.
+/// Draws from the standard normal distribution, by the Box-Muller transform.
 fn normal(stream: &mut RandomStream) -> f64 {
-    // 1 - uniform is never 0.
+    // 1 - uniform is never 0, so the logarithm is finite.
     let radius = (-2.0 * (1.0 - stream.uniform()).ln()).sqrt();
     radius * (TAU * stream.uniform()).cos()
 }
 
-/// The CPU's widest vector instructions, which decide the kernels that libtorch uses.
+/// The CPU's widest vector instructions, which determine the kernels that libtorch uses.
 fn instructions() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("avx512f") {
@@ -209,7 +206,7 @@ fn instructions() -> &'static str {
 impl Transformer {
     /// Prepares the thread for libtorch, and checks that the model can read these responses.
     fn begin(&self, responses: &Responses) -> Result<()> {
-        // libtorch keeps the number of threads per calling thread.
+        // libtorch has a separate number of threads for each calling thread.
         torch::use_threads(self.options.threads);
         let vocabulary = self.config.vocab_size as usize;
         for (index, prompt) in responses.prompts().iter().enumerate() {
@@ -224,8 +221,8 @@ impl Transformer {
 }
 
 impl Policy for Transformer {
-    /// Response i of the batch draws its tokens with stream i of the key. Another `rows_per_batch` rounds differently,
-    /// which occasionally changes a token.
+    /// Response i of the batch draws its tokens with stream i of the key. Another `rows_per_batch` changes roundings, and thus
+    /// occasionally a token.
     fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples> {
         let mut responses = Responses::to(prompts);
         self.begin(&responses)?;
@@ -247,7 +244,7 @@ impl Policy for Transformer {
         Ok(self.scores(&self.state.weights, responses)?)
     }
 
-    /// After an error nothing is accumulated.
+    /// After an error the accumulated gradient is zero.
     fn accumulate(&mut self, responses: &Responses, dloss_dlogp: &[f64]) -> Result<()> {
         self.begin(responses)?;
         responses.check_derivatives(dloss_dlogp)?;

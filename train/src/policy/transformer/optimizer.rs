@@ -1,4 +1,4 @@
-//! The weights of a transformer, and AdamW on libtorch's tensors, with the formulas and scalars of the MLP's.
+//! The weights of a transformer, and AdamW on libtorch's tensors, with the formulas and scalars of the MLP's AdamW.
 
 use tch::{Kind, Tensor, no_grad_guard};
 
@@ -6,10 +6,10 @@ use crate::policy::adamw::Scalars;
 use crate::policy::{AdamWConfig, NonFinite};
 use crate::torch::{TorchResult, to_vec};
 
-/// Numbers that are updated at a time, so that intermediate results are small compared with a large model's embedding.
+/// How many numbers are updated at a time. Blocks keep intermediate results small even if the model has a large embedding.
 const BLOCK: i64 = 1 << 22;
 
-/// Parameters with their optimizer's state, all in the order of the layout.
+/// Parameters and the optimizer's state, all in the order of the layout.
 #[derive(Default)]
 pub(super) struct OptimizerState {
     pub weights: Vec<Tensor>,
@@ -30,8 +30,8 @@ impl OptimizerState {
         })
     }
 
-    /// Moves the weights one step against the gradient, which is scaled down to `max_norm` if it is longer. Returns its
-    /// norm before scaling. If the norm or a new weight is not finite, nothing changes.
+    /// Moves the weights one step against the gradient, which is scaled down if its norm is above `max_norm`. Returns the norm
+    /// before scaling. If the norm or a new weight is not finite, nothing changes.
     pub(super) fn update(
         &mut self,
         config: &AdamWConfig,
@@ -52,7 +52,7 @@ impl OptimizerState {
             (self.first, self.second) = (zeros(&self.weights)?, zeros(&self.weights)?);
         }
         let scalars = Scalars::new(config, self.updates + 1);
-        // A trial run costs less than a copy to restore.
+        // The update is tried first, because that costs less than a backup copy.
         for is_trial in [true, false] {
             for (index, gradient) in gradient.iter().enumerate() {
                 let count = gradient.numel() as i64;
@@ -94,8 +94,8 @@ fn next(
     Ok([weight, first, second])
 }
 
-/// The L2 norm of all gradients together. Each row is summed, and then the sums in order, so that the norm is the same for any
-/// number of threads. Infinite if float32 cannot square a value.
+/// The L2 norm of all gradients together. Each row is summed, and then the sums are added in order, so that the norm is the same
+/// for any number of threads. It is infinite if a square overflows float32.
 fn norm(gradient: &[Tensor]) -> TorchResult<f64> {
     let mut squares = 0.0;
     for gradient in gradient {
@@ -106,7 +106,7 @@ fn norm(gradient: &[Tensor]) -> TorchResult<f64> {
     Ok(squares.sqrt())
 }
 
-/// Tensors with the same numbers, in memory of their own.
+/// Copies of the tensors that share no memory with them.
 pub(super) fn copies(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
     tensors
         .iter()
@@ -114,7 +114,7 @@ pub(super) fn copies(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
         .collect()
 }
 
-/// Zeros of the tensors' shapes.
+/// Zero tensors with the same shapes.
 pub(super) fn zeros(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
     let zeros = |tensor: &Tensor| tensor.f_detach()?.f_zeros_like();
     tensors.iter().map(|tensor| Ok(zeros(tensor)?)).collect()

@@ -1,4 +1,4 @@
-//! Responses from a transformer, token by token.
+//! Samples responses from a transformer, token by token.
 
 use tch::{Kind, Tensor, no_grad_guard};
 
@@ -13,7 +13,7 @@ use crate::torch::{self, TorchError, TorchResult, indices, to_vec};
 use advlab::diagnostic::Diagnostic;
 
 impl TransformerOptions {
-    /// Whether a response ends with its last token.
+    /// Whether a response is complete after its last token.
     fn is_end(&self, response: &[u32]) -> Result<bool> {
         let mut last = response.last().into_iter();
         let is_longest = response.len() >= self.config.max_new_tokens;
@@ -24,7 +24,7 @@ impl TransformerOptions {
         text.map_or(Ok(false), |text| text.has_stop(response))
     }
 
-    /// Logits `[rows, vocabulary]` after temperature and filters: -inf for a token that is left out.
+    /// Logits `[rows, vocabulary]` after temperature and filters; -inf for a token that the filters exclude.
     pub(super) fn warped(&self, logits: &Tensor) -> TorchResult<Tensor> {
         let (top_k, top_p) = (self.config.top_k as i64, self.config.top_p);
         let mut logits = logits.f_div_scalar(self.config.temperature)?;
@@ -39,7 +39,7 @@ impl TransformerOptions {
             let probabilities = sorted.f_softmax(-1, Kind::Float)?;
             let below = torch::cumsum(&probabilities, Kind::Float)?;
             let is_out = below.f_less_equal(1.0 - top_p)?;
-            // The most likely one stays.
+            // The most likely token is never excluded.
             let _ = is_out.f_narrow(1, vocabulary - 1, 1)?.f_fill_(0)?;
             let is_out = is_out.f_scatter(1, &order, &is_out)?;
             logits = logits.f_masked_fill(&is_out, f64::NEG_INFINITY)?;
@@ -47,7 +47,8 @@ impl TransformerOptions {
         Ok(logits)
     }
 
-    /// A token for each row of logits, from one number in [0, 1) each; the vocabulary's size if logits are NaN or infinite.
+    /// Draws a token for each row of logits, using one number in [0, 1) per row. The token is the vocabulary's size if the logits
+    /// are NaN or infinite.
     fn draw(&self, logits: &Tensor, uniforms: &[f64]) -> TorchResult<Vec<i64>> {
         let tokens = if self.config.temperature == 0.0 {
             let (largest, token) = logits.f_max_dim(-1, false)?;
@@ -59,7 +60,7 @@ impl TransformerOptions {
             let total = sums.f_narrow(1, sums.size()[1] - 1, 1)?;
             let uniforms = Tensor::f_from_slice(uniforms)?.f_to_device(logits.device())?;
             // The level is below the total even after rounding, because the uniform numbers are multiples of 2^-53. So some
-            // running sum exceeds the level, and the first that does belongs to a token with a positive probability.
+            // running sum exceeds the level, and the first such sum belongs to a token with a positive probability.
             let level = uniforms.f_unsqueeze(1)?.f_mul(&total)?;
             level
                 .f_searchsorted(&sums, false, true, "right", None::<Tensor>)?
@@ -69,22 +70,22 @@ impl TransformerOptions {
     }
 }
 
-/// Keys and values of the tokens so far, so that a further token costs one position. The prompts are the first columns,
-/// padded at their end.
+/// Keys and values of the tokens so far, so that each new token costs a single position. The first columns hold the prompts,
+/// padded at the end.
 struct Cache {
     /// Keys and values of each layer, `[rows, kv_heads, columns, head_dim]`; zeros in unused places, because a NaN there would
     /// reach attention's result in spite of the mask.
     layers: Vec<(Tensor, Tensor)>,
     /// The length of each row's prompt, int64 `[rows]`.
     lengths: Tensor,
-    /// Columns of the prompts.
+    /// Number of columns for prompts.
     width: i64,
-    /// Columns that are in use.
+    /// Number of columns in use.
     used: i64,
 }
 
 impl Cache {
-    /// Keeps these rows, in their order.
+    /// Keeps only the given rows, in the given order.
     fn select(&mut self, rows: &Tensor) -> TorchResult<()> {
         for (keys, values) in &mut self.layers {
             *keys = keys.f_index_select(0, rows)?;
@@ -103,7 +104,7 @@ impl Cache {
                 .f_copy_(&new.f_unsqueeze(2)?)?;
         }
         let (rows, kv_heads, _, head_dim) = keys.size4()?;
-        // The queries that share keys as rows of one product: the keys are read once.
+        // Queries that share keys become rows of one product, so that the keys are read once.
         let queries = queries.f_reshape([rows, kv_heads, -1, head_dim])?;
         let keys = keys.f_narrow(2, 0, self.used + 1)?;
         let values = values.f_narrow(2, 0, self.used + 1)?;
@@ -112,7 +113,7 @@ impl Cache {
 }
 
 impl Transformer {
-    /// Responses to each of some prompts, group after group, each drawn with its stream.
+    /// Draws responses to each of the prompts, group after group, each with its stream.
     pub(super) fn draw(
         &self,
         prompts: &[Prompt],
@@ -144,7 +145,7 @@ impl Transformer {
             if going.is_empty() {
                 return Ok(responses);
             }
-            // Dropping rows copies the cache, which pays once an eighth of them has ended.
+            // Dropping rows copies the cache, which pays off only if at least an eighth of the rows have ended.
             if (rows.len() - going.len()) * 8 >= rows.len() {
                 let kept: Vec<i64> = going.iter().map(|&row| row as i64).collect();
                 cache.select(&indices(&kept, device)?)?;
@@ -155,15 +156,15 @@ impl Transformer {
         }
     }
 
-    /// The cache with the prompts, each computed once for its group, and the hidden state after its prompt for each row.
+    /// The cache with the prompts, each computed once for its group, and for each row the hidden state after its prompt.
     fn read_prompts(&self, prompts: &[Prompt], rows: usize) -> TorchResult<(Cache, Tensor)> {
         let group_size = rows / prompts.len();
-        // Responses of one token need only the prompt's forward pass.
+        // Responses of a single token, because these need only the prompt's forward pass.
         let mut responses = Responses::to(prompts);
         (0..rows).for_each(|row| responses.push(row / group_size, &[0]));
         let all: Vec<usize> = (0..rows).collect();
         let inputs = ModelInputs::new(&responses, &all, self.options.device)?;
-        // Nothing follows a response's last token.
+        // One column less than tokens, because no token follows a response's last token.
         let free = self.options.config.max_new_tokens.saturating_sub(1) as i64;
         let mut layers = Vec::new();
         let (config, weights) = (&self.config, &self.state.weights);
@@ -189,7 +190,7 @@ impl Transformer {
         Ok((cache, hidden))
     }
 
-    /// The hidden states `[rows, hidden]` after one more token per row, int64 `[rows]`.
+    /// Reads one more token per row, int64 `[rows]`, and returns the hidden states after them, `[rows, hidden]`.
     fn read_tokens(&self, cache: &mut Cache, tokens: Tensor) -> TorchResult<Tensor> {
         let options = (Kind::Int64, tokens.device());
         let positions = cache.lengths.f_add_scalar(cache.used - cache.width)?;

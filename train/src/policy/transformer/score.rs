@@ -1,4 +1,4 @@
-//! Scores of responses and the gradient of a loss in them, one forward pass after the other.
+//! Scores of responses, and the gradient of a loss of their log-probs, one forward pass after the other.
 //!
 //! The output layer is computed for a chunk of tokens at a time, so that the logits of a whole batch `[tokens, vocabulary]`
 //! are never in memory.
@@ -11,10 +11,11 @@ use super::decoder::hidden_states;
 use crate::policy::{Responses, Scores};
 use crate::torch::{TorchResult, floats, to_vec};
 
-/// Tokens whose logits are in memory at a time.
+/// Number of tokens whose logits are in memory at a time.
 const CHUNK: i64 = 1024;
 
-/// The chunks of hidden states `[targets, hidden]`, their targets, and their logits by the output layer's `weight`.
+/// Chunks of the hidden states `[targets, hidden]`, with their targets and with the logits that the output layer's `weight`
+/// gives.
 fn chunks<'a>(
     weight: &'a Tensor,
     hidden: &'a Tensor,
@@ -62,7 +63,7 @@ impl Transformer {
         Ok(scores)
     }
 
-    /// Adds the gradient of sum(dlogp * logp) over the targets of a forward pass.
+    /// Adds the gradient of sum(dlogp * logp), summed over the targets of a forward pass.
     pub(super) fn add_gradient(
         &mut self,
         pass: &[usize],
@@ -81,11 +82,11 @@ impl Transformer {
         let weights = &self.state.weights;
         let hidden = hidden_states(&self.config, weights, &inputs.tokens, attend)?;
         let dhidden = self.head_gradient(&hidden.f_detach()?, &inputs.targets, &dlogp)?;
-        // The derivative of this product's sum with respect to the hidden states is dhidden; autograd continues from there.
+        // The derivative of this sum with respect to the hidden states is dhidden, so autograd continues from there.
         let product = hidden.f_mul(&dhidden)?.f_sum(Kind::Float)?;
         let gradients = Tensor::f_run_backward(&[product], &self.state.weights, false, false)?;
         for (sum, gradient) in self.gradient.iter_mut().zip(gradients) {
-            // An output layer that is not the embedding does not contribute.
+            // A gradient is undefined if the weight was not used here, as with a separate output layer.
             if gradient.defined() {
                 let _ = sum.f_add_(&gradient)?;
             }

@@ -1,4 +1,4 @@
-//! Folders: both versions, one file or several, and all that can be wrong with them.
+//! Loads folders of both versions, with one file or several, and folders with every kind of error.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +19,7 @@ fn copied(model: &str) -> TempDir {
     copy
 }
 
-/// Writes a model's tensors as they come out of `change`.
+/// Rewrites a model's tensors after `change` was applied to each.
 fn rewrite(folder: &Path, change: impl Fn(&str, &mut Dtype, &mut Vec<u8>)) {
     let path = folder.join("model.safetensors");
     let bytes = fs::read(&path).unwrap();
@@ -105,7 +105,7 @@ fn weights_in_several_files_are_those_of_one() {
 fn weights_in_bfloat16_are_read_as_float32() {
     let copy = copied("qwen2");
     rewrite(copy.path(), |_, dtype, data| {
-        // The upper half of a float32 is a bfloat16, cut off.
+        // The upper half of a float32 is the number truncated to bfloat16.
         *dtype = Dtype::BF16;
         let halves = data.chunks(4).flat_map(|number| [number[2], number[3]]);
         *data = halves.collect();
@@ -113,7 +113,7 @@ fn weights_in_bfloat16_are_read_as_float32() {
     let (expected, responses) = given("qwen2");
     let mut cut = load(copy.path(), 64).unwrap();
     let scores = cut.score(&responses).unwrap();
-    // Eight bits of the weights are left: like the model's numbers, and not the same.
+    // Only eight bits of each weight remain, so the scores are close to the model's but not equal.
     let (found, expected) = (scores.logp, expected.by_token("logp"));
     assert_close(&found, &expected, 0.5, "bfloat16");
     assert_ne!(found, expected);

@@ -1,4 +1,4 @@
-//! Tiny models with random weights, against what transformers computes with them (`tests/golden/transformers`).
+//! Compares tiny models with random weights with the results of transformers (`tests/golden/transformers`).
 
 mod loading;
 mod sampling;
@@ -28,7 +28,7 @@ pub(crate) fn folder(model: &str) -> PathBuf {
     root.join("tests/golden/transformers").join(model)
 }
 
-/// Greedy, each response as long as it may be, without a reference.
+/// Greedy sampling of responses that end only at the length limit, without a reference.
 fn options(tokens_per_forward: usize) -> TransformerOptions {
     let threads = NonZeroUsize::MIN;
     TransformerOptions {
@@ -53,8 +53,8 @@ fn load(folder: &Path, tokens_per_forward: usize) -> Result<Transformer> {
 }
 
 impl Transformer {
-    /// The accumulated gradient, under the names that transformers gives the weights; a tied head's is in the
-    /// embedding's. No arrays if nothing was accumulated.
+    /// The accumulated gradient, under the names that transformers gives the weights; the gradient of a tied head is part of the
+    /// embedding's. Empty if nothing was accumulated.
     fn gradient(&self) -> BTreeMap<String, Vec<f32>> {
         let views = views(&self.layout, &self.gradient).unwrap().into_iter();
         let named = views.map(|(name, _, view)| (name, to_vec(&view).unwrap()));
@@ -62,7 +62,7 @@ impl Transformer {
     }
 }
 
-/// What transformers computed.
+/// The results of transformers, in a safetensors file.
 struct Expected(Vec<u8>);
 
 impl Expected {
@@ -90,7 +90,7 @@ impl Expected {
         self.view(name, |_, data| data.chunks(4).map(number).collect())
     }
 
-    /// Row by row.
+    /// The rows of an integer tensor.
     fn integers(&self, name: &str) -> Vec<Vec<i64>> {
         let number = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().unwrap());
         self.view(name, |shape, data| {
@@ -100,7 +100,7 @@ impl Expected {
         })
     }
 
-    /// The tokens of rows that a mask keeps.
+    /// The tokens of each row where the mask is 1.
     fn kept(&self, tokens: &[Vec<i64>], mask: &str) -> Vec<Vec<u32>> {
         let masks = self.integers(mask);
         let rows = tokens.iter().zip(&masks);
@@ -127,7 +127,7 @@ impl Expected {
         responses
     }
 
-    /// The values of response tokens, one response after the other.
+    /// The values for the response tokens, one response after the other.
     fn by_token(&self, name: &str) -> Vec<f32> {
         let mask = self.integers("completion_mask").concat();
         let values = self.floats(name).into_iter().zip(mask);
@@ -153,7 +153,7 @@ fn given(model: &str) -> (Expected, Responses) {
 fn assert_close(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let worst = found.iter().zip(expected).map(|(a, b)| (a - b).abs());
-    // A NaN on either side is more than any tolerance.
+    // A NaN on either side counts as more than any tolerance.
     let worst = worst.fold(0.0, |worst: f32, d| if d <= worst { worst } else { d });
     assert!(worst <= tolerance, "{what}: {worst} apart");
 }

@@ -1,4 +1,4 @@
-//! Greedy tokens, warped distributions and draws.
+//! Checks greedy tokens, filtered distributions and random draws.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::random::{Purpose, StreamKey};
 use crate::text::Text;
 use crate::torch::to_vec;
 
-/// Greedy, and each response as long as it may be.
+/// Greedy sampling of responses that end only at the length limit.
 fn greedy(max_new_tokens: usize) -> TransformerConfig {
     TransformerConfig {
         max_new_tokens,
@@ -18,7 +18,7 @@ fn greedy(max_new_tokens: usize) -> TransformerConfig {
     }
 }
 
-/// One token of the most likely ones.
+/// Draws a single token from the most likely tokens.
 fn likely(rows_per_batch: usize) -> TransformerConfig {
     TransformerConfig {
         temperature: 0.7,
@@ -54,7 +54,7 @@ fn greedy_tokens_are_those_of_generate() {
                 .collect()
         };
         let whole = tokens("greedy");
-        // The prompts together, one after the other, and as groups; the sizes of the batch must not matter.
+        // The prompts in one batch, one by one, and as groups: the size of the batch must not matter.
         for (group_size, rows_per_batch) in [(1, 3), (1, 1), (5, 64)] {
             let config = TransformerConfig {
                 rows_per_batch,
@@ -69,7 +69,7 @@ fn greedy_tokens_are_those_of_generate() {
             let scores = transformer.score(&samples.responses).unwrap();
             assert_eq!(samples.scores, scores);
         }
-        // Rows end at different times, and those that go on must not notice.
+        // Rows end at different times, which must not affect the rows that continue.
         let stop = whole[0][5];
         transformer.set_stops(vec![stop]);
         let samples = sample(&mut transformer, prompts, 1, &greedy(48), KEY).unwrap();
@@ -78,13 +78,12 @@ fn greedy_tokens_are_those_of_generate() {
             let end = padded.iter().position(|token| *token == stop);
             let own = &padded[..end.map_or(padded.len(), |end| end + 1)];
             let found = samples.responses.response(index);
-            // As wide as the longest there.
             assert_eq!(found, own, "{model}, response {index}");
         }
     }
 }
 
-/// What a row says before its string is what it says without; other rows do not notice that it is gone.
+/// The text of a row before its stop string does not depend on the string, and the end of a row does not affect other rows.
 #[test]
 fn a_response_ends_once_its_text_has_a_stop_string() {
     for model in MODELS {
@@ -100,7 +99,7 @@ fn a_response_ends_once_its_text_has_a_stop_string() {
             samples.responses
         };
         let whole = sample(None);
-        // Over several tokens of the first response.
+        // The stop string spans several tokens of the first response.
         let [before, after] = [9, 13].map(|end| text.decode(&whole.response(0)[..end]).unwrap());
         let stop: String = after.chars().skip(before.chars().count()).collect();
         assert!(stop.chars().count() > 1, "{stop:?}");
@@ -126,7 +125,7 @@ fn distributions_are_warped_as_by_transformers() {
         let vocabulary = load(&folder(model), 64).unwrap().config.vocab_size as usize;
         let logits = expected.floats("logits");
         let length = responses.response(0).len();
-        // Of row 0: behind the last token of the prompt, and behind each of the response.
+        // The logits of row 0 after the last token of the prompt, and after each token of the response.
         let first = expected.integers("prompt_ids")[0].len() - 1;
         assert!(first + length < expected.integers("input_ids")[0].len());
         let own = &logits[first * vocabulary..][..(length + 1) * vocabulary];
@@ -164,7 +163,7 @@ fn tokens_are_drawn_as_often_as_they_are_likely() {
     let mut likely = 0;
     for (count, logp) in counts.iter().zip(warped) {
         let mean = f64::from(logp.exp()) * DRAWS as f64;
-        // Five standard deviations; none of what is left out.
+        // The tolerance is five standard deviations, and 0 for tokens that the filters exclude.
         let is_near = (count - mean).abs() <= 5.0 * mean.sqrt();
         assert!(is_near, "{count} for {mean}");
         likely += usize::from(mean > 0.0);

@@ -1,4 +1,4 @@
-//! Logits, log-probs, entropies and gradients.
+//! Checks logits, log-probs, entropies and gradients.
 
 use safetensors::SafeTensors;
 use tch::{Device, Tensor};
@@ -14,13 +14,13 @@ fn assert_scores(found: &Scores, expected: &Scores, what: &str) {
     assert_close(&found.entropy, &expected.entropy, 1e-5, what);
 }
 
-/// As [`assert_close`], measured by the largest value of the tensor `unit`.
+/// Like [`assert_close`], with a tolerance relative to the largest value of the tensor `unit`.
 fn assert_near(found: &[f32], expected: &[f32], unit: &[f32], what: &str) {
     let largest = unit.iter().fold(0.0f32, |most, g| most.max(g.abs()));
     assert_close(found, expected, 1e-5 * largest, what);
 }
 
-/// Weights of the tokens' log-probs.
+/// The weights of the tokens' log-probs in the loss.
 fn weights(expected: &Expected) -> Vec<f64> {
     let weights = expected.by_token("w").into_iter();
     weights.map(f64::from).collect()
@@ -45,7 +45,7 @@ fn the_logits_of_every_position_are_those_of_transformers() {
             let hidden = hidden_states(&transformer.config, weights, &inputs.tokens, attend);
             let (hidden, head) = (hidden.unwrap(), &weights[transformer.head]);
             let found = to_vec::<f32>(&hidden.linear(head, None::<Tensor>).detach()).unwrap();
-            // Left-padded there.
+            // In the fixture, rows are padded on the left.
             let places = (0..width).filter(|&place| masks[row][place] == 1);
             let at = |place| &logits[(row * width + place) * vocabulary..][..vocabulary];
             let expected: Vec<f32> = places.flat_map(at).copied().collect();
@@ -66,7 +66,7 @@ fn scores_are_those_of_transformers_however_many_go_at_a_time() {
             assert_scores(&scores, &expected, model);
             assert_eq!(scores, transformer.score(&responses).unwrap());
         }
-        // One at a time, in another order, and beside responses without tokens: the same bits.
+        // One response at a time, in another order, and beside responses without tokens: the bits must be the same.
         let mut single = load(&folder(model), 1).unwrap();
         let scores = single.score(&responses).unwrap();
         let mut turned = Responses::to(responses.prompts());
@@ -89,7 +89,7 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
         let weights = weights(&expected);
         for tokens_per_forward in [1 << 20, 1] {
             let mut transformer = load(&folder(model), tokens_per_forward).unwrap();
-            // Twice, so that it must add up.
+            // Twice, so that the gradients must add up.
             for _ in 0..2 {
                 let added = transformer.accumulate(&responses, &weights);
                 added.unwrap();
@@ -115,12 +115,12 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
     }
 }
 
-/// Prompts that several responses share, beside the same prompts once for each.
+/// Compares prompts that several responses share with a copy of the prompt for each response.
 #[test]
 fn a_shared_prompt_is_one_of_their_own_to_each_response() {
     for model in MODELS {
         let (_, once) = given(model);
-        // Of other lengths, one token among them, and one response that is alone with its prompt.
+        // Responses of several lengths, one of a single token, and one that shares its prompt with no other response.
         let all = [(0, 4), (0, 1), (1, 9), (0, 7), (0, 2), (0, 9), (0, 9)];
         let own = all.map(|(index, _)| once.prompts()[index].clone());
         let (mut shared, mut apart) = (Responses::to(once.prompts()), Responses::to(own));
@@ -156,7 +156,7 @@ fn a_shared_prompt_is_one_of_their_own_to_each_response() {
 
 #[test]
 fn chunks_of_the_head_add_up() {
-    // More rows than a chunk has, and no multiple of it.
+    // More rows than a chunk holds, and not a multiple of a chunk.
     const COPIES: usize = 60;
     for model in MODELS {
         let (expected, once) = given(model);
@@ -178,7 +178,7 @@ fn chunks_of_the_head_add_up() {
         let shares: Vec<f64> = weights.iter().map(|w| -w / COPIES as f64).collect();
         let shares = shares.repeat(COPIES);
         transformer.accumulate(&often, &shares).unwrap();
-        // What is left of the difference, against the gradient itself.
+        // The rest of the difference must be small compared with the gradient.
         for (name, rest) in transformer.gradient() {
             assert_near(&rest, &vec![0.0; rest.len()], &single[&name], &name);
         }

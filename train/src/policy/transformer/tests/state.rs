@@ -1,4 +1,4 @@
-//! What is written and read again: states, folders, and copies in memory.
+//! Writes states, folders and copies in memory, and reads them again.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ fn model(name: &str, reference: bool) -> Transformer {
     Transformer::load(&folder(name), options).unwrap()
 }
 
-/// Steps on the model's fixture; step by step, so that a model that goes on does what one does that never stopped.
+/// Trains on the model's fixture. The gradient depends only on the step, so that a restored model repeats what an uninterrupted
+/// model does.
 fn train(transformer: &mut Transformer, expected: &Expected, steps: std::ops::Range<usize>) {
     let responses = expected.responses();
     for step in steps {
@@ -30,7 +31,7 @@ fn scores(transformer: &mut Transformer, expected: &Expected) -> Scores {
     transformer.score(&expected.responses()).unwrap()
 }
 
-/// The tensors of a file: shape, dtype and bytes by name.
+/// The tensors of a file by name: shape, dtype and bytes.
 fn contents(file: &Path) -> BTreeMap<String, (Vec<usize>, safetensors::Dtype, Vec<u8>)> {
     let bytes = fs::read(file).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -45,7 +46,7 @@ fn contents(file: &Path) -> BTreeMap<String, (Vec<usize>, safetensors::Dtype, Ve
 fn a_state_goes_on_to_the_same_numbers() {
     let expected = Expected::of("qwen2");
     let [here, there] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    // Without an optimizer's state, as before the first update, and with one.
+    // Without an optimizer's state, as before the first update, and with such a state.
     for begin in [0, 2] {
         let mut first = model("qwen2", true);
         train(&mut first, &expected, 0..begin);
