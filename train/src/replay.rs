@@ -1,4 +1,5 @@
-//! The replay of a run, of our own or of a trainer: the same versions at the same steps, to the same numbers.
+//! The replay of a run of advlab or of another trainer: it uses the same versions at the same steps and must give the same
+//! numbers.
 
 use std::path::Path;
 
@@ -13,25 +14,25 @@ use advlab::files::{ReadOptions, read};
 use advlab::native::Mode;
 use advlab::script::Host;
 
-/// The first number of a repetition that is not the same.
+/// The first number of a replay that differs from the recorded number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The first step with a differing number, from 0.
     pub step: u64,
     /// The field, such as `evaluation/pass@1`.
     pub field: String,
-    /// The run's own value; `None` if it has no such field.
+    /// The value in the run's row; `None` if the row has no such field.
     pub recorded: Option<Value>,
-    /// The value that came out now.
+    /// The value that the replay computed; `None` if its row has no such field.
     pub repeated: Option<Value>,
 }
 
-/// Repeats steps, up to the first number that differs.
+/// Repeats steps up to the first number that differs, and returns the difference.
 type Repeat = dyn FnOnce(&mut Observer<'_>) -> Result<Option<Difference>>;
 
-/// A run that can be repeated. Its folder is not changed.
+/// A run that is ready to be repeated. A replay does not change the run's folder.
 pub struct Replay {
-    /// Why numbers may differ, if that is known beforehand: it is not the machine that the run was recorded on.
+    /// The reason why numbers may differ, if it is known beforehand: the run was recorded on another platform.
     pub note: Option<String>,
     /// The number of steps to repeat: all steps of the run, or, for a trainer's run, the steps with a saved batch.
     pub steps: u64,
@@ -39,8 +40,8 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Opens a run to repeat it, with kernels or without: the run's numbers are the same. Of a trainer's run, only the recipe's
-    /// part is repeated, on the saved batches.
+    /// Opens a run to repeat it. `native` does not change the numbers. Only the recipe's part of a trainer's run is repeated, on
+    /// the saved batches.
     pub fn open(folder: &Path, native: Mode) -> Result<Replay> {
         let run = RunFolder::read(folder);
         let (kind, mut config) = run.kind_and_config()?;
@@ -57,7 +58,7 @@ impl Replay {
             });
         }
         let (run, host) = (RunFolder::open(folder)?, config.host());
-        // A process that was killed may have left a batch without its state, or a row without either.
+        // A killed process may have left a batch without its state, or a row without a batch and a state.
         let is_kept = |step| run.at(step).is_ok() && STATES.path(folder, step).is_file();
         rows.retain(|row| is_kept(row.step));
         Ok(Replay {
@@ -71,13 +72,13 @@ impl Replay {
         })
     }
 
-    /// Repeats all steps, up to the first number that differs; `None` if all of them are the same, bit for bit.
+    /// Repeats all steps, up to the first number that differs; `None` if all numbers are the same, bit for bit.
     pub fn go(self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
         (self.repeat)(observer)
     }
 }
 
-/// Computes a trainer's step again, with its version and the state at its start; returns the first number that
+/// Computes a trainer's step again, with the version that it used and the state at its start; returns the first number that
 /// differs.
 fn recompute(run: &RunFolder, host: &Host, recorded: &Row) -> Result<Option<Difference>> {
     let step = recorded.step;
@@ -94,11 +95,11 @@ fn recompute(run: &RunFolder, host: &Host, recorded: &Row) -> Result<Option<Diff
     Ok(difference(recorded, &repeated))
 }
 
-/// The first field that is not the same in both rows, except for times and memory.
+/// The first field that differs between the rows, apart from times and memory.
 pub(super) fn difference(recorded: &Row, repeated: &Row) -> Option<Difference> {
     let step = repeated.step;
     let (recorded, repeated) = (recorded.flat(), repeated.flat());
-    // Bit for bit, which only texts tell: 0 is not -0.
+    // Compared as text, because 0 and -0 must count as different and are equal as numbers.
     let shown = |value: Option<&Value>| value.map(Value::to_string);
     let differs = |name: &&String| shown(recorded.get(*name)) != shown(repeated.get(*name));
     let of_machine = ["time", "device_memory"];
@@ -121,7 +122,7 @@ mod tests {
     use advlab::batch::Batch;
     use advlab::live::{LiveOptions, LiveRecipe};
 
-    /// A row without a version is refused, because any version begins with an empty text.
+    /// A row without a version is refused, because every version begins with the empty string.
     #[test]
     fn a_trainers_folder_is_repeated_also_in_its_old_form_and_never_without_a_version() {
         let place = tempfile::tempdir().unwrap();
@@ -141,7 +142,8 @@ mod tests {
         assert_eq!(repeat().unwrap(), None);
         let path = folder.join(METRICS);
         let text = std::fs::read_to_string(&path).unwrap();
-        // In the form of earlier versions: the configuration may have a key that is gone, and what a row does not have was null.
+        // The form of earlier versions: the configuration may have a key that no longer exists, and numbers that a row lacks were
+        // null.
         let config = "# A trainer's run, as advlab recorded it\nrecipe = \"grpo\"\ntask = \"trainer\"\n\n[params]\nk = 8\n";
         assert_eq!(
             std::fs::read_to_string(folder.join(CONFIG)).unwrap(),

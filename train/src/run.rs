@@ -1,4 +1,4 @@
-//! A run with its folder: it can be begun, stopped, resumed to the same numbers, and repeated.
+//! A run with its folder: it can be begun, stopped, resumed with the same numbers, and repeated.
 
 mod learner;
 mod rollout;
@@ -34,19 +34,19 @@ pub struct Run {
     config: Config,
     task: Box<dyn Task>,
     learner: Learner,
-    /// The recipe, with its state and the version of the last step.
+    /// The recipe, with its state and the versions to which it can fall back.
     live: LiveRecipe,
     evaluation: Vec<Prompt>,
     /// The next step, from 0.
     step: u64,
-    /// The data of the next step, if it was sampled already.
+    /// The data of the next step, if the responses are already sampled.
     sampled: Option<Sampled>,
-    /// The evaluation before the first step, until that step reports it.
+    /// The evaluation before the first step, until that step's row reports it.
     initial: Option<Evaluation>,
     warnings: Warnings,
-    /// The rows of steps that were done before and are repeated.
+    /// The recorded rows of steps that are still to be repeated.
     pub(super) recorded: VecDeque<Row>,
-    /// The versions with which repeated steps began, or tried to begin, if they differ from the step before.
+    /// For repeated steps that began with another version than the step before, or tried to: that version.
     switches: HashMap<u64, Recipe>,
     /// `None` if the run is only repeated.
     writer: Option<RunWriter>,
@@ -58,30 +58,30 @@ pub struct Run {
 /// An event of a run.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// An update of supervised fine-tuning, before the first step.
+    /// An update of supervised fine-tuning, before the first training step.
     FineTuned {
-        /// Its number, from 0.
+        /// The number of the update, from 0.
         update: u64,
-        /// How many there are.
+        /// The number of updates in total.
         of: u64,
     },
-    /// An event of the recipe's file, or numbers of the run that deserve attention: a line of `reloads.jsonl`.
+    /// A new line of `reloads.jsonl`: an event of the recipe's file, or numbers of the run that deserve attention.
     Log(&'a Notice),
     /// The script printed a line.
     Printed { step: u64, line: &'a str },
     /// The policy has been evaluated: before the first step, after a step, or when the run is stopped.
     Evaluated {
-        /// The steps that were done before it.
+        /// The number of steps that were done before it.
         done: u64,
         /// The numbers of the evaluation. The row of the step has them too, unless the run is stopped first.
         evaluation: &'a Evaluation,
-        /// A prompt of the evaluation set with a response, to show to the user: always the same prompt.
+        /// A prompt of the evaluation set, always the same, and a response to it, for the user.
         example: &'a str,
     },
     /// A step is done.
     Step {
         row: &'a Row,
-        /// The batch that it was trained on.
+        /// The batch on which the policy was trained.
         batch: &'a Batch,
     },
 }
@@ -92,9 +92,9 @@ pub(super) type Observer<'a> = dyn FnMut(&Event<'_>) + 'a;
 /// The reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It did all its steps.
+    /// The run did all its steps.
     Finished,
-    /// It was stopped before this step, and can be resumed.
+    /// The run was stopped before this step, and can be resumed.
     Stopped(u64),
 }
 
@@ -108,7 +108,7 @@ impl Run {
         run.written_to(folder, 0)
     }
 
-    /// A run before its first step, with the present content of the recipe's file.
+    /// A run before its first step, with the current content of the recipe's file.
     fn first(config: Config) -> Result<Run> {
         let host = config.host();
         let loss = config.set_loss(host.load(&config.loss_recipe)?)?;
@@ -116,8 +116,8 @@ impl Run {
         Run::new(config, live, loss)
     }
 
-    /// A run before its first step. Its numbers are a function of `config` and of the version that `live` gives at
-    /// each step. They do not depend on the number of threads.
+    /// A run before its first step. Its numbers depend only on `config` and on the version that `live` gives at each step, not on
+    /// the number of threads.
     fn new(config: Config, live: LiveRecipe, loss: Recipe) -> Result<Run> {
         let task = task::of_config(&config)?;
         Ok(Run {
@@ -142,15 +142,15 @@ impl Run {
         })
     }
 
-    /// Makes the run write to a folder that has this many rows.
+    /// Makes the run write to a folder in which `rows` steps are done.
     fn written_to(mut self, folder: LockedFolder, rows: u64) -> Result<Run> {
         self.writer = Some(RunWriter::open(folder, &self.config, rows)?);
         Ok(self)
     }
 
-    /// Resumes a run from its newest checkpoint: to the same numbers, bit for bit, as if it had never stopped, with
-    /// kernels or without. Steps after the checkpoint are repeated with the versions that they had; then the recipe's file
-    /// is followed. `steps` changes the total number of steps.
+    /// Resumes a run from its newest checkpoint. The numbers are the same, bit for bit, as if it had never stopped, whatever
+    /// `native` is. Steps after the checkpoint are repeated with the versions that they used; then the run follows the recipe's
+    /// file. `steps` changes the total number of steps.
     pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run> {
         let (locked, mut config) = LockedFolder::open(path)?;
         if locked.kind == RunKind::Trainer {
@@ -170,8 +170,8 @@ impl Run {
         folder.check(&rows, begun_with)?;
         let done = step_after(0, &rows);
         if done == 0 && CHECKPOINTS.all(path)?.is_empty() {
-            // The run stopped before its first step, and begins anew with the present content of the recipe's file. There may be
-            // no log.
+            // The run stopped before its first step, so it begins again with the current content of the recipe's file. An error
+            // is ignored, because there may be no log.
             let _ = fs::remove_file(path.join(RELOADS));
             return Run::first(config)?.written_to(locked, 0);
         }
@@ -185,7 +185,7 @@ impl Run {
         }
         let later = rows.split_off(rows.partition_point(|row| row.step < step));
         let mut run = Run::restored(&folder, config, Some(&checkpoint), later)?;
-        // The user has seen their warnings.
+        // These rows' warnings are dropped, because the user has already seen them.
         for row in &rows {
             run.warnings.after(row, &run.config.warnings);
         }
@@ -200,8 +200,8 @@ impl Run {
         run.written_to(locked, done)
     }
 
-    /// The run of a folder in the state of a checkpoint or, without one, before its first step; it follows no file and writes
-    /// nothing. It will repeat the steps of these rows, with the versions that they had.
+    /// The run of a folder in the state of a checkpoint or, without a checkpoint, before its first step. It follows no file and
+    /// writes nothing. It will repeat the steps of `rows` with the versions that they used.
     pub(super) fn restored(
         folder: &RunFolder,
         config: Config,
@@ -250,8 +250,8 @@ impl Run {
         Ok(run)
     }
 
-    /// Moves damaged lines of a run's `metrics.jsonl` to a file beside it, `metrics.damaged`, so that it can be resumed; returns
-    /// a description.
+    /// Moves damaged lines of a run's `metrics.jsonl` to a file beside it, `metrics.damaged`, so that the run can be resumed.
+    /// Returns a note if there were any.
     pub fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
         let (_held, _) = LockedFolder::open(path)?;
         RunFolder::read(path).log()?;
@@ -282,20 +282,19 @@ impl Run {
         self.saved
     }
 
-    /// Notes on how the run was resumed, such as checkpoints that could not be used.
+    /// Notes on how the run was resumed, such as which checkpoints could not be used.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The lint's findings in the current recipe, and a warning if the loss leads away from the advantage.
+    /// The lint's warnings about the current recipe, and a warning if the loss moves the policy against the advantage.
     pub fn warnings(&self) -> Vec<Diagnostic> {
         let flipped = flipped_loss(self.learner.loss_of(self.recipe()));
         let warnings = self.recipe().warnings().iter().cloned();
         warnings.chain(flipped).collect()
     }
 
-    /// Does the remaining steps, or those until `stop` is set: then it finishes the present step and evaluates the
-    /// policy.
+    /// Does the remaining steps. If `stop` is set, it finishes the current step, evaluates the policy and returns.
     pub fn go(&mut self, stop: &AtomicBool, observer: &mut Observer<'_>) -> Result<Ending> {
         let is_stopped = || stop.load(Ordering::Relaxed);
         self.log_start(observer)?;
@@ -354,13 +353,13 @@ impl Run {
         Ok(())
     }
 
-    /// The folder's writer, unless the present step is repeated, because its row and its lines are in the folder already.
+    /// The folder's writer; none while a step is repeated, because the step's row and log lines are in the folder already.
     fn recorder(&mut self) -> Option<&mut RunWriter> {
         let is_repeated = !self.recorded.is_empty();
         self.writer.as_mut().filter(|_| !is_repeated)
     }
 
-    /// Writes a checkpoint, unless the newest one is of this step.
+    /// Writes a checkpoint, unless this step already has one.
     fn checkpoint(&mut self) -> Result<()> {
         let step = self.step;
         let Some(writer) = self.writer.as_ref().filter(|_| self.saved != Some(step)) else {
@@ -385,7 +384,7 @@ impl Run {
     }
 }
 
-/// Gives a run another number of steps, if there is one; says whether it differs.
+/// Sets a run's number of steps, if `steps` is given; returns whether this changes it.
 fn change_steps(config: &mut Config, steps: Option<u64>) -> Result<bool> {
     let is_changed = steps.is_some_and(|steps| steps != config.steps);
     if is_changed && config.lr_schedule == Schedule::Cosine {
@@ -399,7 +398,7 @@ fn change_steps(config: &mut Config, steps: Option<u64>) -> Result<bool> {
     Ok(is_changed)
 }
 
-/// The note that the recipe's file still holds a version which was rejected: it is not tried again.
+/// The note that the recipe's file still holds a rejected version, which is not tried again.
 fn rejected_note(config: &Config, checkpoint: &Checkpoint, rejected: &[String]) -> Option<String> {
     let file = &config.recipe;
     let (_, reading) = config.host().load_files(&SourceFiles::of(file));
@@ -411,10 +410,10 @@ fn rejected_note(config: &Config, checkpoint: &Checkpoint, rejected: &[String]) 
 }
 
 /// Writes the model of a run's newest usable checkpoint to a folder that transformers (Python) can open. Returns the number of
-/// training steps behind it, and the problems with newer checkpoints.
+/// training steps of that checkpoint, and the problems with newer checkpoints.
 pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>)> {
     let mut config = RunFolder::read(run).config()?;
-    // Nothing is computed here, wherever the run was.
+    // The CPU suffices, because nothing is computed here.
     config.transformer.device = Device::Cpu;
     let (checkpoint, notes) = Checkpoint::newest(run, u64::MAX)?;
     let mut policy = policy::of_config(&config, &*task::of_config(&config)?)?;
@@ -422,7 +421,7 @@ pub fn export(run: &Path, folder: &Path) -> Result<(u64, Vec<String>)> {
     let was_there = folder.exists();
     let folder = make_empty(folder)?;
     policy.export(&folder).inspect_err(|_| {
-        // The folder was empty. If it cannot be removed, the next attempt reports that.
+        // The folder was empty before. Errors are ignored, because the next attempt reports a folder that is not empty.
         let _ = fs::remove_dir_all(&folder);
         if was_there {
             let _ = fs::create_dir(&folder);

@@ -1,4 +1,4 @@
-//! Counts and locates the tokens of completions that a file holds as text, by a model's `tokenizer.json`.
+//! Counts and locates the tokens of completions that a file has as text, using a model's `tokenizer.json`.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use advlab::files::Tokenize;
 use advlab::panics::caught;
 use advlab::regular_file;
 
-/// A model's tokenizer, of any kind.
+/// A model's tokenizer, of any type that `tokenizers` supports.
 #[derive(Debug)]
 pub struct Tokenizer {
     path: PathBuf,
@@ -30,11 +30,11 @@ pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
         .map_err(|error| wrong(format!("the tokenizer cannot be read: {error}")))?;
     let damaged = |error: tokenizers::Error| wrong(format!("it is no tokenizer: {error}"));
     serde_json::from_str::<IgnoredAny>(&text).map_err(|error| damaged(error.into()))?;
-    // The crate panics at some files that are JSON and no tokenizer.
+    // Panics are caught, because the crate panics on some JSON files that are not tokenizers.
     let parsed = caught(|| text.parse::<tokenizers::Tokenizer>());
     let parsed = parsed.unwrap_or_else(|| Err("it is damaged".into()));
     let mut tokenizer = parsed.map_err(damaged)?;
-    // Dropout is for training a model; here it would count the same text differently each time.
+    // Turned off, because dropout is meant for training a model and would make the counts of a text random.
     if let ModelWrapper::BPE(model) = tokenizer.get_model()
         && model.dropout.is_some()
     {
@@ -42,17 +42,17 @@ pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
         model.dropout = None;
         tokenizer.with_model(model);
     }
-    // A text is never cut or padded.
+    // Turned off, because texts must not be truncated or padded.
     tokenizer.with_truncation(None).map_err(damaged)?;
     tokenizer.with_padding(None);
     Ok(tokenizer)
 }
 
 impl Tokenizer {
-    /// Loads a `tokenizer.json`. `with_special` also counts the tokens that it puts around a text by itself.
+    /// Loads a `tokenizer.json`. With `with_special`, the tokens that the tokenizer adds around a text count too.
     ///
     /// # Errors
-    /// Why the file cannot be read as a tokenizer.
+    /// [`Diagnostics`] with the reason why the file cannot be read as a tokenizer.
     pub fn load(path: &Path, with_special: bool) -> Result<Self> {
         Ok(Tokenizer {
             path: path.to_path_buf(),
@@ -62,7 +62,7 @@ impl Tokenizer {
     }
 
     fn encode(&self, text: &str) -> Result<tokenizers::Encoding, String> {
-        // The crate panics at some damaged tokenizers only here.
+        // Panics are caught, because with some damaged tokenizers the crate panics only here.
         let encoding = caught(|| self.inner.encode(text, self.with_special));
         let encoding = encoding.unwrap_or_else(|| Err("it is damaged".into()));
         encoding.map_err(|error| format!("a text that the tokenizer refuses ({error})"))
@@ -112,7 +112,7 @@ mod tests {
             assert!(spans.len() > 3, "{name}: {spans:?}");
             assert_eq!(tokenizer.count("").unwrap(), 0, "{name}");
         }
-        // Special tokens count if they are asked for.
+        // Special tokens count only with `with_special`.
         let count = |with_special| {
             let tokenizer = Tokenizer::load(&path(BOTH[1]), with_special);
             tokenizer.unwrap().count("the low").unwrap()

@@ -1,5 +1,5 @@
-//! The run of another trainer: records its recipe's steps in the folder layout of our own runs, so that `repl`, `view` and `replay`
-//! can open it.
+//! Records the steps that a recipe does in another trainer, in the folder layout of advlab's runs, so that `repl`, `view` and
+//! `replay` can open the folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use advlab::diagnostic::Diagnostic;
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Published};
 use advlab::script::{Outcome, Recipe, State, Statistics, Summary};
 
-/// The earlier rows of steps that were done again.
+/// The file for the old rows of steps that were repeated.
 const CUT: &str = "cut.jsonl";
 
 /// The folder of a trainer's run, open for writing.
@@ -30,14 +30,14 @@ pub struct TrainerRun {
     used: String,
     /// The first step that has no row yet.
     next: u64,
-    /// The first step that the folder had when it was opened, until the trainer has gone on or begun.
+    /// The first step in the folder when it was opened; `None` once the trainer has resumed or begun a step.
     first: Option<u64>,
     /// Whether a step has begun since the folder was opened.
     is_begun: bool,
 }
 
 impl TrainerRun {
-    /// Opens the folder of a live recipe with these settings, or makes it. The last `keep_batches` batches are kept.
+    /// Opens or creates the folder of a live recipe with these parameters. The last `keep_batches` batches are kept.
     pub fn open(
         path: &Path,
         live: &LiveRecipe,
@@ -90,7 +90,7 @@ impl TrainerRun {
         &self.writer.folder.path
     }
 
-    /// Removes all rows and files of a step and of later ones.
+    /// Removes all rows and files of a step and of later steps.
     fn cut(&mut self, step: u64) -> Result<()> {
         self.writer.cut(step)?;
         let log = RunFolder::read(self.path()).log()?;
@@ -99,12 +99,12 @@ impl TrainerRun {
         Ok(())
     }
 
-    /// The trainer continues from a saved state, so its next step may be the folder's first one.
+    /// Reports that the trainer continues from a saved state, so that its next step may be the folder's first step.
     pub fn resume(&mut self) {
         self.first = None;
     }
 
-    /// Whether a call may begin: without a state, it may not remove all rows of an earlier run.
+    /// Checks that a call may begin: a trainer that loaded no state must not remove all rows of an earlier run.
     pub fn check(&self, theirs: Option<u64>) -> Result<()> {
         match theirs.zip(self.first) {
             Some((own, first)) if own <= first => {
@@ -116,8 +116,9 @@ impl TrainerRun {
         }
     }
 
-    /// Begins a call. Its step is the trainer's own number, except that each call has a different one. If the trainer has
-    /// gone back to an earlier step, the folder's rows from that step on are set aside, and an event says so.
+    /// Begins a call. Its step is the trainer's step, raised if necessary so that each call has a different step. If the trainer
+    /// has gone back to an earlier step, the folder's rows from that step on are moved to another file, and the returned message
+    /// says so.
     pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>> {
         self.check(theirs)?;
         let mut told = None;
@@ -139,20 +140,20 @@ impl TrainerRun {
         Ok(told)
     }
 
-    /// Something happened to the recipe's file.
+    /// Records an event of the recipe's file.
     pub fn changed(&mut self, event: &LiveEvent) -> Result<()> {
         let notice = Notice::live(self.next, event);
         notice.map_or(Ok(()), |notice| self.writer.log(&notice.line, &[], None))
     }
 
-    /// A version failed at this step.
+    /// Records that a version failed at this step.
     pub fn failed(&mut self, failed: &Failed, batch: &Batch) -> Result<()> {
         let notice = Notice::failed(self.next, failed, Some(batch));
         let recipes = [failed.loaded.recipe()];
         self.writer.log(&notice.line, &recipes, Some(batch))
     }
 
-    /// The step is done: by the version in use, which began it with the state `before`.
+    /// Records a completed step of the version in use, which began it with the state `before`.
     pub fn step(
         &mut self,
         live: &LiveRecipe,
@@ -161,7 +162,7 @@ impl TrainerRun {
         outcome: &Outcome,
     ) -> Result<()> {
         let (step, loaded) = (self.next, live.in_use().clone());
-        // A call without a row still takes a number.
+        // Counted first, so that a call without a row takes a number too.
         self.next += 1;
         if loaded.version().as_str() != self.used {
             let notice = Notice::switched(step, live, &self.before);

@@ -1,4 +1,4 @@
-//! From a batch to a better policy: the recipe's advantage, then epochs of minibatches that follow the loss.
+//! Improves the policy with a batch: computes the recipe's advantage, then follows the loss in epochs of minibatches.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::script::{Hook, Loss, Outcome, Recipe, State, Summary};
 use advlab::tensor::Level;
 
-/// The reason why a step failed: its version failed, so another version may succeed; or the run itself failed.
+/// Who caused a step to fail: the version, so that another version may succeed, or the run itself.
 pub(super) enum StepFailure {
     Version(Diagnostics),
     Run(Diagnostics),
@@ -31,7 +31,7 @@ impl From<NonFinite> for StepFailure {
     fn from(error: NonFinite) -> Self {
         let problem = |help: &str| Diagnostic::error(error.to_string()).with_help(help).into();
         match error {
-            // Finite derivatives whose gradient is not: they came from the version's advantage or loss.
+            // The version is to blame: its derivatives are finite, but so large that the gradient is not.
             NonFinite::Gradient(_) => {
                 StepFailure::Version(problem("the advantage or the loss is too large for f32"))
             }
@@ -80,7 +80,8 @@ impl Learner {
         let (started, has_advantage) = (Instant::now(), recipe.has(Hook::Advantage));
         let outcome = match has_advantage {
             true => recipe.advantage(&sampled.batch, state),
-            // Only for the report: the loss runs again on each minibatch, which gives its state, metrics and lines.
+            // Only for the report, hence a copy of the state: the loss runs again on each minibatch, which gives the state,
+            // metrics and printed lines.
             false => recipe.advantage(&sampled.batch, &mut state.clone()),
         };
         let mut outcome = outcome.map_err(StepFailure::Version)?;
@@ -99,7 +100,7 @@ impl Learner {
         } else {
             (outcome.reports.metrics, outcome.reports.prints) = Default::default();
         }
-        // A version that fails at the first update leaves the policy unchanged: only later updates need a savepoint.
+        // Only later updates need a savepoint, because a version that fails at the first update leaves the policy unchanged.
         let has_later = config.epochs * config.minibatches > 1;
         if has_later {
             self.policy.savepoint()?;
@@ -115,7 +116,7 @@ impl Learner {
                 return Err(failure);
             }
         };
-        // Updates weigh alike.
+        // Means over the updates, with equal weights.
         let count = updates.len() as f64;
         let mut native = outcome.reports.native.unwrap_or_default();
         let (mut metrics_of_loss, mut prints) = (Vec::new(), outcome.reports.prints.clone());
@@ -144,8 +145,8 @@ impl Learner {
         })
     }
 
-    /// Updates the policy along the loss of a recipe, epoch after epoch of minibatches; returns each loss and the norm of its
-    /// gradient.
+    /// Updates the policy along the loss of a recipe, in epochs of minibatches; returns the loss and the gradient's norm of each
+    /// update.
     fn follow(
         &mut self,
         config: &Config,
@@ -156,12 +157,12 @@ impl Learner {
     ) -> Result<Vec<(Loss, f64)>, StepFailure> {
         let mut updates = Vec::new();
         for members in minibatches(config, batch) {
-            // All responses are in the order of the batch.
+            // If the minibatch has all responses, they are in the order of the batch.
             let (responses, mut minibatch) = match members.len() == all.len() {
                 true => (Cow::Borrowed(all), batch.clone()),
                 false => (Cow::Owned(all.select(&members)), batch.select(&members)),
             };
-            // Before the first update, `logp` is the sampling policy's.
+            // Before the first update, the `logp` of the sampling policy is still right.
             if !updates.is_empty() {
                 let logp = self.policy.score(&responses)?.logp;
                 let logp = Computed::new(minibatch.layout().clone(), Level::Token, logp);
@@ -179,13 +180,13 @@ impl Learner {
         Ok(updates)
     }
 
-    /// Runs all hooks of the first step on its batch, in a copy of the states, before the folder is created: this finds the
-    /// use of a column that the run does not have.
+    /// Runs all hooks of the first step on its batch, in a copy of the states, before the folder is created: this finds uses of
+    /// columns that the run does not have.
     pub(super) fn dry_run(&self, first: &Batch, recipe: &Recipe, state: &State) -> Result<()> {
         let mut state = state.clone();
         let outcome = recipe.advantage(first, &mut state);
         let outcome = outcome.map_err(|error| refused(error, recipe))?;
-        // A recipe with only a loss has computed it already: its advantage follows from the loss.
+        // A recipe without `advantage` has already run its loss, because its advantage is derived from the loss.
         if !recipe.has(Hook::Advantage) {
             return Ok(());
         }
@@ -199,7 +200,8 @@ impl Learner {
     }
 }
 
-/// The metrics of all hooks, each a mean; a name that the loss reports too has its hook before it, as in `loss/name`.
+/// The metrics of all hooks, each a mean. If the loss reports a name too, the key has the hook before the name, as in
+/// `loss/name`.
 fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     let own = outcome.reports.metrics.iter();
@@ -217,7 +219,7 @@ fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     sums.into_iter().map(mean).collect()
 }
 
-/// The error of a dry run, with its location and a help.
+/// Adds a location and a help to the error of a dry run.
 fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let name = recipe.name();
     let first = error.first_mut();
@@ -239,7 +241,7 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     error
 }
 
-/// The responses of each minibatch of a step, epoch after epoch: whole groups, in the order of the batch.
+/// The responses of each minibatch of a step, epoch after epoch. A minibatch has whole groups, in the order of the batch.
 fn minibatches(config: &Config, batch: &Batch) -> impl Iterator<Item = Vec<usize>> {
     let (layout, minibatches) = (batch.layout().clone(), config.minibatches);
     let groups = layout.groups();
@@ -249,7 +251,7 @@ fn minibatches(config: &Config, batch: &Batch) -> impl Iterator<Item = Vec<usize
         if minibatches > 1 {
             key.stream(epoch).shuffle(&mut order);
         }
-        // Sizes differ by at most one.
+        // The numbers of groups differ by at most one.
         let parts = (0..minibatches).map(|part| {
             let own = part * groups / minibatches..(part + 1) * groups / minibatches;
             let mut own = order[own].to_vec();

@@ -1,4 +1,4 @@
-//! The data of a step: prompts, sampled and verified responses, and the batch made of them.
+//! The data of a step: prompts, sampled and verified responses, and the batch built from them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use advlab::batch::{Batch, FloatBuffer};
 use advlab::script::Statistics;
 use advlab::tensor::k3;
 
-/// A verified response. In a task with turns, it is a turn of a trajectory.
+/// A verified response. In a task with several turns, it is one turn of a trajectory.
 pub(super) struct Response {
-    /// The place of its group in the batch.
+    /// The index of the response's group in the batch.
     pub(super) group: usize,
-    /// The group's name: the index of its prompt in the pool, or its place.
+    /// The group's value in the column `group`: the index of its prompt in the pool or, without a pool, its index in the batch.
     pub(super) id: usize,
-    /// The index in the group.
+    /// The index of the trajectory in its group.
     trajectory: usize,
     turn: u8,
     pub(super) prompt: Arc<Prompt>,
@@ -28,14 +28,14 @@ pub(super) struct Response {
     /// Log-probs under the policy that sampled the response.
     logp: Vec<f32>,
     entropy: Vec<f32>,
-    /// Whether the response solves its own prompt.
+    /// Whether this response solves its prompt.
     is_right: bool,
-    /// 1 if its trajectory is right in a turn, otherwise 0.
+    /// 1 if any turn of the trajectory is right, otherwise 0.
     pub(super) reward: f64,
 }
 
-/// Samples `size` trajectories for each prompt, which is a group, and verifies them: group by group, trajectory by trajectory,
-/// turn by turn. A response's group and prompt are indices in `prompts`.
+/// Samples a group of `size` trajectories for each prompt and verifies them. The responses are sorted by group, trajectory and
+/// turn; a group is given by the index of its prompt.
 pub(super) fn sample(
     task: &dyn Task,
     policy: &mut dyn Policy,
@@ -43,7 +43,7 @@ pub(super) fn sample(
     size: usize,
     key: StreamKey,
 ) -> Result<Vec<Response>> {
-    // The trajectories that go on.
+    // The trajectories that continue.
     let groups = 0..prompts.len();
     let live = groups.flat_map(|group| (0..size).map(move |index| (group, index)));
     let mut live: Vec<_> = live.collect();
@@ -121,7 +121,7 @@ pub(super) struct Sampled {
 
 /// The policy's inputs, in the order of the responses.
 pub(super) fn policy_inputs(all: &[Response]) -> Responses {
-    // Neighbouring responses to one prompt share its text.
+    // Consecutive responses that share a prompt refer to a single copy of it.
     let to_one = || all.chunk_by(|one, next| Arc::ptr_eq(&one.prompt, &next.prompt));
     let prompts: Vec<_> = to_one().map(|own| Prompt::clone(&own[0].prompt)).collect();
     let mut responses = Responses::to(prompts);
@@ -133,8 +133,8 @@ pub(super) fn policy_inputs(all: &[Response]) -> Responses {
     responses
 }
 
-/// All columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference that gives `ref_logp`.
-/// `logp` comes from the sampling policy: before the first update the two are the same.
+/// The batch with all columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference that gave
+/// `ref_logp`. The column `logp` comes from the sampling policy, which is the current policy until the first update.
 pub(super) fn batch(
     all: &[Response],
     step: u64,
@@ -142,7 +142,7 @@ pub(super) fn batch(
     task: &dyn Task,
     size: usize,
 ) -> Result<(Batch, Option<f64>)> {
-    // Indices are far below 2^63, and lengths below 2^53.
+    // The conversions are exact, because indices and lengths are far below 2^53.
     let numbers = |value: fn(&Response) -> f64| all.iter().map(value).collect::<Vec<_>>();
     let tokens = |values: fn(&Response) -> &Vec<f32>| {
         let values = all.iter().flat_map(values);
@@ -161,7 +161,7 @@ pub(super) fn batch(
         .token("logp", FloatBuffer::from(logp.clone()));
     if task.turns() > 1 {
         let trajectory = |one: &Response| (one.group * size + one.trajectory) as f64;
-        // A text that no other tokens have.
+        // Different tokens have different texts.
         let state = |one: &Response| format!("{:?}", one.prompt.tokens);
         batch = batch
             .response("trajectory", all.iter().map(trajectory).collect::<Vec<_>>())

@@ -1,4 +1,5 @@
-//! The steps of a run, each with the newest version of the recipe: sample groups, verify, make the batch, update the policy.
+//! The steps of a run. Each uses the newest version of the recipe to sample groups, verify them, build the batch and update the
+//! policy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -17,7 +18,7 @@ use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostic;
 use advlab::script::{Recipe, Statistics};
 
-/// How often a step replaces groups without weight.
+/// How many times a step replaces groups without weight.
 const ATTEMPTS: u8 = 8;
 
 impl Run {
@@ -47,7 +48,7 @@ impl Run {
     /// Repeats the next step; returns the first number that differs.
     pub(super) fn repeat(&mut self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
         let step = self.step;
-        // The row may have been damaged and removed: then its step is repeated without a comparison.
+        // If the row was damaged and removed, its step is repeated without a comparison.
         let is_next = |row: &&Row| row.step == step;
         let recorded = self.recorded.front().filter(is_next).cloned();
         if let Some(recipe) = self.switches.remove(&step) {
@@ -66,7 +67,7 @@ impl Run {
         Ok(recorded.and_then(|row| difference(&row, &repeated)))
     }
 
-    /// One step. `is_evaluated` says whether the policy is evaluated after it. If all versions fail, everything is as before
+    /// Does one step. `is_evaluated` says whether the policy is evaluated after it. If all versions fail, everything is as before
     /// the step.
     pub(super) fn train(&mut self, is_evaluated: bool, observer: &mut Observer<'_>) -> Result<Row> {
         let step = self.step;
@@ -111,7 +112,7 @@ impl Run {
             ..Row::of_advantage(step, self.live.in_use().version(), summary)
         };
         let new = self.warnings.after(&row, &self.config.warnings);
-        // The observer knows those of a repeated step.
+        // Warnings of a repeated step are skipped, because the observer has already received them.
         let is_repeated = !self.recorded.is_empty();
         for message in new.into_iter().filter(|_| !is_repeated) {
             self.log(&Notice::warning(step, message), &[], None, observer)?;
@@ -124,7 +125,7 @@ impl Run {
         Ok(row)
     }
 
-    /// The groups of the next step, sampled by the present policy.
+    /// Samples the groups of the next step with the current policy.
     fn sample(&mut self) -> Result<Sampled> {
         let started = Instant::now();
         let groups: Vec<usize> = (0..self.config.rollout_batch_size).collect();
@@ -150,8 +151,8 @@ impl Run {
         })
     }
 
-    /// The responses of these groups at the step's first attempt or a later one. A group is named by its place, or by its prompt's
-    /// index in the pool; the prompt is not among those in `taken`.
+    /// Draws the responses of these groups, at the step's first attempt or a later attempt. A group's `id` is its index or, with
+    /// a pool, the index of its prompt in the pool; prompts in `taken` are not drawn.
     fn draw(&mut self, places: &[usize], taken: &[usize], attempt: u8) -> Result<Vec<Response>> {
         let (seed, count, task) = (self.config.seed, places.len(), &*self.task);
         let key = |purpose| StreamKey::new(seed, purpose, self.step).again(0, attempt);
@@ -180,13 +181,14 @@ impl Run {
         Ok((responses, batch, kl))
     }
 
-    /// Replaces groups in which no response has weight by new ones, a bounded number of times; returns how many it replaced.
+    /// Replaces groups in which no response has weight by new groups, a bounded number of times; returns how many groups it
+    /// replaced.
     fn resample(&mut self, all: &mut Vec<Response>) -> Result<usize> {
         let mut resampled = 0;
         for attempt in 1..=ATTEMPTS {
             let (_, batch, _) = self.batch(all)?;
             let recipe = self.live.in_use().recipe();
-            // The step itself reports a version that fails.
+            // An error is ignored, because the step itself reports a version that fails.
             let Ok(Some(weight)) = recipe.weights(&batch, self.live.state()) else {
                 break;
             };
@@ -196,7 +198,7 @@ impl Run {
                 .filter(|group| !layout.members(*group).iter().any(has_weight))
                 .collect();
             if self.config.prompts > 0 {
-                // No two groups of a batch have the same prompt.
+                // At most as many as the pool has left, because no two groups of a batch have the same prompt.
                 empty.truncate(self.config.prompts.saturating_sub(layout.groups()));
             }
             if empty.is_empty() {
@@ -212,8 +214,8 @@ impl Run {
         Ok(resampled)
     }
 
-    /// Writes a line of the log with the versions and the batch that it names, and then tells the observer, so that the observer
-    /// can rely on the files. Lines of repeated steps are there already.
+    /// Writes a line of the log with the versions and the batch that it names, and then notifies the observer, so that the
+    /// observer can rely on the files. Lines of repeated steps are in the log already.
     fn log(
         &mut self,
         notice: &Notice,
@@ -228,7 +230,7 @@ impl Run {
         Ok(())
     }
 
-    /// Logs the changes of the recipe's file.
+    /// Logs the events of the recipe's file.
     fn log_changes(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         for event in self.live.events() {
             if let Some(notice) = Notice::live(self.step, &event) {
@@ -238,7 +240,7 @@ impl Run {
         Ok(())
     }
 
-    /// Takes the newest version, and reports the changes of the file.
+    /// Switches to the newest version, and reports the events of the recipe's file.
     fn begin_step(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         let (step, before) = (self.step, self.live.in_use().clone());
         let begun = self.live.begin_step();
@@ -296,9 +298,9 @@ impl Run {
         Ok((learned, failed.collect()))
     }
 
-    /// Evaluates the policy, after the steps done so far, on prompts that training never draws.
+    /// Evaluates the current policy on prompts that training never draws.
     pub(super) fn evaluate(&mut self, observer: &mut Observer<'_>) -> Result<Evaluation> {
-        // The last completed step; before the first one, there is none.
+        // The last completed step; it wraps around before the first step.
         let last = self.step.wrapping_sub(1);
         let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
         let (prompts, samples) = (self.evaluation.clone(), self.config.eval_samples);
@@ -315,8 +317,8 @@ impl Run {
         Ok(evaluation)
     }
 
-    /// `sft_steps` updates along the cross-entropy of the task's own solutions, averaged over their tokens; the resulting policy
-    /// is the reference. Returns whether all were done: if stopped half-way, they have to begin again.
+    /// Does `sft_steps` updates along the cross-entropy of the task's own solutions, averaged over their tokens; the resulting
+    /// policy is the reference. Returns whether all updates were done. If stopped halfway, they have to begin again.
     pub(super) fn fine_tune(
         &mut self,
         stop: &AtomicBool,
@@ -346,14 +348,14 @@ impl Run {
             observer(&Event::FineTuned { update, of });
         }
         if of > 0 {
-            // The sample comes from the policy before this update.
+            // Dropped, because the responses come from the policy before fine-tuning.
             self.sampled = None;
             self.learner.policy.freeze()?;
         }
         Ok(true)
     }
 
-    /// The task's own response to a prompt.
+    /// The task's own solution of a prompt.
     fn solution(&self, prompt: &Prompt) -> Result<Vec<u32>> {
         self.task.solution(prompt).ok_or_else(|| {
             let task = &self.config.task;

@@ -1,4 +1,5 @@
-//! libtorch, through `tch`: its settings, its errors, and slices in and out. Only here is C++ of ours, and `unsafe`.
+//! libtorch, through `tch`: its settings, its errors, and conversions between slices and tensors. Only this module has C++ and
+//! `unsafe` code.
 
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
@@ -11,13 +12,13 @@ use crate::config;
 use crate::error::Result;
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 
-/// The version of libtorch that this was built with.
+/// The version of libtorch with which advlab was built.
 pub const VERSION: &str = env!("ADVLAB_TORCH_VERSION");
 
-/// A result of libtorch.
+/// The result of a call to libtorch.
 pub(crate) type TorchResult<T> = std::result::Result<T, TorchError>;
 
-/// Why libtorch refused a computation: the first line of its message, without the stack of its C++ that follows.
+/// Why libtorch refused a computation: the first line of its message, without the C++ stack trace that follows.
 #[derive(Debug, Error)]
 #[error("libtorch: {0}")]
 pub(crate) struct TorchError(String);
@@ -36,7 +37,7 @@ impl From<TchError> for TorchError {
 impl From<TorchError> for Diagnostics {
     fn from(error: TorchError) -> Self {
         let problem = Diagnostic::error(error.to_string());
-        // "CUDA out of memory. ..." from the device, "... can't allocate memory: you tried to allocate ..." from the machine.
+        // The GPU reports "CUDA out of memory. ...", and the CPU "... can't allocate memory: you tried to allocate ...".
         let memory = ["out of memory", "can't allocate memory"];
         if memory.iter().any(|text| error.0.contains(text)) {
             return problem
@@ -47,16 +48,16 @@ impl From<TorchError> for Diagnostics {
     }
 }
 
-// SAFETY: they are defined in settings.cpp with these signatures, take only numbers, and let no exception out.
+// SAFETY: these functions are defined in settings.cpp with these signatures, take only numbers, and throw no exceptions.
 unsafe extern "C" {
     safe fn advlab_torch_be_deterministic() -> bool;
     safe fn advlab_torch_refuse_nondeterministic(refuse: bool);
     safe fn advlab_torch_device_memory(device: i8) -> i64;
 }
 
-/// Prepares libtorch for a device: deterministic algorithms, float32 products in full, and `threads` threads. Results on the CPU
-/// are the same bits in every repeat with the same number of threads. The settings are the process's, and every call makes the
-/// same.
+/// Prepares libtorch for a device: deterministic algorithms, float32 products at full precision, and `threads` threads. On the
+/// CPU, repeats with the same number of threads give the same bits. The settings apply to the whole process, and every call makes
+/// the same settings.
 ///
 /// # Errors
 /// [`Diagnostics`] for `Cuda` if there is no GPU.
@@ -85,7 +86,7 @@ pub(crate) fn use_threads(threads: NonZeroUsize) {
     tch::set_num_threads(i32::try_from(threads.get()).unwrap_or(i32::MAX));
 }
 
-/// The most bytes that tensors have had at once on a GPU; none for the CPU.
+/// The most bytes that tensors have had at once on a GPU; `None` for the CPU.
 pub(crate) fn peak_memory(device: Device) -> Option<u64> {
     let Device::Cuda(index) = device else {
         return None;
@@ -96,8 +97,8 @@ pub(crate) fn peak_memory(device: Device) -> Option<u64> {
 
 /// The running sums of each row of a matrix.
 ///
-/// With deterministic algorithms, libtorch refuses every such floating-point sum on a GPU, although its
-/// kernel for several rows adds each row in a fixed order; only the kernel for a single row does not.
+/// With deterministic algorithms, libtorch refuses every such floating-point sum on a GPU, although its kernel for several rows
+/// adds each row in a fixed order. Only the kernel for a single row does not.
 pub(crate) fn cumsum(rows: &Tensor, kind: Kind) -> TorchResult<Tensor> {
     let (count, _) = rows.size2()?;
     if rows.device() == Device::Cpu {
@@ -184,7 +185,7 @@ mod tests {
 
     #[test]
     fn out_of_memory_says_what_to_lower() {
-        // 2^60 bytes: more than an address has bits for on the machines that there are.
+        // 2^60 bytes, which is more than any present machine can address.
         let much = Tensor::f_zeros([1 << 58], (Kind::Float, Device::Cpu));
         let found = TorchError::from(much.unwrap_err());
         let device = refused("CUDA out of memory. Tried to allocate 20.00 GiB.\nException raised");

@@ -1,4 +1,4 @@
-// The settings of libtorch that tch does not reach.
+// Settings of libtorch that tch does not expose.
 
 #include <torch/headeronly/version.h>
 
@@ -12,14 +12,14 @@
 #include <cstdint>
 #include <cstdlib>
 
-// The same bits in every repeat, and float32 products in float32. False where libtorch refuses.
+// Makes every repeat give the same bits, and computes float32 products in float32. Returns false if libtorch refuses.
 extern "C" bool advlab_torch_be_deterministic() noexcept {
     try {
-        // Without it cuBLAS is not deterministic, and libtorch refuses its products. It is read at the first of them.
+        // Without this variable cuBLAS is not deterministic, and libtorch refuses its products. cuBLAS reads it at the first product.
         setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
         auto& context = at::globalContext();
         context.setDeterministicAlgorithms(/*enabled=*/true, /*warn_only=*/false);
-        // Filling what is about to be written costs time, and nothing here reads memory before it is written.
+        // Turned off, because filling new memory costs time and nothing here reads memory before it is written.
         context.setDeterministicFillUninitializedMemory(false);
         context.setBenchmarkCuDNN(false);
         context.setAllowTF32CuBLAS(false);
@@ -30,12 +30,12 @@ extern "C" bool advlab_torch_be_deterministic() noexcept {
     }
 }
 
-// Whether libtorch refuses what may be other bits in a repeat.
+// Sets whether libtorch refuses operations that may give other bits in a repeat.
 extern "C" void advlab_torch_refuse_nondeterministic(bool refuse) noexcept {
     at::globalContext().setDeterministicAlgorithms(refuse, /*warn_only=*/false);
 }
 
-// The most bytes that tensors had at once on the GPU of that index; -1 where libtorch has no GPU.
+// The most bytes that tensors had at once on the GPU with this index; -1 if libtorch has no GPU.
 extern "C" std::int64_t advlab_torch_device_memory(std::int8_t device) noexcept {
     try {
         auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(c10::kCUDA));

@@ -74,8 +74,9 @@ pub struct Transformer {
 impl Transformer {
     /// Loads a folder's model: `config.json`, and `model.safetensors` or the files that `model.safetensors.index.json` names.
     ///
-    /// # Errors [`Diagnostics`] if a file is missing or damaged, belongs to an unknown model, does not fit the other files or has
-    /// a NaN; also if the weights do not fit into memory.
+    /// # Errors
+    /// [`Diagnostics`] if a file is missing or damaged, belongs to an unknown model, does not fit the other files or has a NaN;
+    /// also if the weights do not fit into memory.
     pub fn load(folder: &Path, options: TransformerOptions) -> Result<Self> {
         let config = ModelConfig::read(&config_file(folder)?)?;
         let files = files::open(folder)?;
@@ -91,7 +92,8 @@ impl Transformer {
     /// A model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
     /// standard deviation of 0.02, norms 1 and biases 0.
     ///
-    /// # Errors [`Diagnostics`] if the sizes do not fit each other, or if the weights do not fit into memory.
+    /// # Errors
+    /// [`Diagnostics`] if the sizes do not fit each other, or if the weights do not fit into memory.
     pub fn new(config: ModelConfig, seed: u64, options: TransformerOptions) -> Result<Self> {
         config.check()?;
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
