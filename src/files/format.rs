@@ -1,4 +1,4 @@
-//! The names of files: which format an ending means, and which files of a folder are rollouts, in the order of their steps.
+//! The names of files: finds the format that an ending means, and the rollouts in a folder, in the order of their steps.
 
 use std::collections::HashSet;
 use std::fs;
@@ -59,9 +59,9 @@ impl Format {
         listed.join(", ")
     }
 
-    /// Refuses a copy whose name is of another format than the input.
+    /// Refuses a copy whose name means another format than that of the input.
     pub(super) fn check_copy(self, added: &str, out: &Path) -> Result<()> {
-        // A name without an ending may be a pipe; another ending is another kind of file, or somebody's recipe.
+        // A name without an ending may be a pipe. Any other ending is refused: it belongs to another format, or even to a recipe.
         match Format::of(out) {
             Ok(format) if format == self => return Ok(()),
             Err(_) if out.extension().is_none() => return Ok(()),
@@ -86,7 +86,7 @@ impl Format {
             let help = "write them to a file first: `COMMAND > rollouts.jsonl`";
             return Err(error.in_file(path).with_help(help));
         }
-        // If there is no such file, this is the error.
+        // If there is no such file, that is the error to report.
         fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
         let ending = path.extension().unwrap_or_default();
         let ending = ending.to_string_lossy().to_lowercase();
@@ -118,13 +118,13 @@ fn folder_of_rollouts(folder: &Path) -> PathBuf {
     if used.is_dir() { used } else { folder.into() }
 }
 
-/// Whether a file of lines holds statistics instead of rollouts: SkyRL writes one for all its evaluations.
+/// Whether a JSONL file holds statistics instead of rollouts: SkyRL writes such a file for all its evaluations.
 fn is_summary(file: &Path) -> bool {
     file.ends_with("aggregated_results.jsonl")
 }
 
-/// The files of lines in a folder and its subfolders, ordered by the numbers in their names; each file once, even if several
-/// links lead to it.
+/// The JSONL and parquet files in a folder and its subfolders, ordered by the numbers in their names; each file once, even if
+/// several links lead to it.
 pub(super) fn files_of_lines(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     collect(folder, &mut HashSet::new(), &mut found)?;
@@ -182,7 +182,7 @@ pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     if !found.is_empty() {
         return Ok(found);
     }
-    // TRL's are in `completions`, below the run's folder.
+    // TRL's rollouts are in `completions`, below the run's folder.
     let help = match entries.iter().find(|entry| has_lines(entry)) {
         Some(folder) => format!("there are some in {}", folder.display()),
         None => format!(

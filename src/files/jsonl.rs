@@ -1,4 +1,4 @@
-//! Lines of JSON, one response each: read block by block in parallel, and copied with values added.
+//! JSONL files with one response per line: they are read in blocks, in parallel, and copied with values added.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
@@ -19,23 +19,24 @@ use crate::parallel::each;
 use crate::regular_file::cannot_be_read;
 use crate::replace::{Replacement, cannot_be_written};
 
-/// Bytes per thread that are read, parsed and processed together.
+/// Bytes per thread in a block, which is read, parsed and processed as a whole.
 const BLOCK: usize = 1 << 20;
 
 /// Bytes of lines that one thread parses at a time.
 const PART: usize = 128 << 10;
 
-/// A file of lines, some megabytes at a time: while one block is parsed, the previous one is processed and the next one read.
+/// A file of lines, some megabytes at a time: while one block is parsed, the previous block is processed and the next block is
+/// read.
 pub(super) struct Blocks<'a> {
     path: PathBuf,
     file: Lines<'a>,
     /// The next block, which is empty at the end of the file.
     block: Vec<u8>,
-    /// The part of the next block that was read already: the beginning of its first line.
+    /// The part of the following block that was already read: the beginning of its first line.
     rest: Vec<u8>,
-    /// The checksum of all bytes so far.
+    /// The checksum of all bytes read so far.
     sum: u32,
-    /// The blank lines before the first block.
+    /// The number of blank lines before the first block.
     passed: usize,
 }
 
@@ -83,7 +84,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Goes to the first block with a response, and gives the fields of that with the types of their values.
+    /// Goes to the first block with a response, and returns the response's fields with the types of their values.
     pub(super) fn begin(&mut self) -> Result<Vec<(String, JsonType)>> {
         let room = Room::now();
         while !self.block.is_empty() {
@@ -103,8 +104,8 @@ impl<'a> Blocks<'a> {
         Err(error.in_file(&self.path))
     }
 
-    /// Processes all blocks: `parse` converts each part of some lines, in parallel; `take` gets each part and its result, in
-    /// order.
+    /// Processes all blocks: `parse` converts each part, which is a few lines, in parallel; `take` gets each part and its result,
+    /// in order.
     fn each<P: Send>(
         &mut self,
         parse: impl Fn(&[u8]) -> P + Sync,
@@ -127,7 +128,7 @@ impl<'a> Blocks<'a> {
             let ((taken, made), next) =
                 rayon::join(|| rayon::join(take, || parse(&block)), || self.next());
             taken?;
-            // Errors in the lines read so far are reported before a failure to read on.
+            // Errors in the lines read so far are reported before the I/O error.
             let next = next.unwrap_or_else(|error| {
                 failed = Err(error);
                 Vec::new()
@@ -160,9 +161,9 @@ impl<'a> Blocks<'a> {
         })
     }
 
-    /// Copies the lines to a file with new values for some fields, and otherwise byte for byte. `parse` runs in parallel on each line
-    /// that is not blank; `values` then gives each line's values, in order, by the line's number. If the file was read before, it
-    /// must be the same still.
+    /// Copies the lines to a file with new values for some fields, and otherwise byte for byte. `parse` runs in parallel on each
+    /// line that is not blank; `values` then gives each line's values, in order, by the line's number. If the file was read
+    /// before, it must not have changed since.
     pub(super) fn copy<P: Send>(
         &mut self,
         output: &Path,
@@ -248,7 +249,7 @@ struct TableBuilder<'a> {
     schema: &'a Schema,
     columns: Vec<FileColumn>,
     by_name: HashMap<String, usize>,
-    /// The column that most lines have next.
+    /// The index of the column that most lines have next.
     next: usize,
     lines: usize,
     responses: usize,
@@ -299,7 +300,7 @@ impl<'a> TableBuilder<'a> {
         Ok(())
     }
 
-    /// Adds the rows of the lines that follow.
+    /// Adds the rows of the next part.
     fn append(&mut self, part: TableBuilder<'_>, bytes: &[u8]) -> Result<()> {
         let start = self.responses;
         for more in part.columns {
@@ -321,7 +322,8 @@ impl<'a> TableBuilder<'a> {
         Ok(())
     }
 
-    /// The column of a name. Most lines have the same fields in the same order.
+    /// The column with a name. The expected next column is tried first, because most lines have the same fields in the same
+    /// order.
     fn column(&mut self, name: &str) -> &mut FileColumn {
         let next = self.columns.get(self.next);
         let found = match next.is_some_and(|next| next.name == name) {
@@ -337,7 +339,7 @@ impl<'a> TableBuilder<'a> {
     }
 }
 
-/// Whole lines of some 128 kB.
+/// Splits a block into parts of complete lines, of about 128 kB each.
 fn parts(block: &[u8]) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -353,7 +355,7 @@ fn parts(block: &[u8]) -> Vec<Range<usize>> {
 /// The bytes of a line, including its ending.
 fn line_end(bytes: &[u8]) -> usize {
     let mut rest = bytes;
-    // Memory can always be read.
+    // Reading from memory cannot fail.
     rest.skip_until(b'\n').unwrap_or(bytes.len())
 }
 
@@ -389,7 +391,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives some lines, then fails.
+    /// Yields some lines, then fails.
     struct Torn<'a>(&'a [u8]);
 
     impl Read for Torn<'_> {
@@ -401,7 +403,7 @@ mod tests {
         }
     }
 
-    /// Of each column its name, its first odd value, its kind, and its values if none is odd.
+    /// For each column its name, its first invalid value, its kind, and its values if all are valid.
     fn columns(rows: &TableBuilder) -> Vec<String> {
         let columns = rows.columns.iter().map(|column| {
             let values = format!("{:?}", column.data);
@@ -446,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_wrong_line_is_told_before_a_failure_to_read_on() {
-        // More than a block, so that the failure comes after the lines.
+        // More than a block, so that the I/O error comes after the lines.
         let right = "{\"group\":1,\"reward\":0.5}\n";
         let lines = right.repeat((BLOCK * rayon::current_num_threads()) / right.len() + 2);
         let told = |lines: &str| {

@@ -1,5 +1,5 @@
-//! Which text of a field is a completion, and which one is a reference. The shape of a value decides, because trainers, servers
-//! and data sets write texts, messages, parts of messages, lists and objects into fields of one name.
+//! Finds the text of a completion or of a reference in a field. The shape of the value decides, because trainers, servers and
+//! data sets write texts, messages, parts of messages, lists and objects into fields with the same name.
 
 use std::borrow::Cow;
 
@@ -14,22 +14,22 @@ type Fields<'a> = [(&'a str, &'a str)];
 /// The names of the policy in chat templates, ShareGPT, Gemini and LangChain.
 const ASSISTANT: [&str; 6] = ["assistant", "gpt", "chatgpt", "model", "ai", "bot"];
 
-/// The names of other authors, and the types of items without an author: none of their texts is the policy's answer.
+/// The names of other authors, and the types of items without an author. Their texts are never the policy's answer.
 const OTHERS: &str = "user human system developer tool function ipython environment observation context \
     function_response tool_use tool_result thinking redacted_thinking reasoning item_reference";
 
-/// The fields that hold the text of a message; and those of a message that need not have a text.
+/// The fields that hold the text of a message; and the fields of messages that need not have a text.
 const CONTENT: [&str; 4] = ["content", "value", "text", "parts"];
 const NO_CONTENT: &str =
     "tool_calls function_call reasoning_content reasoning thinking refusal audio";
 
-/// The types of parts, and of items without an author, that are text.
+/// The types of parts and of items without an author that hold text.
 const TEXT: [&str; 4] = ["text", "output_text", "input_text", "message"];
 
 /// The fields of an object that hold the reference, as in verl's `reward_model`.
 const REFERENCES: &str = "ground_truth answer final_answer solution target reference";
 
-/// What is expected of a completion and of a reference, for messages.
+/// The expected values for a completion and for a reference, in messages to the user.
 pub(super) const COMPLETION: &str = "a text, or messages of which some are the assistant's";
 pub(super) const REFERENCE: &str = "a text, a number, or a list of texts of which any is right";
 
@@ -58,13 +58,14 @@ impl TextKind {
     }
 }
 
-/// The text in which the answer is looked for: the last one that is not blank.
+/// The text in which the answer is searched for: the last text that is not blank.
 pub(super) fn answer(mut said: Vec<Cow<'_, str>>) -> Cow<'_, str> {
     let at = said.iter().rposition(|text| !text.trim().is_empty());
     at.map_or(Cow::Borrowed(""), |at| said.swap_remove(at))
 }
 
-/// Whether a text may be the JSON of messages, by its start, which may be escaped. Most are not, and need not be parsed.
+/// Whether a text may be the JSON of messages, judged by its start, which may be escaped. Most texts are not, and so they are not
+/// parsed.
 pub(super) fn may_be_chat(text: &str) -> bool {
     let start = text.trim_start();
     let begins = |begin: &&str| start.starts_with(*begin);
@@ -92,7 +93,7 @@ pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
     }
 }
 
-/// The messages whose JSON a text is. Any other text is none, so that an answer in JSON stays as it is.
+/// The messages if a text is the JSON of messages. `None` for any other text, so that an answer in JSON stays unchanged.
 fn chat_in(text: &str) -> Option<Vec<Cow<'static, str>>> {
     let text = text.trim();
     let all = match cell::type_of(text) {
@@ -128,14 +129,14 @@ fn author<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
     string(fields, "role").or_else(|| string(fields, "from"))
 }
 
-/// The messages of a chat as one text, each after its role if there are several. A chat with more fields than roles and texts
-/// stays as it is written, because prompts that differ only there are different groups.
+/// The messages of a chat as one text, each after its role if there are several. A chat with other fields than roles and texts
+/// stays in JSON, because prompts that differ only in these fields are different groups.
 fn text_of_chat(raw: &str) -> Option<String> {
     let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
     let text = |message: &Map<String, Json>| -> Option<String> {
         let content = message.get("content")?.as_str()?;
         match message.get("role") {
-            // In rows of a table, a message has null for fields that only other messages have.
+            // Nulls are skipped, because in rows of a table a message has null for fields that only other messages have.
             _ if message.values().filter(|value| !value.is_null()).count() > 2 => None,
             Some(role) if messages.len() > 1 => Some(format!("{}: {content}", role.as_str()?)),
             _ => Some(content.to_string()),
@@ -145,7 +146,7 @@ fn text_of_chat(raw: &str) -> Option<String> {
     Some(texts.map_or(raw.to_string(), |texts| texts.join("\n")))
 }
 
-/// What the assistant's messages say. `raw` has all messages.
+/// The texts of the assistant's messages. `raw` has all messages.
 fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String> {
     let (mut said, mut stranger) = (Vec::new(), None);
     for message in messages {
@@ -161,9 +162,9 @@ fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String
                 let is_known = is_call || OTHERS.split(' ').any(|other| other == who);
                 stranger = stranger.or((!is_known).then(|| who.to_string()));
             }
-            // Without an author only `content` tells a message, or `type` a part, from any other object.
+            // Without an author, only `content` distinguishes a message, or `type` a part, from any other object.
             None if !has(&fields, &["content", "type"]) => return Err(describe(raw)),
-            // The channel in which OpenAI's open models reason.
+            // Skipped: the channel in which OpenAI's open models reason.
             _ if string(&fields, "channel").as_deref() == Some("analysis") => {}
             _ => said.push(content(&fields)?),
         }
@@ -222,9 +223,9 @@ fn text_of_part(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     Ok(string(&fields, "text").or_else(|| string(&fields, "content")))
 }
 
-/// The reference: a text, a number, a list of one of these, or the field of an object that has it. A list of several texts stays
-/// a list, because any of them is right (see `batch::references`). There is none if it is null or an empty list; the error describes
-/// a value of another shape.
+/// The reference: a text, a number, a list with one of these, or the field of an object that has the reference. A list of several
+/// texts stays a list, because any of these texts is right (see `batch::references`). `None` if the value is null or an empty
+/// list; the error describes a value of another shape.
 pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     let of_object = |fields: &Fields<'_>| {
         let values = REFERENCES
@@ -238,7 +239,7 @@ pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
         JsonType::Bool | JsonType::Number => Ok(Some(raw.into())),
         JsonType::String => {
             let text = cell::text(raw);
-            // A list of numbers may be an interval; a formula has no quotes.
+            // Quotes are required, because a list of numbers may be an interval and a formula has no quotes.
             let is_json = text.starts_with(['[', '{']) && text.contains('"');
             let is_json = is_json && serde_json::from_str::<IgnoredAny>(&text).is_ok();
             let found = is_json.then(|| reference(&text)).and_then(Result::ok);
@@ -270,7 +271,7 @@ pub(super) enum Choice {
     FieldOfObject,
 }
 
-/// How often each choice was made, and where first.
+/// How often each choice was made, and where it was made first.
 #[derive(Default)]
 pub(super) struct Choices(Vec<(Choice, usize, String)>);
 

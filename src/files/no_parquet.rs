@@ -1,4 +1,4 @@
-//! Stands in for `parquet.rs` in a build without the feature `parquet`: each file is an error that says how to build it.
+//! Replaces `parquet.rs` in a build without the feature `parquet`: reading a file is an error that says how to build with it.
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Parquet: reads a file as a table, column by column, or its rows as lines of JSON; and copies a file with columns added, the
-//! others unchanged. Lists of numbers are read by typed readers, which is many times faster than by rows.
+//! Parquet: reads a file as a table, column by column, or its rows as JSON lines; copies a file with columns added and the other
+//! columns unchanged. Lists of numbers are read with typed readers, which is many times faster than row by row.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -41,10 +41,10 @@ use crate::replace::Replacement;
 
 type Reader = SerializedFileReader<File>;
 
-/// Rows that are decoded at a time: a list that nobody reads takes no more memory than these.
+/// Number of rows that are decoded at a time, so that a list whose values are not needed takes little memory.
 const ROWS: usize = 1024;
 
-/// The result of the crate's function; an error if the crate panics, as it does on some damaged files.
+/// The result of a function of the crate; an error if the function panics, which happens with some damaged files.
 fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
     match caught(read) {
         Some(read) => read.map_err(io::Error::other),
@@ -52,7 +52,7 @@ fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
     }
 }
 
-/// Opens a file whose columns can be decompressed.
+/// Opens a file, and checks that its columns can be decompressed.
 fn open(file: File) -> io::Result<Reader> {
     let file = whole(|| SerializedFileReader::new(file))?;
     let groups = file.metadata().row_groups().iter();
@@ -64,7 +64,7 @@ fn open(file: File) -> io::Result<Reader> {
     let Some(codec) = codecs.find(|codec| !is_known(codec)) else {
         return Ok(file);
     };
-    // The crate accepts no other decoder than its own, and its decoder of zstd is in C.
+    // zstd is not supported, because the crate accepts only its own decoders, and its zstd decoder is in C.
     let name = format!("{codec:?}").to_lowercase();
     let name = name.split('(').next().unwrap_or_default();
     Err(io::Error::other(format!(
@@ -92,7 +92,7 @@ pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines
     })
 }
 
-/// A row as an object in JSON.
+/// A row as a JSON object.
 fn line(row: &Row) -> String {
     object(row.get_column_iter().map(|(name, field)| (&**name, field)))
 }
@@ -105,7 +105,7 @@ fn object<'r>(fields: impl Iterator<Item = (&'r str, &'r Field)>) -> String {
     format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
 }
 
-/// A value; what is nested is in JSON.
+/// A value; nested values are in JSON.
 fn cell_of(field: &Field) -> Cell<'_> {
     match field {
         Field::Null => Cell::Null,
@@ -122,7 +122,7 @@ fn cell_of(field: &Field) -> Cell<'_> {
         Field::UByte(value) => Cell::Int((*value).into()),
         Field::UShort(value) => Cell::Int((*value).into()),
         Field::UInt(value) => Cell::Int((*value).into()),
-        // Widened, they are the same numbers.
+        // Widening does not change the numbers.
         Field::Float16(value) => Cell::Number((*value).into()),
         Field::Float(value) => Cell::Number((*value).into()),
         Field::Double(value) => Cell::Number(*value),
@@ -149,12 +149,12 @@ fn cell_of(field: &Field) -> Cell<'_> {
             let values = map.entries().iter().map(|(_, value)| value);
             Cell::Json(object(keys.iter().map(String::as_str).zip(values)).into())
         }
-        // Whole numbers beyond 63 bits, and what the crate adds.
+        // Integers beyond 63 bits, and types that the crate may add.
         other => Cell::Json(other.to_string().into()),
     }
 }
 
-/// A checksum of the end of a file. A parquet file keeps its columns, their places and their statistics there.
+/// A checksum of the end of a file, where parquet stores the columns, their places and their statistics.
 fn checksum_of_end(path: &Path) -> io::Result<u32> {
     let mut file = regular_file::open(path)?;
     let (mut end, length) = (Vec::new(), file.metadata()?.len());
@@ -229,8 +229,8 @@ fn leaf_of(file: &Reader, root: &TypePtr) -> Option<usize> {
     leaves.find(|&leaf| schema.get_column_root(leaf).name() == root.name())
 }
 
-/// The bytes that a column takes, by what the file says: the numbers of its lists, or a value for each row. A list that nobody
-/// reads takes the numbers of a row group at most.
+/// The memory that a column takes, according to the file's metadata: the numbers of its lists, or a value for each row. A list
+/// whose values are not needed takes at most the numbers of a row group.
 fn bytes_of(file: &Reader, root: &TypePtr, keep: &Keep) -> u64 {
     let groups = file.metadata().row_groups().iter();
     let count = |count: i64| u64::try_from(count).unwrap_or(0);
@@ -270,7 +270,7 @@ fn read_column(file: &Reader, root: &TypePtr, column: &mut FileColumn) -> Result
         column.filled = rows.sum();
         return Ok(());
     }
-    // A projection bears the name that the writer gave to the whole.
+    // A projection must have the name that the writer gave to the whole schema.
     let name = file.metadata().file_metadata().schema().name();
     let schema = Type::group_type_builder(name).with_fields(vec![root.clone()]);
     let rows: RowIter = file.get_row_iter(Some(schema.build()?))?;
@@ -290,7 +290,7 @@ fn read_column(file: &Reader, root: &TypePtr, column: &mut FileColumn) -> Result
     Ok(())
 }
 
-/// Whether a column is a list of numbers, in the layout of all but old files: a group of a repeated group of one leaf.
+/// Whether a column is a list of numbers, in the layout that all but old files use: a group of a repeated group of one leaf.
 fn is_list_of_numbers(root: &Type, leaf: &ColumnDescriptor) -> bool {
     let info = root.get_basic_info();
     let is_list = info.logical_type_ref() == Some(&LogicalType::List)
@@ -310,7 +310,7 @@ fn is_list_of_numbers(root: &Type, leaf: &ColumnDescriptor) -> bool {
 }
 
 fn read_lists(file: &Reader, leaf: usize, column: &mut FileColumn) -> Result<()> {
-    // The levels of definition of an item, and of a value, if items may be null.
+    // The definition levels of an item and of a value, which differ if items may be null.
     let descriptor = file.metadata().file_metadata().schema_descr().column(leaf);
     let value = descriptor.max_def_level();
     let levels = (
@@ -329,7 +329,7 @@ fn read_lists(file: &Reader, leaf: usize, column: &mut FileColumn) -> Result<()>
         match group.get_column_reader(leaf)? {
             From::BoolColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
             From::Int32ColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
-            // Exact up to 2^53, like any number in a line.
+            // Exact up to 2^53, like any number in JSONL.
             From::Int64ColumnReader(from) => each(from, rows, levels, |&x| x as f64, push),
             From::FloatColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
             From::DoubleColumnReader(from) => each(from, rows, levels, |&x| x, push),
@@ -339,7 +339,7 @@ fn read_lists(file: &Reader, leaf: usize, column: &mut FileColumn) -> Result<()>
     Ok(())
 }
 
-/// Passes each row of a leaf to a function, with NaN for null.
+/// Passes each row of a leaf to a function; null becomes NaN.
 fn each<T: DataType>(
     mut from: ColumnReaderImpl<T>,
     rows: usize,
@@ -464,7 +464,7 @@ fn lists<T: DataType>(
     rows: Range<usize>,
     value: fn(f64) -> T::T,
 ) -> Result<usize> {
-    // Dremel's levels: an empty list has an entry of its own, without a value.
+    // Dremel's levels: an empty list also has an entry, which has no value.
     let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
         let numbers = column.row(row, column.layout.row_length(row));
@@ -481,8 +481,8 @@ fn lists<T: DataType>(
         .write_batch(&values, Some(&defined), Some(&repeated))
 }
 
-/// Writes a copy of a file with some columns added or replaced, which come last. The bytes of all others are copied. If the file
-/// was read before, it must be the same still.
+/// Writes a copy of a file with some columns added or replaced, which come last. The bytes of all other columns are copied. If
+/// the file was read before, it must not have changed since.
 pub(super) fn add(
     input: &Path,
     columns: &[(&str, AddedValues)],
@@ -569,7 +569,7 @@ mod tests {
         assert_eq!(line(&row.unwrap()), expected);
     }
 
-    /// A wide file with columns that nobody reads takes no more memory than it needs.
+    /// Columns that are not needed take little memory, however wide the file is.
     #[test]
     fn a_column_takes_what_is_read_of_it() {
         let schema = "message schema { required binary text (UTF8);
@@ -578,7 +578,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let to = file.try_clone().unwrap();
         let mut writer = SerializedFileWriter::new(to, schema, Default::default()).unwrap();
-        // Two rows of three numbers, and one of one number.
+        // Two rows of three numbers, and one row of one number.
         for (rows, numbers, repeated) in [(2, 6, &[0i16, 1, 1, 0, 1, 1][..]), (1, 1, &[0])] {
             let mut group = writer.next_row_group().unwrap();
             let mut column = group.next_column().unwrap().unwrap();

@@ -7,13 +7,13 @@ use crate::diagnostic::Diagnostic;
 
 pub(super) type Result<T, E = Diagnostic> = std::result::Result<T, E>;
 
-/// The file, the place of each response in it, and a sum that detects a changed file.
+/// The file, the line of each response, and a checksum that detects a changed file.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) path: PathBuf,
     /// If each response has a line: for each blank line, the index of the response after it.
     pub(super) blank: Option<Vec<usize>>,
-    /// The checksum of what was read: all lines, the end of a parquet file, or the header of tensors.
+    /// Checksum of what was read: all lines, the end of a parquet file, or the header of a tensor file.
     pub(super) sum: u32,
 }
 
@@ -28,7 +28,7 @@ impl Place {
         Some(response + 1 + blank.partition_point(|&after| after <= response))
     }
 
-    /// Refuses a file that has changed since it was read, by its checksum now.
+    /// Refuses a file that has changed since it was read; `sum` is its current checksum.
     pub(super) fn check(&self, sum: u32) -> Result<()> {
         match sum == self.sum {
             true => Ok(()),
@@ -74,7 +74,7 @@ impl Place {
     }
 }
 
-/// The input has changed since it was read.
+/// The error for an input that has changed since it was read.
 pub(super) fn changed(input: &Path, what: impl fmt::Display) -> Diagnostic {
     Diagnostic::error(format!(
         "the file changed after it was read ({what}); run it again"

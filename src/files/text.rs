@@ -1,4 +1,4 @@
-//! Lines of text, compressed or not, of a file or of all files of a folder; and the same for writing.
+//! Reads lines of text, compressed or not, from a file or from all files of a folder; and writes lines to a file.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -21,16 +21,16 @@ use super::unfold::{Rows, unfold_of};
 use crate::regular_file;
 use crate::replace::{Replacement, cannot_be_written};
 
-/// The longest allowed line, in bytes: a bound on the memory that a compressed file can unpack to.
+/// The longest allowed line, in bytes: it limits the memory into which a compressed file can be expanded.
 pub(super) const LONGEST_LINE: u64 = 1 << 30;
 
-/// Bytes of blank lines before the first line: of more, none is a trainer's.
+/// The most bytes of blank lines before the first line; no trainer writes more.
 const BLANK: usize = 1 << 20;
 
 /// Bytes that are compressed into one frame of Zstandard.
 const FRAME: usize = 4 << 20;
 
-/// How many bytes are there to read, and how many have been read.
+/// Reports how many bytes there are to read, and how many have been read.
 #[derive(Default)]
 pub(super) struct Progress<'a> {
     report: Option<&'a (dyn Fn(u64, u64) + Sync)>,
@@ -69,7 +69,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Bytes that are lines.
+/// A reader of lines.
 pub(super) type Lines<'a> = Box<dyn Read + Send + 'a>;
 
 /// Concatenated readers, opened one at a time.
@@ -88,7 +88,7 @@ fn chained<'a>(parts: impl Iterator<Item = io::Result<Lines<'a>>> + Send + 'a) -
     })
 }
 
-/// Lines that are made one by one.
+/// A reader of lines that are generated one by one.
 pub(super) fn of_each<'a>(
     lines: impl Iterator<Item = io::Result<String>> + Send + 'a,
 ) -> Lines<'a> {
@@ -102,7 +102,7 @@ impl<'a, I: Iterator<Item = io::Result<Lines<'a>>>> Read for Chained<'a, I> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while !into.is_empty() {
             match self.part.read(into)? {
-                // The last line of a file may lack its end.
+                // Added, because the last line of a file may lack its line ending.
                 0 if !self.is_ended => self.part = Box::new(&b"\n"[..]),
                 0 => match self.parts.next() {
                     Some(part) => self.part = part?,
@@ -118,7 +118,8 @@ impl<'a, I: Iterator<Item = io::Result<Lines<'a>>>> Read for Chained<'a, I> {
     }
 }
 
-/// Opens the lines of a file, or of all files of a folder in turn, each by a function; `progress` gets the bytes read from disk.
+/// Opens the lines of a file, or of all files of a folder in turn, each with the function `open`; `progress` gets the number of
+/// bytes read from disk.
 pub(super) fn lines<'a>(
     path: &Path,
     progress: &'a Progress,
@@ -153,8 +154,8 @@ pub(super) fn open<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<
     }
 }
 
-/// Text as lines with one response each: unchanged, unless the first line is from a trainer that writes several responses per
-/// line, or its own numbers.
+/// Text as lines with one response each: unchanged, unless the first line comes from a trainer that writes several responses per
+/// line, or numbers in its own form.
 fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
     let mut text = BufReader::with_capacity(1 << 20, text);
     let (mut first, mut start) = (Vec::new(), 0);
@@ -183,7 +184,7 @@ fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
             Ok(0) => return None,
             Ok(_) => match unfold(line.trim_start_matches(BYTE_ORDER_MARK)) {
                 Some(unfolded) => rows = unfolded,
-                // The reader of the line reports the error.
+                // Passed on, because the reader of the line reports the error.
                 None => return Some(Ok(line)),
             },
             Err(error) => return Some(Err(error)),
@@ -244,7 +245,7 @@ impl Write for ToZstd<'_> {
     }
 }
 
-/// Unpacks Zstandard frame by frame, and checks the checksums. The crate's own reader reads only one frame.
+/// Decompresses Zstandard frame by frame, and checks the checksums. Needed because the crate's reader reads only one frame.
 struct FromZstd<R> {
     source: R,
     decoder: FrameDecoder,
@@ -255,7 +256,7 @@ impl<R: BufRead> Read for FromZstd<R> {
         let FromZstd { source, decoder } = self;
         while !into.is_empty() {
             match decoder.read(into)? {
-                // There is no frame yet, it has ended, or it needs its next block.
+                // There is no frame yet, the frame has ended, or the frame needs its next block.
                 0 => {}
                 read => return Ok(read),
             }

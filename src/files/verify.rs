@@ -1,4 +1,5 @@
-//! Completions in a file of lines compared with their references, line by line: the file may be many times the memory.
+//! Compares the completions in a JSONL or parquet file with their references, line by line, so that the file may be larger than
+//! the memory.
 
 use std::path::Path;
 
@@ -41,12 +42,12 @@ pub struct Verified {
 struct Names {
     completion: String,
     solution: String,
-    /// A short reference beside a worked solution.
+    /// The field of a short reference beside a worked solution.
     answer: Option<&'static str>,
 }
 
 impl Verified {
-    /// Compares the texts of a line's fields, and says which reference was taken.
+    /// Compares the texts of a line's fields, and returns which reference was used.
     fn new(
         fields: &[(&str, &str)],
         names: &Names,
@@ -109,16 +110,15 @@ impl Verified {
     }
 }
 
-/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` in order with each result
-/// and its line number. If there is an `output`, each line is written there with the field `correct`.
+/// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each result and its line
+/// number, in order. If there is an `output`, each line is written there with the field `correct`.
 ///
-/// `asked` has names for the fields of the completion and the solution, if these are not the usual ones. A tokenizer counts
-/// the tokens of completions in lines without a `length`, and writes the counts as `length`. Returns notes on which references
-/// were taken.
+/// `asked` has names for the fields of the completion and the solution, if these are not the usual ones. A tokenizer counts the
+/// tokens of completions in lines without a `length`, and writes the counts as `length`. Returns notes on which references were
+/// used.
 ///
 /// # Errors
-/// The line and what is wrong in it, a field that is not there, or why the output cannot be written; nothing half-written
-/// is left.
+/// The line and the problem in it, a missing field, or the reason why the output cannot be written; no incomplete file is left.
 pub fn verify_lines(
     path: &Path,
     asked: [Option<&str>; 2],
@@ -127,7 +127,7 @@ pub fn verify_lines(
     output: Option<&Path>,
     told: &mut (dyn FnMut(usize, Verified) + Send),
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
-    // A name without an ending may be a pipe's, which the reader refuses.
+    // A name without an ending may be that of a pipe, which the reader refuses.
     let format = Format::named(path).unwrap_or(Format::Lines);
     if format == Format::Safetensors {
         let what = "`verify` reads JSONL or parquet; this file has tensors, and no texts";
@@ -154,7 +154,7 @@ pub fn verify_lines(
     };
     let parse = |fields: &[(&str, &str)]| Verified::new(fields, &names, tokenizer);
     let mut all_choices = Choices::default();
-    // The verdict; without a reference a response is not scored. And the length, if it was counted.
+    // Collects the verdicts (none for a response without a reference) and the lengths, if they were counted.
     let mut told = |line, (verified, choices): (Verified, Vec<Choice>)| {
         for choice in choices {
             all_choices.add(choice, format!("line {line}"));
@@ -181,7 +181,7 @@ pub fn verify_lines(
                 let verified = verified.map(|verified| told(line, verified));
                 if let (Some((is_right, length)), Some(_)) = (verified, output) {
                     verdicts.push(is_right);
-                    // A text has far fewer than 2^63 tokens.
+                    // Cannot overflow, because a text has far fewer than 2^63 tokens.
                     lengths.push(length.map(|length| length as i64));
                 }
                 Ok(())

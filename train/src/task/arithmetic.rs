@@ -18,10 +18,10 @@ const SIGNS: [char; 13] = [
 ///
 /// - A prompt is `a + b =`, both with exactly n digits, the most significant first: 2n + 2 tokens, 0 to 9 for the
 ///   digits, 12 for `+`, 11 for `=`. Its features are the 2n digits one-hot, `[2n * 10]`.
-/// - A response gives the sum's digits, the least significant first, so that every digit depends on two digits of the
-///   prompt and on a carry that the digits before it determine. Then comes the stop token, 10. Right is the exact
-///   sum without leading zeros, stopped within n + 2 tokens.
-/// - `a + b` and `b + a` are held out together, because each gives away the other's answer.
+/// - A response gives the sum's digits, the least significant first, so that every digit depends on two digits of the prompt and
+///   on a carry that the digits before it determine. Then comes the stop token, 10. A response is right if it is the exact sum
+///   without leading zeros and stops within n + 2 tokens.
+/// - `a + b` and `b + a` are held out together, because they have the same answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Arithmetic {
     digits: usize,
@@ -34,7 +34,7 @@ impl Arithmetic {
         Ok(Self { digits })
     }
 
-    /// The two numbers of a prompt, or nothing if it is not a sum of this many digits.
+    /// The two numbers of a prompt; `None` if it is not a sum of numbers with `digits` digits.
     fn terms(&self, prompt: &Prompt) -> Option<(u64, u64)> {
         let (a, rest) = prompt.tokens.split_at_checked(self.digits)?;
         let (&plus, rest) = rest.split_first()?;
@@ -44,8 +44,7 @@ impl Arithmetic {
     }
 }
 
-/// The number with these digits, the most significant first; `None` if one of them is not a digit or the number is
-/// too large.
+/// The number with these digits, the most significant first; `None` if a token is not a digit or the number is too large.
 fn number<'a>(mut digits: impl Iterator<Item = &'a u32>) -> Option<u64> {
     digits.try_fold(0u64, |sum, &digit| {
         let digit = (digit < 10).then_some(u64::from(digit))?;
@@ -106,7 +105,7 @@ impl Task for Arithmetic {
         Some(digits.chain([STOP]).collect())
     }
 
-    /// The sum and the response as text, the last digit first, with blanks between digits so that each is a token.
+    /// The sum and the response as text, the last digit first, with spaces between digits so that each counts as a token.
     fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let sum = self.terms(prompt);
         let sum = sum.map_or(String::new(), |(a, b)| format!("{a} + {b} ="));
@@ -137,7 +136,7 @@ mod tests {
                 sum @ 0..10 => vec![sum],
                 sum => vec![sum % 10, 1],
             };
-            // All responses of three of the eleven tokens; tokens after the stop token do not count.
+            // All responses of three tokens; tokens after the stop token do not count.
             for code in 0..11u32.pow(3) {
                 let response = [code / 121, code / 11 % 11, code % 11];
                 let end = response.iter().position(|&token| token == STOP);

@@ -1,4 +1,4 @@
-//! The math task: questions of a file, answered in text and compared with the file's answers.
+//! The math task: questions from a file, answered in text; the answers are compared with the answers in the file.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -20,7 +20,7 @@ use advlab_answers::Verdict;
 /// The placeholder of the question in a template.
 const QUESTION: &str = "{question}";
 
-/// Names of the question's field in data sets; the first name that a line has is used.
+/// Names of the question's field in data sets. The first name that a line has is used.
 const QUESTIONS: [&str; 5] = ["question", "problem", "prompt", "input", "query"];
 
 /// Names of the answer's field in data sets: names of plain answers come before names of answers with a derivation.
@@ -35,8 +35,8 @@ const ANSWERS: [&str; 6] = [
 
 /// Questions with answers that can be compared, such as GSM8K's: a response is right if [`advlab_answers::equal`] says so.
 ///
-/// A prompt is a template with a question, in the tokens of a model. A question that the file has several times is one
-/// prompt, with the first answer. Only a question's words decide whether it is held out, not the template or the model.
+/// A prompt is a template with a question, in the tokens of a model. If the file repeats a question, it is one prompt, with the
+/// first answer. Whether a question is held out depends only on its text, not on the template or the model.
 #[derive(Debug)]
 pub struct Math {
     rows: Vec<MathProblem>,
@@ -59,7 +59,7 @@ struct MathProblem {
 }
 
 impl Math {
-    /// The task of a configuration: the file's questions in the tokens of the run's model.
+    /// The task that a configuration describes: the file's questions in the tokens of the run's model.
     pub(crate) fn of_config(config: &Config) -> Result<Self> {
         let folder = Path::new(&config.transformer.model);
         let sizes: ModelSizes = read_json(&config_file(folder)?)?;
@@ -68,7 +68,7 @@ impl Math {
         Math::load(&config.math, text.into(), config.transformer.max_new_tokens)
     }
 
-    /// The questions of a JSONL file, in the tokens of a model, for responses of up to so many tokens.
+    /// The questions of a JSONL file, in the tokens of a model, for responses of at most `max_response_tokens` tokens.
     pub fn load(config: &MathConfig, text: Arc<Text>, max_response_tokens: usize) -> Result<Self> {
         let (path, template) = (Path::new(&config.data), &config.prompt_template);
         if !template.contains(QUESTION) {
@@ -142,14 +142,14 @@ impl Task for Math {
         self.prompt(stream.below(self.rows.len() as u64) as usize)
     }
 
-    /// The question's own bytes, because templates and models may change.
+    /// The bytes of the question, because templates and models may change.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         let question = self.row(prompt).map(|row| row.question.bytes());
         question.into_iter().flatten().map(u32::from).collect()
     }
 
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
-        // If it cannot be decoded, the error appears in the texts of the step.
+        // An error is ignored here, because the texts of the step report a response that cannot be decoded.
         let completion = self.text.decode(response).ok();
         let pair = self.row(prompt).zip(completion);
         let verdict = pair.map(|(row, completion)| advlab_answers::equal(&row.answer, &completion));
@@ -168,8 +168,8 @@ impl Task for Math {
     }
 }
 
-/// The question and the answer of each line, in order, without repeated questions. If the configuration does not name a
-/// field, the first line decides its name.
+/// The question and the answer of each line, in order, without repeated questions. If the configuration does not name a field,
+/// the name is found in the first line.
 fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>> {
     let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
     let mut fields = [config.question_field.clone(), config.answer_field.clone()];
@@ -192,7 +192,7 @@ fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>> {
     Ok(pairs)
 }
 
-/// The question and the answer of a line; sets the name of a field that has none yet.
+/// The question and the answer of a line; sets the name of a field that is not known yet.
 fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagnostic> {
     let row: Map<String, Value> =
         serde_json::from_str(line).map_err(|error| Diagnostic::error(error.to_string()))?;
@@ -205,7 +205,7 @@ fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagno
     Ok((question, answer))
 }
 
-/// The text or the number in a field of a line. Without a name, it is the first of these that the line has.
+/// The text or the number in a field of a line. If the field has no name, the first name that the line has is used.
 fn text_of(
     row: &Map<String, Value>,
     kind: &str,
@@ -292,7 +292,7 @@ mod tests {
         let chat = load(&sums(40), &chat).unwrap();
         let decoded = chat.text.decode(&chat.rows[2].prompt).unwrap();
         assert_eq!(decoded, "user\nWhat is 2 + 5? Think.\nassistant\n");
-        // Their tokens differ, but the same questions are held out.
+        // The tokens differ, but the same questions are held out.
         let held_out = |task: &Math| -> Vec<bool> {
             let indices = 0..task.rows.len();
             indices

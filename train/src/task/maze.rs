@@ -14,17 +14,17 @@ const GOAL: u32 = 8;
 /// Row and column steps of the moves 0 to 3: up, down, left, right.
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
 
-/// The signs of all tokens, and of a walk's last cell if it is not the goal.
+/// The signs of all tokens, and the sign of a walk's last cell if it is not the goal.
 const SIGNS: [char; 10] = ['↑', '↓', '←', '→', '■', '·', '█', 'S', 'G', '×'];
 const END: u32 = 9;
 
-/// Square mazes: each cell is a wall with probability 1/4, start and goal are open, different, and connected.
+/// Square mazes: each cell is a wall with probability 1/4; start and goal are different, open and connected.
 ///
 /// - A prompt is the cells row by row: 5 open, 6 wall, 7 start, 8 goal; its features are three per cell (wall, start,
 ///   goal), `[3 * size^2]`.
-/// - A response is a sequence of moves: 0 up, 1 down, 2 left, 3 right, 4 stop. A move into a wall or over the edge does
-///   nothing. A response is right if it stops on the goal within 4 * size moves, the stop included.
-/// - A walk in several turns divides the moves among these: a turn that does not end the walk is followed by one from the
+/// - A response is a sequence of moves: 0 up, 1 down, 2 left, 3 right, 4 stop. A move into a wall or over the edge has no effect.
+///   A response is right if it stops on the goal within 4 * size moves, the stop included.
+/// - A walk in several turns divides the moves among the turns: a turn that does not end the walk is followed by a turn from the
 ///   cell that it has reached. A turn is right if it ends on the goal.
 #[derive(Clone, Copy, Debug)]
 pub struct Maze {
@@ -47,7 +47,7 @@ impl Maze {
         Ok(Self { turns, ..self })
     }
 
-    /// The start and the goal; nothing if the cells are not a maze of this size.
+    /// The start and the goal; `None` if the cells are not a maze of this size.
     fn ends(&self, cells: &[u32]) -> Option<(usize, usize)> {
         let find = |kind| cells.iter().position(|&cell| cell == kind);
         let ends = (find(START)?, find(GOAL)?);
@@ -67,8 +67,8 @@ impl Maze {
         Some(reached.filter(|cell| cells[*cell] != WALL).unwrap_or(from))
     }
 
-    /// The cells that a response visits, from the start on, and whether it ends with the stop token. A token that is not
-    /// a move ends the walk.
+    /// The cells that a response visits, including the start, and whether it ends with the stop token. A token that is not a move
+    /// ends the walk.
     fn walk(&self, cells: &[u32], start: usize, response: &[u32]) -> (Vec<usize>, bool) {
         let mut path = vec![start];
         for &token in response {
@@ -112,7 +112,7 @@ impl Task for Maze {
         loop {
             let mut cell = |_| if stream.uniform() < 0.25 { WALL } else { OPEN };
             let mut cells: Vec<u32> = (0..count).map(&mut cell).collect();
-            // If the goal takes the start's cell, this is not a maze.
+            // If the goal falls on the start's cell, this is not a maze, and it is drawn again.
             for end in [START, GOAL] {
                 cells[stream.below(count as u64) as usize] = end;
             }
@@ -122,7 +122,7 @@ impl Task for Maze {
         }
     }
 
-    /// The cells, counted from 0.
+    /// The kinds of the cells, counted from 0.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         let cells = prompt.tokens.iter();
         cells.map(|cell| cell.saturating_sub(OPEN)).collect()
@@ -154,7 +154,7 @@ impl Task for Maze {
         Some(prompt_of(cells))
     }
 
-    /// The maze, row by row, and the moves as text, with blanks between moves so that each is a token.
+    /// The maze, row by row, and the moves as text, with spaces between moves so that each counts as a token.
     fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let rows = prompt.tokens.chunks(self.size);
         let rows: Vec<String> = rows.map(|row| words(row, &SIGNS)).collect();
@@ -217,7 +217,7 @@ mod tests {
         (0..count).map(|i| maze.draw(&mut key.stream(i))).collect()
     }
 
-    /// A walk by rows and columns, with walls all around.
+    /// An independent check of a walk by rows and columns, with walls all around.
     fn is_right(cells: &[u32], size: isize, response: &[u32]) -> bool {
         let at = |(row, column): (isize, isize)| {
             let is_inside = (0..size).contains(&row) && (0..size).contains(&column);

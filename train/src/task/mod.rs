@@ -1,4 +1,4 @@
-//! Tasks with verifiable rewards: a task draws prompts, verifies responses and gives their texts.
+//! Tasks with verifiable rewards: a task draws prompts, verifies responses and returns their texts.
 
 mod arithmetic;
 #[cfg(feature = "torch")]
@@ -27,14 +27,14 @@ use super::text::Text;
 use crate::random::{Purpose, RandomStream, StreamKey};
 use advlab::diagnostic::Diagnostic;
 
-/// One prompt in this many is held out of training.
+/// One prompt in this many is held out of training, for evaluation.
 pub const EVALUATION_SHARE: u8 = 16;
 
-/// How often a prompt is drawn again before the task counts as one without training prompts: this cannot be bad luck, because
-/// only a sixteenth of the draws is held out.
+/// The number of draws after which a task counts as one without training prompts. It cannot be bad luck, because only a sixteenth
+/// of the prompts is held out.
 const DRAWS: usize = 1000;
 
-/// The task of a configuration.
+/// The task that a configuration describes.
 pub(super) fn of_config(config: &Config) -> Result<Box<dyn Task>> {
     Ok(match config.task {
         TaskName::Maze => Box::new(Maze::new(config.maze_size)?.in_turns(config.maze_turns)?),
@@ -46,16 +46,16 @@ pub(super) fn of_config(config: &Config) -> Result<Box<dyn Task>> {
     })
 }
 
-/// The sizes that a policy needs to know of a task.
+/// The sizes of a task that a policy needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskShape {
     /// Number of raw features of a prompt.
     pub prompt_features: usize,
-    /// Number of different response tokens; they are the first of the alphabet.
+    /// Number of different response tokens; they come first in the alphabet.
     pub vocabulary: usize,
     /// Number of different tokens, including those that only prompts have.
     pub alphabet: usize,
-    /// The longest response, its stop token included.
+    /// The length of the longest response, including its stop token.
     pub max_response_tokens: usize,
     /// The response token that ends a response.
     pub stop: u32,
@@ -66,12 +66,12 @@ pub struct TaskShape {
 pub struct Prompt {
     /// Prompt tokens, each below the task's `alphabet`; a token means the same in prompts and responses.
     pub tokens: Vec<u32>,
-    /// Raw features, `[prompt_features]`; for policies that read a vector. Sparse inputs are cheap.
+    /// Raw features, `[prompt_features]`, for policies that read a vector. Features that are 0 cost little.
     pub features: Vec<f32>,
 }
 
 impl Prompt {
-    /// A prompt that has these tokens one-hot as its features, by which of the kinds each is.
+    /// A prompt whose features are the tokens `shown`, one-hot over `kinds`.
     fn one_hot(tokens: Vec<u32>, shown: impl Iterator<Item = u32>, kinds: Range<u32>) -> Prompt {
         let hot = |token| kinds.clone().map(move |kind| f32::from(token == kind));
         let features = shown.flat_map(hot).collect();
@@ -79,7 +79,7 @@ impl Prompt {
     }
 }
 
-/// Texts by the names of their columns.
+/// Texts with the names of their columns.
 pub type Texts = Vec<(&'static str, String)>;
 
 /// A task with verifiable rewards.
@@ -87,7 +87,7 @@ pub trait Task: Send + Sync {
     /// The sizes of prompts and responses; constant.
     fn shape(&self) -> TaskShape;
 
-    /// The tokenizer, with the ends of responses, if tokens are text.
+    /// The tokenizer and the ends of responses, if tokens are text.
     #[cfg(feature = "torch")]
     fn text(&self) -> Option<Arc<Text>> {
         None
@@ -96,23 +96,23 @@ pub trait Task: Send + Sync {
     /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide it.
     fn draw(&self, stream: &mut RandomStream) -> Prompt;
 
-    /// Prompts of equal identity are either all for training or all for evaluation. By default it is the prompt's tokens;
-    /// a task overrides it if prompts give each other's answers away. It is the same in every version of the task, so that
-    /// held-out prompts stay held out.
+    /// Prompts with the same identity are either all for training or all for evaluation. By default the identity is the prompt's
+    /// tokens; a task overrides this if one prompt gives away the answer of another. The identity is the same in every version of
+    /// the task, so that held-out prompts stay held out.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         prompt.tokens.clone()
     }
 
-    /// Whether a response solves its prompt: its reward is 1 then, and 0 otherwise. Tokens behind the stop token do not
-    /// count; a prompt or a token that does not belong to this task makes the response wrong.
+    /// Whether a response solves its prompt: its reward is 1 then, and 0 otherwise. Tokens after the stop token do not count; a
+    /// prompt or a token that does not belong to this task makes the response wrong.
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
 
-    /// The most turns of a trajectory, up to 64: each is a response to a prompt of its own.
+    /// The most turns of a trajectory, up to 64. Each turn is a response to a separate prompt.
     fn turns(&self) -> u8 {
         1
     }
 
-    /// The prompt of the turn after a response; `None` if the trajectory ends with it.
+    /// The prompt of the turn after a response; `None` if the trajectory ends with the response.
     fn next(&self, _prompt: &Prompt, _response: &[u32]) -> Option<Prompt> {
         None
     }
@@ -138,8 +138,8 @@ pub trait Task: Send + Sync {
     }
 }
 
-/// Whether a prompt is held out for evaluation. Only a hash of its content decides, so it is the same in every run, and
-/// nearly independent of the prompt's difficulty, so training sees the same distribution.
+/// Whether a prompt is held out for evaluation. Only a hash of the prompt's identity decides. Therefore the decision is the same
+/// in every run, and training sees nearly the same distribution, because the hash does not depend on difficulty.
 pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
     let mut hash = Sha256::new();
     for token in task.identity(prompt) {
@@ -160,7 +160,7 @@ pub fn training_prompts(
     drawn_prompts(task, key, 0..count)
 }
 
-/// A prompt from each of these streams of the key, drawn again if it is held out.
+/// Draws one prompt from each of the key's streams listed in `streams`; a held-out prompt is drawn again.
 pub(super) fn drawn_prompts(
     task: &dyn Task,
     key: StreamKey,
@@ -178,8 +178,8 @@ pub(super) fn drawn_prompts(
     })
 }
 
-/// Different prompts of a pool of `pool` prompts, with their indices in it. The pool is that of step 0, so that they recur. None
-/// of them is in `taken`; there are fewer if the pool has no more.
+/// Draws `count` different prompts that are not in `taken` from a pool of `pool` prompts, or fewer if the pool has no more.
+/// Returns their indices in the pool, too. The pool is always that of step 0, so that prompts recur.
 pub(super) fn pooled_prompts(
     task: &dyn Task,
     key: StreamKey,
@@ -189,7 +189,7 @@ pub(super) fn pooled_prompts(
 ) -> Result<(Vec<usize>, Vec<Prompt>)> {
     let taken: HashSet<&usize> = taken.iter().collect();
     let mut order: Vec<usize> = (0..pool).filter(|index| !taken.contains(index)).collect();
-    // No prompt is drawn with this stream.
+    // This stream is used for no prompt.
     let mut stream = key.stream(u64::MAX);
     for next in 0..count.min(order.len()) {
         let left = (order.len() - next) as u64;
@@ -201,7 +201,7 @@ pub(super) fn pooled_prompts(
     Ok((order, prompts))
 }
 
-/// The signs of tokens, separated by blanks, so that each counts as a token.
+/// The signs of tokens, separated by spaces so that each counts as a token.
 fn words(tokens: &[u32], signs: &[char]) -> String {
     let sign = |token: &u32| signs.get(*token as usize).unwrap_or(&'?').to_string();
     tokens.iter().map(sign).collect::<Vec<_>>().join(" ")
@@ -217,13 +217,14 @@ fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<()> {
     Err(problem.expected(expected).into())
 }
 
-/// The first `count` different prompts of the evaluation set; fewer if a small task has no more. They do not depend
-/// on a seed, so that runs with different seeds are compared on the same prompts.
+/// The first `count` different prompts of the evaluation set; fewer if a small task has no more. The prompts do not depend on a
+/// seed, so that runs with different seeds are compared on the same prompts.
 pub fn evaluation_prompts(task: &dyn Task, count: usize) -> Vec<Prompt> {
     let key = StreamKey::new(0, Purpose::EvaluationPrompts, 0);
     let mut stream = key.stream(0);
     let mut seen = HashSet::new();
-    // Eight times the number of draws needed if prompts hardly repeat; a task that gives too few by then is small.
+    // Eight times the number of draws that is needed if prompts hardly repeat; a task with too few prompts after these draws is
+    // small.
     let draws = (8 * count * usize::from(EVALUATION_SHARE)).max(DRAWS);
     (0..draws)
         .map(|_| task.draw(&mut stream))
@@ -298,7 +299,7 @@ mod tests {
             seen.extend(different);
         }
         assert_eq!(seen.len(), 8);
-        // None of those in the batch, and no more than exist.
+        // No prompt that is already in the batch, and no more prompts than exist.
         for (taken, count) in [(0..3, 5), (0..6, 2), (0..8, 0)] {
             let taken: Vec<usize> = taken.collect();
             let key = StreamKey::new(1, Purpose::TrainingPrompts, 0).again(0, 1);

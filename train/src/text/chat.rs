@@ -1,4 +1,4 @@
-//! A model's chat template: Jinja2 with what transformers adds to it.
+//! A model's chat template: Jinja2 with the additions of transformers.
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,11 @@ use crate::error::{Result, io};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::regular_file;
 
-/// The template's file since transformers 5, and its name here.
+/// The file that has the template since transformers 5; also the template's name in the engine.
 const FILE: &str = "chat_template.jinja";
 
-/// The date for templates, by the directives of `strftime` that they use. A run that is resumed tomorrow must see the same
-/// prompts, so it is a fixed date: the default of Llama's templates.
+/// The date that templates see, for each directive of `strftime` that they use. It is fixed, because a run that is resumed
+/// tomorrow must see the same prompts. The date is the default of Llama's templates.
 const TODAY: [(&str, &str); 11] = [
     ("%d", "26"),
     ("%-d", "26"),
@@ -31,7 +31,7 @@ const TODAY: [(&str, &str); 11] = [
     ("%M", "00"),
 ];
 
-/// The day in a template's format.
+/// The fixed date in a template's format.
 fn today(format: String) -> Result<String, Error> {
     let day = (TODAY.iter()).fold(format, |text, (directive, value)| {
         text.replace(directive, value)
@@ -101,7 +101,7 @@ impl ChatTemplate {
     }
 }
 
-/// A string, or several templates by name; `default` is the one for a chat without tools.
+/// Reads a string, or a list of named templates, of which `default` is for chats without tools.
 fn in_config(template: &Json) -> Option<&str> {
     let mut named = template.as_array().into_iter().flatten();
     let default = || named.find(|template| template["name"] == "default")?["template"].as_str();
@@ -112,7 +112,7 @@ fn damaged(path: &Path, error: &Error) -> Diagnostics {
     let whole = || error.to_string();
     let what = error.detail().map_or_else(whole, str::to_string);
     let problem = Diagnostic::error(format!("the chat template: {what}")).in_file(path);
-    // In JSON, the template's lines are not the file's.
+    // Lines are not named in JSON, because the template's lines are not those of the file.
     let line = error.line().filter(|_| path.ends_with(FILE));
     match line {
         Some(line) => problem.on_line(line).into(),

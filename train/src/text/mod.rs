@@ -1,5 +1,5 @@
 //! Text for a model: its tokenizer, its chat template and the ends of its responses, from the files of its folder. The folder's
-//! settings for sampling are ignored: the run has its own.
+//! sampling settings are ignored, because the run has its own.
 
 mod chat;
 #[cfg(test)]
@@ -19,7 +19,8 @@ use advlab::diagnostic::Diagnostic;
 use advlab::panics::caught;
 use chat::ChatTemplate;
 
-/// Tokens before a stop string that are decoded with it: the first of them may be half a character, or lose its space.
+/// Number of tokens before a stop string that are decoded with it, because the first decoded token may be half a character or
+/// lose its space.
 const CONTEXT: usize = 4;
 
 /// The `config.json` of a model's folder.
@@ -37,7 +38,7 @@ pub(crate) fn config_file(folder: &Path) -> Result<PathBuf> {
     Err(Diagnostic::error(message).with_help(help).into())
 }
 
-/// Converts text to tokens and tokens to text.
+/// Converts between text and tokens.
 #[derive(Debug)]
 pub struct Text {
     path: PathBuf,
@@ -49,8 +50,8 @@ pub struct Text {
 }
 
 impl Text {
-    /// The texts of a model's folder, whose embedding has `vocabulary` rows: `tokenizer.json`, and if they are there
-    /// `tokenizer_config.json`, `chat_template.jinja` and `generation_config.json`.
+    /// Reads a model's folder: `tokenizer.json` and, if they exist, `tokenizer_config.json`, `chat_template.jinja` and
+    /// `generation_config.json`. The model's embedding has `vocabulary` rows.
     ///
     /// # Errors
     /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if there is no tokenizer, a file is damaged, or a token has no row in the
@@ -95,7 +96,7 @@ impl Text {
         })
     }
 
-    /// The tokens of a text, with the tokens that the tokenizer adds around it, such as one for the beginning.
+    /// The tokens of a text, with the tokens that the tokenizer adds around it, such as a token for the beginning.
     ///
     /// # Errors
     /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the tokenizer has no token for a part of the text.
@@ -106,8 +107,8 @@ impl Text {
     /// The tokens of a chat, by the model's template, up to the point at which the model continues.
     ///
     /// # Errors
-    /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the model has no template or it refuses the messages, and as
-    /// [`Text::encode`].
+    /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the model has no template, if the template refuses the messages, or as
+    /// for [`Text::encode`].
     pub fn encode_chat(&self, messages: &[Message<'_>]) -> Result<Vec<u32>> {
         let Some(template) = &self.template else {
             let problem = Diagnostic::error("the model has no chat template").in_file(&self.path);
@@ -128,7 +129,7 @@ impl Text {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of tokens, without special ones, such as those that end a response.
+    /// The text of tokens, without special tokens, such as the token that ends a response.
     ///
     /// # Errors
     /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the tokenizer's decoder fails.
@@ -136,7 +137,7 @@ impl Text {
         self.guarded(|| self.tokenizer.decode(tokens, true))
     }
 
-    /// What the tokenizer gives, or its error. The crate panics at some damaged tokenizers.
+    /// The tokenizer's result or error. Panics are caught, because the crate panics with some damaged tokenizers.
     fn guarded<T>(&self, call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
         let done = caught(call).unwrap_or_else(|| Err("it is damaged".into()));
         done.map_err(|error| {
@@ -145,17 +146,17 @@ impl Text {
         })
     }
 
-    /// The rows of the model's embedding.
+    /// The number of rows of the model's embedding.
     pub fn vocabulary(&self) -> u32 {
         self.vocabulary
     }
 
-    /// The tokens that end a response: those that the model's files name, else the tokenizer's own end token.
+    /// The tokens that end a response: the tokens that the model's files name, otherwise the tokenizer's end token.
     pub fn ends(&self) -> &[u32] {
         &self.ends
     }
 
-    /// Lets responses also end when their text contains one of these strings, besides those of the model's makers.
+    /// Also ends responses whose text contains one of these strings, in addition to the stop strings of the model's files.
     #[must_use]
     pub fn with_stops(mut self, stops: &[String]) -> Self {
         self.stops.extend_from_slice(stops);
@@ -164,7 +165,7 @@ impl Text {
 
     /// Whether the text of a response contains a stop string; called after each token.
     pub fn has_stop(&self, response: &[u32]) -> Result<bool> {
-        // Each token of a string has at least one byte of it.
+        // A tail of `longest` tokens suffices, because each token has at least one byte.
         let Some(longest) = self.stops.iter().map(String::len).max() else {
             return Ok(false);
         };
@@ -174,7 +175,7 @@ impl Text {
     }
 }
 
-/// A JSON file of a folder; null if it is not there.
+/// A JSON file of a folder; null if the file does not exist.
 fn read_optional(folder: &Path, name: &str) -> Result<Value> {
     let path = folder.join(name);
     match path.exists() {
