@@ -1,4 +1,4 @@
-//! Columns to write: a recipe's results in a copy of its input, and the columns of a batch that is saved.
+//! Columns to write: a recipe's results in a copy of the input, and the columns of a saved batch.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::batch::column_names::ADVANTAGES;
 use crate::batch::{Column, Computed, FloatBuffer, Layout, Level};
 use crate::tensor_file::NewTensor;
 
-/// A result that a recipe gives per response or token of a batch, to be written to a file.
+/// A result of a recipe, with a value per response or per token, to be written to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddedColumn {
     /// The field `advantage`; in padded files the tensor `advantages` [B, T].
@@ -27,7 +27,7 @@ pub enum AddedColumn {
 }
 
 impl AddedColumn {
-    /// Its name in lines.
+    /// The name of its field in JSONL or parquet.
     pub fn name(self) -> &'static str {
         match self {
             AddedColumn::Advantage => "advantage",
@@ -38,7 +38,7 @@ impl AddedColumn {
     }
 }
 
-/// The values over all responses of a file, with 0 for those that are not in the batch.
+/// The values for all responses of a file, with 0 for responses that are not in the batch.
 pub(super) fn spread(values: &Computed, all: &Arc<Layout>, kept: &[usize]) -> Computed {
     let (level, buffer) = (values.level(), values.buffer());
     let place = |layout: &Layout, response| match level {
@@ -64,16 +64,16 @@ pub(super) struct NewColumn<'a> {
     pub(super) name: &'a str,
     pub(super) layout: &'a Layout,
     pub(super) values: Column,
-    /// Each token that counts has a number, and any other 0: a tensor [B, T], or an array in each line. Otherwise each response
-    /// has a number.
+    /// If true, each token that counts has a number, and other tokens have 0: a tensor [B, T], or an array in each line.
+    /// Otherwise each response has a number.
     pub(super) per_token: bool,
-    /// The type of a tensor. In lines, numbers of tokens have no more digits than it needs.
+    /// Element type of a tensor; in JSONL it also sets how many digits are written for token values.
     pub(super) dtype: Dtype,
 }
 
 impl<'a> NewColumn<'a> {
-    /// A recipe's result for a copy of a file. `is_padded` tells whether the file has tensors [B, T], and `is_f64` whether
-    /// these are f64.
+    /// A recipe's result for a copy of a file. `is_padded` says whether the file has tensors [B, T], and `is_f64` whether these
+    /// tensors are f64.
     pub(super) fn added(
         (column, values): (AddedColumn, &'a Computed),
         place: &Place,
@@ -81,12 +81,12 @@ impl<'a> NewColumn<'a> {
         is_f64: bool,
     ) -> Self {
         let (buffer, is_token) = (values.buffer().clone(), values.level() == Level::Token);
-        // Trainers want a number per token of these two; the others are columns of the batch.
+        // Trainers need these two columns per token; the other columns are columns of the batch.
         let is_signal = matches!(column, AddedColumn::Advantage | AddedColumn::Returns);
         let in_lines = place.has_lines();
         let is_wide = match in_lines {
             true => buffer.is_f64(),
-            // As response columns are written elsewhere.
+            // Response values in f64, because other files have them in f64.
             false => is_f64 || !is_signal && !is_token,
         };
         NewColumn {
@@ -127,7 +127,8 @@ impl<'a> NewColumn<'a> {
         row.into()
     }
 
-    /// Refuses a value that the file to be has no number for. A value that no token has is not written to a tensor [B, T].
+    /// Refuses a value that the output cannot represent. In a tensor [B, T], the value of a response without tokens is not
+    /// checked, because it is not written.
     pub(super) fn check(&self, place: &Place) -> Result<(), String> {
         let in_lines = place.has_lines();
         let is_narrow = !in_lines && self.dtype == Dtype::F32;
@@ -165,7 +166,7 @@ impl<'a> NewColumn<'a> {
                 let row = self.row(response, width);
                 match self.dtype {
                     Dtype::BOOL => out.write_all(&narrowed(&row, |value| value as u8)),
-                    // The precision of the batch's tokens; `check` has seen that nothing becomes infinite.
+                    // In the precision of the batch's tokens; `check` has ensured that no value becomes infinite.
                     Dtype::F32 => out.write_all(narrowed(&row, |value| value as f32).as_bytes()),
                     _ => out.write_all(row.as_bytes()),
                 }

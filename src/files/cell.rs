@@ -1,8 +1,8 @@
-//! A value on its way from a file to a column; and one line of JSON: its fields, numbers and texts, and a copy of the line with
+//! A value on its way from a file to a column; and a line of JSON: reads its fields, numbers and texts, and writes a copy with
 //! values added.
 //!
-//! We find plain values and parse the numbers, because lines are mostly arrays; `serde_json` finds any other value, and what is
-//! wrong.
+//! Plain values are found and numbers parsed here, because lines are mostly arrays; `serde_json` finds any other value, and the
+//! errors.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ pub(super) enum Cell<'a> {
     Int(i64),
     Number(f64),
     Text(&'a str),
-    /// As JSON has it: any value of a line, and the nested ones of parquet.
+    /// A value in JSON: any value of a JSONL line, and nested values of parquet.
     Json(Cow<'a, str>),
 }
 
@@ -56,7 +56,7 @@ impl Cell<'_> {
     pub(super) fn number(&self) -> f64 {
         match self {
             Cell::Bool(value) => f64::from(u8::from(*value)),
-            // Exact up to 2^53, like any number in a line.
+            // Exact up to 2^53, like any number in JSONL.
             Cell::Int(value) => *value as f64,
             Cell::Number(value) => *value,
             Cell::Json(raw) => number(raw),
@@ -64,12 +64,12 @@ impl Cell<'_> {
         }
     }
 
-    /// A number as the name of a group. It is exact, however large.
+    /// An integer as the name of a group. It is exact, however large.
     pub(super) fn id(&self) -> Option<GroupId> {
         let of_float = |value: f64| is_exact(value).then_some((value as i64).into());
         match self {
             Cell::Int(value) => Some(GroupId::Number(*value)),
-            // pandas writes the whole numbers of a column with gaps as 7.0.
+            // If a column has gaps, pandas writes its integers as 7.0.
             Cell::Number(value) => of_float(*value),
             Cell::Json(raw) => match raw.parse() {
                 Ok(number) => Some(GroupId::Number(number)),
@@ -103,14 +103,14 @@ impl Cell<'_> {
     }
 }
 
-/// Whether a text is a whole number beyond 64 bits, as JSON writes it.
+/// Whether a text is an integer beyond 64 bits, in the notation of JSON.
 fn is_beyond(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let are_digits = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
     are_digits && text.parse::<i64>().is_err() && !digits.is_empty()
 }
 
-/// The type of a value, which its first character tells.
+/// The type of a value, which its first character determines.
 pub(super) fn type_of(raw: &str) -> JsonType {
     match raw.as_bytes().first() {
         Some(b'n') => JsonType::Null,
@@ -122,7 +122,7 @@ pub(super) fn type_of(raw: &str) -> JsonType {
     }
 }
 
-/// The parts of a text as `read` finds them. The text may contain `NaN` and `Infinity`, which Python writes but JSON forbids.
+/// The parts that `read` finds in a text. The text may contain `NaN` and `Infinity`, which Python writes but JSON forbids.
 fn parts<'a>(
     text: &'a str,
     read: impl for<'t> Fn(&'t str) -> Option<Vec<(&'t str, &'t str)>>,
@@ -137,10 +137,11 @@ fn parts<'a>(
     Some(parts.collect())
 }
 
-/// What some programs write at the beginning of a file; where files were joined to one, it is before a later line too.
+/// The byte order mark, which some programs write at the beginning of a file. If files were concatenated, it is before a later
+/// line too.
 pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// The fields of a line in their order: each key in its quotes and each value, as they are written.
+/// The fields of a line in their order, as written: each key with its quotes, and each value.
 pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
     let line = line
         .strip_prefix(BYTE_ORDER_MARK)
@@ -148,7 +149,7 @@ pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
         .trim_ascii_end();
     parts(line, fields_of).ok_or_else(|| {
         let mended = mended(line);
-        // It is read for the error.
+        // Parsed again only for the error.
         let read: serde_json::Result<HashMap<String, IgnoredAny>> =
             serde_json::from_str(mended.as_deref().unwrap_or(line));
         match read {
@@ -158,7 +159,7 @@ pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
     })
 }
 
-/// The fields of an object, if it is right. This takes half of the time of a visitor of `serde_json`.
+/// The fields of an object, if it is valid. This takes half the time of a visitor of `serde_json`.
 fn fields_of(line: &str) -> Option<Vec<(&str, &str)>> {
     let any = |text: &str| {
         let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
@@ -189,11 +190,11 @@ fn spaces(bytes: &[u8]) -> usize {
     bytes.iter().take_while(is_space).count()
 }
 
-/// The bytes of the string without escapes, the number, or the array of these that a text begins with, if it begins with one.
+/// If a text begins with a plain value (a string without escapes, a number, or an array of these), the value's length in bytes.
 fn plain(bytes: &[u8]) -> Option<usize> {
     let byte = |at: usize| bytes.get(at).copied().unwrap_or_default();
     if byte(0) == b'"' {
-        // Memory can always be read.
+        // Reading from memory cannot fail.
         let end = 1 + (&bytes[1..]).skip_until(b'"').unwrap_or_default();
         let is_odd = |odd, byte: &u8| odd | (*byte < b' ') | (*byte == b'\\');
         let is_ended = end > 1 && byte(end - 1) == b'"';
@@ -225,7 +226,7 @@ fn plain(bytes: &[u8]) -> Option<usize> {
     is_right.then_some(end)
 }
 
-/// The values of an array, as they are written.
+/// The values of an array, as written.
 pub(super) fn elements(raw: &str) -> Option<Vec<&str>> {
     let found = parts(raw, |raw| {
         let values: Vec<&RawValue> = serde_json::from_str(raw).ok()?;
@@ -272,7 +273,7 @@ fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
         .rsplit_once(" at line ")
         .map_or(&*text, |(what, _)| what);
     let what = what.replace("a map", "an object in braces, one response per line");
-    // It counts bytes, and an end is after the last of them.
+    // The error's column counts bytes; at an unexpected end it is that of the last byte.
     let end = (error.column() + usize::from(error.is_eof())).saturating_sub(1);
     let letters = line.char_indices();
     let before = letters.take_while(|(at, _)| *at < end).count();
@@ -293,7 +294,7 @@ pub(super) fn types(line: &str) -> Result<Vec<(String, JsonType)>> {
         .collect())
 }
 
-/// The text of a string in its quotes; half of a surrogate pair, which a cut completion may end with, becomes U+FFFD.
+/// The text of a quoted string. Half of a surrogate pair, with which a truncated completion may end, becomes U+FFFD.
 pub(super) fn text(raw: &str) -> Cow<'_, str> {
     struct Bytes;
     impl Visitor<'_> for Bytes {
@@ -319,7 +320,7 @@ pub(super) fn text(raw: &str) -> Cow<'_, str> {
     serde_json::from_str(raw).unwrap_or_else(|_| lossy()).into()
 }
 
-/// The value of a field, as it is written; the last one if the name occurs several times.
+/// The value of a field, as written; the last value if the name occurs several times.
 pub(super) fn value_of<'a>(fields: &[(&str, &'a str)], name: &str) -> Option<&'a str> {
     let is_named =
         |key: &str| &key[1..key.len() - 1] == name || key.contains('\\') && text(key) == name;
@@ -327,9 +328,9 @@ pub(super) fn value_of<'a>(fields: &[(&str, &'a str)], name: &str) -> Option<&'a
     Some(fields.find(|(key, _)| is_named(key))?.1)
 }
 
-/// The value at a path, as it is written: that of a field, or of a field of an object, as in `rewards.correct`.
+/// The value at a path, as written. A path is a field, or a field inside an object, as in `rewards.correct`.
 pub(super) fn value_at<'a>(fields: &[(&str, &'a str)], path: &str) -> Option<&'a str> {
-    // Names may have dots in them.
+    // Every dot is tried, because names may contain dots.
     let below = |(dot, _)| match value_of(fields, &path[..dot])? {
         "null" => Some("null"),
         object => value_at(&self::fields(object).ok()?, &path[dot + 1..]),
@@ -376,10 +377,10 @@ pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static 
     }
 }
 
-/// The number of values in an array, counted without reading them; the error is that of [`numbers`].
+/// The number of values in an array, counted without parsing them; the error is the same as that of [`numbers`].
 pub(super) fn count(raw: &str) -> Result<usize, &'static str> {
     let between = &raw.as_bytes()[1..raw.len() - 1];
-    // No branches: arrays are most of the bytes of a file.
+    // Without branches, because arrays are most of a file's bytes.
     let (commas, others) = between.iter().fold((0, 0), |(commas, others), byte| {
         let is_other = matches!(byte, b'"' | b'{' | b'[');
         (
@@ -394,12 +395,12 @@ pub(super) fn count(raw: &str) -> Result<usize, &'static str> {
     Ok(if is_empty { 0 } else { commas + 1 })
 }
 
-/// Whether a number is whole and small enough that the neighbouring integers are different floats.
+/// Whether a number is an integer, and small enough that f64 distinguishes it from its neighbours.
 pub(super) fn is_exact(value: f64) -> bool {
     value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0
 }
 
-/// At most `most` characters of a text, with dots if there are more.
+/// At most `most` characters of a text, followed by dots if the text is longer.
 pub(super) fn shorten(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_string(),
@@ -417,7 +418,7 @@ pub(super) fn describe(raw: &str) -> String {
     }
 }
 
-/// An array of so many numbers in words.
+/// An array of `count` numbers, in words.
 pub(super) fn array_of(count: usize) -> String {
     match count {
         0 => "an empty array".to_string(),
@@ -426,7 +427,7 @@ pub(super) fn array_of(count: usize) -> String {
     }
 }
 
-/// Writes the shortest number that reads back as the same one; NaN and infinities in Python's notation.
+/// Writes the shortest text that reads back as the same number; NaN and infinities in Python's notation.
 pub(super) fn write_number<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, value: T) {
     match value.into() {
         // Writing a float to memory cannot fail.
@@ -446,8 +447,8 @@ pub(super) fn write_array<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, va
     out.push(b']');
 }
 
-/// Where new values of some fields go in a line: in place of the field's value (the last one if the field is repeated, as
-/// readers of JSON take it), or after the last field.
+/// Where the new values of some fields go in a line: in place of the field's value (the last value if the field is repeated,
+/// because JSON readers use that one), or after the last field.
 pub(super) fn places(line: &str, fields: &[(&str, &str)], names: &[&str]) -> Vec<Range<usize>> {
     let end = match fields.last() {
         Some((_, value)) => place(line, value).end,

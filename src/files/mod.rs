@@ -1,8 +1,9 @@
 //! Reads rollouts from files, and writes them back with the advantage added.
 //!
-//! A reader ([`jsonl`], [`mod@parquet`], [`padded`]) makes a [`table`] of a file's columns, as the [`schema`] of its fields says, and
-//! [`resolve`] makes a batch of the table ([`messages`] says which text is the answer). The same three rooms write a copy with the
-//! columns of [`added`]. Below them are the bytes of [`text`], the lines of trainers that [`unfold`], and a value, a [`cell`].
+//! A reader ([`jsonl`], [`mod@parquet`], [`padded`]) makes a [`table`] of a file's columns, guided by the [`schema`] of its
+//! fields, and [`resolve`] makes a batch of the table ([`messages`] finds the text with the answer). The same three readers write
+//! a copy with the columns of [`added`]. They build on [`text`], which reads lines, [`unfold`], which splits the lines of
+//! trainers, and [`cell`], which reads a value.
 
 mod added;
 mod cell;
@@ -47,11 +48,11 @@ use self::text::Progress;
 use crate::batch::{Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// Reads a file of rollouts. Its name gives the format: `.jsonl`, which may be compressed (`.jsonl.gz`, `.jsonl.zst`),
-/// `.parquet` or `.safetensors`. A folder is read as all its files of lines and rows together.
+/// Reads a file of rollouts. The ending of its name gives the format: `.jsonl`, which may be compressed (`.jsonl.gz`,
+/// `.jsonl.zst`), `.parquet` or `.safetensors`. A folder is read as the concatenation of all its JSONL and parquet files.
 ///
 /// # Errors
-/// The file, the line or tensor, the field, what was found and what was expected.
+/// The error names the file, the line or tensor, the field, what was found and what was expected.
 pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, Diagnostics> {
     let path = path.as_ref();
     let progress = Progress::new(options.progress);
@@ -67,7 +68,7 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
 }
 
 impl Rollouts {
-    /// The file that the batch was read from.
+    /// The file from which the batch was read.
     pub fn path(&self) -> &Path {
         &self.place.path
     }
@@ -78,14 +79,14 @@ impl Rollouts {
         self.place.line(row.unwrap_or(response))
     }
 
-    /// Writes a copy of the file with the advantage added: in lines the field `advantage`, a number or an array (0
+    /// Writes a copy of the file with the advantage added: in JSONL and parquet the field `advantage`, a number or an array (0
     /// where the mask is 0); in padded files the tensor `advantages` [B, T]. `out` may be the file that was read.
     ///
-    /// If a dump holds several responses per line, or in another order (ROLL, NeMo-RL, prime-rl, AReaL), the copy has one line
-    /// per response, as they were read.
+    /// If a dump holds several responses per line, or orders them differently (ROLL, NeMo-RL, prime-rl, AReaL), the copy has one
+    /// line per response, in the order in which they were read.
     ///
     /// # Errors
-    /// The copy cannot be written; nothing half-written is left, and an existing file at `out` stays unchanged.
+    /// The copy cannot be written; no incomplete file is left, and an existing file at `out` stays unchanged.
     pub fn write_advantage(
         &self,
         out: impl AsRef<Path>,
@@ -98,8 +99,8 @@ impl Rollouts {
         )
     }
 
-    /// As [`Rollouts::write_advantage`], with any of the columns that a recipe gives. An existing field or tensor of that name
-    /// is replaced. `progress` is called from time to time with the numbers of bytes and lines copied so far.
+    /// Like [`Rollouts::write_advantage`], for any of the columns that a recipe computes. An existing field or tensor with the
+    /// same name is replaced. `progress` is called from time to time with the numbers of bytes and lines copied so far.
     ///
     /// # Errors
     /// As [`Rollouts::write_advantage`].

@@ -1,4 +1,4 @@
-//! How a file is read, as its caller says.
+//! The options with which a caller reads a file.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,39 +8,39 @@ use super::words::Tokenize;
 /// How to read a file.
 #[derive(Clone, Copy, Default)]
 pub struct ReadOptions<'a> {
-    /// Names for fields that the file calls otherwise.
+    /// Names for fields that have other names in the file.
     pub map: &'a [Mapping],
-    /// The precision of token columns; if it is `None`, the file's (f64 for JSONL).
+    /// The precision of token columns; `None` for the file's precision (f64 for JSONL).
     pub dtype: Option<Dtype>,
-    /// Reads tensors [B, T], arrays and texts of these columns only, such as [`Recipe::columns`](crate::Recipe::columns); of
-    /// all columns if it is `None`. The lengths of responses and the precision of the batch do not depend on it.
+    /// The columns whose tensors [B, T], arrays and texts are read, such as [`Recipe::columns`](crate::Recipe::columns); `None`
+    /// for all columns. The lengths of responses and the precision of the batch do not depend on this choice.
     pub columns: Option<&'a BTreeSet<String>>,
-    /// What a response is without a reward.
+    /// How to treat a response without a reward.
     pub unscored: Unscored,
-    /// Counts the tokens of completions if nothing else says how long responses are; without it, words are counted.
+    /// Counts the tokens of completions if no column gives the lengths of responses. Without a tokenizer, words are counted.
     pub tokenizer: Option<&'a Arc<dyn Tokenize>>,
     /// Called from time to time with the number of bytes read and the total.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
 }
 
-/// A field of a file is read under another name: `--map reward=score`.
+/// Reads a field of a file under another name, as in `--map reward=score`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Our name for it, such as `reward`.
+    /// The name of the column in the batch, such as `reward`.
     pub ours: String,
-    /// The file's name for it, such as `score`.
+    /// The name of the field in the file, such as `score`.
     pub theirs: String,
 }
 
-/// What becomes of responses whose `reward` or `correct` is null or NaN, as that of a verifier that timed out.
+/// How to treat responses whose `reward` or `correct` is null or NaN, for example because a verifier timed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unscored {
-    /// They are an error.
+    /// Such a response is an error.
     #[default]
     Error,
-    /// Their reward is 0.
+    /// The reward becomes 0.
     Zero,
-    /// They are not in the batch. A copy with columns added has them, with 0.
+    /// The batch omits these responses. A copy with added columns has them, with the value 0.
     LeaveOut,
 }
 

@@ -1,5 +1,5 @@
-//! Padded files: tensors [B] and [B, T] in safetensors. Reads them as a table, adds tensors to a copy, and saves a batch under our
-//! own names, so that it reads back as the same batch.
+//! Padded files: tensors [B] and [B, T] in safetensors. Reads a file as a table, adds tensors to a copy, and saves a batch under
+//! advlab's names, so that reading it gives the same batch.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -27,17 +27,17 @@ use crate::tensor_file::{
     write_file,
 };
 
-/// The key in the header that marks our own files, and the version of their format.
+/// The key in the header that marks files of advlab, and the version of their format.
 const MARK: (&str, &str) = ("advlab", "1");
 const STEP: &str = "step";
 const NAMES: &str = "group_names";
 const TEXTS: &str = "texts";
 const MASK: &str = "mask";
 
-/// The most bytes of texts in a header, for which the format has 100 million; more are left out.
+/// The most bytes of texts in a header, which the format limits to 100 million; further texts are skipped.
 const MOST_TEXT: usize = 80_000_000;
 
-/// Reads a file as a table; the numbers of its tensors stay in the file.
+/// Reads a file as a table; the numbers of its tensors are loaded only when needed.
 pub(super) fn read(path: &Path, schema: SchemaOf) -> Result<(Schema, Table)> {
     let mut place = Place {
         path: path.to_path_buf(),
@@ -131,13 +131,13 @@ pub(super) fn add(place: &Place, added: &[NewColumn], out: &Path) -> Result<(), 
     file.finish()
 }
 
-/// Whether numbers of a type are not exact as f32: large integers, such as hashes, are not.
+/// Whether f32 cannot hold all numbers of a type exactly, such as large integers.
 pub(super) fn is_wide(dtype: Dtype) -> bool {
     use Dtype::{F64, I32, I64, U32, U64};
     matches!(dtype, F64 | I32 | U32 | I64 | U64)
 }
 
-/// Whole numbers as names of groups, exactly; or the index and value of a number that is not whole.
+/// Integers as names of groups, exactly; or the index and the value of a number that is not an integer.
 pub(super) fn ids(tensor: &FileTensor) -> Result<Result<Vec<GroupId>, (usize, f64)>> {
     fn exact<T: Copy + Into<GroupId>>(values: Buffer<T>) -> Vec<GroupId> {
         values.iter().map(|&id| id.into()).collect()
@@ -156,8 +156,8 @@ pub(super) fn ids(tensor: &FileTensor) -> Result<Result<Vec<GroupId>, (usize, f6
     Ok(ids.collect())
 }
 
-/// A tensor [B, T] as a mask; or the response, the column and the value of an entry that is neither 0 nor 1. Only some rows
-/// are in memory at a time, because a mask may have 8 bytes per token.
+/// A tensor [B, T] as a mask; or the response, the column and the value of an entry that is neither 0 nor 1. Only a block of rows
+/// is in memory at a time, because a mask may take 8 bytes per token.
 pub(super) fn mask(tensor: &FileTensor) -> Result<Result<Tokens, (usize, usize, f64)>> {
     const BLOCK: usize = 16 << 20;
     let (rows, width) = (tensor.shape[0], tensor.shape[1]);
@@ -186,7 +186,7 @@ struct SavedHeader {
     texts: BTreeMap<String, Vec<String>>,
 }
 
-/// The content of our own header; `None` for a trainer's file.
+/// The content of the header that advlab writes; `None` for a trainer's file.
 fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
     match (strings.get(MARK.0), MARK.1) {
         (None, _) => return Ok(None),
@@ -223,7 +223,8 @@ impl Batch {
     /// [`read`](crate::files::read) gives the same batch again: groups, tokens that count, values and step.
     ///
     /// # Errors
-    /// The file and why it cannot be written; nothing half-written is left, and an existing file at `path` stays unchanged.
+    /// The file and the reason why it cannot be written; no incomplete file is left, and an existing file at `path` stays
+    /// unchanged.
     pub fn write_safetensors(&self, path: impl AsRef<Path>) -> Result<(), Diagnostics> {
         let mut out = Replacement::new(path.as_ref())?;
         let saved = self.save(&mut out);
@@ -243,7 +244,7 @@ impl Batch {
                 GroupId::String(name) => Value::from(&**name),
             });
             add(NAMES, names.collect::<Value>().to_string());
-            // There are at most 2^32 groups.
+            // The conversion is exact, because there are at most 2^32 groups.
             let groups = (0..layout.responses()).map(|response| layout.group_of(response) as i64);
             groups.collect()
         });
@@ -270,7 +271,7 @@ impl Batch {
         write_file(out, &strings, &tensors)
     }
 
-    /// The columns of numbers, and the mask if they do not say how long the responses are.
+    /// The columns of numbers, and the mask if the columns do not determine the lengths of the responses.
     fn new_columns(&self) -> Vec<NewColumn<'_>> {
         let layout: &Layout = self.layout();
         let column = |name, values, per_token, dtype| NewColumn {
@@ -311,7 +312,8 @@ impl Batch {
         numbers.collect()
     }
 
-    /// Whether the column `length` determines the tokens: a mask of them could be many times as large as the batch.
+    /// Whether the column `length` determines the tokens. Then no mask is written, which could be many times as large as the
+    /// batch.
     fn follows_length(&self) -> bool {
         let layout = self.layout();
         let lengths = self.response_column("length");

@@ -1,4 +1,4 @@
-//! The file that is read: its name in errors, the line of each response, and whether it has changed.
+//! The file that is read: names it in errors, finds the line of each response, and detects changes.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

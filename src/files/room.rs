@@ -1,12 +1,12 @@
-//! The memory that a file may take: a small one can claim, or unpack to, more than any machine has.
+//! Limits the memory that a file may take, because a small file can claim, or decompress to, more than any machine has.
 
 use std::fs;
 use std::io::{self, Read};
 
-/// The bytes of a response in memory, without its arrays.
+/// The memory that a response takes without its arrays, in bytes.
 pub(super) const ROW: u64 = 64;
 
-/// Half of the memory that is free to the process: vectors that grow are copied.
+/// Half of the memory that the process can still take; the other half is needed because growing vectors are copied.
 #[derive(Clone, Copy)]
 pub(super) struct Room(u64);
 
@@ -25,7 +25,7 @@ impl Room {
         Room(bytes.min().unwrap_or(u64::MAX) / 2)
     }
 
-    /// An error, before the memory is taken, if something takes more.
+    /// Fails if `what` needs more memory than that; called before the memory is taken.
     pub(super) fn check(self, bytes: u64, what: &str) -> io::Result<()> {
         match bytes <= self.0 {
             true => Ok(()),
@@ -37,7 +37,7 @@ impl Room {
     }
 }
 
-/// Unpacked bytes, and how many they are so far.
+/// A reader of decompressed bytes, its limit, and the number of bytes so far.
 pub(super) struct Bounded<R>(pub(super) R, pub(super) Room, pub(super) u64);
 
 impl<R: Read> Read for Bounded<R> {

@@ -17,16 +17,16 @@ use crate::batch::{Level, SOLUTIONS, column_names};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
-/// Decides the names of a file's fields, once, from the fields of its first response.
+/// The function that decides the names of a file's fields, called once with the fields of the first response.
 pub(super) type SchemaOf<'a> = &'a dyn Fn(&[(String, JsonType)], FileKind) -> Result<Schema>;
 
 /// The fields of the first response, with the types of their values.
 pub(super) type Fields<'a> = &'a [(String, JsonType)];
 
-/// The meaning of a column, by its name.
+/// The meaning of a column, which its name determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The group of a response: a string or a whole number.
+    /// The group of a response: a string or an integer.
     Group,
     Mask,
     Step,
@@ -36,11 +36,11 @@ pub(super) enum Role {
     Response,
     /// A number per token.
     Token,
-    /// An unknown name: `Response` or `Token`, by the values.
+    /// An unknown name: the values decide between `Response` and `Token`.
     Any,
 }
 
-/// The role of a column by our name for it.
+/// The role of a column with this name.
 pub(super) fn role(name: &str) -> Role {
     match name {
         "group" => Role::Group,
@@ -55,13 +55,13 @@ pub(super) fn role(name: &str) -> Role {
     }
 }
 
-/// One of our names, and the field that it is read from.
+/// The name of a column, and the field from which the column is read.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     pub(super) ours: String,
     pub(super) theirs: String,
     pub(super) role: Role,
-    /// The user asked for it, by `--map`.
+    /// Whether the user asked for this reading with `--map`.
     pub(super) asked: bool,
 }
 
@@ -76,51 +76,51 @@ impl Reading {
     }
 }
 
-/// The columns of single reward functions begin with this.
+/// The prefix of the columns of single reward functions.
 pub(super) const PART: &str = "reward_";
 
 /// Names of the training step in logs that have no `step`.
 const STEPS: &str = "global_step training_step train_step trainer_step iteration update";
 
-/// Our columns that judge a response.
+/// The columns that judge a response.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
 
 /// The kind of a file, which decides how its fields are named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum FileKind {
-    /// Lines of fields, which may be a trainer's dump.
+    /// JSONL or parquet, which may be a trainer's dump.
     #[default]
     Lines,
     /// Tensors under trainers' names.
     Tensors,
-    /// A batch saved under our own names. In a copy of it, `advantages` was written last.
+    /// A batch that advlab saved. In a copy of such a file, `advantages` was written last.
     Saved,
 }
 
-/// The names that fields are read under.
+/// The names under which a file's fields are read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schema {
     pub(super) kind: FileKind,
-    /// Columns that are read from a field of another name.
+    /// Columns that are read from a field with another name.
     pub(super) readings: Vec<Reading>,
-    /// Only the words of a completion give the length of a response.
+    /// No field gives lengths, so the words of completions are counted.
     pub(super) count_words: bool,
     /// Counts the tokens of completions; without it, words are counted.
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
     /// The name of the references with which completions are compared, if there is no reward.
     pub(super) references: Option<&'static str>,
-    /// Notes on names that were not asked for.
+    /// Notes on names that the user did not ask for.
     pub(super) notes: Vec<String>,
-    /// The paths of fields inside of objects that are read, such as `rewards.correct`.
+    /// The paths of fields inside objects that are read, such as `rewards.correct`.
     pub(super) nested: Vec<String>,
     /// The columns whose sum is the reward, if there are any.
     pub(super) rewards: Vec<String>,
-    /// If set, only these columns have their texts and arrays read.
+    /// If set, texts and arrays are read only for these columns.
     pub(super) columns: Option<BTreeSet<String>>,
 }
 
 impl Schema {
-    /// Checks the user's choices against the existing fields, and that groups and rewards are among these.
+    /// Checks that the fields that the user names exist, and that there are groups and rewards.
     pub(super) fn new(
         path: &Path,
         options: &ReadOptions,
@@ -204,7 +204,7 @@ impl Schema {
             )));
         }
         for Mapping { ours, theirs } in map {
-            // A completion that is called `answer` is no reference.
+            // A completion with the name `answer` must not be read as a reference, too.
             let is_text = |name: &str| name == "completion" || SOLUTIONS.contains(&name);
             let is_other = is_text(ours) && is_text(self.own(theirs));
             if !is_other && !self.nested.contains(theirs) {
@@ -214,7 +214,7 @@ impl Schema {
         Ok(())
     }
 
-    /// Reads a field under its own name too, unless that is the name of another field.
+    /// Also reads a field under its own name, unless another field already has that name.
     fn keep_own(&mut self, field: &str) {
         let own = self.own(field);
         if self.reading(own).is_none() {
@@ -222,7 +222,7 @@ impl Schema {
         }
     }
 
-    /// The training step, if it has one of the names that loggers give it.
+    /// Finds the training step under one of the names that loggers use.
     fn find_step(&mut self, fields: Fields) {
         let is_number = |name: &&str| fields.contains(&(name.to_string(), JsonType::Number));
         if self.reading("step").is_none()
@@ -243,7 +243,7 @@ impl Schema {
             let what = "nothing says which responses belong to one prompt";
             ("group", LIKELY_GROUPS, what, wanted)
         } else if !is_rewarded && self.references.is_none() && self.kind != FileKind::Saved {
-            // A saved batch may have had no rewards.
+            // A saved batch is accepted, because it may have had no rewards.
             let wanted = [
                 "`reward`, `correct` or `token_reward`",
                 "tensor `token_level_rewards` [B, T], `rewards` [B] or `correct` [B]",
@@ -275,7 +275,7 @@ impl Schema {
         }))
     }
 
-    /// The name that a field has by itself, which may be a trainer's.
+    /// The name of a field without `--map`, translated if it is a trainer's name.
     pub(super) fn own<'a>(&self, field: &'a str) -> &'a str {
         match self.kind {
             FileKind::Lines => field,
@@ -284,7 +284,7 @@ impl Schema {
         }
     }
 
-    /// The field for one of our names, if its name differs.
+    /// The reading of a column whose field has another name.
     pub(super) fn reading(&self, ours: &str) -> Option<&Reading> {
         self.readings.iter().find(|reading| reading.ours == ours)
     }
@@ -294,7 +294,7 @@ impl Schema {
         ours == "reward" && !self.rewards.is_empty() || fields.iter().any(is_read)
     }
 
-    /// The names under which a field is read: none if its own name is taken by another field.
+    /// The names under which a field is read; none if another field takes its name.
     pub(super) fn of(&self, field: &str) -> Vec<Reading> {
         let mapped = self
             .readings
@@ -321,7 +321,8 @@ impl Schema {
         let is_read = |ours: &str| self.columns.as_ref().is_none_or(|all| all.contains(ours));
         let is_text = |reading: &Reading| match reading.role {
             Role::Group => true,
-            // Levels need the names of trajectories, and rewards that are answers both texts.
+            // These texts are always needed: the names of trajectories for levels, and completion and reference if they give the
+            // reward.
             Role::Any | Role::Completion => {
                 let ours = reading.ours.as_str();
                 let is_answer = ours == "completion" || SOLUTIONS.contains(&ours);
@@ -332,7 +333,7 @@ impl Schema {
         Keep {
             ids: any(&|reading| reading.role == Role::Group),
             texts: any(&is_text),
-            // An outcome says which responses are right, whatever the recipe reads.
+            // `token_reward` is always kept, because an outcome reports which responses are right, whatever the recipe reads.
             arrays: any(&|Reading { ours, role, .. }| {
                 *role == Role::Mask || ours == "token_reward" || is_read(ours)
             }),
@@ -357,18 +358,18 @@ const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx index question_id pro
 const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_reward reward_score return acc accuracy is_correct passed \
     success label verified";
 
-/// One program's names for our columns in its dumps.
+/// The names that a program's dumps use for the columns.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Dump {
     kind: String,
-    /// Fields that the first line has, each of one of these types; of any type if there are none.
+    /// Fields that the first line must have, with their allowed types; an empty list allows any type.
     known_by: BTreeMap<String, Vec<JsonType>>,
-    /// Ours, and theirs.
+    /// Pairs of a column's name and the field's name in the dump.
     names: Vec<(String, String)>,
-    /// Another array with one entry per token of the response, besides the columns that we know.
+    /// A further array with one entry per token of the response, besides the known columns.
     tokens: Option<String>,
-    /// Each reward function has a column, and the reward is their sum.
+    /// Whether each reward function has a column, and the reward is the sum of these columns.
     #[serde(default)]
     adds_rewards: bool,
 }
@@ -389,8 +390,8 @@ impl Dump {
         self.known_by.iter().all(is) && !(self.adds_rewards && is_rewarded)
     }
 
-    /// The columns whose sum is the reward: the columns with `reward` in their name, or else all unknown numbers, since a column
-    /// of a judge model has the model's name.
+    /// The columns whose sum is the reward: columns with `reward` in their name or, if there are none, all unknown numbers,
+    /// because the column of a judge model has the model's name.
     fn summands(fields: Fields) -> Vec<String> {
         let unknown = fields.iter().filter(|(name, found)| {
             let is_number = matches!(found, JsonType::Number | JsonType::Bool | JsonType::Null);
@@ -404,8 +405,8 @@ impl Dump {
     }
 }
 
-/// Adds the names of a known dump if the first line looks like one. The user's own mapping takes precedence, and a field
-/// that already has one of our names keeps it.
+/// Adds the names of a known dump if the first line looks like one. The user's own mapping takes precedence, and a field that
+/// already has the name of a column keeps it.
 fn recognise(names: &mut Schema, fields: Fields) {
     let all = fields.iter().map(|(name, found)| (name.as_str(), *found));
     let by_name: BTreeMap<&str, JsonType> = all.collect();
@@ -422,9 +423,9 @@ fn recognise(names: &mut Schema, fields: Fields) {
             continue;
         };
         let is_usable = match (ours.as_str(), role(ours)) {
-            // Some reward functions give `acc` as a share; only a boolean is a verdict.
+            // Only a boolean is a verdict, because some reward functions give `acc` as a fraction.
             ("correct", _) => found == JsonType::Bool,
-            // One list of numbers may be the rewards of tokens. Any other type is an error about this field.
+            // A list of numbers may be rewards per token. Any other wrong type is reported as an error for this field.
             ("reward", _) => {
                 let of_tokens = ("token_reward".to_string(), theirs.clone());
                 found != JsonType::Array || !dump.names.contains(&of_tokens)
@@ -449,7 +450,7 @@ fn recognise(names: &mut Schema, fields: Fields) {
         for part in &parts {
             let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
             let name = part.replace(|letter| !is_word(letter), "_");
-            // As in the trainer; a name that begins so already would be a reward twice.
+            // Also kept under the trainer's name, unless it already begins with the prefix: then it would be a reward twice.
             if !part.starts_with(PART) {
                 names.keep_own(part);
             }

@@ -1,4 +1,4 @@
-//! The columns of a file as its reader finds them, before they get a meaning.
+//! The columns of a file as its reader finds them, before their meaning is known.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ pub(super) struct Table {
     pub(super) step: Option<u64>,
 }
 
-/// Arrays of numbers, one per response, stored one after another; only their lengths if nobody reads the numbers.
+/// Arrays of numbers, one per response, concatenated; only their lengths if the numbers are not needed.
 #[derive(Clone, Debug)]
 pub(super) struct Lists {
-    /// The start of each array, and the end of the last one.
+    /// The start of each array, and the end of the last array.
     pub(super) starts: Vec<usize>,
     pub(super) values: Vec<f64>,
 }
@@ -77,37 +77,37 @@ impl Lists {
     }
 }
 
-/// The values of a column, all of one kind.
+/// The values of a column, all of the same type.
 #[derive(Clone, Debug, Default)]
 pub(super) enum ColumnData {
-    /// Nothing but null.
+    /// Only nulls so far.
     #[default]
     Null,
     /// A number per response, 0 and 1 for booleans.
     Numbers(Vec<f64>),
-    /// Whole numbers that name groups. A number beyond i64 becomes the string of its digits.
+    /// Names of groups: strings or integers. An integer beyond i64 becomes the string of its digits.
     Ids(Vec<GroupId>),
-    /// Strings and chats, if they are kept, and the number of words or of tokens of each, if they are counted.
+    /// Strings and chats, if they are kept, and the number of words or tokens in each, if these are counted.
     Texts(Vec<Arc<str>>, Vec<f64>),
     Lists(Lists),
     /// An array of the whole batch.
     Tensor(FileTensor),
-    /// Something that no column is made of.
+    /// Values that cannot form a column.
     Other,
 }
 
-/// How much of a column's values is kept.
+/// Which parts of a column's values are kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keep {
-    /// Whole numbers are names of groups.
+    /// Whether integers are kept as names of groups.
     pub(super) ids: bool,
     pub(super) texts: bool,
-    /// The values of arrays; otherwise only their lengths.
+    /// Whether the values of arrays are kept, and not only their lengths.
     pub(super) arrays: bool,
-    /// Whether null, or a missing field, is a value: a response may have no reward.
+    /// Whether null and a missing field count as values, because a response may have no reward.
     pub(super) nulls: bool,
     pub(super) kind: TextKind,
-    /// The number of words of each text, or of its tokens.
+    /// Whether the words or tokens of each text are counted.
     pub(super) counts: bool,
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
 }
@@ -118,13 +118,13 @@ pub(super) struct FileColumn {
     pub(super) name: String,
     pub(super) keep: Keep,
     pub(super) data: ColumnData,
-    /// The first value in words.
+    /// The first value, in words.
     pub(super) first: String,
-    /// How many responses have a value of the column's type, from the first one on.
+    /// How many responses in a row, from the first, have a value of the column's type.
     pub(super) filled: usize,
     /// The first response without such a value, and what it has: a value in words, `null`, or `missing`.
     pub(super) odd: Option<(usize, String)>,
-    /// The response after the last one that has the field, be it null.
+    /// The index after the last response that has the field, even if it is null.
     pub(super) end: usize,
 }
 
@@ -151,7 +151,7 @@ impl FileColumn {
         matches!(self.data, ColumnData::Texts(..)) && self.filled > 0 && self.odd.is_none()
     }
 
-    /// The numbers of a column with one per response, or the number of words of each of its texts.
+    /// The numbers of a column with one number per response, or the number of words in each of its texts.
     pub(super) fn numbers(mut self: Arc<Self>) -> Result<Vec<f64>> {
         let own = Arc::get_mut(&mut self).map(|own| &mut own.data);
         if let Some(ColumnData::Numbers(numbers)) = own {
@@ -170,7 +170,7 @@ impl FileColumn {
         })
     }
 
-    /// How many numbers its arrays have in memory.
+    /// How many numbers of its arrays are in memory.
     pub(super) fn size(&self) -> u64 {
         match &self.data {
             ColumnData::Lists(lists) => lists.values.len() as u64,
@@ -178,7 +178,7 @@ impl FileColumn {
         }
     }
 
-    /// Adds the value of a response. After a response without a value, only the type of the others is of interest.
+    /// Adds the value of a response. After a response without a value, only the type of later values matters.
     pub(super) fn push(&mut self, response: usize, cell: &Cell) {
         self.fill(response);
         if !self.is_open(response) {
@@ -210,7 +210,7 @@ impl FileColumn {
         self.filled += 1;
     }
 
-    /// Takes missing fields before a response as null, where null is a value.
+    /// Treats fields that are missing before a response as null, if null is a value.
     fn fill(&mut self, response: usize) {
         let is_filled = self.filled >= response || self.odd.is_some();
         if !self.keep.nulls || is_filled {
@@ -226,7 +226,7 @@ impl FileColumn {
         }
     }
 
-    /// Whether values from a response on are of interest.
+    /// Whether the values from this response on are still needed.
     fn is_open(&mut self, response: usize) -> bool {
         let is_open = self.odd.is_none() || matches!(self.data, ColumnData::Null);
         if is_open && self.filled < response {
@@ -236,8 +236,8 @@ impl FileColumn {
         is_open
     }
 
-    /// Adds the values of the responses from `start` on. It is false, and the values are to be pushed one by one, if they are
-    /// of another type.
+    /// Adds the values of the responses from `start` on. Returns false if they have another type: then they must be pushed one by
+    /// one.
     pub(super) fn append(&mut self, more: FileColumn, start: usize) -> bool {
         if !matches!(more.data, ColumnData::Null) {
             self.fill(start);
@@ -315,7 +315,7 @@ impl Keep {
         }
     }
 
-    /// Adds a string or a chat, as far as it is kept.
+    /// Adds a string or a chat, or the part of it that is kept.
     fn text(
         &self,
         cell: &Cell,
@@ -329,7 +329,7 @@ impl Keep {
             _ => false,
         };
         if is_string && !self.texts && !(self.kind == TextKind::Completion && may_be_chat()) {
-            // Without the text: making it takes half of the time of reading the file.
+            // Counted without decoding the text, which would take half of the time of reading the file.
             let words = match (&self.tokenizer, cell) {
                 (None, Cell::Json(raw)) if self.counts => words::count_in_json(raw),
                 (None, Cell::Text(text)) if self.counts => words::count(text, None).ok(),
@@ -346,7 +346,7 @@ impl Keep {
             && raw.contains('\\')
             && serde_json::from_str::<String>(raw).is_err()
         {
-            // Such names would become one.
+            // Refused, because different names of this kind would become equal.
             let found = cell.describe();
             return Err(format!("{found}, which has half of a surrogate pair in it"));
         }
@@ -357,7 +357,7 @@ impl Keep {
             let tokens = said
                 .iter()
                 .map(|text| words::count(text, self.tokenizer.as_deref()));
-            // A text has far fewer than 2^53 words.
+            // The conversion is exact, because a text has far fewer than 2^53 words.
             counts.push(tokens.sum::<Result<usize, String>>()? as f64);
             messages::answer(said)
         } else {
@@ -368,7 +368,7 @@ impl Keep {
             self.read(cell).map_err(wrong)?
         };
         if self.texts {
-            // A prompt comes once for each of its responses.
+            // Texts that repeat are shared, because a prompt occurs once for each of its responses.
             let last = texts.last().filter(|last| ***last == *text).cloned();
             texts.push(last.unwrap_or_else(|| text.into()));
         }
@@ -381,7 +381,7 @@ fn of_other_kind(cell: &Cell, kind: &str) -> String {
 }
 
 impl Table {
-    /// Columns of which all values have been given.
+    /// Makes a table of columns that are complete.
     pub(super) fn of_lines(mut columns: Vec<FileColumn>, responses: usize, place: Place) -> Table {
         for column in &mut columns {
             if !matches!(column.data, ColumnData::Null) {

@@ -1,4 +1,4 @@
-//! Lines of trainers that hold several responses, or other numbers than ours: each becomes a line per response.
+//! Splits lines of trainers that hold several responses, or numbers in another form, into one line per response.
 
 use hmac_sha256::Hash;
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use super::cell::{self, JsonType};
 /// The per-response lines that one line of a trainer expands to.
 pub(super) type Rows = Box<dyn Iterator<Item = String> + Send>;
 
-/// Splits a trainer's line into one line per response; `None` if the line is not of that trainer.
+/// Splits a trainer's line into one line per response; `None` if another trainer wrote the line.
 pub(super) type Unfold = fn(&str) -> Option<Rows>;
 
 /// The function that splits the lines of a file, chosen by its first line.
@@ -28,8 +28,8 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     }
 }
 
-/// A line of ROLL or NeMo-RL: arrays with one value per response, beside values shared by all. Rows are made one by one because
-/// the shared values may be long.
+/// Splits a line of ROLL or NeMo-RL, which has arrays with one value per response, and values shared by all responses. Rows are
+/// made one by one, because the shared values may be long.
 fn columns(line: &str) -> Option<Rows> {
     let fields = cell::fields(line).ok()?;
     let of = |name: &str| cell::elements(cell::value_of(&fields, name)?);
@@ -53,7 +53,7 @@ fn columns(line: &str) -> Option<Rows> {
     Some(Box::new((0..rows).map(row)))
 }
 
-/// A name for a row's group: NeMo-RL's groups are the responses to the same prompt tokens.
+/// A name for the group of a row: in NeMo-RL, responses to the same prompt tokens form a group.
 fn prompt_hash(fields: &[(&str, &str)]) -> Option<String> {
     let of = |name: &str| cell::elements(cell::value_of(fields, name)?);
     let (tokens, mask) = (of("token_ids")?, of("token_loss_mask")?);
@@ -63,7 +63,7 @@ fn prompt_hash(fields: &[(&str, &str)]) -> Option<String> {
     Some(hash[..6].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A line of AReaL, which counts the tokens of prompt and response together.
+/// Corrects the length in a line of AReaL, which counts the tokens of prompt and response together.
 fn length(line: &str) -> Option<Rows> {
     let mut line: Map<String, Value> = serde_json::from_str(line).ok()?;
     let of = |name: &str| line.get(name)?.as_u64();
@@ -72,7 +72,8 @@ fn length(line: &str) -> Option<Rows> {
     Some(Box::new(std::iter::once(Value::Object(line).to_string())))
 }
 
-/// A line of prime-rl: an episode with the traces of its agents. Each trace that trains the policy becomes a line.
+/// Splits a line of prime-rl, which is an episode with the traces of its agents. Each trace that trains the policy becomes a
+/// line.
 fn episode(line: &str) -> Option<Rows> {
     let episode: Value = serde_json::from_str(line).ok()?;
     let (id, task) = (&episode["id"], &episode["task"]);
@@ -104,8 +105,8 @@ fn episode(line: &str) -> Option<Rows> {
     Some(Box::new(rows.into_iter()))
 }
 
-/// Adds the messages and the tokens of a trace's nodes to its line: each node lists only its new ones, with values of the sampled
-/// tokens.
+/// Adds the messages and the tokens of a trace's nodes to its line: each node lists only its new messages and tokens, with values
+/// for the sampled tokens.
 fn add_tokens(nodes: &[Value], line: &mut Value) {
     let is_sampled = |node: &Value| node["sampled"] == json!(true);
     let first = nodes.iter().position(is_sampled).unwrap_or(nodes.len());

@@ -1,11 +1,11 @@
-//! How many words or tokens a text has, and which parts of it they are.
+//! Counts the words or tokens of a text, and locates them in it.
 
 use std::fmt;
 use std::ops::Range;
 
 /// A tokenizer.
 pub trait Tokenize: fmt::Debug + Send + Sync {
-    /// Its name in messages.
+    /// The tokenizer's name in messages.
     fn name(&self) -> String;
 
     /// The number of tokens in a text.
@@ -14,15 +14,15 @@ pub trait Tokenize: fmt::Debug + Send + Sync {
     /// The text cannot be tokenized, for example because there is no token for a part of it.
     fn count(&self, text: &str) -> Result<usize, String>;
 
-    /// The byte range of the text for each of its tokens; an empty one for a token that the tokenizer adds.
+    /// The byte range of each token in the text; empty for a token that the tokenizer adds.
     ///
     /// # Errors
     /// As [`Tokenize::count`].
     fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String>;
 }
 
-/// The parts of a completion for its tokens, or its words. `None` unless their number is that of the tokens that count, or one
-/// less with a tokenizer: the token that ended the response has no text.
+/// The parts of a completion that are its tokens, or its words. `None` unless their number is `length` or, with a tokenizer, one
+/// less, because the token that ended the response has no text.
 pub fn spans(
     text: &str,
     length: usize,
@@ -56,7 +56,7 @@ pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usiz
     Ok(starts(text.as_bytes(), true))
 }
 
-/// How many words a JSON string has, without its text; `None` where that takes more than a look at its bytes.
+/// How many words a JSON string has, counted without decoding it; `None` if the bytes alone do not show that.
 pub(super) fn count_in_json(raw: &str) -> Option<usize> {
     let mut rest = raw.get(1..raw.len() - 1).filter(|text| text.is_ascii())?;
     let (mut words, mut after_space) = (0, true);
@@ -82,7 +82,7 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// How many words start in an ASCII text: at each byte that is no space and follows one.
+/// How many words start in an ASCII text: each byte that is not a space and follows a space.
 fn starts(text: &[u8], after_space: bool) -> usize {
     let pairs = text.iter().zip(text.iter().skip(1));
     let starts = pairs.map(|(&one, &next)| usize::from(is_space(one) & !is_space(next)));
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(spans("a bc", 2, None), Some(vec![0..1, 2..4]));
         assert_eq!(spans("a bc", 3, None), None);
         assert_eq!(spans("aé", 2, Some(&Letters)), Some(vec![0..1, 1..3]));
-        // The end of the response.
+        // The last part is empty: it is the token that ended the response.
         assert_eq!(spans("aé", 3, Some(&Letters)), Some(vec![0..1, 1..3, 3..3]));
         assert_eq!(spans("aé", 4, Some(&Letters)), None);
     }

@@ -1,4 +1,4 @@
-//! The columns of a file under our names, by what they hold; and the notes on what becomes of them.
+//! The columns of a file under advlab's names, sorted by what they hold; and notes on how they are used.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::number_text::counted;
 /// How many unknown fields a note names; a file can have one per line.
 const SHOWN: usize = 5;
 
-/// A column of the file under one of our names.
+/// A column of the file with the name under which it is read.
 #[derive(Clone)]
 pub(super) struct Bound {
     pub(super) reading: Reading,
@@ -26,7 +26,7 @@ impl Bound {
         self.reading.role != Role::Any || self.reading.asked
     }
 
-    /// The number of a response's values in a column of token values.
+    /// The number of values that a response has in a column of token values.
     pub(super) fn length(&self, response: usize) -> usize {
         match &self.column.data {
             ColumnData::Lists(lists) => lists.length(response),
@@ -42,7 +42,7 @@ impl Bound {
     }
 }
 
-/// The columns that a batch is made of.
+/// The columns from which a batch is made.
 #[derive(Default)]
 pub(super) struct Columns {
     pub(super) place: Arc<Place>,
@@ -52,16 +52,16 @@ pub(super) struct Columns {
     pub(super) numbers: Vec<Bound>,
     /// The columns with a number per token.
     pub(super) arrays: Vec<Bound>,
-    /// The field of completions whose words or tokens are counted, if nothing else says how long responses are.
+    /// The field of completions whose words or tokens are counted, if no other column gives the lengths of responses.
     pub(super) counted: Option<Bound>,
-    /// The completion whose words would be the lengths, and why they are not.
+    /// The field whose words would have been counted as lengths, and the reason why they are not.
     pub(super) no_length: Option<(String, String)>,
     /// The unit of lengths: `token`, or `word`.
     pub(super) unit: &'static str,
     /// Whether there are tensors [B, T].
     pub(super) is_padded: bool,
     pub(super) notes: Vec<String>,
-    /// How many unknown fields are left out.
+    /// The number of unknown fields that are not used.
     unknown: usize,
 }
 
@@ -90,7 +90,7 @@ impl Columns {
         self.notes.push(format!("`{field}` is left out: {why}"));
     }
 
-    /// Counts the unknown fields that no note names.
+    /// Adds a note on the number of unknown fields that no other note names.
     pub(super) fn note_more(&mut self) {
         if let Some(more @ 1..) = self.unknown.checked_sub(SHOWN) {
             let more = counted(more, "more field");

@@ -13,12 +13,12 @@ use crate::files::words::Tokenize;
 
 const MASK: &str = "1 for a token that counts or 0 for one that does not";
 
-/// The tokens of each response; the field that gave their number; and what the field counts, if not the tokens: words or tokens
-/// of a text.
+/// The tokens of each response; the field that gave their number; and, if they were counted in a text, the unit (words or
+/// tokens).
 type Lengths = (Tokens, String, Option<&'static str>);
 
-/// The tokens that count: by the mask or a known token column, by `length` or the words of the completion, or by unknown
-/// columns, if these agree. A column of another length is an error if it is known, and left out otherwise.
+/// The tokens that count, found from the mask or a known token column, from `length` or the words of the completion, or from
+/// unknown columns, if these agree. A column with other lengths is an error if it is known, and is skipped otherwise.
 pub(super) fn tokens(
     columns: &mut Columns,
     tokenizer: Option<&Arc<dyn Tokenize>>,
@@ -34,7 +34,7 @@ pub(super) fn tokens(
             let counted = counted_lengths(columns, tokenizer);
             counted.or_else(|| lengths_of_unknown(columns, &arrays))
         }
-        // In padded files, T is the columns' width.
+        // In padded files, the width of the columns gives T.
         _ => {
             let unknown = lengths_of_unknown(columns, &arrays);
             unknown.or_else(|| counted_lengths(columns, tokenizer))
@@ -61,7 +61,7 @@ pub(super) fn tokens(
     Ok(Some(tokens))
 }
 
-/// Why a column does not have a value for each token; an error if it is known.
+/// The reason why a column does not have a value for each token; an error if the column is known.
 fn misfit(columns: &Columns, lengths: Option<&Lengths>, bound: &Bound) -> Result<Option<String>> {
     let Some((tokens, from, counted)) = lengths else {
         let why = "nothing says how many tokens a response has (`mask`, `length`)";
@@ -96,13 +96,13 @@ fn lengths_of(columns: &Columns, bound: &Bound) -> Lengths {
     (Tokens::full(lengths), bound.column.name.clone(), None)
 }
 
-/// The lengths by `length` or by the words of a completion.
+/// The lengths from `length` or from the words of completions.
 fn counted_lengths(
     columns: &mut Columns,
     tokenizer: Option<&Arc<dyn Tokenize>>,
 ) -> Option<Lengths> {
     if let Some(bound) = columns.find("length") {
-        // Others are refused when the batch is built; tensors are read there.
+        // Other data are skipped here, because the builder of the batch reads tensors and refuses the rest.
         let ColumnData::Numbers(lengths) = &bound.column.data else {
             return None;
         };
@@ -127,14 +127,14 @@ fn counted_lengths(
         columns.unit = "word";
     }
     columns.notes.push(format!("the length of a response is the number of {what} in `{from}`{by}: there is no `length` and no token array"));
-    // They are the column `length` from here on.
+    // From here on, these counts are the column `length`.
     let reading = Reading::new("length", &from, false);
     columns.numbers.push(Bound { reading, column });
     Some((tokens, from, Some(what)))
 }
 
-/// The lengths of unknown arrays, if they agree. An array that is empty for a response (errors, for example) does not prove
-/// responses without tokens; neither does an older advantage, which may be of another batch.
+/// The lengths of unknown arrays, if they agree. An array that is empty for a response (errors, for example) does not prove that
+/// the response has no tokens; neither does an older advantage, which may belong to another batch.
 fn lengths_of_unknown(columns: &mut Columns, arrays: &[Bound]) -> Option<Lengths> {
     let (responses, are_lines) = (columns.responses, columns.place.has_lines());
     let full = arrays.iter().filter(|bound| {
@@ -176,7 +176,7 @@ fn mask_of(columns: &Columns, bound: &Bound) -> Result<Tokens> {
     Ok(tokens)
 }
 
-/// The tensor that may be the mask of a file in which no tensor has our names for it.
+/// Help that names the tensor which may be the mask, in a file without a tensor that has a known name for it.
 fn mask_hint(all: &[Arc<FileColumn>], width: usize) -> String {
     let mask = all.iter().find_map(|column| match &column.data {
         ColumnData::Tensor(tensor) if column.name.contains("mask") => Some(tensor),
@@ -186,7 +186,7 @@ fn mask_hint(all: &[Arc<FileColumn>], width: usize) -> String {
         Some((Some(&found), name)) if found == width => {
             format!("; if `{name}` says which do, say `--map mask={name}`")
         }
-        // As verl's is, of prompt and response.
+        // Like verl's mask, it covers prompt and response.
         Some((Some(&found), name)) if found > width => format!(
             "; if the end of `{name}` says which do, add `{name}[:, -{width}:]` to the file as `response_mask`"
         ),

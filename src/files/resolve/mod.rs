@@ -1,7 +1,7 @@
-//! Gives the columns of a file their meaning: the groups, the tokens that count, the batch's columns, and the unused rest.
+//! Finds the meaning of a file's columns: groups, tokens that count, columns of the batch, and unused columns.
 //!
-//! Lines and tensors are treated alike: a list of numbers and a tensor [B, T] are a value per token, a number and a tensor [B]
-//! one per response.
+//! Lines and tensors are treated alike: a list of numbers or a tensor [B, T] has a value per token, a number or a tensor [B] has
+//! a value per response.
 
 mod columns;
 mod lengths;
@@ -33,25 +33,25 @@ use crate::tensor_file::FileTensor;
 pub struct Rollouts {
     /// The columns and their layout.
     pub batch: Batch,
-    /// Notes on the reader's decisions and on the fields that it left out: it decides nothing silently.
+    /// Notes on the reader's decisions and on the fields that it skipped, because it must decide nothing silently.
     pub notes: Vec<Diagnostic>,
     /// The unit of the batch's tokens: `token`, or `word` if lengths count the words of completions.
     pub unit: &'static str,
     pub(super) place: Arc<Place>,
-    /// If responses were left out: the layout of all, and which of them are in the batch.
+    /// If responses were omitted: the layout of all responses, and the indices of those in the batch.
     pub(super) whole: Option<(Arc<Layout>, Vec<usize>)>,
     /// Whether there are tensors [B, T].
     pub(super) is_padded: bool,
     pub(super) is_f64: bool,
 }
 
-/// A file while its columns become a batch.
+/// The state while the columns of a file are made into a batch.
 struct Resolving<'a> {
     schema: &'a Schema,
     table: Table,
     options: &'a ReadOptions<'a>,
     found: Columns,
-    /// The arrays that are in the batch, whose values are checked.
+    /// The arrays in the batch whose values will be checked.
     checked: Vec<Reading>,
     /// The responses that have no reward.
     unscored: BTreeSet<usize>,
@@ -87,7 +87,7 @@ pub(super) fn rollouts(
         builder = builder.tokens(tokens);
     }
     let is_f64 = resolving.is_f64();
-    // Also if nobody reads one of them: the precision of the batch does not depend on the recipe.
+    // Arrays count even if they are not read, because the precision of the batch must not depend on the recipe.
     let mut arrays = resolving.found.arrays.iter();
     let has_arrays = arrays.any(|bound| bound.reading.role != Role::Mask);
     builder = resolving.add_texts(builder);
@@ -123,7 +123,7 @@ pub(super) fn rollouts(
     })
 }
 
-/// The values that a column should hold, for messages; of a tensor, by the number of responses.
+/// The values that a column should hold, for messages. For a tensor, the shape depends on the number of responses.
 fn expected(reading: &Reading, rows: Option<usize>) -> String {
     let text = match (reading.role, reading.ours.as_str(), rows) {
         (Role::Mask | Role::Token, _, Some(rows)) => {
@@ -147,7 +147,7 @@ fn expected(reading: &Reading, rows: Option<usize>) -> String {
 }
 
 impl Resolving<'_> {
-    /// The columns under our names.
+    /// The columns under the names of the schema.
     fn bound(&mut self) -> Result<Vec<Bound>> {
         let (names, columns) = (self.schema, self.table.columns.clone());
         let are_tensors = names.kind != FileKind::Lines;
@@ -164,7 +164,7 @@ impl Resolving<'_> {
                     .left_out(name, &format!("`{ours}` is read from `{theirs}`"));
             }
             for reading in readings {
-                // A copy that was written of a run's batch has the run's own and a newer one.
+                // A copy of a run's batch has two advantages: that of the run, and a newer one.
                 if name == "advantage" && has_newer {
                     self.found
                         .left_out(name, "`advantages` was written after it");
@@ -186,7 +186,7 @@ impl Resolving<'_> {
         Ok(all)
     }
 
-    /// Sorts a column into texts, numbers and arrays; any other column is left out, or is an error.
+    /// Sorts a column into texts, numbers and arrays; any other column is skipped, or is an error.
     fn sort(&mut self, bound: Bound) -> Result<()> {
         let Bound { reading, column } = &bound;
         if column.is_text() && matches!(reading.role, Role::Any | Role::Completion) {
@@ -209,21 +209,21 @@ impl Resolving<'_> {
         Ok(())
     }
 
-    /// The level of a column that has a number, or an array of numbers, for every response. A column of another kind is left
-    /// out, or is an error.
+    /// The level of a column that has a number, or an array of numbers, for every response. Any other column is skipped, or is an
+    /// error.
     fn level(&mut self, Bound { reading, column }: &Bound) -> Result<Option<Level>> {
         let (role, rows) = (reading.role, self.found.responses);
         let (per_response, per_token) = match &column.data {
             ColumnData::Numbers(_) | ColumnData::Ids(_) => (true, false),
             ColumnData::Texts(..) => (role == Role::Group, false),
             ColumnData::Lists(_) => (false, true),
-            // `groups` has read it.
+            // `groups` has already read this column.
             ColumnData::Tensor(_) if role == Role::Group => (true, false),
             ColumnData::Tensor(tensor) if tensor.is_number() => match tensor.shape[..] {
                 [n] => (n == rows, false),
-                // [B, 1] will do for a column that we know.
+                // [B, 1] is accepted for a known column.
                 [n, width] => (n == rows && width == 1 && role == Role::Response, n == rows),
-                // The step of the whole batch is one number.
+                // A step may be a single number for the whole batch.
                 [] => (role == Role::Step, false),
                 _ => (false, false),
             },
@@ -235,11 +235,11 @@ impl Resolving<'_> {
         );
         let names = &self.schema;
         let is_reference = names.references == Some(reading.ours.as_str());
-        // `--map` may have taken its place.
+        // Not needed if `--map` has replaced this column.
         let is_free = !reading.asked && names.is_read_twice(&reading.theirs);
         let (level, is_needed) = match role {
             Role::Group | Role::Response => (response, !is_free),
-            // Log-probs that nobody has are null everywhere.
+            // Not needed if all values are null, as log-probs that were not recorded.
             Role::Mask | Role::Token => {
                 let is_null = matches!(column.data, ColumnData::Null);
                 (token, reading.asked || !is_null)
@@ -267,7 +267,7 @@ impl Resolving<'_> {
             (Role::Completion, _) if column.keep.counts => {
                 self.found.no_length = Some((reading.theirs.clone(), why));
             }
-            // A string or an object is not meant to be a column.
+            // No note, because a string or an object is not meant to be a column.
             (Role::Any, ColumnData::Null | ColumnData::Other | ColumnData::Texts(..))
             | (Role::Completion, ColumnData::Null) => {}
             _ => self.found.left_out(&reading.theirs, &why),
@@ -275,7 +275,7 @@ impl Resolving<'_> {
         Ok(None)
     }
 
-    /// Sets the rewards that are NaN or null to 0. If that was not asked for, one is an error.
+    /// Sets rewards that are NaN or null to 0, if the options ask for that. Otherwise such a reward is an error.
     fn score(&mut self, reading: &Reading, values: &mut [f64]) -> Result<()> {
         let all = values.len();
         let nothing: Vec<usize> = (0..all).filter(|&at| values[at].is_nan()).collect();
@@ -294,7 +294,8 @@ impl Resolving<'_> {
         Ok(())
     }
 
-    /// Leaves responses without a reward out of the batch, if that was asked for. Returns the layout with all, and which are left.
+    /// Omits responses without a reward from the batch, if the options ask for that. Returns the layout of all responses, and the
+    /// indices of those that stay.
     fn without_unscored(&mut self, batch: &mut Batch) -> Option<(Arc<Layout>, Vec<usize>)> {
         let is_left_out = self.options.unscored == Unscored::LeaveOut;
         let what = if is_left_out {
@@ -369,9 +370,9 @@ impl Resolving<'_> {
         if let ColumnData::Tensor(tensor) = &group.column.data {
             return self.groups_of_tensor(&group.reading, tensor);
         }
-        // Reports a value that is no id as an error.
+        // Reports a value that cannot be an id as an error.
         self.level(group)?;
-        // Moved, if the column has no other meaning.
+        // Moved, not copied, if the column has no other meaning.
         let is_other = |column: &Arc<FileColumn>| !Arc::ptr_eq(column, &group.column);
         self.table.columns.retain(is_other);
         let own = Arc::get_mut(&mut group.column).map(|own| &mut own.data);
@@ -416,7 +417,7 @@ impl Resolving<'_> {
             return Ok(None);
         };
         let steps = column.clone().numbers()?;
-        // From 2^53 on, neighbouring integers are the same float.
+        // Below 2^53, because above it f64 cannot distinguish neighbouring integers.
         let is_step =
             |value: f64| value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);
         let Some(at) = steps.iter().position(|&step| !is_step(step)) else {
@@ -436,12 +437,12 @@ impl Resolving<'_> {
             .wrong(&reading.theirs, place, found, EXPECTED))
     }
 
-    /// The groups and the step of the batch. The groups of a dump of several steps are told apart by step.
+    /// The groups and the step of the batch. If a dump has several steps, groups are distinguished by step.
     fn of_steps(&mut self, groups: Vec<GroupId>) -> Result<(Vec<GroupId>, u64)> {
         let steps = self.steps()?;
         let saved = self.table.step.unwrap_or(0);
         let differs = |values: &[f64]| values.iter().any(|value| *value != values[0]);
-        // Some loggers number the steps of each epoch from 0.
+        // Distinguished by epoch too, because some loggers number the steps of each epoch from 0.
         let epochs = self
             .found
             .find("epoch")
@@ -460,7 +461,7 @@ impl Resolving<'_> {
         if parts.is_empty() {
             return Ok((groups, step));
         }
-        // The same prompt may come again in another step: a dump numbers its prompts from 0 in each.
+        // The name of a prompt may recur in another step, because dumps number the prompts of each step from 0.
         self.found.notes.push("the lines come from several steps: responses of one prompt in different steps are different groups".to_string());
         let split = |(at, id): (usize, GroupId)| {
             let parts = parts
@@ -471,7 +472,7 @@ impl Resolving<'_> {
         Ok((groups.into_iter().enumerate().map(split).collect(), step))
     }
 
-    /// The sum of the rewards of several reward functions; one of them may have no reward for a response.
+    /// The sum of the rewards of several reward functions. A function may have no reward for a response.
     fn sum_of_rewards(&self) -> Option<Vec<f64>> {
         let names = &self.schema.rewards;
         let mut sums: Option<Vec<f64>> = None;
@@ -488,7 +489,7 @@ impl Resolving<'_> {
         sums
     }
 
-    /// Whether token columns are computed with as f64; without any, whether columns of responses are f64.
+    /// Whether computations with token columns use f64; without token columns, whether columns of responses are f64.
     fn is_f64(&self) -> bool {
         let is_wide = |bound: &Bound| match &bound.column.data {
             ColumnData::Tensor(tensor) => tensor.dtype == safetensors::Dtype::F64,
@@ -527,14 +528,14 @@ impl Resolving<'_> {
         );
         let has_reward = numbers.iter().chain(&arrays);
         let has_reward = { has_reward }.any(|one| one.reading.ours.ends_with("reward"));
-        // From here on these are the only owners of the columns' data, unless a column is read under two names.
+        // From here on the lists of numbers and arrays own the columns' data alone, unless a column is read under two names.
         self.table.columns.clear();
         for Bound { reading, column } in numbers {
             if matches!(reading.role, Role::Group | Role::Step) {
                 continue;
             }
             let mut values = column.numbers()?;
-            // verl's `acc` is a verdict in some runs, and a share in others.
+            // verl's `acc` is a verdict in some runs, and a fraction in other runs.
             let is_acc = reading.ours == "correct" && reading.theirs == "acc" && !reading.asked;
             let is_share = has_reward && values.iter().any(|x| ![0.0, 1.0].contains(x));
             let acc = (is_acc && is_share).then(|| "acc".to_string());
@@ -553,7 +554,7 @@ impl Resolving<'_> {
         Ok(builder)
     }
 
-    /// Says which references were taken, if completions are compared with them.
+    /// Adds notes on which references were used, if completions are compared with them.
     fn note_references(&mut self, batch: &Batch) {
         if self.schema.references.is_none() {
             return;

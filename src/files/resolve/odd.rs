@@ -8,7 +8,7 @@ use crate::number_text::counted;
 use crate::parallel::each;
 use crate::tensor::Precision;
 
-/// The batch whose arrays are checked, the place of each of its responses in the file, and how they were read.
+/// The batch whose arrays are checked, the place of its responses in the file, and how the file was read.
 pub(super) struct Checked<'a> {
     pub(super) batch: &'a Batch,
     pub(super) place: &'a Place,
@@ -18,8 +18,8 @@ pub(super) struct Checked<'a> {
 }
 
 impl Checked<'_> {
-    /// Looks for invalid values in a column of the batch, and returns notes on them. A NaN where a token counts is an error, because
-    /// it would make all results of its group NaN; only a saved batch may have it.
+    /// Looks for invalid values in a column of the batch, and returns notes on them. A NaN where a token counts is an error,
+    /// because it would make all results of its group NaN; only in a saved batch it is allowed.
     pub(super) fn check(&self, reading: &Reading) -> Result<Vec<String>> {
         let Some(values) = self.batch.token_column(&reading.ours) else {
             return Ok(Vec::new());
@@ -38,7 +38,7 @@ impl Checked<'_> {
     ) -> Result<Vec<String>> {
         let (ours, theirs) = (reading.ours.as_str(), reading.theirs.as_str());
         let column = (values, numbers);
-        // Half precision may round a log-prob of 0 up by as much.
+        // Half precision may round a log-prob near 0 up by this much.
         let most = if ours.ends_with("logp") {
             1e-3
         } else {
@@ -88,8 +88,8 @@ impl Checked<'_> {
         Ok(notes.collect())
     }
 
-    /// The first odd value of a column where the mask is 1, or where it is 0: its response, its token and itself; and the number
-    /// of such values.
+    /// The first invalid value of a column where the mask is 1, or where it is 0, as its response, token and value; and the
+    /// number of invalid values.
     fn odd_values<T: Precision>(
         &self,
         (values, numbers): (&TokenValues, &[T]),
@@ -106,7 +106,7 @@ impl Checked<'_> {
             for (tokens, columns) in places {
                 let first = columns.start;
                 let row = &numbers[values.place(response, (tokens, columns))];
-                // Counting has no branches, and nearly always finds nothing.
+                // Counts first, because that loop vectorizes and the count is nearly always 0.
                 let count = row.iter().filter(|value| is_odd(value)).count();
                 if count == 0 {
                     continue;
