@@ -1,4 +1,4 @@
-//! Builds a batch from arrays, padded or ragged, and checks that they fit together.
+//! Builds a batch from padded or ragged arrays, and checks that these fit together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 const NO_GROUPS: &str = "nothing says which responses belong to one prompt: give each response a group (`group` in JSONL, \
                          `index` in padded files, `groups` in the builder)";
 
-/// An error, and the response that caused it, if a single response did.
+/// An error, and the response that caused it, if it was a single response.
 type BuildError = (Option<usize>, Diagnostic);
 
 fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> BuildError {
@@ -24,8 +24,8 @@ fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> Bu
 
 /// Collects the columns of a [`Batch`]; [`BatchBuilder::build`] checks them.
 ///
-/// Groups are always needed. `mask`, `ragged_mask` or `lengths` say which tokens count. Without these, all tokens of the
-/// token columns count; without token columns, the response column `length` has the number of tokens.
+/// Groups are always needed. `mask`, `ragged_mask` or `lengths` say which tokens count. If none of them is given, all tokens of
+/// the token columns count; without token columns, the response column `length` gives the number of tokens.
 #[derive(Clone, Debug, Default)]
 pub struct BatchBuilder {
     groups: Option<Vec<GroupId>>,
@@ -46,7 +46,7 @@ impl BatchBuilder {
         self
     }
 
-    /// The padded mask [B, T]: 1 (or true) marks a token that counts. Zeros may also occur inside a row.
+    /// The padded mask [B, T]: 1 (or true) marks a token that counts. Zeros may occur anywhere in a row.
     pub fn mask<M: Numeric>(mut self, mask: ArrayView2<'_, M>) -> Self {
         let tokens = Tokens::of_mask(mask).map_err(|(response, token, found)| {
             let message = format!(
@@ -85,7 +85,7 @@ impl BatchBuilder {
         self.column(name.into(), Column::Response(values.into()))
     }
 
-    /// A token column, f32 or f64: padded [B, T], or one number per token that counts.
+    /// A token column in f32 or f64: padded [B, T], or with one number per token that counts.
     ///
     /// An owned array in row order is not copied, nor is the memory of another owner ([`TokenValues::padded`]); a view is
     /// copied, and half precision is widened to f32.
@@ -124,27 +124,27 @@ impl BatchBuilder {
         self.text_buffer(name, texts.into_iter().map(Into::into).collect())
     }
 
-    /// As [`BatchBuilder::text`], for texts in shared memory.
+    /// Like [`BatchBuilder::text`], for texts in shared memory.
     pub fn text_buffer(mut self, name: impl Into<Arc<str>>, texts: Buffer<Arc<str>>) -> Self {
         self.texts.insert(name.into(), texts);
         self
     }
 
-    /// The training step that the batch comes from.
+    /// The training step of the batch.
     pub fn step(mut self, step: u64) -> Self {
         self.step = Some(step);
         self
     }
 
-    /// Checks that everything fits together.
+    /// Checks that everything fits together, and builds the batch.
     ///
     /// # Errors
-    /// The first thing that does not fit: the column, the response and the value.
+    /// The error names the first misfit: the column, the response and the value.
     pub fn build(self) -> Result<Batch, Diagnostics> {
         self.build_located().map_err(|(_, error)| error.into())
     }
 
-    /// As [`BatchBuilder::build`], but the error also says which response caused it, if only one did.
+    /// Like [`BatchBuilder::build`], but the error also has the response that caused it, if it was a single response.
     pub(crate) fn build_located(mut self) -> Result<Batch, BuildError> {
         let tokens = self.tokens.take().transpose()?;
         let groups = self.groups.take().ok_or_else(|| problem(None, NO_GROUPS))?;
@@ -232,7 +232,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// The tokens that count. All token columns must have rows of these lengths.
+    /// The tokens that count. The rows of all token columns must have the same lengths.
     fn check_tokens(&self, mask: Option<Tokens>, responses: usize) -> Result<Tokens, BuildError> {
         let rows = self.columns.iter().filter_map(|(name, values)| {
             let rows = values.token().filter(|values| values.responses().is_some());
@@ -246,7 +246,7 @@ impl BatchBuilder {
                 (Tokens::full(lengths), *name)
             }
             (None, None) => {
-                // `check_columns` has checked that they are whole numbers.
+                // The conversion is exact, because `check_columns` has checked that lengths are integers.
                 let lengths = self.responses("length").unwrap_or_default().iter();
                 let lengths = lengths.map(|&length| length as usize);
                 let lengths = lengths.chain(std::iter::repeat(0)).take(responses);
@@ -333,7 +333,7 @@ mod tests {
                 "{why}"
             );
         }
-        // Of the same number of values, in the same layout and in others.
+        // Values of the same number, in the same layout and in other layouts.
         for (other, is_fit) in [
             (of([0, 0], [1, 2]), true),
             (of([0, 1], [1, 2]), false),

@@ -1,4 +1,4 @@
-//! The values of columns: shared memory, and token columns in it, which are padded, ragged or compact.
+//! The values of columns: shared memory, and token columns in shared memory, which are padded, ragged or compact.
 
 use std::any::Any;
 use std::fmt;
@@ -11,7 +11,7 @@ use ndarray::{ArcArray, Array1, ArrayBase, ArrayView1, Data, Dimension, Ix2};
 
 use super::Layout;
 
-/// Owns a buffer's memory: a `Vec`, an array, an object of another language.
+/// Owns a buffer's memory, as a `Vec`, an array or an object of another language does.
 pub trait BufferOwner<T>: Any + Send + Sync {
     /// Returns the values. Every call must return the same memory.
     fn as_slice(&self) -> &[T];
@@ -29,7 +29,7 @@ impl<T: Send + Sync + 'static> BufferOwner<T> for Vec<T> {
 }
 
 impl<T: Send + Sync + 'static, D: Dimension + 'static> BufferOwner<T> for ArcArray<T, D> {
-    /// The numbers in the order of the memory; an empty slice if they are not contiguous.
+    /// The numbers in memory order; an empty slice if they are not contiguous.
     fn as_slice(&self) -> &[T] {
         self.as_slice_memory_order().unwrap_or_default()
     }
@@ -49,14 +49,14 @@ impl<T> Buffer<T> {
         self.0.count()
     }
 
-    /// Whether there is no number.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl<T: Clone + Send + Sync> Buffer<T> {
-    /// The numbers at some indices.
+    /// The values at some indices, copied.
     pub(super) fn pick(&self, indices: &[usize]) -> Self {
         indices.iter().map(|&index| self[index].clone()).collect()
     }
@@ -124,7 +124,7 @@ impl<T: Send + Sync> FromIterator<T> for Buffer<T> {
     }
 }
 
-/// Numbers in one of a tensor's two precisions.
+/// Numbers in one of the two precisions of tensors.
 #[derive(Clone, Debug)]
 pub enum FloatBuffer {
     /// Single precision.
@@ -142,7 +142,7 @@ impl FloatBuffer {
         }
     }
 
-    /// Whether there is no number.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -162,7 +162,7 @@ impl FloatBuffer {
         (0..self.len()).map(self.reader())
     }
 
-    /// Reads numbers by their index, widened to f64. The owner is asked for its memory only once.
+    /// A function that reads numbers by their index, widened to f64. It asks the owner for the memory only once.
     pub(crate) fn reader(&self) -> impl Fn(usize) -> f64 + Copy + '_ {
         let (f32s, f64s): (&[f32], &[f64]) = match self {
             FloatBuffer::F32(values) => (values, &[]),
@@ -220,7 +220,7 @@ pub struct TokenValues {
 
 #[derive(Clone, Debug)]
 enum Rows {
-    /// Only the tokens that count, response by response: one number per token of the layout.
+    /// Only tokens that count, response by response: one number per token of the layout.
     Compact,
     /// The shape of an array [B, T], and the distance between the starts of its rows.
     Padded((usize, usize), usize),
@@ -244,13 +244,13 @@ impl TokenValues {
         Some(TokenValues { numbers, rows })
     }
 
-    /// Rows of any lengths, one after another, by the start of each row and the end of the last row.
+    /// Concatenated rows of any lengths, given by the start of each row and the end of the last row.
     pub(crate) fn ragged(numbers: FloatBuffer, starts: Arc<[usize]>) -> Self {
         let rows = Rows::Ragged(starts);
         TokenValues { numbers, rows }
     }
 
-    /// All numbers, also those of tokens that do not count.
+    /// All numbers, including numbers of tokens that do not count.
     pub fn numbers(&self) -> &FloatBuffer {
         &self.numbers
     }
@@ -268,13 +268,13 @@ impl TokenValues {
         self.numbers.is_f64()
     }
 
-    /// A response's tokens that count, widened to f64.
+    /// The values of a response's tokens that count, widened to f64.
     pub fn of_response(&self, layout: &Layout, response: usize) -> impl Iterator<Item = f64> {
         let values = self.select(layout, &[response]);
         (0..values.len()).map(move |token| values.get(token))
     }
 
-    /// The tokens that count, response by response. Compact values are shared.
+    /// The values of the tokens that count, response by response. Compact values are shared, not copied.
     pub fn compact(&self, layout: &Layout) -> FloatBuffer {
         match self.rows {
             Rows::Compact => self.numbers.clone(),
@@ -282,7 +282,7 @@ impl TokenValues {
         }
     }
 
-    /// Ragged rows become compact if all of their tokens count.
+    /// The same values; ragged rows become compact if all their tokens count.
     pub(super) fn in_layout(mut self, layout: &Layout) -> Self {
         if matches!(self.rows, Rows::Ragged(_)) && self.numbers.len() == layout.tokens() {
             self.rows = Rows::Compact;
@@ -299,7 +299,7 @@ impl TokenValues {
         }
     }
 
-    /// The numbers of a response's row; `None` if the values are compact.
+    /// The range of a response's row in the numbers; `None` if the values are compact.
     pub(crate) fn row(&self, response: usize) -> Option<Range<usize>> {
         match &self.rows {
             Rows::Compact => None,
@@ -324,7 +324,7 @@ impl TokenValues {
         }
     }
 
-    /// The tokens that count of some responses, one response after another.
+    /// The values of the tokens that count in some responses, one response after another.
     pub(crate) fn select(&self, layout: &Layout, responses: &[usize]) -> FloatBuffer {
         fn of<T: Copy>(numbers: &[T], places: impl Iterator<Item = Range<usize>>) -> Vec<T> {
             let mut all = Vec::new();

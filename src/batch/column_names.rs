@@ -1,5 +1,4 @@
-//! The columns that the batch knows by name, with their levels and allowed values; and the aliases of columns: the names that
-//! trainers give them.
+//! The columns that a batch knows by name, with their levels and allowed values; and the aliases that trainers use for columns.
 
 #[cfg(feature = "files")]
 use std::borrow::Cow;
@@ -11,9 +10,9 @@ use crate::batch::Level;
 pub struct KnownColumn {
     pub(crate) name: &'static str,
     pub(crate) level: Level,
-    /// Help for a user who provides the column at another level, or not at all.
+    /// Help for a user who provides the column at another level, or omits it.
     pub(crate) hint: &'static str,
-    /// A test of its values, and the allowed values in words.
+    /// A test of the column's values, and the allowed values in words.
     allowed: Allowed,
 }
 
@@ -60,8 +59,7 @@ const fn known(
 }
 
 impl KnownColumn {
-    /// Why values cannot be this column, as a message; with the first response whose value is not allowed, unless the level is
-    /// wrong.
+    /// A message if values cannot be this column, and the response with the first such value, if the level is right.
     pub(super) fn misfit(&self, column: &Column) -> Option<(Option<usize>, String)> {
         let (name, (is_allowed, expected)) = (self.name, self.allowed);
         let (found, values) = match column {
@@ -80,12 +78,13 @@ impl KnownColumn {
     }
 }
 
-/// The column of this name, if it has a fixed level.
+/// The column with this name, if it has a fixed level.
 pub fn column(name: &str) -> Option<&'static KnownColumn> {
     COLUMNS.iter().find(|known| known.name == name)
 }
 
-/// Our name for a column of verl, TRL or OpenRLHF: in padded files, and in scripts by mistake.
+/// The name here of a column that verl, TRL or OpenRLHF name otherwise. Such names occur in padded files and, by mistake, in
+/// scripts.
 pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
     Some(match theirs {
         "rewards" => "reward",
@@ -112,7 +111,7 @@ pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
 #[cfg(feature = "files")]
 pub(crate) const ADVANTAGES: &str = "advantages";
 
-/// What stands before a column's name that would mean something else in a saved file, or begins with it.
+/// The prefix for the name of a column whose name has another meaning in a saved file, or begins with this prefix.
 #[cfg(feature = "files")]
 const OWN: char = '=';
 
@@ -129,7 +128,7 @@ pub(crate) fn saved_name(column: &str) -> Cow<'_, str> {
 #[cfg(feature = "files")]
 pub(crate) fn of_saved(tensor: &str) -> &str {
     match tensor {
-        // In a copy of the file, it was added last.
+        // In a copy of the file, this tensor was added last.
         ADVANTAGES => "advantage",
         _ => tensor.strip_prefix(OWN).unwrap_or(tensor),
     }

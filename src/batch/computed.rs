@@ -1,4 +1,4 @@
-//! Values at a level, over a batch's layout: what tensors, rewards, advantages and gradients are once they are computed.
+//! Values at a level, over a batch's layout: the form of tensors, rewards, advantages and gradients after they are computed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct Computed {
 }
 
 impl Computed {
-    /// Values over a layout. Panics if there is not one value per cell of the level.
+    /// Values over a layout. Panics unless there is one value per cell of the level.
     pub fn new(layout: Arc<Layout>, level: Level, values: impl Into<FloatBuffer>) -> Self {
         let values = values.into();
         let (found, size) = (values.len(), layout.size(level));
@@ -50,7 +50,7 @@ impl Computed {
         self.values.len()
     }
 
-    /// Whether there is no value: at token level, in a batch without tokens.
+    /// Whether there are no values, as at token level in a batch without tokens.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -70,14 +70,15 @@ impl Computed {
         &self.layout
     }
 
-    /// The value, widened to f64, at a token of a response. At a coarser level it is the value of the token's cell.
+    /// The value, widened to f64, at a token of a response. At a coarser level this is the value of the cell that contains the
+    /// token.
     ///
     /// `token` is an index among the response's counting tokens, from 0. Panics if there is no such response or token.
     pub fn at(&self, response: usize, token: usize) -> f64 {
         self.lookup()(response, self.layout.tokens_of(response).start + token)
     }
 
-    /// A reader of values, by a response and a token's index in the token tensor.
+    /// A function that returns the value for a response and a token's index in the token tensor.
     pub fn lookup(&self) -> impl Fn(usize, usize) -> f64 + Copy + '_ {
         let (value, layout, level) = (self.values.reader(), &*self.layout, self.level);
         move |response, token| {
@@ -104,8 +105,8 @@ impl Computed {
         })
     }
 
-    /// The values of some tokens of a response, and the number of tokens that each value stands for: at most levels, one value
-    /// stands for all of these tokens.
+    /// The values of some tokens of a response, and how many of these tokens each value stands for: at most levels, a single
+    /// value stands for all of them.
     pub fn of_tokens(
         &self,
         response: usize,
@@ -126,7 +127,7 @@ impl Computed {
         (values.map(f64::abs).sum::<f64>() * each as f64, zeros)
     }
 
-    /// The value of each response, at any level: its cell's value, or the mean over its tokens or positions.
+    /// The value of each response, at any level: the value of the response's cell, or the mean over its tokens or positions.
     pub fn by_response(&self) -> Vec<f64> {
         let by_response = |response: usize| {
             let (values, _) = self.of_tokens(response, self.layout.tokens_of(response));
@@ -147,7 +148,7 @@ impl Computed {
         array
     }
 
-    /// As [`Computed::to_padded_f64`], rounded to f32, the precision of advantages in most trainers.
+    /// Like [`Computed::to_padded_f64`], rounded to f32, because most trainers have advantages in f32.
     pub fn to_padded(&self) -> Array2<f32> {
         let mut array = Array2::zeros((self.layout.responses(), self.layout.width()));
         if let Some(rows) = array.as_slice_mut() {
@@ -157,11 +158,12 @@ impl Computed {
         array
     }
 
-    /// The values as in [`Computed::to_padded`], in memory that is kept for the next array once it is dropped. They are not copied
-    /// if the executor wrote them as rows: see [`Host::with_padded_results`](crate::Host::with_padded_results).
+    /// The values as in [`Computed::to_padded`], in memory that is reused for the next array after this one is dropped. The
+    /// values are not copied if the executor wrote them as rows: see
+    /// [`Host::with_padded_results`](crate::Host::with_padded_results).
     ///
     /// # Errors
-    /// A [`Diagnostic`] if the system has no memory for them.
+    /// A [`Diagnostic`] if the system has no memory for the values.
     pub fn into_rows(self, spare: &SpareMemory) -> Result<Large<f32>, Diagnostic> {
         let (responses, width) = (self.layout.responses(), self.layout.width());
         let values = match self.values {
@@ -179,10 +181,10 @@ impl Computed {
         Ok(rows)
     }
 
-    /// Writes the values into an array [B, T] of the caller, with any strides, 0 where the mask is 0.
+    /// Writes the values into the caller's array [B, T], which may have any strides; 0 where the mask is 0.
     ///
     /// # Errors
-    /// A [`Diagnostic`] if the array has another shape; it is not changed.
+    /// A [`Diagnostic`] if the array has another shape; then the array is unchanged.
     pub fn write_into(&self, array: &mut ArrayViewMut2<'_, f32>) -> Result<(), Diagnostic> {
         let (found, shape) = (array.dim(), (self.layout.responses(), self.layout.width()));
         if found != shape {
@@ -198,7 +200,7 @@ impl Computed {
     }
 
     fn fill(&self, rows: &mut [f32]) {
-        // Without columns there is nothing to write.
+        // At least 1, to avoid a division by 0; an array without columns has no rows to write.
         let width = self.layout.width().max(1);
         by_parts(rows, width, &|start, row| self.fill_row(start / width, row));
     }
@@ -215,7 +217,7 @@ impl Computed {
         let value = self.lookup();
         for (tokens, columns) in self.layout.token_runs(response) {
             let out = &mut row[columns];
-            // Rounds to f32, the precision of advantages in trainers.
+            // Rounds to f32, because trainers have advantages in f32.
             match (self.level, &self.values) {
                 (Level::Token, FloatBuffer::F32(values)) => out.copy_from_slice(&values[tokens]),
                 (Level::Token | Level::Position, _) => (out.iter_mut().zip(tokens))

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use super::large::{Large, Plain, in_large_pages};
 use super::{Buffer, BufferOwner, FloatBuffer, Layout};
 
-/// Token values in a compressed form. If they are read token by token, they are expanded into memory of their own.
+/// Token values in a compressed form. They are expanded into separate memory the first time that they are read token by token.
 struct Kept<T: Plain> {
     layout: Arc<Layout>,
     form: Form<T>,
@@ -67,7 +67,7 @@ impl<T: Plain> Buffer<T> {
         self.kept().map(|kept| &kept.form)
     }
 
-    /// The same values, expanded if their form is that of another layout.
+    /// The same values, expanded if their form belongs to another layout.
     fn in_layout(self, layout: &Arc<Layout>) -> Self {
         let is_of_other = |kept: &Kept<T>| !Arc::ptr_eq(&kept.layout, layout);
         if self.kept().is_some_and(is_of_other) {
@@ -93,7 +93,7 @@ impl<T: Plain> Buffer<T> {
 }
 
 impl FloatBuffer {
-    /// A value for all tokens of each response.
+    /// Token values with one value for all tokens of each response.
     pub(crate) fn uniform(layout: &Arc<Layout>, values: Vec<f64>, is_f64: bool) -> Self {
         if is_f64 {
             Kept::buffer(layout, Form::ByResponse(values, |value| value)).into()
@@ -126,7 +126,7 @@ impl FloatBuffer {
         }
     }
 
-    /// The value of each response, widened to f64, if all of its tokens are known to have the same one.
+    /// The value of each response, widened to f64, if all tokens of each response are known to have the same value.
     pub(super) fn by_response(&self) -> Option<&[f64]> {
         fn of<T: Plain>(values: &Buffer<T>) -> Option<&[f64]> {
             match values.form()? {

@@ -1,4 +1,4 @@
-//! The memory of large buffers: in large pages where the system has them, and kept for the next buffers.
+//! The memory of large buffers: in large pages if the system has them, and reused for later buffers.
 //!
 //! The first write to a page of new memory takes longer than most computations: 134 MB cost two threads 41 ms in pages of 4 KiB,
 //! 10 ms in pages of 2 MiB, and 3 ms in memory that was written before.
@@ -14,7 +14,7 @@ use super::BufferOwner;
 
 /// The size from which a buffer counts as large, in bytes. NumPy asks for large pages from the same size on.
 const LARGE: usize = 4 << 20;
-/// The most buffers that are kept: a step's results, and what its passes over the tokens hold at once.
+/// The most buffers that are kept: enough for a step's results and for what its passes over the tokens need at once.
 const SPARES: usize = 8;
 
 /// A type of number for which any bytes are a valid value, so that new pages of zeros are numbers.
@@ -27,10 +27,10 @@ fn is_large<T>(count: usize) -> bool {
     count.saturating_mul(size_of::<T>()) >= LARGE
 }
 
-/// Zeros, in large pages if there are many.
+/// A vector of zeros, in large pages if it is large.
 ///
 /// # Errors
-/// If the system has no memory for them.
+/// If the system does not have enough memory.
 pub fn zeros<T: Plain>(count: usize) -> Result<Vec<T>, TryReserveError> {
     // `vec!` gets zeroed pages that the threads touch first, but it ends the process if there is no memory.
     Vec::<T>::new().try_reserve_exact(count)?;
@@ -39,7 +39,7 @@ pub fn zeros<T: Plain>(count: usize) -> Result<Vec<T>, TryReserveError> {
     Ok(values)
 }
 
-/// Asks the system for large pages for memory that is not written yet, if it is large.
+/// Asks the system to use large pages for memory that is not written yet, if there is much of it.
 pub fn in_large_pages<T: Plain>(values: &mut [T]) {
     #[cfg(target_os = "linux")]
     if is_large::<T>(values.len()) {
@@ -47,19 +47,20 @@ pub fn in_large_pages<T: Plain>(values: &mut [T]) {
     }
 }
 
-/// Advises the kernel on the large pages that lie within some numbers. A kernel that does not know the advice ignores it.
+/// Gives the kernel advice on the large pages that lie within `values`. An error is ignored, because the advice is optional.
 #[cfg(target_os = "linux")]
 fn advise<T: Plain>(values: &mut [T], advice: libc::c_int) {
     const PAGE: usize = 2 << 20;
     let all = values.as_mut_ptr_range();
     let start = all.start.addr().next_multiple_of(PAGE);
     let length = (all.end.addr() / PAGE * PAGE).saturating_sub(start);
-    // SAFETY: the pages belong to `values` alone, which is borrowed until the call returns. The advice changes no number, or,
-    // if the kernel takes pages back, makes it 0, which is a number too. Without it, first writes take four times as long (above).
+    // SAFETY: the pages belong to `values` alone, which is borrowed until the call returns. The advice changes no number, or, if
+    // the kernel takes pages back, makes it 0, which is a number too. Without large pages, first writes take four times as long
+    // (above).
     unsafe { libc::madvise(all.start.with_addr(start).cast(), length, advice) };
 }
 
-/// Fills a row. For zeros, `slice::fill` calls the system's `memset`, which took 1.7 times as long; this is one loop for any value.
+/// Fills a row with a loop, because for zeros `slice::fill` calls the system's `memset`, which took 1.7 times as long.
 #[inline(never)]
 pub(crate) fn fill<T: Plain>(row: &mut [T], value: T) {
     row.iter_mut().for_each(|out| *out = value);
@@ -70,13 +71,14 @@ pub(crate) fn fill<T: Plain>(row: &mut [T], value: T) {
 pub struct SpareMemory(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);
 
 impl SpareMemory {
-    /// Memory for some numbers, which are 0 or left from an earlier buffer.
+    /// Memory for `count` numbers, which are 0 or have values of an earlier buffer.
     ///
     /// # Errors
-    /// If the system has no memory for them.
+    /// If the system does not have enough memory.
     pub fn numbers<T: Plain>(&self, count: usize) -> Result<Large<T>, TryReserveError> {
         let mut values = None;
-        // No thread waits for this lock, here or below, because after a fork a thread of the parent may hold it for ever.
+        // No thread waits for this lock, here or below, because after a fork it may stay locked for ever by a thread of the
+        // parent.
         if is_large::<T>(count)
             && let Ok(mut spares) = self.0.try_lock()
         {
@@ -89,7 +91,7 @@ impl SpareMemory {
         }
         let values = match values {
             Some(values) => *values,
-            // The next batch may have more tokens. What is not written takes no memory.
+            // A quarter more, because the next batch may have more tokens. Memory that is not written costs nothing.
             None if is_large::<T>(count) => zeros(count + count / 4)?,
             None => zeros(count)?,
         };
@@ -103,7 +105,7 @@ impl SpareMemory {
 
 /// Numbers whose memory is kept for another buffer when they are dropped, if there are many.
 pub struct Large<T: Plain> {
-    /// Only the first `count` are used.
+    /// Only the first `count` values are used.
     values: Vec<T>,
     count: usize,
     spare: SpareMemory,
@@ -129,7 +131,8 @@ impl<T: Plain> Drop for Large<T> {
         if !is_large::<T>(self.count) {
             return;
         }
-        // Until the pages are written again, the kernel may take them back if it needs memory; otherwise this costs 0.1 ms.
+        // Until the pages are written again, the kernel may reclaim them if it needs memory. If it does not, this call costs 0.1
+        // ms.
         #[cfg(target_os = "linux")]
         advise(&mut values, libc::MADV_FREE);
         if let Ok(mut spares) = self.spare.0.try_lock() {

@@ -1,4 +1,4 @@
-//! The layout: which token belongs to which response, which response to which group and trajectory.
+//! The layout: which token belongs to which response, and which response to which group and trajectory.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ impl GroupId {
 }
 
 impl fmt::Display for GroupId {
-    /// In messages, a long string, such as a whole prompt, is cut.
+    /// In messages, a long string, such as a whole prompt, is truncated.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 48;
         match self {
@@ -67,7 +67,7 @@ from!(name => GroupId::String(name); Arc<str>);
 
 /// Which token belongs to which response, and which response to which group.
 ///
-/// Responses are in batch order, and groups in the order of their first response. Only tokens that count have an index:
+/// Responses are in batch order, and groups in the order of their first response. Only tokens that count have an index, counted
 /// response by response, in their order. A mask with holes has several [`TokenRun`]s per response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
@@ -78,11 +78,11 @@ pub struct Layout {
     position_start: Vec<usize>,
     /// Set if the responses are turns of trajectories.
     turns: Option<TurnOrder>,
-    /// The trajectories, ordered by group, then by their first response. Without turns, each response is a trajectory.
+    /// The trajectories, ordered by group, then by their first response. Without turns, each response is a trajectory of its own.
     trajectories: Partition,
 }
 
-/// The responses in disjoint sets, such as groups.
+/// A partition of the responses into disjoint sets, such as groups.
 #[derive(Clone, Debug, PartialEq)]
 struct Partition {
     /// The set of each response.
@@ -94,7 +94,7 @@ struct Partition {
 }
 
 impl Partition {
-    /// The members of each set keep their order in `members`.
+    /// The members of each set are in the same order as in `members`.
     fn new(of: Vec<u32>, sets: usize, mut members: Vec<u32>) -> Partition {
         members.sort_by_key(|&response| of[response as usize]);
         let mut sizes = vec![0; sets];
@@ -112,12 +112,12 @@ impl Partition {
     }
 }
 
-/// The trajectory of each response, by a number, and its place in it.
+/// For each response, the number of its trajectory, and the turn that determines its place there.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TurnOrder(Arc<[(u32, f64)]>);
 
 impl TurnOrder {
-    /// Responses with the same key are turns of one trajectory, ordered by `turn`, or by their batch order if there is none.
+    /// Responses with the same key are turns of one trajectory, ordered by `turn`, or in batch order if `turn` is `None`.
     pub(crate) fn new<K: Eq + Hash + Clone>(
         keys: impl IntoIterator<Item = K>,
         turn: Option<&[f64]>,
@@ -127,7 +127,7 @@ impl TurnOrder {
         TurnOrder(keys.map(|(response, key)| (key, turn(response))).collect())
     }
 
-    /// A trajectory is within one group: responses with one key in two groups are two trajectories.
+    /// A trajectory lies within one group: if responses in two groups have the same key, they form two trajectories.
     fn trajectories(&self, groups: &Partition) -> Partition {
         let key = |&response: &u32| (groups.of[response as usize], self.0[response as usize].0);
         let (numbers, keys) = numbered(groups.members.iter().map(key));
@@ -142,7 +142,7 @@ impl TurnOrder {
 }
 
 impl Layout {
-    /// Responses with the same key are one group, which is named after it.
+    /// Responses with the same key form a group, whose name is the key.
     pub(crate) fn new<K: Eq + Hash + Clone>(
         keys: impl IntoIterator<Item = K>,
         name: impl Fn(K) -> GroupId,
@@ -192,7 +192,7 @@ impl Layout {
         self.token_start[self.responses()]
     }
 
-    /// Number of values that a tensor of this level has.
+    /// Number of values of a tensor at this level.
     pub fn size(&self, level: Level) -> usize {
         match level {
             Level::Batch => 1,
@@ -204,7 +204,7 @@ impl Layout {
         }
     }
 
-    /// The id of a group.
+    /// The name of a group.
     pub fn group_id(&self, group: usize) -> &GroupId {
         &self.ids[group]
     }
@@ -224,7 +224,7 @@ impl Layout {
         self.token_start[response]..self.token_start[response + 1]
     }
 
-    /// The response that a token (by its index in a token tensor) belongs to.
+    /// The response to which a token (by its index in a token tensor) belongs.
     pub fn response_of_token(&self, token: usize) -> usize {
         self.token_start.partition_point(|&start| start <= token) - 1
     }
@@ -234,7 +234,8 @@ impl Layout {
         self.position_start[group]..self.position_start[group + 1]
     }
 
-    /// The group of a position (by its index in a position tensor), and the index of its tokens in their responses.
+    /// The group of a position (by its index in a position tensor), and the index that the position's tokens have in their
+    /// responses.
     pub fn group_of_position(&self, index: usize) -> (usize, usize) {
         let group = self.position_start.partition_point(|&start| start <= index) - 1;
         (group, index - self.position_start[group])
@@ -271,7 +272,7 @@ impl Layout {
         }
     }
 
-    /// The runs of a response's tokens that count, by the columns of their row.
+    /// The runs of a response's tokens that count, as columns of the response's row.
     pub fn runs(&self, response: usize) -> &[TokenRun] {
         self.rows.runs(response)
     }
@@ -301,12 +302,12 @@ impl Layout {
     pub(crate) fn clear_padding<T: Plain>(&self, response: usize, row: &mut [T]) {
         let gaps = self.gaps(response);
         gaps.for_each(|columns| fill(&mut row[columns], T::default()));
-        // The array may be wider than a ragged row.
+        // Also cleared after the row's end, because the array may be wider than a ragged row.
         fill(&mut row[self.row_length(response)..], T::default());
     }
 
-    /// Writes a value for each token of a response (by its index in a token tensor) into its column of a row; the other
-    /// columns stay as they are.
+    /// Writes the value of each token of a response (by its index in a token tensor) into the token's column of a row; other
+    /// columns are unchanged.
     pub fn scatter<R>(&self, response: usize, row: &mut R, value: impl Fn(usize) -> R::Output)
     where
         R: IndexMut<usize, Output: Sized> + ?Sized,
@@ -318,12 +319,12 @@ impl Layout {
         }
     }
 
-    /// The length of the row that held a response's tokens: T for padded input, its own length for ragged.
+    /// The length of a response's row in the input: T for padded input, the row's own length for ragged input.
     pub fn row_length(&self, response: usize) -> usize {
         self.rows.row_length(response)
     }
 
-    /// Whether all rows have the same length, as those of an array [B, T].
+    /// Whether all rows have the same length, as in an array [B, T].
     pub fn is_padded(&self) -> bool {
         let mut lengths = (0..self.responses()).map(|response| self.row_length(response));
         lengths.all(|length| length == self.width())
@@ -334,7 +335,7 @@ impl Layout {
         self.rows.width
     }
 
-    /// The layout of some of the responses, in the order given.
+    /// The layout of some of the responses, in the given order.
     pub(crate) fn select(&self, responses: &[usize]) -> Layout {
         let groups = responses.iter().map(|&response| self.group_of(response));
         let turns = self.turns.as_ref().map(|turns| {
@@ -374,7 +375,7 @@ impl Layout {
         Layout::new(keys, name, self.rows.clone(), self.turns.clone())
     }
 
-    /// The approximate bytes of the layout: of groups with their names, and of each response's group, first token and runs.
+    /// The approximate size of the layout in bytes: its groups with their names, and each response's group, first token and runs.
     pub(crate) fn bytes(&self) -> usize {
         let group = |id: &GroupId| match id {
             GroupId::Number(_) => 64,
@@ -385,7 +386,7 @@ impl Layout {
         512 + groups + self.responses() * 64 + runs.sum::<usize>()
     }
 
-    /// A cell of a level in words, such as `group "gsm8k-0007" (4 responses)`: for messages.
+    /// Describes a cell of a level in messages, such as `group "gsm8k-0007" (4 responses)`.
     pub fn describe(&self, level: Level, index: usize) -> String {
         let of_group = |group: usize| format!("of group {}", self.ids[group]);
         match level {
@@ -417,12 +418,12 @@ impl Layout {
     }
 }
 
-/// Gives equal keys the same number, in the order of first occurrence; returns the keys by number, too.
+/// Numbers keys in the order of first occurrence, with the same number for equal keys; also returns the key of each number.
 fn numbered<K: Eq + Hash + Clone>(keys: impl IntoIterator<Item = K>) -> (Vec<u32>, Vec<K>) {
     let mut seen: HashMap<K, u32> = HashMap::new();
     let (mut distinct, mut last) = (Vec::new(), 0);
     let number = |key: K| {
-        // In most batches, the responses of a group follow each other.
+        // The last key is compared first, because in most batches the responses of a group follow each other.
         if distinct.get(last as usize) != Some(&key) {
             last = *seen.entry(key).or_insert_with_key(|key| {
                 distinct.push(key.clone());

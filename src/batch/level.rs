@@ -1,4 +1,4 @@
-//! Levels: where a tensor has its values, and the lattice that decides how two of them meet.
+//! Levels: where a tensor has its values, and the lattice that determines the level at which two tensors are combined.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +23,8 @@ pub enum Level {
     Batch,
     /// One value per group (the responses sampled from one prompt).
     Group,
-    /// One value per trajectory of an agent in its group, whose responses are its turns; without any, one per response.
+    /// One value per trajectory of an agent, whose turns are responses of one group; without trajectories, one value per
+    /// response.
     Trajectory,
     /// One value per (group, index of the token in its response).
     Position,
@@ -57,7 +58,7 @@ impl Level {
         NAMES[self as usize]
     }
 
-    /// The coarsest level that is finer than (or equal to) both: where an operation on two tensors happens.
+    /// The coarsest level that is finer than, or equal to, both levels: an operation on two tensors happens there.
     pub fn join(self, other: Level) -> Level {
         use Level::*;
         match (self, other) {
@@ -66,7 +67,7 @@ impl Level {
         }
     }
 
-    /// Whether each cell of `self` is made of whole cells of `finer`; true of a level and itself.
+    /// Whether each cell of `self` is made of whole cells of `finer`; also true if both are the same level.
     pub fn contains(self, finer: Level) -> bool {
         self.join(finer) == finer
     }

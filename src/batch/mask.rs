@@ -8,9 +8,9 @@ use ndarray::{ArrayView1, ArrayView2};
 
 use crate::parallel::each;
 
-/// A number type (or bool) that masks and response columns may have.
+/// A number type, or bool, that masks and response columns may have.
 pub trait Numeric: Copy + PartialEq + Send + Sync {
-    /// The values 0 and 1 of a mask, for a position that does not count and for a position that does.
+    /// The mask values 0 and 1: 0 marks a token that does not count, 1 a token that counts.
     const BITS: [Self; 2];
     /// The value as a number.
     fn number(self) -> f64;
@@ -27,7 +27,7 @@ macro_rules! numeric {
         }
     )+)+};
 }
-// `as` rounds only beyond 2^53, which no mask, count or label reaches.
+// `as` is exact up to 2^53, which no mask, count or label exceeds.
 numeric!(
     [false, true] bool: |x| f64::from(u8::from(x));
     [f16::ZERO, f16::ONE] f16: f64::from;
@@ -53,7 +53,7 @@ impl TokenRun {
     }
 }
 
-/// The runs of the tokens that count, row by row. A [`Layout`](super::Layout) is built from them and the groups.
+/// The runs of the tokens that count, row by row. A [`Layout`](super::Layout) is built from these runs and the groups.
 ///
 /// The builder checks that rows are shorter than 2^32 tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +67,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// No rows yet, with memory for `rows` of them.
+    /// Starts without rows, with memory for `rows` rows.
     pub(crate) fn new(rows: usize) -> Self {
         let mut run_start = Vec::with_capacity(rows + 1);
         run_start.push(0);
@@ -91,7 +91,7 @@ impl Tokens {
         tokens
     }
 
-    /// The tokens of a padded mask [B, T]; or the response, the column and the value of an entry that is neither 0 nor 1.
+    /// The tokens of a padded mask [B, T]. If an entry is neither 0 nor 1, its response, column and value are the error.
     pub(crate) fn of_mask<M: Numeric>(
         mask: ArrayView2<'_, M>,
     ) -> Result<Self, (usize, usize, f64)> {
@@ -99,7 +99,7 @@ impl Tokens {
             Some(row) => runs_of(row),
             None => runs_of(&row.to_vec()),
         };
-        // A thread handles at least this many tokens.
+        // Enough rows that a thread handles at least 64 k tokens.
         let least = (64 << 10) / mask.ncols().max(1);
         let rows = each(mask.nrows(), least, &|row| runs_of(mask.row(row)));
         let mut tokens = Tokens::new(rows.len());
@@ -116,7 +116,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// Appends the rows of more responses.
+    /// Appends the rows of further responses.
     #[cfg(feature = "files")]
     pub(crate) fn append(&mut self, more: &Tokens) {
         for response in 0..more.responses() {

@@ -24,7 +24,7 @@ pub use mask::{Numeric, TokenRun};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parallel::each;
 
-/// The names of a response's reference answer, in order of precedence.
+/// The names of columns with reference answers, in order of precedence.
 pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];
 
 /// Text columns by name.
@@ -38,8 +38,8 @@ fn is_answer(_solution: &str, _completion: &str) -> bool {
     unreachable!("no batch is verifiable without the verifier")
 }
 
-/// The verdict on a completion, with the answers of its reference and of itself: of several references, with the first that it is
-/// equal to, or else with the first.
+/// The verdict on a completion, with the answers of the reference and of the completion. If there are several references, the
+/// first that equals the completion's answer is used, or the first of all if none does.
 #[cfg(feature = "answers")]
 pub fn compared(
     solution: &str,
@@ -55,7 +55,8 @@ pub fn compared(
     all.swap_remove(at)
 }
 
-/// The references in a text, any of which is right: those of a JSON list of strings, which no answer is; or the text itself.
+/// The references in a text, any of which is right: the strings of a JSON list, because no answer has that form; otherwise the
+/// text itself.
 pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     let is_list = text.starts_with("[\"");
     let list = is_list.then(|| serde_json::from_str::<Vec<String>>(text).ok());
@@ -65,8 +66,8 @@ pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     }
 }
 
-/// Whether `answer` is the reference and not the `solution` beside it, because that is a worked solution that does not mark its
-/// answer, and would be compared as a whole.
+/// Whether `answer` is the reference and not `solution`: that is so if `solution` is a worked solution that does not mark its
+/// answer, because it would be compared as a whole.
 pub(crate) fn is_worked(_solution: &str, _answer: &str) -> bool {
     #[cfg(feature = "answers")]
     return !_answer.trim().is_empty()
@@ -76,7 +77,7 @@ pub(crate) fn is_worked(_solution: &str, _answer: &str) -> bool {
     false
 }
 
-/// The bytes of the longest text that is an answer and no worked solution, whatever is in it.
+/// A text of at most this many bytes is always an answer and never a worked solution.
 #[cfg(feature = "answers")]
 const SHORT: usize = 40;
 
@@ -146,17 +147,17 @@ impl Batch {
         }
     }
 
-    /// Which token belongs to which response, and which response to which group.
+    /// The layout: which token belongs to which response, and which response to which group.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
 
-    /// The training step that the batch comes from; 0 if none was given.
+    /// The training step of the batch; 0 if no step was given.
     pub fn step(&self) -> u64 {
         self.step.unwrap_or(0)
     }
 
-    /// The training step that the batch comes from, if one was given.
+    /// The training step of the batch, if a step was given.
     pub fn given_step(&self) -> Option<u64> {
         self.step
     }
@@ -179,7 +180,7 @@ impl Batch {
         responses.chain(self.token_columns().map(|(name, _)| name))
     }
 
-    /// Whether there is a column of that name.
+    /// Whether there is a column with this name, except texts.
     pub fn has(&self, name: &str) -> bool {
         self.columns.contains_key(name)
     }
@@ -189,7 +190,7 @@ impl Batch {
         self.response_buffer(name).map(|values| &**values)
     }
 
-    /// A response column as its buffer, to be shared.
+    /// A response column as a buffer, which can be shared.
     pub fn response_buffer(&self, name: &str) -> Option<&Buffer<f64>> {
         self.columns.get(name)?.response()
     }
@@ -211,12 +212,13 @@ impl Batch {
         self.columns.get(name)?.token()
     }
 
-    /// Whether token tensors made only from coarser ones are f64: if a token column is f64, or if there is none.
+    /// Whether token tensors that are computed only from coarser tensors are f64. They are if a token column is f64 or if there
+    /// are no token columns.
     pub(crate) fn is_f64(&self) -> bool {
         self.is_f64
     }
 
-    /// The text columns, one string per response, such as `prompt` and `completion`. Those of a file are read on first use.
+    /// The text columns, one string per response, such as `prompt` and `completion`. Texts of a file are read on first use.
     pub fn texts(&self) -> impl Iterator<Item = (&str, &Buffer<Arc<str>>)> {
         self.texts.iter().map(|(name, texts)| (&**name, texts))
     }
@@ -233,8 +235,8 @@ impl Batch {
         cfg!(feature = "answers") && has_text("completion") && SOLUTIONS.iter().any(has)
     }
 
-    /// The reference answer of a response, a text or a number: its `solution`, or `answer` if there is none, or if it is a
-    /// worked solution that does not mark its answer.
+    /// The reference answer of a response, a text or a number: its `solution`, or its `answer` if there is no solution or the
+    /// solution is a worked one that does not mark its answer.
     pub fn solution(&self, response: usize) -> Option<Cow<'_, str>> {
         let [solution, answer] = SOLUTIONS.map(|name| {
             let text = self.text(name).map(|texts| Cow::from(&*texts[response]));
@@ -247,8 +249,8 @@ impl Batch {
         }
     }
 
-    /// 1 if the answer of a response's completion equals its solution's, 0 otherwise: computed once, in parallel. `None`
-    /// if there are no such texts, or if `may_go_on` stops the computation.
+    /// For each response 1 if the completion's answer equals the solution's, otherwise 0. This is computed once, in parallel.
+    /// `None` if there are no such texts, or if `may_go_on` stops the computation.
     pub(crate) fn verified(&self, may_go_on: &(dyn Fn() -> bool + Sync)) -> Option<Buffer<f64>> {
         if let Some(found) = self.verified.get() {
             return Some(found.clone());
@@ -262,7 +264,7 @@ impl Batch {
         Some(self.verified.get_or_init(|| right.into()).clone())
     }
 
-    /// The batch of some of the responses, in the order given.
+    /// A batch of some of the responses, in the given order.
     pub fn select(&self, responses: &[usize]) -> Batch {
         let columns = self.columns.iter().map(|(name, column)| {
             let column = match column {
@@ -284,15 +286,15 @@ impl Batch {
         }
     }
 
-    /// Whether values belong to this batch: their layout is its own, or equal to it.
+    /// Whether values belong to this batch, which they do if their layout is equal to the batch's.
     pub(crate) fn is_of(&self, values: &Computed) -> bool {
         Arc::ptr_eq(&self.layout, values.layout()) || self.layout == *values.layout()
     }
 
-    /// The batch with values as a column of that name, which replaces an existing one.
+    /// The batch with values as a column of this name, which replaces an existing column.
     ///
     /// # Errors
-    /// [`Diagnostics`] if the values are of another batch, or if the builder refuses them: a known column at another level, a
+    /// [`Diagnostics`] if the values belong to another batch, or if the builder refuses them: a known column at another level, a
     /// reward that is not finite, a negative weight.
     pub fn with(self, name: &str, values: &Computed) -> Result<Batch, Diagnostics> {
         let refused = |why: String| Err(Diagnostic::error(why).into());
@@ -312,7 +314,7 @@ impl Batch {
         Ok(self.replacing(name, column))
     }
 
-    /// The batch with a column of its size, which replaces an existing one of that name.
+    /// The batch with a column of the right size, which replaces an existing column of this name.
     pub(crate) fn replacing(mut self, name: &str, column: Column) -> Batch {
         self.is_f64 |= column.token().is_some_and(TokenValues::is_f64);
         self.columns.insert(name.into(), column);

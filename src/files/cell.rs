@@ -52,7 +52,7 @@ impl Cell<'_> {
         }
     }
 
-    /// A number, or a boolean as 0 or 1, or null as NaN, as which pandas writes it.
+    /// A number, a boolean as 0 or 1, or null as NaN, because pandas writes null for NaN.
     pub(super) fn number(&self) -> f64 {
         match self {
             Cell::Bool(value) => f64::from(u8::from(*value)),
@@ -338,7 +338,7 @@ pub(super) fn value_at<'a>(fields: &[(&str, &'a str)], path: &str) -> Option<&'a
     value_of(fields, path).or_else(|| path.match_indices('.').find_map(below))
 }
 
-/// A number, or a boolean as 0 or 1, or null as NaN, as which pandas writes it.
+/// A number, a boolean as 0 or 1, or null as NaN, because pandas writes null for NaN.
 pub(super) fn number(raw: &str) -> f64 {
     match type_of(raw) {
         JsonType::Bool => f64::from(u8::from(raw == "true")),
