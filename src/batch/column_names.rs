@@ -59,7 +59,8 @@ const fn known(
 }
 
 impl KnownColumn {
-    /// A message if values cannot be this column, and the response with the first such value, if the level is right.
+    /// If values cannot be this column, the reason and, unless the level is wrong, the first response with a value that is not
+    /// allowed.
     pub(super) fn misfit(&self, column: &Column) -> Option<(Option<usize>, String)> {
         let (name, (is_allowed, expected)) = (self.name, self.allowed);
         let (found, values) = match column {

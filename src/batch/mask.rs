@@ -110,7 +110,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Adds a response by its mask; an entry that is neither 0 nor 1 is an error, given as its column and value.
+    /// Adds a response by its mask; if an entry is neither 0 nor 1, the error has its column and value.
     pub(crate) fn add<M: Numeric>(&mut self, mask: &[M]) -> Result<(), (usize, f64)> {
         self.add_runs(&runs_of(mask)?, mask.len());
         Ok(())

@@ -235,8 +235,8 @@ impl Batch {
         cfg!(feature = "answers") && has_text("completion") && SOLUTIONS.iter().any(has)
     }
 
-    /// The reference answer of a response, a text or a number: its `solution`, or its `answer` if there is no solution or the
-    /// solution is a worked one that does not mark its answer.
+    /// The reference answer of a response, a text or a number: its `solution`, or its `answer` if there is no solution or if it
+    /// is a worked solution that does not mark its answer.
     pub fn solution(&self, response: usize) -> Option<Cow<'_, str>> {
         let [solution, answer] = SOLUTIONS.map(|name| {
             let text = self.text(name).map(|texts| Cow::from(&*texts[response]));

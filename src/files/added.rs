@@ -104,7 +104,7 @@ impl<'a> NewColumn<'a> {
         }
     }
 
-    /// The numbers of a response: those of its row, or a single one.
+    /// The numbers of a response: one per column of its row, or a single number.
     pub(super) fn row(&self, response: usize, length: usize) -> Cow<'_, [f64]> {
         if let (Column::Response(values), false) = (&self.values, self.per_token) {
             return Cow::Borrowed(&values[response..=response]);

@@ -156,8 +156,8 @@ pub(super) fn ids(tensor: &FileTensor) -> Result<Result<Vec<GroupId>, (usize, f6
     Ok(ids.collect())
 }
 
-/// A tensor [B, T] as a mask; or the response, the column and the value of an entry that is neither 0 nor 1. Only a block of rows
-/// is in memory at a time, because a mask may take 8 bytes per token.
+/// A tensor [B, T] as a mask; or, if an entry is neither 0 nor 1, its response, column and value. Only a block of rows is in
+/// memory at a time, because a mask may take 8 bytes per token.
 pub(super) fn mask(tensor: &FileTensor) -> Result<Result<Tokens, (usize, usize, f64)>> {
     const BLOCK: usize = 16 << 20;
     let (rows, width) = (tensor.shape[0], tensor.shape[1]);

@@ -122,7 +122,7 @@ pub(super) struct FileColumn {
     pub(super) first: String,
     /// How many responses in a row, from the first, have a value of the column's type.
     pub(super) filled: usize,
-    /// The first response without such a value, and what it has: a value in words, `null`, or `missing`.
+    /// The first response without such a value, and what it has instead: another value, in words, `null`, or `missing`.
     pub(super) odd: Option<(usize, String)>,
     /// The index after the last response that has the field, even if it is null.
     pub(super) end: usize,

@@ -158,7 +158,7 @@ mod tests {
         assert!(numbers.iter().all(|&u| (0.0..1.0).contains(&u)));
         let mean = numbers.iter().sum::<f64>() / 1e5;
         let variance = numbers.iter().map(|u| (u - mean).powi(2)).sum::<f64>() / 1e5;
-        // Five standard errors.
+        // The tolerance is five standard errors.
         assert!((mean - 0.5).abs() < 0.005, "mean {mean}");
         assert!(
             (variance - 1.0 / 12.0).abs() < 0.0012,

@@ -90,7 +90,7 @@ fn misfit(columns: &Columns, lengths: Option<&Lengths>, bound: &Bound) -> Result
     }))
 }
 
-/// As many tokens as a column has values, all of which count.
+/// The lengths that a column has: each of its values belongs to a token that counts.
 fn lengths_of(columns: &Columns, bound: &Bound) -> Lengths {
     let lengths = (0..columns.responses).map(|response| bound.length(response));
     (Tokens::full(lengths), bound.column.name.clone(), None)

@@ -185,7 +185,7 @@ fn last_part(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// Reads a TOML text that has all keys; values in `own` override those of the text.
+/// Reads a TOML text that has all keys; values in `own` override the values of the text.
 fn overlaid(text: &str, own: &DeTable<'_>) -> Result<Config, toml::de::Error> {
     let mut table = DeTable::parse(text)?;
     merge(table.get_mut(), own);

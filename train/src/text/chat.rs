@@ -51,7 +51,7 @@ fn today(format: String) -> Result<String, Error> {
 pub struct Message<'a> {
     /// `system`, `user` or `assistant`.
     pub role: &'a str,
-    /// Its text.
+    /// The text of the message.
     pub content: &'a str,
 }
 

@@ -124,8 +124,8 @@ impl ModelInputs {
         })
     }
 
-    /// Splits a list `[tokens, heads, head_dim]` into the rows of the prompts and those of the responses, `[rows, heads, width,
-    /// head_dim]`.
+    /// Splits a list `[tokens, heads, head_dim]` into the rows of the prompts and the rows of the responses, `[rows, heads,
+    /// width, head_dim]`.
     fn rows(&self, x: &Tensor) -> TorchResult<[Tensor; 2]> {
         let (_, heads, head_dim) = x.size3()?;
         let parts = x.f_split_with_sizes(self.blocks.map(|(rows, width)| rows * width), 0)?;
