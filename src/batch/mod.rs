@@ -56,14 +56,19 @@ pub fn compared(
 }
 
 /// The references in a text, any of which is right: the strings of a JSON list, because no answer has that form; otherwise the
-/// text itself.
+/// text itself. Blank strings are left out of a list that has others, because they are the value of no answer.
 pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
-    let is_list = text.starts_with("[\"");
+    let inner = text.trim_start().strip_prefix('[');
+    let is_list = inner.is_some_and(|inner| inner.trim_start().starts_with('"'));
     let list = is_list.then(|| serde_json::from_str::<Vec<String>>(text).ok());
-    match list.flatten() {
-        Some(list) => list.into_iter().map(Cow::Owned).collect(),
-        None => vec![Cow::Borrowed(text)],
+    let Some(mut list) = list.flatten() else {
+        return vec![Cow::Borrowed(text)];
+    };
+    let is_filled = |one: &String| !one.trim().is_empty();
+    if list.iter().any(is_filled) {
+        list.retain(is_filled);
     }
+    list.into_iter().map(Cow::Owned).collect()
 }
 
 /// Whether `answer` is the reference and not `solution`: that is so if `solution` is a worked solution that does not mark its

@@ -223,17 +223,10 @@ fn text_of_part(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     Ok(string(&fields, "text").or_else(|| string(&fields, "content")))
 }
 
-/// The reference: a text, a number, a list with one of these, or the field of an object that has the reference. A list of several
-/// texts stays a list, because any of these texts is right (see `batch::references`). `None` if the value is null or an empty
-/// list; the error describes a value of another shape.
+/// The reference: a text, a number, a list with one of these, or the first field of an object that has the reference. A list of
+/// several texts stays a list, because any of these texts is right (see `batch::references`). `None` if the value is null or an
+/// empty list; the error describes a value of another shape.
 pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
-    let of_object = |fields: &Fields<'_>| {
-        let values = REFERENCES
-            .split(' ')
-            .filter_map(|name| cell::value_of(fields, name));
-        let found = { values }.next().map(reference);
-        found.map(|found| Ok(found?.map(|text| Cow::Owned(text.into_owned()))))
-    };
     match cell::type_of(raw) {
         JsonType::Null => Ok(None),
         JsonType::Bool | JsonType::Number => Ok(Some(raw.into())),
@@ -242,21 +235,26 @@ pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
             // Quotes are required, because a list of numbers may be an interval and a formula has no quotes.
             let is_json = text.starts_with(['[', '{']) && text.contains('"');
             let is_json = is_json && serde_json::from_str::<IgnoredAny>(&text).is_ok();
-            let found = is_json.then(|| reference(&text)).and_then(Result::ok);
-            Ok(match found.flatten() {
-                Some(found) => Some(found.into_owned().into()),
-                None => Some(text),
+            Ok(match is_json.then(|| reference(&text)) {
+                Some(Ok(found)) => found.map(|found| found.into_owned().into()),
+                _ => Some(text),
             })
         }
         JsonType::Object => {
             let fields = cell::fields(raw).unwrap_or_default();
-            of_object(&fields).unwrap_or_else(|| Err(describe(raw)))
+            let values = REFERENCES
+                .split(' ')
+                .filter_map(|name| cell::value_of(&fields, name));
+            let mut found = values.map(reference).peekable();
+            found.peek().ok_or_else(|| describe(raw))?;
+            found.find_map(Result::transpose).transpose()
         }
         JsonType::Array => match &cell::elements(raw).unwrap_or_default()[..] {
             [] => Ok(None),
             [only] => reference(only),
             all if all.iter().all(|raw| cell::type_of(raw) == JsonType::String) => {
-                Ok(Some(raw.into()))
+                let texts: Vec<Cow<str>> = all.iter().map(|raw| cell::text(raw)).collect();
+                Ok(Some(serde_json::json!(texts).to_string().into()))
             }
             _ => Err(describe(raw)),
         },

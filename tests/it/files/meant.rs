@@ -290,7 +290,7 @@ fn lists_of_structs_and_of_texts_in_parquet_are_messages_and_references() {
 }
 
 /// A reference for the answer 12, the path of its field if it is not `solution`, and what is said of it.
-const REFERENCES: [(&str, Option<&str>, &str); 19] = [
+const REFERENCES: [(&str, Option<&str>, &str); 26] = [
     (r#""solution": "12""#, None, "r"),
     (r#""solution": 12"#, None, "r"),
     (r#""solution": ["12"]"#, None, "r"),
@@ -305,6 +305,33 @@ const REFERENCES: [(&str, Option<&str>, &str); 19] = [
         r#""solution": "[\"ten\", \"12\"]""#,
         None,
         "r; the reference is a list of texts, any of which is right: 1 response (the first: line 1)",
+    ),
+    (
+        r#""solution": [ "ten", "12"]"#,
+        None,
+        "r; the reference is a list of texts, any of which is right: 1 response (the first: line 1)",
+    ),
+    (
+        r#""solution": "[ \"ten\", \"12\"]""#,
+        None,
+        "r; the reference is a list of texts, any of which is right: 1 response (the first: line 1)",
+    ),
+    (r#""solution": ["", "13"]"#, None, "w"),
+    (r#""solution": ["", "12"]"#, None, "r"),
+    (
+        r#""solution": {"ground_truth": null, "answer": "12"}"#,
+        None,
+        "r; the reference is a field of an object: 1 response (the first: line 1)",
+    ),
+    (
+        r#""solution": {"ground_truth": null, "answer": null}"#,
+        None,
+        "-",
+    ),
+    (
+        r#""solution": "{\"ground_truth\": null, \"answer\": null}""#,
+        None,
+        "-",
     ),
     (r#""solution": "[1, 2]""#, None, "w"),
     (
