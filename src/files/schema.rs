@@ -454,9 +454,15 @@ fn recognise(names: &mut Schema, fields: Fields) {
             if !part.starts_with(PART) {
                 names.keep_own(part);
             }
-            names
-                .readings
-                .push(Reading::new(&format!("{PART}{name}"), part, false));
+            let name = format!("{PART}{name}");
+            let first = names.reading(&name).map(|first| first.theirs.clone());
+            match first {
+                None => names.readings.push(Reading::new(&name, part, false)),
+                Some(first) if first == *part => {}
+                Some(first) => names.notes.push(format!(
+                    "`{part}` keeps its name, because `{name}` is read from `{first}`"
+                )),
+            }
         }
         if names.reading("reward").is_none() {
             taken.push(format!("reward = `{}`", parts.join("` + `")));

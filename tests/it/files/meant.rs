@@ -560,7 +560,33 @@ fn the_reward_functions_of_trl_have_the_names_that_they_have_in_the_trainer() {
         .batch;
         assert_eq!(column(&batch, "reward"), [1.0, 0.0]);
         assert_eq!(column(&batch, "reward_exact")[0], 1.0);
+        let map = [mapping("reward_exact", "exact")];
+        let batch = files::read(
+            &path,
+            &ReadOptions {
+                map: &map,
+                ..options
+            },
+        );
+        let batch = batch.unwrap().batch;
+        assert_eq!(column(&batch, "reward"), [2.0, 0.5]);
+        assert_eq!(column(&batch, "reward_exact")[0], 1.0);
     }
+}
+
+#[test]
+fn of_two_reward_functions_with_one_name_the_second_keeps_its_own() {
+    let (_folder, path) = file(
+        "a.jsonl",
+        "{\"step\": 1, \"prompt\": \"p\", \"completion\": \"a\", \"foo-\": 1, \"foo_\": 0.5, \"advantage\": 0}\n",
+    );
+    let rollouts = read_as(&path, &[]);
+    for (name, value) in [("reward", 1.5), ("reward_foo_", 1.0), ("foo_", 0.5)] {
+        assert_eq!(column(&rollouts.batch, name), [value], "{name}");
+    }
+    let told = notes(&rollouts).join("\n");
+    let note = "`foo_` keeps its name, because `reward_foo_` is read from `foo-`";
+    assert!(told.contains(note), "{told}");
 }
 
 /// The score of verl's dump, and the reward that it is, or what is said.
