@@ -249,10 +249,12 @@ impl Resolving<'_> {
             Role::Step => (None, false),
             Role::Completion => (None, reading.asked || names.references.is_some()),
         };
+        // Of a column whose type is of no use, the first value is what is wrong, and none of another type after it.
+        let is_usable = level.is_some() || column.keep.kind != TextKind::Any;
         let (at, found) = match &column.odd {
-            Some((at, found)) => (*at, found.clone()),
+            Some((at, found)) if is_usable || *at == 0 => (*at, found.clone()),
             None if level.is_some() => return Ok(level),
-            None => (0, column.first.clone()),
+            _ => (0, column.first.clone()),
         };
         if is_needed {
             return Err(self.wrong_kind(reading, column, at, &found));

@@ -589,6 +589,31 @@ fn of_two_reward_functions_with_one_name_the_second_keeps_its_own() {
     assert!(told.contains(note), "{told}");
 }
 
+/// The rewards of three rows, and what is said of them.
+#[test]
+fn of_mixed_scores_the_first_unusable_one_is_reported() {
+    for (rewards, said) in [
+        (
+            ["\"1\"", "0", "1"],
+            "line 1, `reward`: found the string \"1\"; expected a number",
+        ),
+        (
+            ["0", "\"1\"", "1"],
+            "line 2, `reward`: found the string \"1\"; expected a number",
+        ),
+        (
+            ["null", "0", "\"1\""],
+            "line 3, `reward`: found the string \"1\"; expected a number",
+        ),
+        (["[1]", "0", "1"], "line 1, `reward`: found an array"),
+    ] {
+        let lines = rewards.map(|reward| format!("{{\"group\": 1, \"reward\": {reward}}}\n"));
+        let (_folder, path) = file("a.jsonl", &lines.concat());
+        let error = try_read(&path, &[], None).unwrap_err();
+        assert!(error.contains(said), "{rewards:?}: {error}");
+    }
+}
+
 /// The score of verl's dump, and the reward that it is, or what is said.
 #[test]
 fn a_score_of_another_type_is_a_reward_or_an_error_about_the_score() {
