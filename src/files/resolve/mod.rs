@@ -7,7 +7,7 @@ mod columns;
 mod lengths;
 mod odd;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use self::columns::{Bound, Columns};
@@ -26,6 +26,9 @@ use crate::batch::{
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::{counted, exact};
 use crate::tensor_file::FileTensor;
+
+/// Fields that are a step, or a part of one, only by a guess.
+const GUESSED: [&str; 3] = ["iteration", "update", "epoch"];
 
 /// A batch from a file, with the data needed to write an advantage to a copy of that file.
 #[derive(Clone, Debug)]
@@ -460,6 +463,7 @@ impl Resolving<'_> {
         let parts = [("step", steps), ("epoch", epochs)].into_iter();
         let parts = parts.filter_map(|(name, values)| Some((name, values?)));
         let parts: Vec<(&str, Vec<f64>)> = parts.filter(|(_, values)| differs(values)).collect();
+        let parts = self.splitting(parts, &groups);
         if parts.is_empty() {
             return Ok((groups, step));
         }
@@ -472,6 +476,38 @@ impl Resolving<'_> {
             (parts.collect::<String>() + &*id.name()).into()
         };
         Ok((groups.into_iter().enumerate().map(split).collect(), step))
+    }
+
+    /// The numbers that split groups. A number that is taken for a step by its name alone splits no groups if each response would
+    /// become a group of its own, because it may number the samples.
+    fn splitting<'a>(
+        &mut self,
+        parts: Vec<(&'a str, Vec<f64>)>,
+        groups: &[GroupId],
+    ) -> Vec<(&'a str, Vec<f64>)> {
+        let are_single = |parts: &[(&str, Vec<f64>)]| {
+            let mut seen = HashSet::new();
+            groups.iter().enumerate().all(|(at, group)| {
+                let bits = parts.iter().map(|(_, values)| values[at].to_bits());
+                seen.insert((group, bits.collect::<Vec<u64>>()))
+            })
+        };
+        let mut kept = Vec::new();
+        for part in parts {
+            let (name, were_single) = (part.0, are_single(&kept));
+            kept.push(part);
+            let guessed = self.found.find(name).map(|bound| &bound.reading);
+            let guessed =
+                guessed.filter(|one| !one.asked && GUESSED.contains(&one.theirs.as_str()));
+            if let Some(Reading { theirs, .. }) = guessed
+                && !were_single
+                && are_single(&kept)
+            {
+                self.found.notes.push(format!("`{theirs}` splits no groups, because each response would be a group of its own: `--map step={theirs}` splits them"));
+                kept.pop();
+            }
+        }
+        kept
     }
 
     /// The sum of the rewards of several reward functions. A function may have no reward for a response.

@@ -693,7 +693,7 @@ fn rows_of_several_steps_never_share_a_group() {
             false,
         ),
     ] {
-        let lines = steps.map(|step| format!("{{{fields}, {step}}}\n"));
+        let lines = steps.map(|step| format!("{{{fields}, {step}}}\n").repeat(2));
         let (_folder, path) = file("a.jsonl", &lines.concat());
         let map: Vec<Mapping> = map
             .iter()
@@ -706,6 +706,28 @@ fn rows_of_several_steps_never_share_a_group() {
             .iter()
             .any(|note| note.contains("several steps"));
         assert_eq!(is_told, !is_one, "{steps:?}");
+    }
+    // The groups of three rows that are each in a step of their own, and the field that splits none.
+
+    for (fields, map, groups, unused) in [
+        ("\"iteration\": N", None, 1, "iteration"),
+        ("\"update\": N", None, 1, "update"),
+        ("\"epoch\": N", None, 1, "epoch"),
+        ("\"iteration\": N, \"epoch\": N", None, 1, "epoch"),
+        ("\"step\": N, \"epoch\": N", None, 3, ""),
+        ("\"global_step\": N", None, 3, ""),
+        ("\"iteration\": N", Some("iteration"), 3, ""),
+        ("\"epoch\": N", Some("epoch"), 3, ""),
+    ] {
+        let lines = ["0", "1", "2"].map(|n| format!("{{{plain}, {fields}}}\n").replace('N', n));
+        let (_folder, path) = file("a.jsonl", &lines.concat());
+        let map: Vec<Mapping> = map.iter().map(|theirs| mapping("step", theirs)).collect();
+        let rollouts = read_as(&path, &map);
+        let layout = rollouts.batch.layout();
+        assert_eq!(layout.groups(), groups, "{fields} {map:?}");
+        let told = notes(&rollouts).join("\n");
+        let note = format!("`{unused}` splits no groups");
+        assert_eq!(told.contains(&note), !unused.is_empty(), "{fields}: {told}");
     }
 }
 
