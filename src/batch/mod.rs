@@ -240,16 +240,23 @@ impl Batch {
         cfg!(feature = "answers") && has_text("completion") && SOLUTIONS.iter().any(has)
     }
 
-    /// The reference answer of a response, a text or a number: its `solution`, or its `answer` if there is no solution or if it
-    /// is a worked solution that does not mark its answer.
+    /// The reference answer of a response, a text or a number: its `solution`, or its `answer` if the solution is missing, blank or
+    /// a worked solution that does not mark its answer. The reference is blank if a file has none for this response.
     pub fn solution(&self, response: usize) -> Option<Cow<'_, str>> {
         let [solution, answer] = SOLUTIONS.map(|name| {
             let text = self.text(name).map(|texts| Cow::from(&*texts[response]));
-            let number = || Some(self.response_column(name)?[response].to_string().into());
-            text.or_else(number)
+            let number = || Some(self.response_column(name)?[response]);
+            let written = |number: f64| {
+                let number = Some(number).filter(|number| !number.is_nan());
+                number.map_or(Cow::Borrowed(""), |number| number.to_string().into())
+            };
+            text.or_else(|| number().map(written))
         });
+        let is_other = |solution: &str, answer: &str| {
+            solution.trim().is_empty() || is_worked(solution, answer)
+        };
         match (solution, answer) {
-            (Some(solution), Some(answer)) if is_worked(&solution, &answer) => Some(answer),
+            (Some(solution), Some(answer)) if is_other(&solution, &answer) => Some(answer),
             (solution, answer) => solution.or(answer),
         }
     }

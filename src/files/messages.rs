@@ -48,7 +48,7 @@ impl TextKind {
     pub(super) fn read(self, raw: &str) -> Result<Cow<'_, str>, String> {
         match (self, cell::type_of(raw)) {
             (TextKind::Completion, _) => Ok(answer(said(raw)?)),
-            (TextKind::Reference, _) => reference(raw)?.ok_or_else(|| describe(raw)),
+            (TextKind::Reference, _) => Ok(reference(raw)?.unwrap_or_default()),
             (TextKind::Any, JsonType::String) => Ok(cell::text(raw)),
             (TextKind::Any, JsonType::Array) => text_of_chat(raw)
                 .map(Cow::Owned)

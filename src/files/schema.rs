@@ -339,7 +339,9 @@ impl Schema {
             }),
             nulls: self.rewards.iter().any(|reward| reward == field)
                 || any(&|Reading { ours, .. }| {
-                    ["reward", "correct"].contains(&&**ours) || ours.starts_with(PART)
+                    let is_reference = SOLUTIONS.contains(&&**ours) && self.references.is_some();
+                    let is_score = ["reward", "correct"].contains(&&**ours);
+                    is_score || ours.starts_with(PART) || is_reference
                 }),
             kind: match () {
                 () if any(&|reading| reading.role == Role::Completion) => TextKind::Completion,

@@ -104,7 +104,7 @@ pub(super) struct Keep {
     pub(super) texts: bool,
     /// Whether the values of arrays are kept, and not only their lengths.
     pub(super) arrays: bool,
-    /// Whether null and a missing field count as values, because a response may have no reward.
+    /// Whether null and a missing field count as values, because a response may have no reward, or no reference.
     pub(super) nulls: bool,
     pub(super) kind: TextKind,
     /// Whether the words or tokens of each text are counted.
@@ -180,6 +180,14 @@ impl FileColumn {
 
     /// Adds the value of a response. After a response without a value, only the type of later values matters.
     pub(super) fn push(&mut self, response: usize, cell: &Cell) {
+        let is_reference = self.keep.nulls && self.keep.kind == TextKind::Reference;
+        if is_reference && cell.kind() == JsonType::Null {
+            // The type is that of the others; `fill` adds this one.
+            return;
+        }
+        if is_reference {
+            self.open(cell);
+        }
         self.fill(response);
         if !self.is_open(response) {
             return;
@@ -220,10 +228,13 @@ impl FileColumn {
             // This gives the column its type.
             drop(self.give(&Cell::Null));
         }
-        if let ColumnData::Numbers(numbers) = &mut self.data {
-            numbers.resize(response, f64::NAN);
-            self.filled = response;
+        match &mut self.data {
+            ColumnData::Numbers(numbers) => numbers.resize(response, f64::NAN),
+            ColumnData::Texts(texts, _) if self.keep.texts => texts.resize(response, "".into()),
+            ColumnData::Texts(..) | ColumnData::Other => {}
+            _ => return,
         }
+        self.filled = response;
     }
 
     /// Whether the values from this response on are still needed.
@@ -240,6 +251,14 @@ impl FileColumn {
     /// one.
     pub(super) fn append(&mut self, more: FileColumn, start: usize) -> bool {
         if !matches!(more.data, ColumnData::Null) {
+            if let (ColumnData::Null, TextKind::Reference) = (&self.data, self.keep.kind) {
+                self.first.clone_from(&more.first);
+                self.data = match &more.data {
+                    ColumnData::Numbers(_) => ColumnData::Numbers(Vec::new()),
+                    ColumnData::Texts(..) => ColumnData::Texts(Vec::new(), Vec::new()),
+                    _ => ColumnData::Other,
+                };
+            }
             self.fill(start);
         }
         if !self.is_open(start) {
@@ -267,12 +286,11 @@ impl FileColumn {
         true
     }
 
-    /// Adds a value; the error describes the value if the column holds another type.
-    fn give(&mut self, cell: &Cell) -> Result<(), String> {
+    /// Gives a column without a type that of its first value.
+    fn open(&mut self, cell: &Cell) {
         let kind = cell.kind();
         let is_number = matches!(kind, JsonType::Null | JsonType::Bool | JsonType::Number);
         let keep = &self.keep;
-        let is_text = || keep.read(cell).is_ok();
         if let ColumnData::Null = self.data {
             let is_array = kind == JsonType::Array && !keep.ids && keep.kind == TextKind::Any;
             self.first = cell.describe();
@@ -282,10 +300,19 @@ impl FileColumn {
                 }
                 () if is_number && keep.ids => ColumnData::Ids(Vec::new()),
                 () if is_number && !keep.counts => ColumnData::Numbers(Vec::new()),
-                () if is_text() => ColumnData::Texts(Vec::new(), Vec::new()),
+                () if keep.read(cell).is_ok() => ColumnData::Texts(Vec::new(), Vec::new()),
                 () => ColumnData::Other,
             };
         }
+    }
+
+    /// Adds a value; the error describes the value if the column holds another type.
+    fn give(&mut self, cell: &Cell) -> Result<(), String> {
+        self.open(cell);
+        let kind = cell.kind();
+        let is_number = matches!(kind, JsonType::Null | JsonType::Bool | JsonType::Number);
+        let keep = &self.keep;
+        let is_text = || keep.read(cell).is_ok();
         match &mut self.data {
             ColumnData::Numbers(numbers) if is_number => numbers.push(cell.number()),
             ColumnData::Lists(lists) if kind == JsonType::Array => {

@@ -592,15 +592,29 @@ impl Resolving<'_> {
         Ok(builder)
     }
 
-    /// Adds notes on which references were used, if completions are compared with them.
-    fn note_references(&mut self, batch: &Batch) {
-        if self.schema.references.is_none() {
-            return;
-        }
+    /// Adds notes on which references were used, if completions are compared with them. A response without a reference is not
+    /// scored.
+    fn note_references(&mut self, batch: &Batch) -> Result<()> {
+        let Some(name) = self.schema.references else {
+            return Ok(());
+        };
+        let score = |response| {
+            let reference = batch.solution(response).unwrap_or_default();
+            if reference.trim().is_empty() {
+                f64::NAN
+            } else {
+                0.0
+            }
+        };
+        let mut scores: Vec<f64> = (0..self.found.responses).map(score).collect();
+        let reading = self.schema.reading(name).cloned();
+        let reading = reading.unwrap_or_else(|| Reading::new(name, name, false));
+        self.score(&reading, &mut scores)?;
         let (mut choices, solutions) = (Choices::default(), batch.text("solution"));
         for response in 0..self.found.responses {
             let reference = batch.solution(response).unwrap_or_default();
-            let is_answer = solutions.is_some_and(|texts| *texts[response] != *reference);
+            let is_worked = |text: &str| !text.trim().is_empty() && *text != *reference;
+            let is_answer = solutions.is_some_and(|texts| is_worked(&texts[response]));
             let is_list = references(&reference).len() > 1;
             for (choice, is_made) in [(Choice::Answer, is_answer), (Choice::AnyOfList, is_list)] {
                 if is_made {
@@ -609,6 +623,7 @@ impl Resolving<'_> {
             }
         }
         self.found.notes.extend(choices.notes());
+        Ok(())
     }
 
     fn check(&mut self, batch: &Batch) -> Result<()> {
@@ -618,7 +633,7 @@ impl Resolving<'_> {
             let error = Diagnostic::error(what).with_help(help);
             return Err(self.found.place.error(None, error));
         }
-        self.note_references(batch);
+        self.note_references(batch)?;
         self.found.note_more();
         Ok(())
     }

@@ -420,6 +420,99 @@ fn a_reference_is_read_by_its_shape_and_a_missing_one_is_no_missing_answer() {
     }
 }
 
+/// The references of three completions `so 12`, and the line of the first without one, if another one follows.
+#[test]
+fn a_response_without_a_reference_is_not_scored() {
+    for (references, line, right) in [
+        (
+            [
+                r#""solution": "12""#,
+                r#""solution": null"#,
+                r#""solution": "13""#,
+            ],
+            2,
+            [1.0, 0.0],
+        ),
+        (
+            [
+                r#""solution": null"#,
+                r#""solution": ["12"]"#,
+                r#""solution": "13""#,
+            ],
+            1,
+            [1.0, 0.0],
+        ),
+        (
+            [
+                r#""solution": 12"#,
+                r#""solution": 13"#,
+                r#""solution": null"#,
+            ],
+            3,
+            [1.0, 0.0],
+        ),
+        (
+            [
+                r#""solution": null"#,
+                r#""solution": 12"#,
+                r#""solution": 12"#,
+            ],
+            1,
+            [1.0, 1.0],
+        ),
+        (
+            [
+                r#""solution": {"answer": null}"#,
+                r#""solution": {"answer": 12}"#,
+                r#""solution": "13""#,
+            ],
+            1,
+            [1.0, 0.0],
+        ),
+        (
+            [
+                r#""solution": "12", "answer": null"#,
+                r#""solution": null, "answer": null"#,
+                r#""solution": null, "answer": "12""#,
+            ],
+            2,
+            [1.0, 1.0],
+        ),
+    ] {
+        let lines =
+            references.map(|one| format!("{{\"group\": 1, {one}, \"completion\": \"so 12\"}}\n"));
+        let (_folder, path) = file("a.jsonl", &lines.concat());
+        for path in [path.clone(), parquet(&path)] {
+            let error = try_read(&path, &[], None).unwrap_err();
+            let said =
+                format!("line {line}, `solution`: found no value (null or NaN; 1 of 3 responses)");
+            let said = if path.extension().unwrap() == "parquet" {
+                said.replace("line", "row")
+            } else {
+                said
+            };
+            assert!(
+                error.contains(&said) && error.contains("--unscored"),
+                "{references:?}: {error}"
+            );
+            let unscored = Unscored::LeaveOut;
+            let options = ReadOptions {
+                unscored,
+                ..ReadOptions::default()
+            };
+            let batch = files::read(&path, &options).unwrap().batch;
+            let host = advlab::script::Host::new();
+            let recipe = host
+                .compile("r", "fn advantage(batch, p) { batch.verified }")
+                .unwrap();
+            let outcome = recipe
+                .advantage(&batch, &mut recipe.init().unwrap())
+                .unwrap();
+            assert_eq!(outcome.advantage.by_response(), right, "{references:?}");
+        }
+    }
+}
+
 #[test]
 fn the_completion_s_own_field_is_no_reference() {
     let (_folder, path) = file(
