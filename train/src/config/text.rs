@@ -1,5 +1,6 @@
 //! A configuration as text: reads it with errors that name the line, sets single keys, and prints it with comments.
 
+use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -47,10 +48,17 @@ impl Config {
             let start = error.span().map_or(0, |span| span.start);
             let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
             let line = text[line..].lines().next().unwrap_or_default();
-            at(explained(line, error.message()), start)
+            let key = line.split_once('=').map_or("", |(key, _)| key.trim());
+            at(explained(key, error.message()), start)
         };
         let own = DeTable::parse(text).map_err(wrong)?;
-        let config = overlaid(COMMENTED, own.get_ref()).map_err(wrong)?;
+        let config = overlaid(COMMENTED, own.get_ref()).map_err(|error| {
+            let key = error.span().and_then(|span| key_at(own.get_ref(), &span));
+            match (error.span(), key) {
+                (Some(span), Some(key)) => at(explained(&key, error.message()), span.start),
+                _ => wrong(error),
+            }
+        })?;
         let Some((key, problem)) = config.problem() else {
             return Ok(config);
         };
@@ -215,17 +223,47 @@ fn place(table: &DeTable<'_>, key: &str) -> Option<usize> {
     }
 }
 
-/// The parser's message, with the key of the line and a help. The parser puts the names that it found or expected in backticks.
-fn explained(line: &str, message: &str) -> Diagnostic {
+/// The key, with its table, that is at a place of the text, or whose value is there.
+fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let name = key.get_ref();
+        let inner = value.get_ref().as_table();
+        let inner = inner.and_then(|inner| key_at(inner, span));
+        let is_here = [key.span(), value.span()].contains(span);
+        let inner = inner.map(|inner| format!("{name}.{inner}"));
+        inner.or_else(|| is_here.then(|| name.to_string()))
+    })
+}
+
+/// The parser's names of the types of values, and ours.
+const TYPES: [(&str, &str); 7] = [
+    ("expected usize", "expected a whole number"),
+    ("expected u64", "expected a whole number"),
+    ("expected f64", "expected a number"),
+    ("expected a map", "expected a table"),
+    ("expected struct WarningConfig", "expected a table"),
+    ("expected struct MathConfig", "expected a table"),
+    ("expected struct TransformerConfig", "expected a table"),
+];
+
+/// The parser's message, with the key and a help. The parser puts the names that it found or expected in backticks.
+fn explained(key: &str, message: &str) -> Diagnostic {
     let mut names = message.split('`').skip(1).step_by(2);
     let found = names.next().unwrap_or_default();
     if message.starts_with("unknown field") {
-        let problem = Diagnostic::error(format!("there is no key `{found}`"));
+        let key = if last_part(key) == found { key } else { found };
+        let problem = Diagnostic::error(format!("there is no key `{key}`"));
         return problem.with_help(help_for(found, names));
     }
-    let key = line.split_once('=').map_or("", |(key, _)| key.trim());
     let colon = if key.is_empty() { "" } else { ": " };
-    let mut problem = Diagnostic::error(format!("{key}{colon}{}", message.replace('\n', ": ")));
+    let mut said = message.replace('\n', ": ");
+    for (parsers, ours) in TYPES {
+        said = said.replace(parsers, ours);
+    }
+    if message.starts_with("invalid value: integer `-") {
+        said += " from 0 on";
+    }
+    let mut problem = Diagnostic::error(format!("{key}{colon}{said}"));
     if message.starts_with("unknown variant") {
         problem.help = suggest::nearest(found, names).map(|near| format!("did you mean `{near}`?"));
     }
@@ -259,5 +297,51 @@ mod tests {
         assert_eq!(config.to_commented(), COMMENTED);
         assert!(config.check().is_ok());
         assert_eq!((config.steps, config.transformer.top_p), (400, 1.0));
+    }
+
+    #[test]
+    fn a_wrong_value_or_key_is_reported_with_its_table_in_plain_words() {
+        for (text, said) in [
+            (
+                "group_size = \"a\"",
+                "line 1: group_size: invalid type: string \"a\", expected a whole number",
+            ),
+            (
+                "seed = 1.5",
+                "line 1: seed: invalid type: floating point `1.5`, expected a whole number",
+            ),
+            (
+                "steps = -1",
+                "line 1: steps: invalid value: integer `-1`, expected a whole number from 0 on",
+            ),
+            (
+                "\nlr = true",
+                "line 2: lr: invalid type: boolean `true`, expected a number",
+            ),
+            (
+                "params = 1",
+                "line 1: params: invalid type: integer `1`, expected a table",
+            ),
+            (
+                "transformer = 1",
+                "line 1: transformer: invalid type: integer `1`, expected a table",
+            ),
+            (
+                "[transformer]\ntop_k = 0.5",
+                "line 2: transformer.top_k: invalid type: floating point `0.5`, expected a whole number",
+            ),
+            (
+                "[transformer]\ntemprature = 1",
+                "line 2: there is no key `transformer.temprature`",
+            ),
+            (
+                "transformer.temprature = 1",
+                "line 1: there is no key `transformer.temprature`",
+            ),
+            ("temprature = 1", "line 1: there is no key `temprature`"),
+        ] {
+            let error = Config::parse(Path::new("a.toml"), text).unwrap_err();
+            assert!(error.to_string().contains(said), "{text}: {error}");
+        }
     }
 }
