@@ -486,11 +486,6 @@ fn a_response_without_a_reference_is_not_scored() {
             let error = try_read(&path, &[], None).unwrap_err();
             let said =
                 format!("line {line}, `solution`: found no value (null or NaN; 1 of 3 responses)");
-            let said = if path.extension().unwrap() == "parquet" {
-                said.replace("line", "row")
-            } else {
-                said
-            };
             assert!(
                 error.contains(&said) && error.contains("--unscored"),
                 "{references:?}: {error}"
