@@ -189,7 +189,8 @@ pub(super) fn read(path: &Path, schema: SchemaOf) -> Result<(Schema, Table), Dia
         .chain(nested)
         .map(|(root, name)| (root, name, schema.keep(name)))
         .collect();
-    let bytes = wanted.iter().fold(0u64, |sum, (root, _, keep)| {
+    let responses = rows_of(&first).saturating_mul(ROW);
+    let bytes = wanted.iter().fold(responses, |sum, (root, _, keep)| {
         sum.saturating_add(bytes_of(&first, root, keep))
     });
     let fits = Room::now().check(bytes, "its values take");
@@ -229,18 +230,30 @@ fn leaf_of(file: &Reader, root: &TypePtr) -> Option<usize> {
     leaves.find(|&leaf| schema.get_column_root(leaf).name() == root.name())
 }
 
+/// The number of rows according to the file's metadata: the sum over its row groups, or the footer's if it is larger.
+fn rows_of(file: &Reader) -> u64 {
+    let metadata = file.metadata();
+    let groups = metadata.row_groups().iter();
+    let rows = groups.map(|group| whole_number(group.num_rows()));
+    let all = rows.fold(0, u64::saturating_add);
+    all.max(whole_number(metadata.file_metadata().num_rows()))
+}
+
+/// A number of the metadata, or 0 if it is negative, because the file may be corrupt.
+fn whole_number(claim: i64) -> u64 {
+    u64::try_from(claim).unwrap_or(0)
+}
+
 /// The memory that a column takes, according to the file's metadata: the numbers of its lists, or a value for each row. A list
 /// whose values are not needed takes at most the numbers of a row group.
 fn bytes_of(file: &Reader, root: &TypePtr, keep: &Keep) -> u64 {
+    let rows = rows_of(file);
     let groups = file.metadata().row_groups().iter();
-    let count = |count: i64| u64::try_from(count).unwrap_or(0);
-    let rows = groups.clone().map(|group| count(group.num_rows()));
-    let rows = rows.fold(count(file.metadata().file_metadata().num_rows()), u64::max);
     let Some(leaf) = list_of(file, root, keep) else {
         let is_held = !is_text(root) || keep.texts || keep.ids || keep.counts;
         return u64::from(is_held) * rows.saturating_mul(ROW / 4);
     };
-    let values = groups.map(|group| count(group.column(leaf).num_values()));
+    let values = groups.map(|group| whole_number(group.column(leaf).num_values()));
     let values = if keep.arrays {
         values.fold(0, u64::saturating_add)
     } else {

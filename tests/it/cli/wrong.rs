@@ -366,9 +366,13 @@ fn a_small_file_takes_no_more_memory_than_there_is() {
     let head = [&[0x28, 0xb5, 0x2f, 0xfd, 0, 8 << 3][..], &blank].concat();
     let frame = [&head, &block(line.len(), 1)[..], line].concat();
     std::fs::write(lab.path().join("lines.jsonl.zst"), frame).expect("a file");
-    let claims = std::path::Path::new(crate::ROOT).join("tests/data/claims.parquet");
-    std::fs::copy(claims, lab.path().join("claims.parquet")).expect("a file");
-    for name in ["lines.jsonl.zst", "claims.parquet"] {
+    let tests = std::path::Path::new(crate::ROOT).join("tests");
+    // The second has 17 million rows, of one value in each column.
+    for place in ["data/claims.parquet", "gallery/files/rows.parquet"] {
+        let name = place.rsplit('/').next().expect("a name");
+        std::fs::copy(tests.join(place), lab.path().join(name)).expect("a file");
+    }
+    for name in ["lines.jsonl.zst", "claims.parquet", "rows.parquet"] {
         let size = std::fs::metadata(lab.path().join(name))
             .expect("a file")
             .len();
