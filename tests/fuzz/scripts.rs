@@ -226,7 +226,14 @@ fn script(rng: &mut Rng) -> String {
                 owner,
             }
             .body(level);
-            text += &format!("fn {hook}(batch, p) {{\n{body}}}\n");
+            // A loss that does not depend on the log-probs is refused.
+            let end = if hook == "loss" {
+                " + batch.logp.mean(\"batch\")"
+            } else {
+                ""
+            };
+            let body = body.trim_end();
+            text += &format!("fn {hook}(batch, p) {{\n{body}{end}\n}}\n");
         }
     }
     text
