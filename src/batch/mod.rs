@@ -57,6 +57,7 @@ pub fn compared(
 
 /// The references in a text, any of which is right: the strings of a JSON list, because no answer has that form; otherwise the
 /// text itself. Blank strings are left out of a list that has others, because they are the value of no answer.
+#[cfg(any(feature = "answers", feature = "files"))]
 pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     let inner = text.trim_start().strip_prefix('[');
     let is_list = inner.is_some_and(|inner| inner.trim_start().starts_with('"'));

@@ -396,6 +396,8 @@ fn each<T: DataType>(
 }
 
 /// The values of a column to add.
+// Only verdicts are booleans and counts.
+#[cfg_attr(not(feature = "answers"), expect(dead_code))]
 pub(super) enum AddedValues<'a> {
     Bools(Vec<Option<bool>>),
     Counts(Vec<Option<i64>>),

@@ -5,7 +5,7 @@
 //!
 //! let grpo = Host::new().load("grpo")?;
 //! let plan = Plan::of(&grpo, None, false)?;
-//! assert!(plan.text().contains("r.std(group)"));
+//! assert!(plan.text().contains("reward.std(group)"));
 //! assert!(plan.torch()?.contains("def advantage"));
 //! # Ok::<(), advlab::Diagnostics>(())
 //! ```
