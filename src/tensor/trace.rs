@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::frame::Frame;
 use super::graph::Tensor;
-use super::op::{Argument, Param};
+use super::op::param::{Argument, Param};
 use crate::parallel::lock;
 
 /// A call of a composed row.

@@ -10,7 +10,7 @@ use advlab_train::policy::{AdamWConfig, ModelConfig, Policy, Transformer, Transf
 use advlab_train::random::{Purpose, StreamKey};
 use advlab_train::task::Prompt;
 use advlab_train::text::{Message, Text};
-use advlab_train::{Config, TransformerConfig, torch};
+use advlab_train::{Config, Device, TransformerConfig, torch};
 
 use crate::engine::{Target, root};
 use crate::folders::Folders;
@@ -52,7 +52,7 @@ pub fn start() -> Box<dyn Target> {
 
 fn options(text: Option<Arc<Text>>) -> TransformerOptions {
     TransformerOptions {
-        device: torch::start("cpu", NonZeroUsize::MIN).unwrap(),
+        device: torch::start(Device::Cpu, NonZeroUsize::MIN).unwrap(),
         threads: NonZeroUsize::MIN,
         config: TransformerConfig {
             max_new_tokens: 4,

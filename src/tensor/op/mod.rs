@@ -12,7 +12,7 @@ pub(in crate::tensor) mod elementwise;
 mod field;
 mod logic;
 mod order;
-mod param;
+pub(super) mod param;
 pub(in crate::tensor) mod reduction;
 pub(in crate::tensor) mod scan;
 mod statistics;

@@ -32,7 +32,7 @@ pub(crate) fn folder(model: &str) -> PathBuf {
 fn options(tokens_per_forward: usize) -> TransformerOptions {
     let threads = NonZeroUsize::MIN;
     TransformerOptions {
-        device: torch::start("cpu", threads).unwrap(),
+        device: torch::start(crate::Device::Cpu, threads).unwrap(),
         threads,
         config: TransformerConfig {
             temperature: 0.0,
