@@ -119,7 +119,9 @@ pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
         let size = file
             .read_exact(&mut size)
             .map(|()| u64::from_le_bytes(size));
-        let size = size.ok().filter(|&size| size <= length.saturating_sub(8).min(HEADER));
+        let size = size
+            .ok()
+            .filter(|&size| size <= length.saturating_sub(8).min(HEADER));
         let header = (&file).take(size.unwrap_or_default());
         { header }.read_to_string(&mut text)?;
         Ok((file, length, size, text))
