@@ -56,7 +56,9 @@ fn run_words(words: &[OsString]) -> ExitCode {
         Err(mut error) => {
             if let Some(tip) = tip(&error, words) {
                 // Clap's tip is replaced, because it only compares spellings.
+                // Its usage repeats the option that clap guessed.
                 error.remove(ContextKind::SuggestedArg);
+                error.remove(ContextKind::Usage);
                 let tip = ContextValue::StyledStrs(vec![tip.into()]);
                 error.insert(ContextKind::Suggested, tip);
             }
@@ -67,7 +69,8 @@ fn run_words(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// How to set a parameter, if the unknown option (such as `--k 2`) is a parameter of a recipe that the words name.
+/// What to write in place of an unknown option: the recipe as a word, the option of `verify` for a field, or `--set` if the option
+/// (such as `--k 2`) is a parameter of a recipe that the words name.
 fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -76,10 +79,22 @@ fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let arguments = Command::command();
     let mut options = arguments.find_subcommand(words.get(1)?)?.get_arguments();
     let takes_settings = options.any(|one| one.get_long() == Some("set"));
-    let is_unknown = takes_settings && error.kind() == ErrorKind::UnknownArgument;
-    let is_run = ["train", "compare"]
-        .map(Some)
-        .contains(&words.get(1)?.to_str());
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    let command = words.get(1)?.to_str()?;
+    match name {
+        "recipe" if is_unknown && takes_settings => {
+            return Some(format!(
+                "the recipe is a word of its own: 'advlab {command} RECIPE ...'"
+            ));
+        }
+        "map" if is_unknown && command == "verify" => {
+            let tip = "fields are named by '--completion FIELD' and '--solution FIELD'";
+            return Some(tip.to_string());
+        }
+        _ => {}
+    }
+    let is_unknown = is_unknown && takes_settings;
+    let is_run = ["train", "compare"].contains(&command);
     let host = Host::new();
     let is_parameter = |word: &OsString| {
         let recipe = word.to_str().and_then(|word| host.load(word).ok());

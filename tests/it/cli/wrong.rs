@@ -133,6 +133,8 @@ const SLIPS: &str = r#"
 2  apply  =>  <RECIPE>
 2  apply grpo  =>  <INPUTS>
 2  apply grpo rollouts.jsonl --stes 3  =>  '--step'
+2  apply --recipe grpo rollouts.jsonl  =>  'advlab apply RECIPE ...'
+2  verify rollouts.jsonl --map completion=messages  =>  '--completion FIELD'
 2  apply grpo rollouts.jsonl --set k  =>  such as k=8 or reward=score
 2  apply grpo rollouts.jsonl --dtype f16  =>  f32, f64
 2  check grpo --stes 3  =>  '--step'
