@@ -173,6 +173,7 @@ fn answers_are_found_where_they_stand() {
         ("The answer is $x = 5$, as said.", Some("x = 5")),
         (r"\boxed{1} and \boxed{2}", Some("1, 2")),
         ("<think>3", None),
+        ("<think budget=\"9\">3", None),
         ("nothing at all", None),
         ("we paid $5 and then $7", Some("7")),
         ("It is -3.", Some("-3")),

@@ -184,7 +184,7 @@ pub(super) fn own(text: &str) -> Option<Cow<'_, str>> {
     });
     static BEGIN: LazyLock<Regex> = LazyLock::new(|| {
         let others = r"<\|begin_of_thought\|>|<\|START_THINKING\|>|◁think▷|\[THINK\]";
-        pattern(&format!("(?i)<(?:{THOUGHTS})>|{others}"))
+        pattern(&format!(r"(?i)<(?:{THOUGHTS})(?:\s[^<>]*)?>|{others}"))
     });
     static TOOLS: LazyLock<Regex> = LazyLock::new(|| {
         let tags = "tool_(?:call|response|result|output)s?|function_(?:call|result)s?|information|interpreter|observation";

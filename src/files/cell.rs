@@ -283,6 +283,9 @@ fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
         true => wrong.with_help(
             "is the file cut off? Each line holds one whole object: `jq -c . FILE` writes such lines",
         ),
+        false if line.starts_with("{'") => {
+            wrong.with_help("JSON has double quotes: Python writes such lines with `json.dumps(row)`")
+        }
         false => wrong,
     }
 }

@@ -238,12 +238,15 @@ impl Schema {
     /// Refuses a file without groups, or without rewards and answers to compare.
     fn check(&self, fields: Fields, is_rewarded: bool) -> Result<()> {
         let kind = usize::from(self.kind != FileKind::Lines);
-        let (ours, likely, what, wanted) = if !self.provides("group", fields) {
+        let is_grouped = self.provides("group", fields);
+        // A saved batch is accepted, because it may have had no rewards.
+        let lacks_rewards =
+            !is_rewarded && self.references.is_none() && self.kind != FileKind::Saved;
+        let (ours, likely, what, wanted) = if !is_grouped {
             let wanted = ["`group`", "tensor `index` (or `group`) [B]"];
             let what = "nothing says which responses belong to one prompt";
             ("group", LIKELY_GROUPS, what, wanted)
-        } else if !is_rewarded && self.references.is_none() && self.kind != FileKind::Saved {
-            // A saved batch is accepted, because it may have had no rewards.
+        } else if lacks_rewards {
             let wanted = [
                 "`reward`, `correct` or `token_reward`",
                 "tensor `token_level_rewards` [B, T], `rewards` [B] or `correct` [B]",
@@ -263,7 +266,12 @@ impl Schema {
             [] => "there is nothing at all".to_string(),
             _ => format!("there is {}", suggest::list(all())),
         };
-        Err(Diagnostic::error(what).with_help(match candidate {
+        let second = if lacks_rewards && !is_grouped {
+            ", and the field of the rewards with `--map reward=FIELD`"
+        } else {
+            ""
+        };
+        let first = match candidate {
             Some(field) => {
                 let is_token = field.starts_with("token_");
                 let ours = if is_token { "token_reward" } else { ours };
@@ -272,7 +280,8 @@ impl Schema {
                 format!("{there}: if it is `{field}{below}`, say `--map {ours}={field}{below}`")
             }
             None => format!("{there}: say which with `--map {ours}=FIELD`"),
-        }))
+        };
+        Err(Diagnostic::error(what).with_help(first + second))
     }
 
     /// The name of a field without `--map`, translated if it is a trainer's name.

@@ -16,8 +16,14 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     let fields = cell::fields(first).ok()?;
     let of = |name: &str| cell::value_of(&fields, name).map(cell::type_of);
     let has = |name: &str, kind: JsonType| of(name) == Some(kind);
+    let elements = |name: &str| cell::elements(cell::value_of(&fields, name)?);
+    // The messages of one response are objects.
+    let are_responses = |texts: &Vec<&str>| texts.iter().all(|text| text.starts_with(['"', '[']));
+    let responses = elements("completions").filter(are_responses);
     let is_columns = has("responses", JsonType::Array) && has("scores", JsonType::Array)
-        || has("content", JsonType::Array) && has("rewards", JsonType::Array);
+        || has("content", JsonType::Array) && has("rewards", JsonType::Array)
+        || responses
+            .is_some_and(|texts| elements("rewards").is_some_and(|of| of.len() == texts.len()));
     match () {
         () if is_columns => Some(columns),
         () if has("traces", JsonType::Array) && has("task", JsonType::Object) => Some(episode),
@@ -28,14 +34,18 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     }
 }
 
-/// Splits a line of ROLL or NeMo-RL, which has arrays with one value per response, and values shared by all responses. Rows are
+/// Splits a line of ROLL, NeMo-RL or a script that samples, which has arrays with one value per response, and values shared by all responses. Rows are
 /// made one by one, because the shared values may be long.
 fn columns(line: &str) -> Option<Rows> {
     let fields = cell::fields(line).ok()?;
     let of = |name: &str| cell::elements(cell::value_of(&fields, name)?);
     let rows = of("rewards").or_else(|| of("scores"))?.len();
     let columns = fields.into_iter().map(|(key, raw)| {
-        let values = cell::elements(raw).filter(|values| values.len() == rows);
+        let is_prompt = |values: &Vec<&str>| {
+            key == "prompt" && values.iter().all(|value| value.starts_with('{'))
+        };
+        let values =
+            cell::elements(raw).filter(|values| values.len() == rows && !is_prompt(values));
         let values = values.unwrap_or(vec![raw]).into_iter();
         (key.to_string(), values.map(str::to_string).collect())
     });

@@ -90,7 +90,7 @@ impl fmt::Display for LiveEvent {
             }
             LiveEvent::Warned { version, warnings } => {
                 let warnings: Vec<String> = warnings.iter().map(one_line).collect();
-                write!(f, "{version} is used all the same: {}", warnings.join("; "))
+                write!(f, "using {version} anyway: {}", warnings.join("; "))
             }
             LiveEvent::PollingOnly { why } => write!(
                 f,

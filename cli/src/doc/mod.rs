@@ -67,7 +67,8 @@ pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
         return Ok(lines.join("\n"));
     }
     search(asked, false, paint).ok_or_else(|| {
-        let near = suggest::nearest(name, names()).map(|near| format!("did you mean `{near}`?"));
+        let known = names().chain(Hook::ALL.map(Hook::name));
+        let near = suggest::nearest(name, known).map(|near| format!("did you mean `{near}`?"));
         let help = near.unwrap_or_else(|| "`advlab doc` lists all".to_string());
         let message = format!("there is neither a function nor a recipe `{name}`");
         wrong(message, help)

@@ -342,7 +342,10 @@ impl Resolving<'_> {
                 return error.with_help(help);
             }
             if reading.ours == "reward" && found.starts_with("an array") {
-                let help = format!("`--map token_reward={field}` reads a reward for each token");
+                let help = format!(
+                    "`--map token_reward={field}` reads a reward for each token; if the line holds several responses, \
+                     write a line for each"
+                );
                 return error.with_help(help);
             }
             return error;

@@ -29,7 +29,7 @@ pub(super) struct HookRun<'a> {
     hook: Hook,
 }
 
-const NOTHING: &str = "the last line of the hook is its result: without a `;` after it, and with an `else` to an `if`";
+const NOTHING: &str = "the last line of the hook is its result: an expression without a `;` after it, no `let`, and with an `else` to an `if`";
 
 const WEIGHT: &str =
     "a weight is how much a response counts in the loss: 0 takes it out, as in `batch.reward > 0`";

@@ -820,11 +820,14 @@ fn rows_of_several_steps_never_share_a_group() {
 }
 
 #[test]
-fn results_of_verifiers_and_of_nemo_gym_need_no_map() {
+fn results_of_verifiers_of_nemo_gym_and_of_sampling_scripts_need_no_map() {
     let verifiers = r#"{"example_id": 0, "prompt": [{"role": "user", "content": "1 + 1"}], "completion": [{"role": "user", "content": "1 + 1", "tool_calls": null}, {"role": "assistant", "content": "", "tool_calls": ["{}"]}, {"role": "tool", "content": "2", "tool_calls": null}, {"role": "assistant", "content": "so 2", "tool_calls": null}], "task": "default", "reward": 1.0, "answer": "2", "correct_answer": 1.0}"#;
     let gym = r#"{"responses_create_params": {"input": [{"role": "user", "content": "1 + 1"}]}, "response": {"id": "r", "output": [{"type": "reasoning", "summary": []}, {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so 2", "annotations": []}]}]}, "reward": 1.0, "expected_answer": "2", "_ng_task_index": 0, "_ng_rollout_index": 1}"#;
-    for line in [verifiers, gym] {
-        let (_folder, path) = file("results.jsonl", &format!("{line}\n{line}\n"));
+    // One line with both responses; the prompt's two messages belong to each.
+    let several = r#"{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "1 + 1"}], "completions": ["so 2", "so 2"], "rewards": [1, 1], "answer": "2"}"#;
+    let twice = [verifiers, gym].map(|line| format!("{line}\n{line}\n"));
+    for lines in twice.iter().map(|lines| &**lines).chain([several]) {
+        let (_folder, path) = file("results.jsonl", lines);
         let batch = read_as(&path, &[]).batch;
         assert_eq!(batch.layout().groups(), 1);
         assert_eq!(column(&batch, "reward"), [1.0, 1.0]);
