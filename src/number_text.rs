@@ -1,4 +1,4 @@
-//! Counts, shares, durations and values as people read them.
+//! Counts, shares, durations and values as people read them, and how many decimals they get, also in tables.
 
 use std::time::Duration;
 
@@ -73,9 +73,43 @@ pub fn trimmed(text: &str) -> &str {
     }
 }
 
+/// Numbers with as many decimals each, so that they line up in a table: three at most.
+pub fn column(numbers: &[f64]) -> Vec<String> {
+    let finite = || numbers.iter().copied().filter(|number| number.is_finite());
+    let largest = finite().fold(0.0f64, |largest, number| largest.max(number.abs()));
+    if largest >= 1e6 || (largest > 0.0 && largest < 1e-3) {
+        return numbers.iter().map(|&number| value(number)).collect();
+    }
+    let whole_digits = largest.max(1.0).log10().floor() as i32;
+    let most = (3 - whole_digits).clamp(0, 3) as usize;
+    let decimals = |number: f64| {
+        let text = format!("{number:.most$}");
+        let (_, digits) = trimmed(&text).split_once('.').unwrap_or_default();
+        digits.len()
+    };
+    let decimals = finite().map(decimals).max().unwrap_or(0);
+    let text = |&number: &f64| {
+        let text = format!("{number:.decimals$}");
+        match text.strip_prefix('-') {
+            // A zero but for rounding has no sign.
+            Some(zero) if zero.parse() == Ok(0.0) => zero.to_string(),
+            _ => text,
+        }
+    };
+    numbers.iter().map(text).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_column_lines_up() {
+        assert_eq!(column(&[1.0, 0.0]), ["1", "0"]);
+        assert_eq!(column(&[0.5, -0.25, 1.0]), ["0.50", "-0.25", "1.00"]);
+        assert_eq!(column(&[1.0 / 3.0, -1e-9]), ["0.333", "0.000"]);
+        assert_eq!(column(&[1234.56, 2.0]), ["1235", "2"]);
+    }
 
     #[test]
     fn values_are_short_and_keep_four_digits() {

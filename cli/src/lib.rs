@@ -7,12 +7,13 @@
 
 mod command;
 pub mod doc;
-pub(crate) mod number_text;
 pub(crate) mod paint;
 pub mod prompt;
 pub mod report;
 
 pub use command::{command_line, read_rollouts};
+
+pub(crate) use advlab::number_text;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

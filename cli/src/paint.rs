@@ -5,6 +5,9 @@ pub use advlab::paint::{Paint, WIDTH, cut, visible, width, wrapped};
 use advlab::paint::escaped;
 
 /// Columns that lines are made for, however narrow the terminal is.
+/// The parts of a bar of text, from the lowest to the highest.
+pub const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
 pub const NARROWEST: usize = 40;
 
 /// Lines as they are printed, wherever their parts are from: escaped as by [`visible`], except for the codes of [`Paint`].

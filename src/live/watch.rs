@@ -1,4 +1,5 @@
-//! Decides when to read the files again: after a file event of the system, or after a second without events.
+//! Decides when to read the files again: after a file event of the system, or after a second without events; and how long
+//! the files must then stay unchanged.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

@@ -1,4 +1,5 @@
-//! Gradients: each row's derivative is again a graph, so that a gradient has a gradient.
+//! Backpropagation through a graph. The derivative of each operation is in its row, in `op/`; it is again a graph, so that a
+//! gradient has a gradient.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -1,6 +1,7 @@
 //! The settings of a run. `config/config.toml` explains each key and gives its default.
 
 mod bounds;
+mod schedule;
 mod text;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use advlab::native::{Mode, Native};
 use advlab::script::{Builtin, Hook, Host, Limits, Recipe};
 
 pub(crate) use bounds::{DIGITS, MAZE_SIZES, MAZE_TURNS};
+pub use schedule::Schedule;
 
 /// The configuration of a run, as `advlab train --print-config` prints it:
 ///
@@ -131,15 +133,6 @@ pub enum PolicyName {
     Transformer,
 }
 
-/// The learning rate after the warm-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Schedule {
-    Constant,
-    /// The rate falls to 0 at the last step, as half a cosine.
-    Cosine,
-}
-
 /// The device on which a transformer computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -176,21 +169,6 @@ impl Config {
             }
         }
         config
-    }
-
-    /// The learning rate at a step: it rises to `lr` over the first `warmup_steps`; after them it is constant, or falls to 0 as
-    /// half a cosine.
-    pub(super) fn lr_at(&self, step: u64) -> f64 {
-        let share = |of: u64, all: u64| (of as f64 / all.max(1) as f64).min(1.0);
-        let warmup = self.warmup_steps;
-        if step < warmup {
-            return self.lr * share(step + 1, warmup);
-        }
-        if self.lr_schedule == Schedule::Constant {
-            return self.lr;
-        }
-        let share = share(step - warmup, self.steps.saturating_sub(warmup));
-        self.lr * 0.5 * (1.0 + (std::f64::consts::PI * share).cos())
     }
 
     /// The norm to which a longer gradient is scaled down, if there is a limit.
@@ -249,36 +227,4 @@ pub(super) fn settings(params: &toml::Table) -> Vec<(String, String)> {
     let text = |value: &toml::Value| value.as_str().map_or(value.to_string(), str::to_string);
     let setting = |(name, value): (&String, _)| (name.clone(), text(value));
     params.iter().map(setting).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_learning_rate_rises_and_stays_or_falls_to_0() {
-        let config = Config {
-            lr: 0.5,
-            steps: 12,
-            warmup_steps: 4,
-            ..Config::default()
-        };
-        let rates =
-            |config: &Config| -> Vec<f64> { (0..12).map(|step| config.lr_at(step)).collect() };
-        let constant = rates(&config);
-        assert_eq!(constant[..5], [0.125, 0.25, 0.375, 0.5, 0.5]);
-        assert!(constant[4..].iter().all(|lr| *lr == 0.5));
-        let cosine = Config {
-            lr_schedule: Schedule::Cosine,
-            ..config
-        };
-        let falling = rates(&cosine);
-        assert_eq!(falling[..5], constant[..5]);
-        // Halfway through the eight remaining steps.
-        assert!((falling[8] - 0.25).abs() < 1e-15);
-        assert!(falling[4..].is_sorted_by(|before, after| before > after));
-        assert!(cosine.lr_at(12) == 0.0 && falling[11] > 0.0);
-        // Without a warm-up, `lr` applies from step 0.
-        assert_eq!(Config::default().lr_at(0), Config::default().lr);
-    }
 }

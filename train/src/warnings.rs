@@ -1,4 +1,5 @@
-//! Warnings of a run, each given once: its numbers show that the policy learns little, or learns the wrong thing.
+//! Warnings of a run, each given once: its numbers show that the policy learns little, or learns the wrong thing. The bounds are
+//! `[warnings]` in `config/config.toml`.
 
 use std::collections::VecDeque;
 

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::number_text::{counted, in_json, shape_in, time, value};
+use crate::number_text::{counted, in_json, time, value};
 use crate::paint::laid_out;
+use crate::report::show::shape_in;
 use advlab::diagnostic::Severity;
 use advlab::files::{AddedColumn, Dtype, ReadOptions, Rollouts, Tokenize, step_of};
 use advlab::native::Native;

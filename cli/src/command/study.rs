@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::number_text::shape_in;
+use crate::report::show::shape_in;
 use advlab::script::{Builtin, Host, Recipe};
 use advlab_train::RunFolder;
 use anyhow::Result;

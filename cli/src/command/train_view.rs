@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::number_text::{BLOCKS, counted, value};
-use crate::paint::{Paint, laid_out, wrapped};
+use crate::number_text::{counted, value};
+use crate::paint::{BLOCKS, Paint, laid_out, wrapped};
 use advlab::diagnostic::Diagnostics;
 use advlab_train::{
     Config, Ending, Evaluation, Event, LogEvent, Notice, PolicyName, Row, Run, RunFolder, Stage,

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use super::data::LoadedBatch;
 use super::watch::Watching;
-use crate::number_text::{shape, value};
+use crate::number_text::value;
 use crate::paint::{Paint, wrapped};
 use crate::report::show;
+use crate::report::show::shape;
 use crate::report::study::{Trial, recipes_of, title};
 use crate::{Result, lock, wrong};
 use advlab::diagnostic::{Diagnostic, Diagnostics};

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod compare;
+mod csv;
 pub mod draw;
 pub mod profile;
 pub mod show;
@@ -12,6 +13,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use self::csv::csv;
 use self::draw::{Figure, FigureWidth};
 use crate::paint::{Paint, beside, table, width, wrapped};
 use crate::{Result, wrong};
@@ -222,30 +224,4 @@ pub(crate) fn file_name(path: impl AsRef<Path>) -> String {
 pub(crate) fn file_stem(path: impl AsRef<Path>) -> String {
     let name = path.as_ref().file_stem().unwrap_or_default();
     name.to_string_lossy().into_owned()
-}
-
-/// Rows as CSV, with the names of the columns first.
-fn csv(rows: &[Value]) -> String {
-    let quoted = |text: &str| {
-        if text.contains([',', '"', '\n', '\r']) {
-            format!("\"{}\"", text.replace('"', "\"\""))
-        } else {
-            text.to_string()
-        }
-    };
-    let cell = |value: &Value| match value {
-        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
-            Some(number) => number.to_string(),
-            None => number.to_string(),
-        },
-        Value::String(text) => quoted(text),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    };
-    let line = |cells: Vec<String>| cells.join(",") + "\n";
-    let objects = || rows.iter().flat_map(Value::as_object);
-    let heads = objects().take(1);
-    let heads = heads.map(|row| line(row.keys().map(|key| quoted(key)).collect()));
-    let rows = objects().map(|row| line(row.values().map(cell).collect()));
-    heads.chain(rows).collect()
 }

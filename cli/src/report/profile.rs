@@ -9,9 +9,10 @@ use ndarray::Array2;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::show::shape;
 use super::{Report, file_name};
 use crate::Result;
-use crate::number_text::{counted, shape, time};
+use crate::number_text::{counted, time};
 use crate::paint::{Paint, cut, width};
 use advlab::batch::Batch;
 use advlab::batch::large::Large;

@@ -1,9 +1,10 @@
-//! Answers as text: tensors, batches, plain values, and scripts in colours.
+//! Answers as text: tensors, batches and their shape, plain values, and scripts in colours.
 
 use super::Report;
+use super::draw::along;
 use super::study::indices;
-use crate::number_text::{BLOCKS, along, column, counted, exact, shape, share, value};
-use crate::paint::{Paint, cut, filled, table, visible, width};
+use crate::number_text::{column, counted, exact, share, value};
+use crate::paint::{BLOCKS, Paint, cut, filled, table, visible, width};
 use advlab::batch::Layout;
 use advlab::script::{Computed, Statistics, Token, TokenKind, lex};
 use advlab::session::{Answer, BatchColumns};
@@ -18,6 +19,26 @@ const OF_A_GROUP: usize = 2;
 const VALUES: usize = 24;
 /// The width at which a group's name is cut.
 const LABEL: usize = 15;
+
+/// A batch's shape in words: `128 responses in 16 groups of 8, 1 363 tokens`.
+pub fn shape(layout: &Layout) -> String {
+    shape_in(layout, "token")
+}
+
+/// Like [`shape`], with lengths counted in another unit, such as `word`.
+pub fn shape_in(layout: &Layout, unit: &str) -> String {
+    let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
+    let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+    let to_most = if least == most {
+        String::new()
+    } else {
+        format!(" to {most}")
+    };
+    let responses = counted(layout.responses(), "response");
+    let groups = counted(layout.groups(), "group");
+    let tokens = counted(layout.tokens(), unit);
+    format!("{responses} in {groups} of {least}{to_most}, {tokens}")
+}
 
 /// An answer as lines; `None` if there is nothing to show.
 pub(crate) fn answer(answer: &Answer, paint: Paint) -> Option<String> {

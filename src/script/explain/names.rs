@@ -1,4 +1,5 @@
-//! Messages for names that do not exist: functions, variables, modules, keys of maps.
+//! Messages for names that do not exist: functions, variables, modules, keys of maps. Those of columns are in
+//! `bindings/batch/columns.rs`.
 
 use super::habits::{NO_ELSE, habit, row, say};
 use super::script::{CLOSURE, Script};

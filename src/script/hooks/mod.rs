@@ -1,4 +1,4 @@
-//! Runs a recipe's hooks on a batch: reward, weight, advantage, loss and returns. Their list is `Hook` in `recipe.rs`.
+//! Runs a recipe's hooks on a batch: reward, weight, advantage, loss and returns. Their list is `Hook` in `../hook.rs`.
 
 mod request;
 mod run;

@@ -13,6 +13,7 @@ mod checkpoint;
 mod journal;
 mod log;
 mod reader;
+mod step_files;
 mod tensorboard;
 mod writer;
 
@@ -27,10 +28,12 @@ pub(super) use journal::{Journal, set_damaged_aside};
 pub use log::{KeptVersion, LogEvent, LogLine, Notice, RunLog};
 pub(super) use reader::step_after;
 pub use reader::{RunFolder, RunKind};
+use step_files::FAILED;
+pub(super) use step_files::{BATCHES, CHECKPOINTS, STATES};
 pub(super) use writer::RunWriter;
 
 use super::config::Config;
-use super::error::{Result, if_there, io};
+use super::error::{Result, io};
 use advlab::diagnostic::Diagnostic;
 use advlab::regular_file;
 use advlab::replace::Replacement;
@@ -234,73 +237,9 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Files or folders of a run whose names contain a step, given by the text before the step and the ending. A suffix may follow
-/// the step: `batches/failed-000140-4f8ad7.safetensors`.
-pub(super) struct StepFiles(&'static str, &'static str);
-
-pub(super) const BATCHES: StepFiles = StepFiles("batches/step-", ".safetensors");
-/// The batches on which a version failed.
-const FAILED: StepFiles = StepFiles("batches/failed-", ".safetensors");
-/// The recipe's states at the start of the steps of a trainer's run.
-pub(super) const STATES: StepFiles = StepFiles("batches/step-", ".json");
-pub(super) const CHECKPOINTS: StepFiles = StepFiles("checkpoints/", "");
-
-impl StepFiles {
-    pub(super) fn path(&self, run: &Path, step: u64) -> PathBuf {
-        run.join(self.name(step, ""))
-    }
-
-    /// The path in the run's folder.
-    fn name(&self, step: u64, suffix: &str) -> String {
-        format!("{}{step:06}{suffix}{}", self.0, self.1)
-    }
-
-    /// The paths with their steps, sorted by step.
-    pub(super) fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>> {
-        let (folder, prefix) = self.0.split_once('/').unwrap_or_default();
-        let folder = run.join(folder);
-        let entries = if_there(&folder, fs::read_dir(&folder))?;
-        let found = entries.into_iter().flatten().flatten().filter_map(|entry| {
-            let name = entry.file_name();
-            let name = name.to_str()?.strip_prefix(prefix)?;
-            let step = name.strip_suffix(self.1)?.split('-').next()?;
-            Some((step.parse().ok()?, entry.path()))
-        });
-        // Sorted as numbers: as a string, step 1000000 comes before step 999990.
-        let mut found: Vec<(u64, PathBuf)> = found.collect();
-        found.sort();
-        Ok(found)
-    }
-
-    /// Removes all but the newest `keep`.
-    fn remove_old(&self, run: &Path, keep: usize) -> Result<()> {
-        for (_, old) in self.all(run)?.into_iter().rev().skip(keep) {
-            // Ignored, because a leftover file is harmless.
-            let _ = remove(&old);
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_oldest_go_first_also_where_their_names_are_longer() {
-        let run = tempfile::tempdir().unwrap();
-        let batches = run.path().join("batches");
-        fs::create_dir(&batches).unwrap();
-        for step in [999_980, 999_990, 1_000_000, 1_000_010] {
-            fs::write(BATCHES.path(run.path(), step), "").unwrap();
-        }
-        fs::write(batches.join("failed-000003-4f8ad7.safetensors"), "").unwrap();
-        BATCHES.remove_old(run.path(), 2).unwrap();
-        let steps = BATCHES.all(run.path()).unwrap();
-        let steps = steps.into_iter().map(|(step, _)| step);
-        assert_eq!(steps.collect::<Vec<_>>(), [1_000_000, 1_000_010]);
-        assert_eq!(fs::read_dir(&batches).unwrap().count(), 3);
-    }
 
     #[test]
     fn a_path_from_here_becomes_absolute_and_short_again() {

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use super::inks::{COLD, GREY, INKS, Ink, WARM};
+use super::scale::along;
 use super::scale::{Range, ticks, written};
-use super::svg::{Ink, PagePoint, Stroke, Svg};
+use super::svg::{PagePoint, Stroke, Svg};
 use super::{Figure, FigureWidth, Mark, Panel, Series};
-use crate::number_text::along;
 use crate::paint::{cut, visible};
 
 const MARGIN: f64 = 10.0;
@@ -20,17 +21,9 @@ const LINE: f64 = 17.0;
 const BESIDE: f64 = 58.0;
 /// The side of a square within which dots cannot be told apart: each dot is wider than two such squares.
 const SQUARE: f64 = 2.0;
-/// The inks of Okabe and Ito, except yellow, which is invisible on white.
-const INKS: [Ink; 7] = [
-    0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x000000,
-];
 /// The dashes of lines, so that lines also differ in grey.
 const DASHES: [&str; 4] = ["none", "7 3", "2 2.5", "9 3 2 3"];
 const REFERENCES: [&str; 4] = ["7 3", "2 2.5", "9 3 2 3", "14 5"];
-/// The ends of a heat map's colours: below 0, and above.
-const COLD: [f64; 3] = [5.0, 90.0, 150.0];
-const WARM: [f64; 3] = [190.0, 70.0, 0.0];
-const GREY: Ink = 0x666666;
 /// The strokes of axes, of the zero line, and of the other labelled levels.
 const AXIS: Stroke = (GREY, 1.0, "none");
 const ZERO: Stroke = (GREY, 0.7, "none");

@@ -1,6 +1,7 @@
 //! Draws figures in a terminal, as SVG or as data; what a figure shows is decided where it is made, mostly in
 //! `report/study/`. A figure is described once: lines, bands, points, bars and heat maps in panels.
 
+mod inks;
 mod layout;
 mod scale;
 mod svg;
@@ -10,7 +11,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::csv;
+use super::csv::csv;
+pub(super) use scale::along;
 pub(super) use svg::escaped;
 
 /// How points are drawn.

@@ -97,6 +97,11 @@ pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, Strin
     ticks.map(|tick| (tick, text(tick))).collect()
 }
 
+/// The relative position of a value in a range: 0 at its start, 1 at its end. Halves avoid overflow for the widest ranges.
+pub fn along(value: f64, (least, most): (f64, f64)) -> f64 {
+    (value / 2.0 - least / 2.0) / (most / 2.0 - least / 2.0)
+}
+
 /// A number with a typographic minus sign.
 pub(super) fn written(number: f64) -> String {
     crate::number_text::value(number).replace('-', "\u{2212}")

@@ -1,9 +1,9 @@
 //! The elements of SVG that a figure is drawn with.
 
+use super::inks::Ink;
+
 /// A point in CSS pixels, (0, 0) at the top left.
 pub(super) type PagePoint = (f64, f64);
-/// Red, green and blue.
-pub(super) type Ink = u32;
 /// The ink of a line, its width, and its dashes.
 pub(super) type Stroke = (Ink, f32, &'static str);
 

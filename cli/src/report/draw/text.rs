@@ -1,8 +1,10 @@
 //! A figure in a terminal: Braille dots, two across and four down in a letter; a heat map in shades.
 
+use super::inks::OF_TERMINAL;
 use super::scale::Range;
+use super::scale::along;
 use super::{Figure, Mark, Panel, Series};
-use crate::number_text::{along, value};
+use crate::number_text::value;
 use crate::paint::{self, Paint, cut, width, wrapped};
 
 /// The largest number of rows of a plot, and the smallest.
@@ -15,9 +17,7 @@ const MARGIN: usize = 9;
 /// The Braille letter without dots, and the bit of each dot, by row and column.
 const BLANK: u32 = 0x2800;
 const BITS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
-/// The colours of series, in the order of the legend.
-const INKS: [&str; 6] = ["34", "33", "32", "35", "36", "31"];
-/// The distance between the dots of a line, in the same order, with a sample, so that lines also differ without colours.
+/// The distance between the dots of a line, in the order of the legend, with a sample, so that lines also differ without colours.
 const STEPS: [(usize, &str); 4] = [(1, "⣀⣀"), (2, "⡀⡀"), (4, "⡀ ⡀"), (5, "⡀ ⢀ ⡀")];
 /// The shades of a heat map, for numbers above 0 and below.
 const WARM: [char; 4] = ['░', '▒', '▓', '█'];
@@ -64,7 +64,7 @@ fn stroke(mark: &Mark, index: usize) -> (&'static str, usize, &'static str) {
     let (every, sample) = STEPS[index % STEPS.len()];
     match mark {
         Mark::Reference => ("2", 6, "⠂  ⠂"),
-        _ => (INKS[index % INKS.len()], every, sample),
+        _ => (OF_TERMINAL[index % OF_TERMINAL.len()], every, sample),
     }
 }
 
