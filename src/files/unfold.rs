@@ -34,18 +34,17 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     }
 }
 
-/// Splits a line of ROLL, NeMo-RL or a script that samples, which has arrays with one value per response, and values shared by all responses. Rows are
-/// made one by one, because the shared values may be long.
+/// Splits a line of ROLL, NeMo-RL or a script that samples. It has arrays with one value per response, and values that all
+/// responses share. Rows are made one by one, because the shared values may be long.
 fn columns(line: &str) -> Option<Rows> {
     let fields = cell::fields(line).ok()?;
     let of = |name: &str| cell::elements(cell::value_of(&fields, name)?);
     let rows = of("rewards").or_else(|| of("scores"))?.len();
     let columns = fields.into_iter().map(|(key, raw)| {
-        let is_prompt = |values: &Vec<&str>| {
-            key == "prompt" && values.iter().all(|value| value.starts_with('{'))
-        };
-        let values =
-            cell::elements(raw).filter(|values| values.len() == rows && !is_prompt(values));
+        // The messages of a prompt are shared, however many there are.
+        let is_message = |value: &&str| value.starts_with('{') && value.contains("\"role\"");
+        let values = cell::elements(raw)
+            .filter(|values| values.len() == rows && !values.iter().any(is_message));
         let values = values.unwrap_or(vec![raw]).into_iter();
         (key.to_string(), values.map(str::to_string).collect())
     });

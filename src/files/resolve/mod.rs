@@ -241,7 +241,8 @@ impl Resolving<'_> {
         // Not needed if `--map` has replaced this column.
         let is_free = !reading.asked && names.is_read_twice(&reading.theirs);
         let (level, is_needed) = match role {
-            Role::Group | Role::Response => (response, !is_free),
+            Role::Group => (response, true),
+            Role::Response => (response, !is_free),
             // Not needed if all values are null, as log-probs that were not recorded.
             Role::Mask | Role::Token => {
                 let is_null = matches!(column.data, ColumnData::Null);

@@ -275,6 +275,28 @@ fn what_the_assistant_says_last_is_the_answer_and_all_that_it_says_is_the_length
 
 /// As pyarrow writes them: lists of structs whose fields are null where a message has none, and lists of one text.
 #[test]
+fn a_prompt_that_names_no_group_is_an_error_also_in_a_known_dump() {
+    let line = r#"{"input": PROMPT, "output": "x", "score": 1}"#;
+    let lines = [r#""p""#, r#"{"a": 1}"#].map(|prompt| line.replace("PROMPT", prompt) + "\n");
+    let (_folder, path) = file("dump.jsonl", &lines.concat());
+    let error = super::refused(&path);
+    assert!(
+        error.contains("line 2, `input`: found an object; expected a string"),
+        "{error}"
+    );
+}
+
+/// Written by pyarrow, as are the other files in tests/data.
+#[test]
+fn decimals_of_parquet_are_numbers_with_all_their_digits() {
+    let path = Path::new(crate::ROOT).join("tests/data/decimals.parquet");
+    let batch = read_as(&path, &[]).batch;
+    assert_eq!(column(&batch, "reward"), [1.25, 0.5, -0.75, 1.0]);
+    // The names of the two groups differ in the last of 29 digits.
+    assert_eq!(batch.layout().groups(), 2);
+}
+
+#[test]
 fn lists_of_structs_and_of_texts_in_parquet_are_messages_and_references() {
     let path = Path::new(crate::ROOT).join("tests/data/messages.parquet");
     for path_of_reference in [None, Some("reward_model.ground_truth")] {
