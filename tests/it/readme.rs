@@ -1,7 +1,10 @@
 //! The commands of README and docs/ run, and README's shown output is the output.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+
+use serde_json::Value;
 
 use super::docs::blocks_in;
 
@@ -72,6 +75,41 @@ fn every_command_runs() {
     }
     assert!(ran >= 25, "{ran} commands ran");
     assert!(folder.path().join("with_advantages.jsonl").exists());
+}
+
+/// The keys in the first column of a table are all keys of the command's JSON above it.
+#[test]
+fn every_json_has_the_keys_of_its_page() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for name in ["examples", "tests", "scripts"] {
+        let there = Path::new(crate::ROOT).join(name);
+        std::os::unix::fs::symlink(there, folder.path().join(name)).unwrap();
+    }
+    let page = super::docs::read("docs/json.md");
+    let mut commands = 0;
+    for section in page.split("\n## ").skip(1) {
+        let (_, rest) = section.split_once("```sh\n").expect("a command");
+        let (block, rest) = rest.split_once("```").expect("its end");
+        let mut said = String::new();
+        for line in block.lines() {
+            let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+            said = run(&words, folder.path());
+        }
+        let first = said.lines().next().expect("a line");
+        let mut value: Value = serde_json::from_str(first).expect("JSON");
+        if let Value::Array(items) = &mut value {
+            value = items.remove(0);
+        }
+        let keys = value.as_object().expect("an object").keys();
+        let keys: BTreeSet<&str> = keys.map(String::as_str).collect();
+        let rows = rest.lines().filter_map(|line| line.strip_prefix("| `"));
+        let cells = rows.filter_map(|row| row.split(" | ").next());
+        let told = cells.flat_map(|cell| cell.split(['`', ',', ' ']));
+        let told: BTreeSet<&str> = told.filter(|key| !key.is_empty()).collect();
+        assert_eq!(told, keys, "{block}");
+        commands += 1;
+    }
+    assert!(commands >= 11, "{commands} commands");
 }
 
 #[test]

@@ -29,6 +29,9 @@ pub struct Check {
     time: Duration,
     #[command(flatten)]
     reading: ReadArguments,
+    /// Print a JSON object per recipe instead
+    #[arg(long)]
+    json: bool,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -51,11 +54,12 @@ impl Check {
         for (index, name) in self.recipes.iter().enumerate() {
             match load(&host, name, &self.set) {
                 Ok(recipe) => {
-                    if index > 0 {
-                        out!("");
-                    }
                     let report = check::report(&recipe, input.as_ref(), paint);
-                    out!("{}", report.text);
+                    if self.json {
+                        streams::data(&report.about.to_string())?;
+                    } else {
+                        out!("{}{}", if index > 0 { "\n" } else { "" }, report.text);
+                    }
                     failed |= report.about["fails"] != 0;
                 }
                 Err(error) => {

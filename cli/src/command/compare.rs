@@ -14,6 +14,7 @@ use advlab::script::Builtin;
 use advlab_train::Config;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use serde_json::json;
 
 use super::stop_at_signals;
 use super::streams::{self, on_stdout, out};
@@ -46,6 +47,9 @@ pub struct Compare {
     /// The width of the curves: that of a paper's column, or of its page
     #[arg(long, default_value = "double")]
     width: FigureWidth,
+    /// Print one JSON object instead: a row per run, and the claims
+    #[arg(long)]
+    json: bool,
 }
 
 impl Compare {
@@ -84,9 +88,19 @@ impl Compare {
         let words = words.iter().skip(1).map(|word| word.to_string_lossy());
         let command = format!("advlab {}", words.collect::<Vec<_>>().join(" "));
         let report = comparison.report(on_stdout(), &command);
+        let names = match &folder {
+            Some(folder) => report.write_folder(folder)?,
+            None => Vec::new(),
+        };
+        if self.json {
+            let (about, runs) = (&report.about, &report.rows);
+            let (claims, method) = (&about["claims"], &about["method"]);
+            let shown = json!({ "runs": runs, "claims": claims, "method": method, "failed": failed.len(), "folder": folder, "files": names });
+            streams::data(&shown.to_string())?;
+            return Ok(failed.is_empty());
+        }
         out!("{}", report.whole(usize::MAX).trim_start());
         if let Some(folder) = folder {
-            let names = report.write_folder(&folder)?;
             out!("\n{}/{}", folder.display(), names.join(", "));
         }
         Ok(failed.is_empty())

@@ -6,10 +6,11 @@ use crate::doc;
 use crate::paint::{Paint, beside};
 use advlab::check::needs;
 use advlab::replace::Replacement;
-use advlab::script::Host;
+use advlab::script::{BUILTINS, Host};
 use anyhow::{Result, bail};
 use clap::Args;
 use console::Term;
+use serde_json::json;
 
 use super::streams::{self, out};
 
@@ -22,12 +23,29 @@ pub struct Recipes {
     /// Only those that need a column, such as value
     #[arg(long, value_name = "COLUMN", conflicts_with = "words")]
     needs: Option<String>,
+    /// Print a JSON object per recipe instead: its kind, summary, hooks and parameters
+    #[arg(long, conflicts_with = "words")]
+    json: bool,
 }
 
 impl Recipes {
     pub fn run(self) -> Result<bool> {
         let paint = streams::whole(&Term::stdout());
-        if self.words.is_empty() {
+        if self.json {
+            let host = Host::new();
+            for builtin in BUILTINS {
+                let recipe = host.load(builtin.name)?;
+                if self
+                    .needs
+                    .as_deref()
+                    .is_none_or(|column| needs(&recipe, column))
+                {
+                    let mut row = doc::recipe_json(&recipe);
+                    row["kind"] = json!(builtin.kind);
+                    streams::data(&row.to_string())?;
+                }
+            }
+        } else if self.words.is_empty() {
             list(self.needs.as_deref(), paint)?
         } else {
             out!("{}", doc::trainer(&self.words.join(" "), paint)?)
@@ -67,10 +85,18 @@ pub struct Doc {
     /// A function such as mean, a built-in recipe, the path of a .rhai file, or words to search for; all names if not given
     #[arg(value_name = "NAME|WORDS")]
     words: Vec<String>,
+    /// Print one JSON object instead: the functions of that name, the recipe, and the text
+    #[arg(long, requires = "words")]
+    json: bool,
 }
 
 impl Doc {
     pub fn run(self) -> Result<bool> {
+        if self.json {
+            let asked = self.words.join(" ");
+            streams::data(&doc::json(&Host::new(), &asked)?.to_string())?;
+            return Ok(true);
+        }
         let paint = streams::on_stdout();
         match &*self.words.join(" ") {
             "" => out!(

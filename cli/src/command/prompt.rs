@@ -94,6 +94,9 @@ pub struct Look {
     reading: ReadArguments,
     #[command(flatten)]
     tokenizing: Tokenizing,
+    /// Print a JSON object per response instead, of all that are meant
+    #[arg(long)]
+    json: bool,
 }
 
 impl Look {
@@ -106,14 +109,20 @@ impl Look {
         if let Some(step) = of_run(self.reading.step, &self.input)? {
             session.go_to(step)?;
         }
-        if self.input.is_dir() {
+        if self.input.is_dir() && !self.json {
             // Says which file of the folder is shown.
             out!("{}\n", session.about_data());
         }
         if let Some(name) = &self.recipe {
             session.use_recipe(load(&host, name, &self.set)?);
         }
-        out!("{}", session.look(&self.what)?);
+        if self.json {
+            for row in session.look_json(&self.what)? {
+                streams::data(&row.to_string())?;
+            }
+        } else {
+            out!("{}", session.look(&self.what)?);
+        }
         Ok(true)
     }
 }

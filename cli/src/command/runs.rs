@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use advlab_train::{Event, Replay};
 use anyhow::Result;
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::streams::{self, err, out};
 use super::{Natively, end_cleanly};
@@ -22,6 +22,9 @@ pub struct ReplayArguments {
     run: PathBuf,
     #[command(flatten)]
     natively: Natively,
+    /// Print one JSON object instead: the steps, and the first difference or null
+    #[arg(long)]
+    json: bool,
 }
 
 impl ReplayArguments {
@@ -29,10 +32,10 @@ impl ReplayArguments {
     pub fn run(self) -> Result<bool> {
         let replay = Replay::open(&self.run, self.natively.native)?;
         let run = self.run.display();
-        if let Some(note) = &replay.note {
+        let (note, steps) = (replay.note.clone(), replay.steps);
+        if let Some(note) = note.as_ref().filter(|_| !self.json) {
             out!("note: {note}");
         }
-        let steps = replay.steps;
         let bar = streams::steps_bar("replaying", steps, 0);
         let difference = replay.go(&mut |event: &Event<'_>| {
             if let Event::Step { row, .. } = event {
@@ -40,6 +43,15 @@ impl ReplayArguments {
             }
         });
         bar.finish_and_clear();
+        if self.json {
+            let found = difference?;
+            let first = found.as_ref().map(|found| {
+                json!({ "step": found.step, "field": found.field, "recorded": found.recorded, "repeated": found.repeated })
+            });
+            let shown = json!({ "run": self.run, "steps": steps, "agrees": first.is_none(), "difference": first, "note": note });
+            streams::data(&shown.to_string())?;
+            return Ok(found.is_none());
+        }
         let Some(found) = difference? else {
             match steps {
                 0 => out!("{run}: it has done no step yet"),

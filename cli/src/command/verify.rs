@@ -10,6 +10,7 @@ use advlab_answers::Verdict;
 use anyhow::Result;
 use clap::Args;
 use console::Term;
+use serde_json::{Value, json};
 
 use super::{Tokenizing, end_cleanly, files, streams};
 
@@ -42,6 +43,9 @@ pub struct Verify {
     /// Show each response that is not right: the answer that was found, and that of the reference
     #[arg(long)]
     explain: bool,
+    /// Print one JSON object instead of the table: the number of responses, their share and their mean length by verdict
+    #[arg(long, conflicts_with = "explain")]
+    json: bool,
 }
 
 impl Verify {
@@ -94,7 +98,10 @@ impl Verify {
             let note = "the tokenizer counts nothing: the lines have a `length`, or no completion";
             streams::tell(&[Diagnostic::note(note)]);
         }
-        if let Some(output) = self.output.filter(|output| !files::is_stdout(output)) {
+        if let Some(output) = self
+            .output
+            .filter(|output| !self.json && !files::is_stdout(output))
+        {
             streams::lines(
                 &stream,
                 &format!("  {:<15} {}", "written", output.display()),
@@ -107,6 +114,24 @@ impl Verify {
     fn tell(&self, counts: &[[usize; 3]], stream: &Term) -> Result<()> {
         let all: usize = counts.iter().map(|[responses, ..]| responses).sum();
         let input = self.input.display();
+        if self.json {
+            let names = Verdict::ALL
+                .map(Verdict::name)
+                .into_iter()
+                .chain([NO_REFERENCE]);
+            let verdicts = names
+                .zip(counts)
+                .map(|(name, &[responses, counted, tokens])| {
+                    let mean = (counted > 0).then(|| tokens as f64 / counted as f64);
+                    let share = responses as f64 / all.max(1) as f64;
+                    let own =
+                        json!({ "responses": responses, "share": share, "mean_tokens": mean });
+                    (name.to_string(), own)
+                });
+            let verdicts: Value = verdicts.collect();
+            let shown = json!({ "input": self.input, "responses": all, "verdicts": verdicts });
+            return Ok(stream.write_line(&shown.to_string())?);
+        }
         streams::lines(stream, &format!("{input}: {} responses\n", count(all)))?;
         let names = Verdict::ALL.iter().map(|verdict| verdict.name());
         for (name, &[responses, counted, tokens]) in names.chain([NO_REFERENCE]).zip(counts) {

@@ -88,6 +88,13 @@ pub(super) fn sections() -> impl Iterator<Item = &'static [Entry]> {
 }
 
 impl Entry {
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "name": self.name, "call": self.call, "doc": self.doc, "section": self.section, "about": self.about,
+            "source": self.source, "example": self.example,
+        })
+    }
+
     pub(super) fn shown(&self, host: &Host, paint: Paint) -> Result<String> {
         let indented = |text: &str| wrapped("  ", text, paint.width);
         let mut lines = vec![paint.bold(&self.call), indented(self.doc)];

@@ -12,10 +12,11 @@ use std::path::Path;
 use crate::paint::{Paint, beside, wrapped};
 use crate::{Result, wrong};
 use advlab::check::needs;
-use advlab::script::{BUILTINS, Builtin, Hook, Host, RECIPE_KINDS};
+use advlab::script::{BUILTINS, Builtin, Hook, Host, RECIPE_KINDS, Recipe};
 use advlab::suggest;
+use serde_json::{Value, json};
 
-use self::entry::{ENTRIES, TOPICS, Topic, sections};
+use self::entry::{ENTRIES, Entry, TOPICS, Topic, sections};
 pub use self::entry::{parameters, recipe};
 use self::search::search;
 pub use self::search::trainer;
@@ -73,6 +74,35 @@ pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
         let message = format!("there is neither a function nor a recipe `{name}`");
         wrong(message, help)
     })
+}
+
+/// What [`explain`] says, for programs: the functions and members with that name, the recipe, and the text.
+pub fn json(host: &Host, asked: &str) -> Result<Value> {
+    let text = explain(host, asked, Paint::PLAIN)?;
+    let name = name_of(asked);
+    let found = ENTRIES.iter().filter(|entry| entry.name == name);
+    let functions: Vec<Value> = found.map(Entry::to_json).collect();
+    let is_recipe = Builtin::find(name).is_some() || Path::new(asked).is_file();
+    let recipe = match is_recipe && functions.is_empty() {
+        true => recipe_json(&host.load(asked)?),
+        false => Value::Null,
+    };
+    Ok(json!({ "asked": asked, "functions": functions, "recipe": recipe, "text": text }))
+}
+
+/// A recipe for programs: its hooks, and its parameters with what they take.
+pub fn recipe_json(recipe: &Recipe) -> Value {
+    let hooks = Hook::OF_BATCH.into_iter().chain([Hook::Returns]);
+    let hooks: Vec<&str> = hooks
+        .filter(|hook| recipe.has(*hook))
+        .map(Hook::name)
+        .collect();
+    let params = recipe.params().iter().map(|(spec, value)| {
+        json!({ "name": spec.name, "value": value, "default": spec.default, "takes": spec.takes(), "doc": spec.doc })
+    });
+    let params: Vec<Value> = params.collect();
+    let version = recipe.version().short();
+    json!({ "name": recipe.name(), "version": version, "summary": recipe.summary(), "doc": recipe.doc(), "hooks": hooks, "params": params })
 }
 
 /// The name in a query: `x.mean(level)` and `a / b`, as functions are called, or the bare name.

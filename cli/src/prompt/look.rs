@@ -1,7 +1,9 @@
 //! `:look`: responses with their columns, their texts, the answer that was found, and their largest advantages by token.
 
+use std::collections::BTreeMap;
+
 use super::session::{Answered, PromptSession};
-use crate::number_text::{counted, value};
+use crate::number_text::{counted, in_json, value};
 use crate::paint::{beside, cut, visible, width, wrapped};
 use crate::report::study::members;
 use crate::{Result, wrong};
@@ -12,6 +14,7 @@ use advlab::session::Session;
 use advlab::suggest::{did_you_mean, nearest};
 use advlab::{Batch, Diagnostics};
 use advlab_answers::Verdict;
+use serde_json::{Value, json};
 
 /// Responses that are shown at once.
 const MOST: usize = 8;
@@ -23,19 +26,9 @@ const COMPUTED: [&str; 4] = ["reward", "correct", "verified", "length"];
 impl PromptSession {
     /// Shows responses: by number, by group, the best or the worst, or those that meet a condition.
     pub fn look(&mut self, what: &str) -> Answered {
-        self.script.guard().rearm();
-        let mut batch = (*self.data.batch).clone();
-        let mut lines = Vec::new();
-        if let Ok(recipe) = self.recipe() {
-            let outcome = self.trial(&recipe)?.outcome;
-            lines.extend(outcome.reports.notes.iter().map(|note| self.note(note)));
-            batch = batch.with("advantage", &outcome.advantage)?;
-        }
-        let mut view = View {
-            script: Session::new(self.script.host(), &batch),
-            batch: &batch,
-            session: self,
-        };
+        let (batch, notes) = self.batch_with_advantage()?;
+        let mut lines: Vec<String> = notes.iter().map(|note| self.note(note)).collect();
+        let mut view = View::of(self, &batch);
         let found = view.selected(if what.is_empty() { "0" } else { what })?;
         for &response in found.iter().take(MOST) {
             lines.extend(view.response(response));
@@ -46,6 +39,26 @@ impl PromptSession {
         }
         Ok(lines.join("\n"))
     }
+
+    /// The responses that [`look`](Self::look) selects, all of them, for programs.
+    pub fn look_json(&mut self, what: &str) -> Result<Vec<Value>> {
+        let (batch, _) = self.batch_with_advantage()?;
+        let mut view = View::of(self, &batch);
+        let found = view.selected(if what.is_empty() { "0" } else { what })?;
+        Ok(view.rows(&found))
+    }
+
+    /// The batch with the advantage of the recipe in use, if there is one, and the recipe's notes.
+    fn batch_with_advantage(&mut self) -> Result<(Batch, Vec<String>)> {
+        self.script.guard().rearm();
+        let batch = (*self.data.batch).clone();
+        let Ok(recipe) = self.recipe() else {
+            return Ok((batch, Vec::new()));
+        };
+        let outcome = self.trial(&recipe)?.outcome;
+        let notes = outcome.reports.notes.clone();
+        Ok((batch.with("advantage", &outcome.advantage)?, notes))
+    }
 }
 
 /// A batch with its advantage, and a script that sees its columns.
@@ -55,7 +68,52 @@ struct View<'a> {
     batch: &'a Batch,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    fn of(session: &'a PromptSession, batch: &'a Batch) -> View<'a> {
+        View {
+            script: Session::new(session.script.host(), batch),
+            batch,
+            session,
+        }
+    }
+
+    /// Responses as JSON objects: number, group, columns (the mean of a token column), texts, and the answers in them.
+    fn rows(&mut self, found: &[usize]) -> Vec<Value> {
+        let (batch, layout) = (self.batch, self.batch.layout().clone());
+        let names = batch.columns().chain(COMPUTED).chain(["advantage"]);
+        let columns: BTreeMap<_, _> = names
+            .filter_map(|name| Some((name, self.by_response(name)?)))
+            .collect();
+        let row = |&response: &usize| {
+            let group = layout.group_id(layout.group_of(response)).name();
+            let mut row = json!({ "response": response, "group": group });
+            for (name, values) in &columns {
+                row[*name] = in_json(values[response]);
+            }
+            for (name, texts) in batch.texts() {
+                row[name] = json!(*texts[response]);
+            }
+            if let Some(texts) = batch.text("completion") {
+                let solution = batch.solution(response);
+                let (verdict, reference, answer) = match &solution {
+                    Some(solution) => compared(solution, &texts[response]),
+                    None => (
+                        Verdict::Undecided,
+                        None,
+                        advlab_answers::answer(&texts[response]),
+                    ),
+                };
+                row["answer"] = json!(answer);
+                if solution.is_some() {
+                    row["reference"] = json!(reference);
+                    row["verdict"] = json!(verdict.name());
+                }
+            }
+            row
+        };
+        found.iter().map(row).collect()
+    }
+
     /// A response in lines.
     fn response(&mut self, response: usize) -> Vec<String> {
         let (batch, paint) = (self.batch, self.session.paint);

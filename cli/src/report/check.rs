@@ -41,7 +41,7 @@ pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
     let results = [CheckResult::Holds, CheckResult::Fails, CheckResult::Note];
     let [hold, fail, to_know] = results.map(number);
     report.line(format!("  {hold} hold, {fail} fail, {to_know} to know"));
-    report.about = json!({ "recipe": recipe.name(), "holds": hold, "fails": fail, "notes": to_know, "warnings": recipe.warnings().len() });
+    report.about = json!({ "recipe": recipe.name(), "holds": hold, "fails": fail, "notes": to_know, "warnings": recipe.warnings().len(), "checks": report.rows });
     report
 }
 
