@@ -1,7 +1,7 @@
 //! `advlab repl [INPUT]`, formulas at a prompt, and `advlab look FILE [WHAT]`, responses with their answers and advantages.
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use advlab::files::{Mapping, Unscored};
 use advlab::script::Host;
@@ -12,6 +12,7 @@ use super::files::of_run;
 use super::streams::{self, out};
 use super::{ReadArguments, Tokenizing, load};
 use crate::prompt::{self, PromptSession};
+use crate::report::study::against;
 use crate::{mapping, pair, unscored};
 
 /// Try formulas at a prompt, on a real batch.
@@ -94,13 +95,29 @@ pub struct Look {
     reading: ReadArguments,
     #[command(flatten)]
     tokenizing: Tokenizing,
-    /// Print a JSON object per response instead, of all that are meant
+    /// Show where this dump of the same batch parts from the input: groups, masks, columns and texts
+    #[arg(long, value_name = "FILE|RUN", conflicts_with_all = ["what", "recipe"])]
+    against: Option<PathBuf>,
+    /// Print a JSON object per response instead, of all that are selected
     #[arg(long)]
     json: bool,
 }
 
 impl Look {
     pub fn run(self) -> Result<bool> {
+        if let Some(other) = &self.against {
+            let read = |path: &Path| self.reading.read(path);
+            let ((a, _), (b, _)) = (read(&self.input)?, read(other)?);
+            let names = [&a, &b].map(|rollouts| rollouts.path().display().to_string());
+            let names = names.each_ref().map(String::as_str);
+            let report = against::report(names, [&a.batch, &b.batch], streams::on_stdout());
+            if self.json {
+                streams::data(&report.about.to_string())?;
+            } else {
+                out!("{}", report.text);
+            }
+            return Ok(true);
+        }
         let host = Host::new();
         let mut session = PromptSession::new(&host, streams::on_stdout());
         session.tokenizer = self.tokenizing.load()?;

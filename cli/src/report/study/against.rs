@@ -1,0 +1,295 @@
+//! Where two dumps of one batch part: groups, masks, columns and texts.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::json;
+
+use crate::number_text::{counted, value};
+use crate::paint::{Paint, table};
+use crate::report::Report;
+use advlab::Batch;
+use advlab::batch::Layout;
+use advlab::script::Host;
+use advlab::session::Session;
+use advlab::tensor::Level;
+
+/// Values that differ by less, relative to the larger of both, are equal, because trainers dump f32.
+const ROUNDING: f64 = 1e-6;
+/// Columns that may follow from others.
+const COMPUTED: [&str; 3] = ["reward", "correct", "length"];
+
+/// A row of the table.
+struct Row {
+    what: String,
+    /// The number of responses that differ; `None` if only one file has this.
+    differ: Option<usize>,
+    detail: String,
+}
+
+/// Compares two batches response by response: in their order or, if one has more responses, in their order within each group.
+pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Report {
+    let mut report = Report::new(paint);
+    let [a, b] = batches.map(Batch::layout);
+    for (letter, name, layout) in [("  a", names[0], a), ("  b", names[1], b)] {
+        let responses = counted(layout.responses(), "response");
+        report.row(letter, 5, &format!("{name}: {responses}"));
+    }
+    let pairs = pairs(a, b);
+    if a.responses() != b.responses() {
+        let compared = counted(pairs.len(), "response");
+        report.note(&format!(
+            "compared are the {compared} that both have in a group, by its name"
+        ));
+    }
+    report.line("");
+    let mut rows = vec![groups(a, b, &pairs), masks(a, b, &pairs)];
+    rows.extend(columns(batches, &pairs));
+    for (name, texts) in batches[0].texts() {
+        if let Some(others) = batches[1].text(name) {
+            rows.push(Row::of(
+                name,
+                &pairs,
+                |a, b| texts[a] != others[b],
+                |_| String::new(),
+            ));
+        }
+    }
+    let head = ["", "", ""].map(str::to_string).to_vec();
+    let cells = rows.iter().map(|row| {
+        let differ = match row.differ {
+            Some(0) => "equal".to_string(),
+            Some(number) => format!("{} differ", counted(number, "response")),
+            None => String::new(),
+        };
+        vec![format!("  {}", row.what), differ, row.detail.clone()]
+    });
+    let table = table(&[head].into_iter().chain(cells).collect::<Vec<_>>());
+    table[1..]
+        .iter()
+        .for_each(|line| report.line(line.trim_end()));
+    let rows = rows.iter();
+    report.rows = rows
+        .map(|row| json!({ "what": row.what, "differ": row.differ, "detail": row.detail }))
+        .collect();
+    report.about =
+        json!({ "a": names[0], "b": names[1], "compared": pairs.len(), "rows": report.rows });
+    report
+}
+
+/// The responses to compare.
+fn pairs(a: &Layout, b: &Layout) -> Vec<(usize, usize)> {
+    if a.responses() == b.responses() {
+        return (0..a.responses())
+            .map(|response| (response, response))
+            .collect();
+    }
+    let of = |layout: &Layout| -> HashMap<String, Vec<usize>> {
+        let groups = (0..layout.groups()).map(|group| {
+            let own = layout
+                .members(group)
+                .iter()
+                .map(|&response| response as usize);
+            (layout.group_id(group).name().into_owned(), own.collect())
+        });
+        groups.collect()
+    };
+    let (of_a, of_b) = (of(a), of(b));
+    let both = of_a
+        .iter()
+        .filter_map(|(name, own)| Some(own.iter().zip(of_b.get(name)?)));
+    let mut pairs: Vec<(usize, usize)> = both.flatten().map(|(a, b)| (*a, *b)).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+impl Row {
+    /// A row about what differs or is equal in each response; `detail` is asked about the first that differs.
+    fn of(
+        what: &str,
+        pairs: &[(usize, usize)],
+        differs: impl Fn(usize, usize) -> bool,
+        detail: impl Fn((usize, usize)) -> String,
+    ) -> Row {
+        let found: Vec<_> = pairs.iter().filter(|(a, b)| differs(*a, *b)).collect();
+        let detail = found.first().map(|&&(a, b)| match detail((a, b)) {
+            detail if detail.is_empty() => format!("first in response {a}"),
+            detail => detail,
+        });
+        Row {
+            what: what.to_string(),
+            differ: Some(found.len()),
+            detail: detail.unwrap_or_default(),
+        }
+    }
+}
+
+/// Groups are equal if they have the same responses, whatever their names.
+fn groups(a: &Layout, b: &Layout, pairs: &[(usize, usize)]) -> Row {
+    let of = |&(own, other): &(usize, usize)| (a.group_of(own), b.group_of(other));
+    let mut counts: [HashMap<_, usize>; 3] = Default::default();
+    for (own, other) in pairs.iter().map(of) {
+        for (counts, key) in counts.iter_mut().zip([
+            (Some(own), None),
+            (None, Some(other)),
+            (Some(own), Some(other)),
+        ]) {
+            *counts.entry(key).or_default() += 1;
+        }
+    }
+    let [of_a, of_b, of_both] = &counts;
+    let differs = |own, other| {
+        let (own, other) = of(&(own, other));
+        let both = of_both[&(Some(own), Some(other))];
+        of_a[&(Some(own), None)] != both || of_b[&(None, Some(other))] != both
+    };
+    Row::of("groups", pairs, differs, |_| String::new())
+}
+
+/// Masks are equal if as many tokens count, in the same places from the first that counts on.
+fn masks(a: &Layout, b: &Layout, pairs: &[(usize, usize)]) -> Row {
+    let places = |layout: &Layout, response: usize| -> Vec<(u32, u32)> {
+        let runs = layout.runs(response);
+        let first = runs.first().map_or(0, |run| run.start);
+        runs.iter()
+            .map(|run| (run.start - first, run.len))
+            .collect()
+    };
+    let differs = |own, other| places(a, own) != places(b, other);
+    let tokens = |(own, other): (usize, usize)| {
+        let [of_a, of_b] = [a.tokens_of(own).len(), b.tokens_of(other).len()];
+        format!("first in response {own}: {of_a} and {of_b} tokens count")
+    };
+    Row::of("mask", pairs, differs, tokens)
+}
+
+fn columns(batches: [&Batch; 2], pairs: &[(usize, usize)]) -> Vec<Row> {
+    let host = Host::new();
+    let mut sessions = batches.map(|batch| Session::new(&host, batch));
+    let names = batches.iter().flat_map(|batch| batch.columns());
+    let names: BTreeSet<&str> = names.chain(COMPUTED).collect();
+    let row = |name: &str| {
+        let text = format!("batch.{name}");
+        let [a, b] = sessions
+            .each_mut()
+            .map(|session| session.numbers(&text).ok());
+        let detail = match (a, b) {
+            (None, None) => return None,
+            (Some(_), None) => "only in a".to_string(),
+            (None, Some(_)) => "only in b".to_string(),
+            (Some((level, a)), Some((other, b))) if level == other => {
+                let layouts = batches.map(|batch| &**batch.layout());
+                return level.map(|level| column(name, level, layouts, [&a, &b], pairs));
+            }
+            (Some((a, _)), Some((b, _))) => {
+                let [a, b] = [a, b].map(|level| level.map_or("batch", Level::name));
+                format!("per {a} in a, per {b} in b")
+            }
+        };
+        let what = name.to_string();
+        Some(Row {
+            what,
+            differ: None,
+            detail,
+        })
+    };
+    names.into_iter().filter_map(row).collect()
+}
+
+/// A column: where it differs most, and whether one is the other times a number.
+fn column(
+    name: &str,
+    level: Level,
+    layouts: [&Layout; 2],
+    values: [&[f64]; 2],
+    pairs: &[(usize, usize)],
+) -> Row {
+    let of = |index: usize, response: usize| {
+        let layout = layouts[index];
+        let range = match level {
+            Level::Token => layout.tokens_of(response),
+            Level::Response => response..response + 1,
+            _ => layout.group_of(response)..layout.group_of(response) + 1,
+        };
+        &values[index][range]
+    };
+    let is_equal = |(a, b): (&f64, &f64)| {
+        (a - b).abs() <= ROUNDING * a.abs().max(b.abs()) || a == b || a.is_nan() && b.is_nan()
+    };
+    let differs = |a, b| {
+        let (a, b) = (of(0, a), of(1, b));
+        a.len() != b.len() || !a.iter().zip(b).all(is_equal)
+    };
+    let all = || {
+        pairs
+            .iter()
+            .flat_map(|&(a, b)| of(0, a).iter().zip(of(1, b)).map(move |pair| (a, pair)))
+    };
+    let gap = |(_, (a, b)): &(usize, (&f64, &f64))| (*a - *b).abs();
+    let largest = all()
+        .filter(|pair| !is_equal(pair.1))
+        .max_by(|x, y| gap(x).total_cmp(&gap(y)));
+    // Least squares: the number that `a` times it is nearest to `b`.
+    let sum = |of: fn(f64, f64) -> f64| all().map(|(_, (a, b))| of(*a, *b)).sum::<f64>();
+    let factor = sum(|a, b| a * b) / sum(|a, _| a * a);
+    let scaled = |(_, (a, b)): (usize, (&f64, &f64))| is_equal((&(a * factor), b));
+    let most = match largest {
+        None => "another number of tokens".to_string(),
+        Some((response, (a, b))) => {
+            let at = format!(
+                "most in response {response}: {} and {}",
+                value(*a),
+                value(*b)
+            );
+            match factor.is_finite() && all().all(scaled) {
+                true => format!("{at}; b is {} times a", value(factor)),
+                false => at,
+            }
+        }
+    };
+    Row::of(name, pairs, differs, |_| most.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(groups: &[i64], rewards: &[f64], logp: Vec<Vec<f64>>) -> Batch {
+        let builder = Batch::builder().groups(groups.iter().copied());
+        let builder = builder
+            .response("reward", rewards.to_vec())
+            .ragged("old_logp", logp);
+        builder.build().unwrap()
+    }
+
+    #[test]
+    fn what_parts_two_dumps_is_named() {
+        let logp = vec![vec![-1.0], vec![-2.0, -3.0], vec![-1.0], vec![-1.0]];
+        let a = batch(&[0, 0, 1, 1], &[1.0, 0.0, 2.0, 4.0], logp.clone());
+        let told = |b: &Batch| {
+            let rows = report(["a", "b"], [&a, b], Paint::PLAIN).rows;
+            let rows = rows.iter().filter(|row| row["differ"] != 0);
+            let rows =
+                rows.map(|row| format!("{} {} {}", row["what"], row["differ"], row["detail"]));
+            rows.collect::<Vec<_>>().join("\n").replace('"', "")
+        };
+        // Names of groups and rounding to f32 are no difference.
+        let same = batch(
+            &[7, 7, 5, 5],
+            &[1.0, 0.0, 2.0, f64::from(4.0f32 + 2e-6)],
+            logp.clone(),
+        );
+        assert_eq!(told(&same), "");
+        let twice = batch(&[0, 1, 1, 0], &[2.0, 0.0, 4.0, 8.0], logp.clone());
+        assert_eq!(
+            told(&twice),
+            "groups 4 first in response 0\nreward 3 most in response 3: 4 and 8; b is 2 times a"
+        );
+        let shorter = vec![vec![-1.0], vec![-2.0], vec![-1.0], vec![-1.5]];
+        let shorter = batch(&[0, 0, 1, 1], &[1.0, 0.0, 2.0, 4.0], shorter);
+        let of_masks = "mask 1 first in response 1: 2 and 1 tokens count\nlength 1 most in response 1: 2 and 1\nold_logp 2 most in response 3: -1 and -1.5";
+        assert_eq!(told(&shorter), of_masks);
+        // If one has fewer responses, the first of each group, by its name, are compared.
+        let fewer = batch(&[1, 0], &[2.0, 1.0], vec![vec![-1.0], vec![-1.0]]);
+        assert_eq!(told(&fewer), "");
+    }
+}
