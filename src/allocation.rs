@@ -1,24 +1,24 @@
-//! Counts what each thread allocates: the last bound of a script's memory, whatever takes it.
+//! Counts the memory that each thread allocates: the last limit on a script's memory, whatever the script allocates it for.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// Blocks from this size on are buffers of tensors, which the guard counts, and which are kept for others: no value of a script has
-/// one so large.
+/// Blocks from this size on are not counted here: they are buffers of tensors, which the guard counts and which are kept for
+/// later tensors. No other value of a script has so large a block.
 const LARGE: usize = 4 << 20;
 
 thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which counts per thread. A program whose `#[global_allocator]` it is bounds all that a script
-/// allocates, and not only what is known to take memory. A test that measures memory has it counted by a [`Watch`] too.
+/// The system's allocator, with a count per thread. If it is a program's `#[global_allocator]`, everything that a script
+/// allocates is limited, and not only the values whose size is known. A test that measures memory adds a [`Watch`].
 pub struct Counting<W = ()>(PhantomData<fn() -> W>);
 
 /// A second count of all memory.
 pub trait Watch {
-    /// Counts bytes that are allocated, or freed if they are negative; allocates nothing itself.
+    /// Counts allocated bytes; a negative number is freed bytes. This function must not allocate.
     fn count(bytes: isize);
 }
 
@@ -37,12 +37,13 @@ impl<W> Counting<W> {
     }
 }
 
-/// The bytes in small blocks that this thread has allocated, without those that it has freed; 0 if nothing counts them.
+/// The bytes of blocks below [`LARGE`] that this thread has allocated, minus those that it has freed; 0 if the program's
+/// allocator is not [`Counting`].
 pub(crate) fn held() -> isize {
     HELD.get()
 }
 
-/// Counts bytes as this thread's that another one has allocated, or no longer.
+/// Adds bytes to this thread's count, also for memory that another thread has allocated; a negative number subtracts.
 pub(crate) fn moved(bytes: isize) {
     HELD.set(HELD.get().wrapping_add(bytes));
 }
@@ -55,7 +56,8 @@ fn count<W: Watch>(bytes: usize, sign: isize) {
     }
 }
 
-// SAFETY: every call goes to the system's allocator as it is, whose promises are those of the callers; counting allocates nothing.
+// SAFETY: every call is passed on to the system's allocator unchanged, so that what callers promise holds there too; counting
+// allocates nothing.
 unsafe impl<W: Watch> GlobalAlloc for Counting<W> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count::<W>(layout.size(), 1);
@@ -70,7 +72,7 @@ unsafe impl<W: Watch> GlobalAlloc for Counting<W> {
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // The system may copy, and then holds both.
+        // If the system copies the block, the old and the new block exist at the same time: the new one is counted first.
         count::<W>(size, 1);
         count::<W>(layout.size(), -1);
         // SAFETY: as above.

@@ -8,21 +8,21 @@ use rayon::ThreadPoolBuilder;
 
 use crate::allocation::{held, moved};
 
-/// The bytes of such a stack.
+/// The size of such a stack, in bytes.
 ///
-/// The script engine drops, clones and compares values by recursion, and a value can be as deep as it has elements: 2^15 arrays and
-/// 2^14 maps, nested in each other, take below 1 KiB per level in a debug build. Only touched pages become memory.
+/// The script engine drops, clones and compares values by recursion, and all elements of a value can be nested in each other.
+/// 2^15 nested arrays or 2^14 nested maps take less than 1 KiB per level in a debug build. Only touched pages become memory.
 pub(crate) const STACK: usize = 256 << 20;
 
 thread_local! {
     static IS_DEEP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls a function on a thread with a deep stack, which is this thread if it has one. All code that calls scripts does so; a program
-/// that calls many does so at its start, because that saves a thread for each of its calls.
+/// Calls a function on a thread with a deep stack: on this thread if its stack is deep, otherwise on a new thread. All code that
+/// calls scripts does this. A program that calls many scripts does it once, at its start, to save a new thread for each script.
 ///
-/// The function's parallel loops use rayon's global pool. If this thread belongs to another pool, they run in sequence, because no
-/// thread of a pool may wait for what the pool has to do; pools with deep stacks ([`pool`]) have no such limit.
+/// The function's parallel loops use rayon's global pool. If this thread belongs to a pool without deep stacks, the loops run in
+/// sequence, because no thread of a pool may wait for work that the pool has to do. The threads of a [`pool`] have no such limit.
 ///
 /// # Panics
 /// If the function panics, or no thread can be started.
@@ -48,7 +48,7 @@ pub fn call<R: Send>(function: impl FnOnce() -> R + Send) -> R {
             done.unwrap_or_else(|panic| resume_unwind(panic))
         })
     };
-    // The caller frees the result.
+    // The memory counts for this thread from now on, because the caller frees the result.
     moved(bytes);
     result
 }

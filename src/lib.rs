@@ -1,19 +1,19 @@
 //! advlab: the advantage lab.
 //!
 //! The advantage of reinforcement learning with verifiable rewards, as short scripts over tensors that know which token
-//! belongs to which response and which response to which group. This library is what a Rust trainer embeds, and what
-//! the packages around it are made of:
+//! belongs to which response and which response to which group. A Rust trainer embeds this library, and the packages around it
+//! use it:
 //!
 //! - a [`Batch`] is what one training step produced: named columns over a layout, made from arrays that it shares
 //!   and does not copy, or read from files ([`batch`]);
 //! - a [`Host`] loads a [`Recipe`], a built-in or a script, with its parameters, in a sandbox ([`script`]);
 //! - [`Recipe::advantage`] gives the advantage of a batch, [`Recipe::loss`] a loss and its gradient;
-//! - where a built-in's hook is hot, a kernel answers it with the bits of its script ([`native`]);
+//! - for the hooks of some built-ins, a native kernel gives the same bits as the script ([`native`]);
 //! - a [`LiveRecipe`] follows its file: each [`LiveRecipe::step`] uses the newest version that works ([`live`]);
 //! - a [`session::Session`] evaluates pieces of script one after the other, as the prompt does;
 //! - [`check`] tries a recipe on degenerate batches;
 //! - `answers`, with the feature of that name, compares the answer of a completion with a reference;
-//! - underneath are lazy tensors at five levels, from one table of operations, with gradients ([`tensor`]).
+//! - underneath are lazy tensors at six levels, from one table of operations, with gradients ([`tensor`]).
 //!
 //! ```
 //! use advlab::{Batch, Host};
@@ -29,11 +29,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The feature `files` adds reading and writing batches, `answers` rewards from texts, `render` diagnostics with a caret.
-//! Training runs are the package `advlab-train`; the commands, the prompt and the reports are `advlab-cli`.
+//! The feature `files` adds reading and writing batches, `answers` adds rewards from texts, and `render` adds diagnostics with a
+//! caret. Training runs are the package `advlab-train`; the commands, the prompt and the reports are `advlab-cli`.
 //!
-//! The library prints nothing, keeps no global state but the list of the files that it is writing and what each thread allocates, and gives the same bits for
-//! any number of threads. Its errors say what was found, where, and what to do: [`Diagnostics`] quotes the line of the script.
+//! The library prints nothing and gives the same bits for any number of threads. Its only global state is the list of the files
+//! that it is writing, and the count of what each thread allocates. Its errors say what was found, where, and what to do:
+//! [`Diagnostics`] quotes the line of the script.
 
 #![warn(missing_docs)]
 

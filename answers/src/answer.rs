@@ -1,4 +1,4 @@
-//! Which text of a completion is its answer.
+//! Finds the answer in the text of a completion.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -12,17 +12,17 @@ use super::read::read;
 use super::text::{self, pattern};
 use super::turn;
 
-/// Answers without a box are searched for in this many bytes at the end.
+/// If a text has neither a box nor `####`, its answer is searched for in this many bytes at its end.
 const END: usize = 20_000;
 
 /// What the marks of a text say about its answer.
 pub(super) enum Found {
-    /// A mark without an answer: an empty box, a box that is never closed, thoughts that do not end.
+    /// There is a mark, but no answer: an empty box or tag, a box that is never closed, thoughts that do not end.
     Nothing,
     Answer(String),
-    /// A text behind a mark, which contains the answer or is the answer in words.
+    /// The text after a mark or inside a tag; it contains the answer, or is the answer in words.
     Sentence(String),
-    /// There is no mark: the text without its thoughts.
+    /// There is no mark. This is the text without its thoughts; of a long text, only the end.
     Text(String),
 }
 
@@ -64,15 +64,16 @@ fn untagged(text: &str) -> Found {
     behind_phrase(&plain).unwrap_or_else(|| Found::Text(plain.trim().to_string()))
 }
 
-/// A box without a brace counts only at the end of a text.
+/// `\boxed` without a brace counts only at the end of a text: it is a box that was cut off.
 static BOX: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\(?:boxed|fbox)\s*(?:\{|$)"));
 
-/// The pattern alone is slow on text that consists mostly of backslashes.
+/// Whether a text has a box. `box` is searched for first, because the pattern is slow on many backslashes.
 fn has_box(text: &str) -> bool {
     text.contains("box") && BOX.is_match(text)
 }
 
-/// The content of the last tag that marks an answer, which may lack its end; `None` if there is no tag, or a box follows it.
+/// The content of the last tag that marks an answer; the closing tag may be missing. `None` if there is no such tag, or if a box
+/// follows the tag.
 fn tagged(text: &str) -> Option<String> {
     const TAG: &str = "(?:(?:final[-_ ]?)?(?:answer|solution)|final|ans)";
     static OPEN: LazyLock<Regex> = LazyLock::new(|| {
@@ -93,8 +94,8 @@ fn tagged(text: &str) -> Option<String> {
     values.filter(|_| !has_box(&text[end..])).map(list)
 }
 
-/// The contents of the last mark and of those joined to it, each with its joint, and where they end; no contents if a mark is
-/// never closed. `content` gives the range of the content in the text behind a mark, and where the text goes on.
+/// The contents of the last mark and of the marks joined to it, each with its joint, and where the last mark ends; no contents if
+/// a mark is never closed. `content` takes the text after a mark, and returns the content's range and where the mark ends.
 fn last_marks<'t>(
     text: &'t str,
     open: &Regex,
@@ -110,20 +111,20 @@ fn last_marks<'t>(
         };
         let value = &behind[inside];
         let between = &text[end..mark.start()];
-        // The second of `x = \boxed{2}, y = \boxed{3}`.
+        // In `x = \boxed{2}, y = \boxed{3}`, the second name does not count: a comma joins the boxes.
         let joint = joint(between).or_else(|| {
             let name = NAME.find(between)?;
             joint(&between[..name.start()]).filter(|joint| *joint != Joint::Blank)
         });
         let last = values.last().map_or("", |(_, last)| last.trim());
-        // A box that is written twice is one answer.
+        // A box that repeats the box before it is the same answer; an empty box gives way to the next box.
         let is_again = joint == Some(Joint::Blank) && [value.trim(), ""].contains(&last);
         if joint.is_none() {
             values.clear();
         } else if is_again {
             values.pop();
         }
-        // Boxes have no units of their own, so that a blank separates them.
+        // Two boxes with a blank between them are two values, because no box holds only the unit of another.
         let joint = joint.filter(|joint| matches!(joint, Joint::Or | Joint::Sign));
         values.push((joint.unwrap_or(Joint::Comma), value));
         end = mark.end() + length;
@@ -131,7 +132,7 @@ fn last_marks<'t>(
     (end > 0).then_some((Some(values), end))
 }
 
-/// The range before the closing brace of a brace that was opened earlier, and where the text goes on.
+/// For the text after an opening brace: the range up to the closing brace, and where the text goes on after that brace.
 fn closed(text: &str) -> Option<(Range<usize>, usize)> {
     let mut depth = 0;
     let mut bytes = text.bytes().enumerate();
@@ -147,7 +148,7 @@ fn closed(text: &str) -> Option<(Range<usize>, usize)> {
     None
 }
 
-/// The text behind the last `answer is` or a similar phrase: a list of formulas, a number, or a sentence.
+/// What follows the last `answer is` or similar phrase: a list of formulas, a number, or a sentence.
 fn behind_phrase(text: &str) -> Option<Found> {
     static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
         let phrase =
@@ -155,10 +156,10 @@ fn behind_phrase(text: &str) -> Option<Found> {
         let heading = r"(?im:^[#\s]*(?:the )?final answers?[ \t]*$)";
         pattern(&format!(r"(?:{phrase}|{heading})[:： *\n\t]*"))
     });
-    /// A period after a word, but not the one in `a.m.`
+    /// The end of a sentence: a period or a question mark after a word, but not the periods of `a.m.`
     static STOP: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"(?:^|\s)(?:[^\s.]{2,}|[^\s.a-z])?([.?])(?:\s|$)|(。)"));
-    /// An explanation after an answer, as in `5, since 25 = 5 * 5`: the answer ends at the comma.
+    /// The sign or word at which an explanation begins, such as the comma in `5, since 25 = 5 * 5`.
     static CLAUSE: LazyLock<Regex> = LazyLock::new(|| pattern(r"[,;]| \(| because "));
     let tail = &text[PHRASE.find_iter(text).last()?.end()..];
     let line = tail.lines().next().unwrap_or_default();
@@ -192,7 +193,7 @@ fn behind_phrase(text: &str) -> Option<Found> {
     (!sentence.is_empty()).then_some(found)
 }
 
-/// The first values of a text, as far as they are joined.
+/// The values at the start of a text, up to the first that is not joined to the value before.
 fn joined<'t>(text: &str, items: Vec<Item<'t>>) -> Values<'t> {
     /// A unit may have a formula of its own, as in `$5$ $\text{cm}$`.
     const UNIT: [&str; 5] = ["\\text", "\\mathrm", "\\%", "\\circ", "^"];
@@ -214,10 +215,11 @@ fn joined<'t>(text: &str, items: Vec<Item<'t>>) -> Values<'t> {
     values
 }
 
-/// Whether a text without a mark is an answer as a whole: one line of mathematics, well written or not.
+/// Whether a text without a mark is an answer as a whole: a choice, a ratio, or one line of mathematics, even if it cannot be
+/// read.
 pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     static WORD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\pL{2,}[,.:;?!]*$"));
-    /// `So x = 5`
+    /// The beginning of a sentence, such as `So` in `So x = 5`.
     static PROSE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\p{Lu}\p{Ll}+,? "));
     if text::choice(clean).is_some() {
         return true;

@@ -1,4 +1,4 @@
-//! Simplifies LaTeX and Unicode: one spelling for each sign, no fonts, no sizes, no spacing commands.
+//! Simplifies LaTeX and Unicode: each sign gets one spelling; fonts, sizes and spacing commands are removed.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use regex::{Captures, Regex};
 
 use super::text::pattern;
 
-/// Commands and signs without meaning.
+/// Commands and signs without meaning, which are removed.
 const NOTHING: &str = r"\left \right \middle \big \bigl \bigr \Big \Bigl \Bigr \bigg \biggl \biggr \Bigg \displaystyle \textstyle
     \scriptstyle \large \Large \normalsize \small \limits \mathbf \mathit \mathsf \boldsymbol \bm \underline \boxed \fbox \! \'
     \- \/ \negthinspace \negmedspace \negthickspace \nobreak \allowbreak \mathstrut \strut \relax \nonumber \notag `";
@@ -30,7 +30,7 @@ const SPELLINGS: &str = r"\text \textbf \textrm \mathrm \mbox \textit \emph \ope
     % \% ; # \# ; & \& ; _ \_ ; \pi π ; \theta θ ; \alpha α ; \beta β ; \gamma γ ; \lambda λ ; \mu μ ; \sigma σ ;
     \phi φ ; \omega ω ; \angle ∠ ; \triangle △ ; 0 ⁰ ; 1 ¹ ; 2 ² ; 3 ³ ; 4 ⁴ ; 5 ⁵ ; 6 ⁶ ; 7 ⁷ ; 8 ⁸ ; 9 ⁹";
 
-/// A sign that groups digits and cannot separate the numbers of a list, as `{,}`, `,\!` and `'`.
+/// A sign that groups digits and cannot separate the numbers of a list, such as `{,}`, `,\!` and `'`.
 pub(super) const GROUPING: &str = concat!(
     r"(?:(?:\\(?:text|textrm|mathrm|mathpunct|mathord|mbox)\s*)?\{\s*(?:,|'|\\[,:;!])\s*(?:\\!)?\s*\}(?:\\[!,:;]|\s|~)*",
     r"|(?:\\!\s*)*,(?:\s*\\!)+\s*|\\!\s*,\s*|\\(?:thinspace\b|,)\s*|['’‘ʼ´˙٬])"
@@ -68,15 +68,15 @@ fn spelled(sign: &str) -> Cow<'_, str> {
     }
 }
 
-/// A text with one spelling for equal content. `$` around formulas is removed; a `$` for money becomes `¤`.
+/// The text with one spelling for each sign. The `$` around a formula is removed; a `$` for money becomes `¤`.
 pub(super) fn cleaned(text: &str) -> String {
     static IDLE: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:[\s.,;]|\\\\)+$"));
-    // Blanks, periods, commas or two backslashes around an answer do not count.
+    // Blanks around an answer do not count; nor do periods, commas, semicolons or `\\` after it.
     IDLE.replace(spelled_out(text).trim_start(), "")
         .into_owned()
 }
 
-/// As [`cleaned`], with what is around the text.
+/// As [`cleaned`], but blanks and punctuation around the text are kept.
 pub(super) fn spelled_out(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b" ,-+/=:()".contains(&byte);
     if text.bytes().all(is_plain) {
@@ -86,7 +86,7 @@ pub(super) fn spelled_out(text: &str) -> String {
         LazyLock::new(|| pattern(r"(?s)\\(?:[A-Za-z]+|.|$)|[$~`]|[^\x00-\x7f]"));
     static POWERS: LazyLock<Regex> = LazyLock::new(|| pattern("[⁰¹²³⁴⁵⁶⁷⁸⁹]+"));
     static DEGREE: LazyLock<Regex> = LazyLock::new(|| pattern(r"\^\s*(?:\\circ|\{\s*\\circ\s*\})"));
-    /// Blanks with a length.
+    /// Spacing commands with a length.
     static SPACE: LazyLock<Regex> = LazyLock::new(|| {
         let braces = r"\\(?:[hv]space\*?|mspace|[hv]?phantom)\s*\{[^{}]*\}";
         let length = r"\\(?:[hm]skip|m?kern)\s*-?[0-9.]+\s*(?:em|ex|mu|pt|cm|mm|in)";
@@ -113,7 +113,7 @@ pub(super) fn spelled_out(text: &str) -> String {
         out.push_str(&text[end..sign.start()]);
         end = sign.end();
         match sign.as_str() {
-            // A `$` without a partner is money if a number follows.
+            // If the number of `$` is odd, a `$` before a number is money.
             "$" if dollars % 2 == 1 && text[end..].starts_with(starts_number) => out.push('¤'),
             "$" => out.push(' '),
             sign => out.push_str(&spelled(sign)),
@@ -123,7 +123,7 @@ pub(super) fn spelled_out(text: &str) -> String {
     without_stars(&out).into_owned()
 }
 
-/// Removes Markdown's stars, but two stars between operands are a power.
+/// Removes Markdown's `**`; between operands, `**` is a power and becomes `^`.
 pub(super) fn without_stars(text: &str) -> Cow<'_, str> {
     static POWER: LazyLock<Regex> = LazyLock::new(|| pattern(r"([\pL\pN)}])\*\*(-?\b|[({])"));
     if !text.contains("**") {

@@ -1,4 +1,4 @@
-//! Whether two answers are the same.
+//! Decides whether two answers are the same.
 
 mod numbers;
 
@@ -9,7 +9,7 @@ use super::value::value;
 use Symbol::{List, Measured, Or, Percent, Relation, Set, Tuple};
 use numbers::{at_points, numbers};
 
-/// Longer lists are compared only in their given order.
+/// Lists with more elements are compared only in their given order, and sets not at all.
 const LONGEST: usize = 64;
 
 /// Whether an answer equals the gold answer; `None` if that cannot be decided.
@@ -19,7 +19,7 @@ pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
     look(100)?;
     if let (Relation(_), Relation(_)) = (&gold.symbol, &answer.symbol) {
-        // Both are relations and are compared whole; only further down is `x =` dropped.
+        // Two relations are compared whole. Below, `x =` is dropped, because only one of the answers is a relation.
         return relations(gold, answer).or_else(|| region::same(gold, answer));
     }
     if let Some((_, gold)) = assigned(gold) {
@@ -57,7 +57,7 @@ fn quantities(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
 }
 
-/// `50%` equals 0.5 and, because some references omit the sign, also 50; a percentage below 1 has its value alone.
+/// `50%` equals 0.5 and, because some references omit the sign, also 50; a percentage below 1 % equals only its value.
 fn percent(number: &Expr, is_same: impl Fn(&Expr) -> Option<bool>) -> Option<bool> {
     let by_value = is_same(&number.clone().over(Expr::integer(100)));
     let is_large = || region::end(number).is_some_and(|value| value.abs() >= 1.0);
@@ -91,7 +91,7 @@ fn have_names(values: &[Expr]) -> bool {
     names.any(|name| Some(name) != first)
 }
 
-/// The values of a list, without the name if all have the same, as in `x = 1, x = 2`.
+/// The values of a list. Their names are dropped if all are the same, as in `x = 1, x = 2`.
 fn unnamed(values: &[Expr]) -> Vec<Expr> {
     let have_names = have_names(values);
     let bare = |value| {
@@ -111,7 +111,7 @@ fn in_order(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     all(pairs.map(|(gold, answer)| same(gold, answer)))
 }
 
-/// Whether all are the same; undecided if none is different and one is undecided.
+/// False if one verdict is false; otherwise undecided if one is undecided; otherwise true.
 fn all(mut verdicts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut verdict = Some(true);
     let is_different = verdicts.any(|own| {
@@ -121,7 +121,7 @@ fn all(mut verdicts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     if is_different { Some(false) } else { verdict }
 }
 
-/// In any order; but if only one side has names, in the order of the names.
+/// Compares two lists in any order; in their given order if only one of them has different names, or if they are long.
 fn lists(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     let is_bare = |values: &[Expr]| values.iter().all(|value| assigned(value).is_none());
     let has_order = have_names(golds) != have_names(answers);
@@ -149,7 +149,8 @@ fn sets(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     Some(answers.iter().all(are_golds) && golds.iter().all(is_found))
 }
 
-/// Two relations: equations whose differences are proportional, inequalities by a positive factor.
+/// Compares two relations: the values, if both name the same thing, as in `x = 5`. Otherwise they are the same if the differences
+/// of their sides are proportional; for `<` and `\leq`, by a positive factor.
 fn relations(gold: &Expr, answer: &Expr) -> Option<bool> {
     if let (Some((name, a)), Some((other, b))) = (assigned(gold), assigned(answer))
         && name == other

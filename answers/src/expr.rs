@@ -9,9 +9,9 @@ use super::number::{Rational, shifted, whole};
 /// How a decimal was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Decimal {
-    /// The number of digits behind the point.
+    /// The number of digits after the point.
     pub(super) places: u32,
-    /// The number of digits from the first one that is not 0.
+    /// The number of digits, from the first digit that is not 0.
     pub(super) significant: u32,
 }
 
@@ -22,23 +22,23 @@ pub(super) enum Symbol {
     Number(Box<Rational>, Option<Decimal>),
     /// A variable, or one of [`CONSTANTS`].
     Name(String),
-    /// A function of numbers by its name: `+` and `*` of any count, `^`, `-`, `1/` and `\pm` of one, `sin`, `log` of a base
-    /// and a number, `root` of an order and a number, `!` and `!!`.
+    /// A function of numbers, by its name. `+` and `*` have any number of parts; `^`, `binom`, `log` (base, number) and `root`
+    /// (order, number) have two; `-`, `1/`, `\pm`, `!`, `!!` and named functions such as `sin` have one.
     Function(&'static str),
     /// A function without a known definition, such as `f`.
     Unknown(String),
     Percent,
     /// A number in a unit, or in a base.
     Measured(String),
-    /// Parts that all hold, without brackets; also inequalities such as `1 < x < 2`.
+    /// A list without brackets, whose parts all hold; also a chain of inequalities such as `1 < x < 2`.
     List,
     /// A list with an `or` in it.
     Or,
     Set,
     Tuple,
-    /// Whether each of its two ends is included.
+    /// An interval between two ends, with whether each end is included.
     Interval([bool; 2]),
-    /// Rows, each a matrix of its cells.
+    /// A matrix of rows, each of which is a matrix of cells.
     Matrix,
     /// `\cup`, `\cap` or `\setminus` of two sets.
     Joined(&'static str),
@@ -57,7 +57,7 @@ impl Symbol {
         }
     }
 
-    /// A node with these parts; a single part stays as it is.
+    /// A node with the given parts; a single part is returned as it is.
     pub(super) fn joined(self, mut parts: Vec<Expr>) -> Expr {
         match parts.len() {
             1 => parts.swap_remove(0),
@@ -87,7 +87,7 @@ impl Expr {
         Number(whole(number).into(), None).of([])
     }
 
-    /// The number of digits with a point and an exponent; `None` if the exponent is too large.
+    /// The number that the text writes, with or without a point and an exponent; `None` if the exponent is too large.
     pub(super) fn literal(text: &str) -> Option<Expr> {
         let (digits, exponent) = match text.split_once(['e', 'E']) {
             Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?),
@@ -131,13 +131,14 @@ impl Expr {
         }
     }
 
-    /// Whether this is a number or a function of variables, without unit.
+    /// Whether this is a number, a name or a function of them, without a unit; the set of real numbers is none of these.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.symbol, Number(..) | Name(_) | Function(_)) && !self.is(REALS)
     }
 
-    /// Whether this can be the name of a value: a letter, points in a row as in `AB`, ratios and sizes of them, a function, the
-    /// sine of an angle, a tuple of names. Other products and powers of letters are expressions of unknowns.
+    /// Whether this can be the name of a value: a letter, points in a row such as `AB`, a ratio or a size of such points, an
+    /// unknown function, a trigonometric function of angles, a tuple of names. Other products and powers of letters are
+    /// expressions of unknowns.
     pub(super) fn is_name(&self) -> bool {
         let is_angle = |name: &str| name.starts_with('\\') || name.starts_with(char::is_uppercase);
         match self.symbol {
@@ -153,8 +154,8 @@ impl Expr {
         }
     }
 
-    /// Whether all letters of a product, a ratio or a union are points or sets, which have capital letters, or have subscripts in
-    /// a ratio.
+    /// Whether all letters of a product, a ratio or a union name points or sets: the letters are capital, or have subscripts in a
+    /// ratio.
     fn is_of_points(&self) -> bool {
         let is_ratio = self.parts.iter().any(|part| part.symbol == Function("1/"));
         let is_point = |part: &Expr| match part.symbol {
@@ -170,7 +171,7 @@ impl Expr {
         }
     }
 
-    /// The elements, of which each with a `\pm` becomes two.
+    /// The elements; each element with a `\pm` becomes two.
     pub(super) fn both_signs(elements: Vec<Expr>) -> Vec<Expr> {
         let signed = |element: Expr| {
             let has_both = element.walk().any(|part| part.symbol == Function("\\pm"));
@@ -180,7 +181,7 @@ impl Expr {
         elements.into_iter().flat_map(signed).collect()
     }
 
-    /// This with a sign in place of each `\pm`.
+    /// This expression with a plus, or with a minus if `is_minus`, in place of each `\pm`.
     fn with_sign(self, is_minus: bool) -> Expr {
         let signed = self.parts.into_iter().map(|part| part.with_sign(is_minus));
         match self.symbol {
@@ -195,7 +196,7 @@ impl Expr {
         matches!(&self.symbol, Name(name) if name == constant)
     }
 
-    /// The sign of an infinity, 0 for anything else.
+    /// 1 or -1 for an infinity, by its sign; 0 for anything else.
     pub(super) fn infinity(&self) -> i32 {
         match self.symbol {
             Function("-") => -i32::from(self.parts[0].is(INFINITY)),
@@ -210,13 +211,13 @@ impl Expr {
         }
     }
 
-    /// The variables in expressions, in their order.
+    /// The variables of the expressions, in alphabetical order.
     pub(super) fn variables<'e>(exprs: &[&'e Expr]) -> BTreeSet<&'e str> {
         let parts = exprs.iter().flat_map(|expr| expr.walk());
         parts.filter_map(Expr::variable).collect()
     }
 
-    /// This and all parts of it.
+    /// This expression and its parts, at all depths.
     pub(super) fn walk(&self) -> impl Iterator<Item = &Expr> {
         let mut left = vec![self];
         std::iter::from_fn(move || {

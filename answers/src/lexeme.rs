@@ -1,4 +1,4 @@
-//! The lexemes of a cleaned text, and the words that mean something: functions, Greek letters, units.
+//! Splits a cleaned text into lexemes, and knows the words that mean something: functions, Greek letters, relations.
 
 use std::sync::LazyLock;
 
@@ -8,16 +8,16 @@ use super::number::look;
 use super::text::pattern;
 use super::units::unit;
 
-/// A number without thousands separators, a letter, a word, a LaTeX command with its backslash, or a sign; and whether it is
-/// upright or apart. A function's name in plain text becomes its command.
+/// A number without thousands separators, a letter, a word, a LaTeX command with its backslash, or a sign. The name of a function
+/// in plain text becomes its command.
 #[derive(Clone, Debug)]
 pub(super) struct Lexeme {
     pub(super) text: String,
-    /// Whether it follows a blank.
+    /// Whether the lexeme follows a blank.
     pub(super) is_apart: bool,
-    /// Whether it is inside of `\text{}`.
+    /// Whether the lexeme is inside a `\text{}`.
     pub(super) is_upright: bool,
-    /// Whether it is one of several letters in a row: `ab`, but also `is`.
+    /// Whether the lexeme is one of several letters in a row: `ab`, but also `is`.
     pub(super) is_of_run: bool,
 }
 
@@ -31,14 +31,14 @@ pub(super) fn is_whole(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether this is one letter, which can have a subscript: a variable.
+/// Whether this is a variable: one letter, Latin or Greek, which can have a subscript.
 pub(super) fn is_letter(text: &str) -> bool {
     let name = text.split('_').next().unwrap_or_default();
     let is_one = name.starts_with(char::is_alphabetic) && name.chars().nth(1).is_none();
     is_one || GREEK.split(' ').any(|own| own == name)
 }
 
-/// Whether these letters are a word rather than a product of variables: a unit, `and`, any word.
+/// Whether a lexeme begins with a letter but is not a variable: a unit, `and`, any other word.
 pub(super) fn is_word(text: &str) -> bool {
     text.starts_with(char::is_alphabetic) && !is_letter(text)
 }
@@ -51,13 +51,13 @@ const DEEPEST: usize = 100;
 const GREEK: &str = "\\alpha \\beta \\gamma \\delta \\epsilon \\varepsilon \\zeta \\eta \\theta \\kappa \\lambda \\mu \\nu \
     \\xi \\rho \\sigma \\tau \\phi \\varphi \\chi \\psi \\omega";
 
-/// The functions by their names, as commands and in plain text.
+/// The names of functions, as commands and in plain text.
 const FUNCTIONS: &str = "sin cos tan cot sec csc asin acos atan ln log exp abs floor ceil";
 
-/// Other names in plain text with the meaning of the command.
+/// Other names that mean their command in plain text too.
 const NAMES: &str = "sqrt pi infinity infty alpha beta theta lambda cup";
 
-/// The function of a name.
+/// The function with a name, which may begin with `arc` in place of `a`.
 pub(super) fn function(name: &str) -> Option<&'static str> {
     let inverse = name.strip_prefix("arc");
     let is_it = |own: &&str| *own == name || inverse.is_some() && own.strip_prefix('a') == inverse;
@@ -69,8 +69,8 @@ pub(super) fn is_name(word: &str) -> bool {
     function(word).is_some() || NAMES.split(' ').any(|own| own == word)
 }
 
-/// Only letters, with a word among them, are words: `odd` is no product, `sin x` is a function, and `xy`, whose
-/// letters name variables, is no word.
+/// Whether a text consists of letters and at least one word. `odd` is a word and not a product; `sin x` is a function; `xy` is a
+/// product, because its letters name variables.
 pub(super) fn is_words(text: &str) -> bool {
     static KNOWN: LazyLock<Regex> =
         LazyLock::new(|| pattern("^(?:(?i:and|or)|\\pL|[k-np-tv-z]{2,3})$"));
@@ -91,19 +91,20 @@ const RELATIONS: [(&str, &str); 7] = [
     ("==", "="),
 ];
 
-/// Takes the lexeme at the beginning of a text, and returns its length.
+/// Collects lexemes: `sign`, `number` and `letters` take the lexemes at the beginning of a text, and return the length that they
+/// took.
 #[derive(Default)]
 struct Lexer {
     found: Vec<Lexeme>,
-    /// Whether a blank precedes the lexeme.
+    /// Whether a blank precedes the next lexeme.
     is_apart: bool,
     /// For each open brace, whether it belongs to a `\text`.
     upright: Vec<bool>,
-    /// The number of open brackets; inside of brackets a comma separates.
+    /// The number of open brackets. Inside brackets, a comma separates values and does not group digits.
     brackets: usize,
 }
 
-/// The lexemes of a text; `None` if there are too many.
+/// The lexemes of a text; `None` if there are too many of them, or too many open brackets.
 pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
     let (mut lexer, mut rest) = (Lexer::default(), text);
     loop {
@@ -139,7 +140,7 @@ impl Lexer {
         static SIGN: LazyLock<Regex> =
             LazyLock::new(|| pattern(r"^(?s)(?:\\text\s*\{|\\[A-Za-z]+|\\.|[<>!=]=|=/=|=<|<>|.)"));
         let sign = SIGN.find(text).map_or("", |sign| sign.as_str());
-        // `5!=120`, but `x!=3` and `5 != 3`.
+        // `5!=120` has a factorial; `x!=3` and `5 != 3` have an inequality.
         let is_operand =
             |last: &Lexeme| is_number(&last.text) || [")", "}", "]"].contains(&&*last.text);
         let sign = match sign {
@@ -154,7 +155,7 @@ impl Lexer {
             ")" | "]" | "\\}" => self.brackets = self.brackets.saturating_sub(1),
             _ => {}
         }
-        // A `\text` and its braces are no lexemes.
+        // A `\text` and its braces are not lexemes.
         let closes_text = sign == "}" && self.upright.pop() == Some(true);
         if sign != "\\text" && !opens_text && !closes_text {
             let relation = RELATIONS.iter().find(|(ascii, _)| *ascii == sign);
@@ -163,7 +164,7 @@ impl Lexer {
         sign.len()
     }
 
-    /// A number with the signs that group its digits, its fraction and its exponent.
+    /// A number: digits, with or without group separators, then a fraction and an exponent.
     fn number(&mut self, text: &str) -> usize {
         static GROUPS: LazyLock<Regex> = LazyLock::new(|| {
             pattern(r"^[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)")
@@ -182,7 +183,7 @@ impl Lexer {
         groups.len() + rest.len()
     }
 
-    /// The text after a letter's subscript, which is a part of the letter's name.
+    /// Adds a subscript to the name of the letter before it, and returns the text after the subscript.
     fn without_subscript<'t>(&mut self, text: &'t str) -> &'t str {
         static SUBSCRIPT: LazyLock<Regex> =
             LazyLock::new(|| pattern(r"^_(?:\{[^{}]+\}|[0-9A-Za-z])"));

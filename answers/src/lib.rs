@@ -32,16 +32,16 @@ use answer::Found;
 use clean::cleaned;
 use read::read;
 
-/// The result of a comparison. Only [`Verdict::Equal`] is right.
+/// The result of a comparison. Only [`Verdict::Equal`] counts as right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The answer equals the reference's.
+    /// The answer equals that of the reference.
     Equal,
     /// The answers differ.
     Different,
     /// The completion or the reference has no answer.
     NoAnswer,
-    /// The comparison exceeds its limit on work, or the answer cannot be read.
+    /// The comparison exceeds its limit on work, or the answer cannot be read or cannot be compared with the reference's.
     Undecided,
 }
 
@@ -83,14 +83,14 @@ pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Optio
     (verdict, gold, answer)
 }
 
-/// The answer of a text: after its last mark, such as `<answer>`, `\boxed{}`, `####` or `answer is`; the text itself if it
-/// is one line of mathematics; else its last formula or number.
+/// The answer of a text: what its last mark gives, such as `<answer>`, `\boxed{}`, `####` or `answer is`. Without a mark, the
+/// text itself if it is one line of mathematics, else its last formula or number.
 pub fn answer(text: &str) -> Option<String> {
     number::begin();
     of_completion(text, "")
 }
 
-/// The answer of a reference solution: without a mark, its whole text. `None` if it is empty.
+/// The answer of a reference solution; if the solution has no mark, its whole text. `None` if there is no answer.
 pub fn reference(gold: &str) -> Option<String> {
     number::begin();
     let answer = match answer::marked(gold) {
@@ -103,7 +103,7 @@ pub fn reference(gold: &str) -> Option<String> {
     Some(answer).filter(|answer| !answer.is_empty())
 }
 
-/// `gold` is the cleaned reference: a completion without a mark may be its text.
+/// `gold` is the cleaned reference. A completion without a mark is an answer as a whole if it has the same text.
 fn of_completion(completion: &str, gold: &str) -> Option<String> {
     match answer::marked(completion) {
         Found::Nothing => None,
@@ -114,7 +114,8 @@ fn of_completion(completion: &str, gold: &str) -> Option<String> {
     }
 }
 
-/// The value that a sentence names, or the sentence itself; several lines of mathematics are one list.
+/// The value that a sentence names; the sentence itself if it is an answer as a whole or names no value. Several lines of
+/// mathematics are one list.
 fn of_sentence(sentence: String, gold: &str) -> String {
     let has_words = sentence.contains(char::is_alphabetic) || sentence.contains('\n');
     if !has_words || sentence.len() > read::LONGEST {
@@ -125,7 +126,7 @@ fn of_sentence(sentence: String, gold: &str) -> String {
         return lines.collect::<Vec<&str>>().join(", ");
     }
     let clean = cleaned(&sentence);
-    // Only a reference in words is compared as a text.
+    // A sentence that equals the reference is kept whole only if the reference is in words.
     if answer::is_whole(&sentence, &clean) || is_text(&clean, gold) && read(gold).is_none() {
         return sentence;
     }
@@ -140,7 +141,7 @@ fn is_whole(text: &str, gold: &str) -> bool {
     }
 }
 
-/// Whether two cleaned texts are the same, but for case, articles and punctuation.
+/// Whether two cleaned texts are the same apart from case, articles, blanks and punctuation.
 fn is_text(text: &str, gold: &str) -> bool {
     !gold.is_empty() && text::folded(text) == text::folded(gold)
 }
@@ -165,7 +166,7 @@ fn of_answers(gold: &str, clean: &str, answer: &str) -> Verdict {
         return Verdict::NoAnswer;
     }
     let is_same = folded == text::folded(answer);
-    // `1 7` and `17` are the same text once it is folded, but not the same number.
+    // `1 7` and `17` are the same text when they are folded, but not the same number.
     let has_numbers = folded.contains(|c: char| c.is_ascii_digit());
     if is_same && (!has_numbers || gold == answer) {
         return Verdict::Equal;

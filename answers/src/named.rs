@@ -1,4 +1,4 @@
-//! The formulas and the numbers of a text, and which of them a sentence names as its answer.
+//! Finds the formulas and the numbers of a text, and which of them a sentence names as its answer.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use super::clean::{GROUPING, cleaned, spelled_out};
 use super::read::read;
 use super::text::{self, pattern};
 
-/// A formula with the marks around it, or a number outside of formulas.
+/// A formula, or a number outside formulas: its range with the marks around it, and the text inside the marks.
 pub(super) struct Item<'t> {
     pub(super) at: Range<usize>,
     pub(super) inside: &'t str,
@@ -36,7 +36,7 @@ pub(super) fn formulas(text: &str) -> Vec<Item<'_>> {
     found
 }
 
-/// Money is no formula: `$5 and that is $7`.
+/// Whether the text between two dollar signs is a formula, and not money as in `$5 and that is $7`, or two paragraphs.
 fn is_formula(formula: &str, behind: &str) -> bool {
     let is_digit = |c: char| c.is_ascii_digit();
     let is_open = formula.ends_with(' ') || behind.starts_with(is_digit);
@@ -59,7 +59,7 @@ pub(super) fn items(text: &str) -> Vec<Item<'_>> {
 }
 
 fn add_numbers<'t>(items: &mut Vec<Item<'t>>, text: &'t str, within: Range<usize>) {
-    /// With its sign, its fraction and its percent sign, but not after a letter.
+    /// A number with its sign, fraction and percent sign, but not directly after a letter.
     static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
         let group = format!(r"(?:{GROUPING}|\\[,:;]|[\u{{a0}}\u{{2009}}\u{{202f}}])[0-9]{{3}}");
         let number = format!(r"\.?[0-9](?:(?:[0-9.,/⁄]|{group})*(?:[0-9]|{group}))?%?");
@@ -76,18 +76,18 @@ fn add_numbers<'t>(items: &mut Vec<Item<'t>>, text: &'t str, within: Range<usize
     }
 }
 
-/// What joins two values to a list.
+/// What joins two values of a list.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Joint {
     Blank,
     Comma,
     And,
     Or,
-    /// A `/` or `|`, which separates boxes; between other values it can be a fraction, a unit or a table.
+    /// A `/` or `|`, which separates boxes; between other values it can belong to a fraction, a unit or a table.
     Sign,
 }
 
-/// How the text between two values joins them; `None` if it has other words.
+/// How the text between two values joins them; `None` if the text has words that do not join.
 pub(super) fn joint(between: &str) -> Option<Joint> {
     static JOINT: LazyLock<Regex> = LazyLock::new(|| {
         let words = r"\b(?:and|also|as well as|plus|both)\b|和|及";
@@ -96,7 +96,7 @@ pub(super) fn joint(between: &str) -> Option<Joint> {
             r"(?i)^(?:[\s{{}}()*&]|\\text|\\\\|([,;])|({words})|({or})|([/|]|\\mid\b))*$"
         ))
     });
-    // A longer text has other words.
+    // A longer text has words that do not join.
     let text = Some(between).filter(|text| text.len() <= 200)?;
     let spelled = spelled_out(text);
     let found = JOINT.captures(&spelled)?;
@@ -110,7 +110,7 @@ pub(super) fn joint(between: &str) -> Option<Joint> {
     })
 }
 
-/// Values that a text names together, each with what joins it to the value before.
+/// Values that a text names together, each with its joint to the value before it.
 pub(super) type Values<'t> = Vec<(Joint, &'t str)>;
 
 /// The values as the text of a list.
@@ -132,14 +132,15 @@ pub(super) fn list(values: Values) -> String {
 /// Values that a sentence names together.
 struct Run<'t> {
     values: Values<'t>,
-    /// Whether they follow a verb.
+    /// Whether the values follow a verb, or begin the text.
     is_named: bool,
-    /// The text between the values before and these.
+    /// The text between the previous values and these.
     before: &'t str,
 }
 
-/// The value that a sentence names, as in `The largest $n$ is 34`: the last one behind a verb or at the beginning, else the last
-/// one. Several values are one list.
+/// The value that a sentence names, as in `The largest $n$ is 34`: the last value after a verb or at the beginning, else the last
+/// value of all. Values that are joined are one list. `None` after a word such as `not`, or if a number is only a part of
+/// mathematics.
 pub(super) fn named(text: &str) -> Option<String> {
     static VERB: LazyLock<Regex> = LazyLock::new(|| {
         let adverbs = "about|approximately|exactly|precisely|only|just|simply|therefore|thus|then|hence|now|also|indeed|equal|given|\
@@ -148,7 +149,7 @@ pub(super) fn named(text: &str) -> Option<String> {
             r"(?i)(?:=|≈|:\s|\b(?:is|are|was|were|be|equals?)\b)\s*(?:(?:{adverbs})\b[\s:,]*)*"
         ))
     });
-    /// Mathematics outside of a formula, or a time, of which a number is only a part.
+    /// Mathematics outside a formula, or a time: a number in it is only a part.
     static PART: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\[A-Za-z]|[\^_+*]|[0-9]:[0-9]"));
     static AND: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:and|but|(or))\b"));
     static LAST_AND: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:and|or)[\s$(]*$"));
@@ -200,8 +201,7 @@ pub(super) fn named(text: &str) -> Option<String> {
     Some(list(run.values))
 }
 
-/// The last formula of a text, or the last number outside of one, whichever ends later; with those that an `and` or `or` joins
-/// to it.
+/// The last formula or number of a text, with the values before it if an `and` or `or` joins them to it.
 pub(super) fn last_of(text: &str) -> Option<String> {
     let items = items(text);
     let (last, others) = items.split_last()?;

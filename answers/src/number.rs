@@ -8,7 +8,7 @@ use num_traits::{One, Zero};
 
 pub(super) type Rational = num_rational::BigRational;
 
-/// The limit, in units of about a nanosecond.
+/// The limit on work, in units of about a nanosecond.
 const MOST: u64 = 2_300_000;
 
 /// Numbers with more bits are not computed.
@@ -18,7 +18,7 @@ thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(MOST) };
 }
 
-/// Begins a comparison.
+/// Begins a comparison, with all of the limit left.
 pub(super) fn begin() {
     LEFT.set(MOST);
 }
@@ -30,7 +30,7 @@ pub(super) fn look(units: u64) -> Option<()> {
     left.map(drop)
 }
 
-/// Takes the work of computing a number with so many bits.
+/// Takes the work of computing a number of `bits` bits from the limit; `None` if that is too much work or too many bits.
 pub(super) fn spend(bits: u64) -> Option<()> {
     look(50 + bits / 8)?;
     (bits <= MOST_BITS).then_some(())
@@ -40,7 +40,7 @@ pub(super) fn whole(number: impl Into<BigInt>) -> Rational {
     Rational::from_integer(number.into())
 }
 
-/// A number times a power of ten; `None` if that is too large.
+/// A number times a power of ten; `None` if the power is too large.
 pub(super) fn shifted(number: BigInt, power: i32) -> Option<Rational> {
     spend(4 * u64::from(power.unsigned_abs()))?;
     let ten = BigInt::from(10).pow(power.unsigned_abs());
@@ -51,8 +51,8 @@ pub(super) fn shifted(number: BigInt, power: i32) -> Option<Rational> {
     }
 }
 
-/// The reduced quotient of a whole number and a positive whole number. One division brings both to the size of the smaller;
-/// from there on, their divisor is found by halving.
+/// The reduced quotient of a whole number and a positive whole number. One division reduces both numbers to the size of the
+/// smaller; `gcd` then finds their divisor by halving.
 pub(super) fn quotient(above: BigInt, below: BigInt) -> Option<Rational> {
     spend(above.bits() + below.bits())?;
     if below.is_one() || above.is_zero() {

@@ -65,34 +65,35 @@ fn joins(text: &str) -> bool {
     text.eq_ignore_ascii_case("and") || text.eq_ignore_ascii_case("or")
 }
 
-/// Whether a condition follows, in the description of a set.
+/// Whether this is the sign before the condition in the description of a set.
 fn is_bar(text: &str) -> bool {
     matches!(text, ":" | "|" | "\\mid")
 }
 
-/// Reads the lexemes from a position on, up to the first that it does not understand. A copy is a position to return to.
+/// Reads the lexemes from a position on, up to the first that it does not understand. A copy of a parser keeps a position to
+/// return to.
 #[derive(Clone, Copy, Default)]
 struct Parser<'t> {
     lexemes: &'t [Lexeme],
     at: usize,
-    /// How many digits of the number here were read, because `\frac12` has two arguments in one number.
+    /// How many digits of the current number were read: `\frac12` has two arguments in one number.
     taken: usize,
     depth: usize,
     /// Inside of `| |` or `\\{ \\}`, where a bar ends a value.
     has_bars: bool,
-    /// Whether this is inside of an angle, where degrees are a number.
+    /// Whether this is inside the argument of a function, where an angle in degrees is a number.
     is_angle: bool,
     /// The currency sign before a number.
     currency: Option<&'static str>,
 }
 
 impl<'t> Parser<'t> {
-    /// The text of the lexeme here; empty at the end.
+    /// The part of the current lexeme that was not read yet; empty at the end.
     fn text(&self) -> &'t str {
         &self.ahead(0)[self.taken..]
     }
 
-    /// The text of a later lexeme, `count` ahead.
+    /// The text of the lexeme that is `count` ahead; empty beyond the end.
     fn ahead(&self, count: usize) -> &'t str {
         let lexeme = self.lexemes.get(self.at + count);
         lexeme.map_or("", |lexeme| &lexeme.text)
@@ -125,7 +126,7 @@ impl<'t> Parser<'t> {
         self.taken = 0;
     }
 
-    /// Reads one level deeper; `None` if that is too deep.
+    /// Reads one level deeper; `None` if that is too deep, or if `read` fails.
     fn nested(&mut self, read: fn(&mut Self) -> Option<Expr>) -> Option<Expr> {
         look(20)?;
         self.depth += 1;
@@ -168,7 +169,7 @@ impl<'t> Parser<'t> {
             sides.push(self.side());
         }
         if let Some(at) = signs.iter().position(|sign| *sign == "\\approx") {
-            // In a relation, approximate values follow exact ones; a name before them is only a name.
+            // The exact value stands before `\approx`. If only a name stands there, the value is the approximation.
             let exact = sides[at].take().filter(|value| !value.is_name());
             return exact.or_else(|| sides[at + 1].take());
         }
@@ -199,7 +200,7 @@ impl<'t> Parser<'t> {
         Some(equations(first, last))
     }
 
-    /// One side of a relation; if it cannot be read, skips to its end.
+    /// One side of a relation. If the side cannot be read, skips to its end and returns `None`.
     fn side(&mut self) -> Option<Expr> {
         let start = *self;
         if let Some(value) = self.union().filter(|_| self.is_end()) {
@@ -215,7 +216,7 @@ impl<'t> Parser<'t> {
         None
     }
 
-    /// A value, or unions and their like, from left to right.
+    /// A value, or a chain of unions, intersections and differences of sets, from left to right.
     fn union(&mut self) -> Option<Expr> {
         let mut value = self.quantity()?;
         for _ in 0..DEEPEST / 2 {
@@ -228,7 +229,8 @@ impl<'t> Parser<'t> {
         None
     }
 
-    /// The content of brackets: a value, a set, a tuple, an interval, or the condition after a name.
+    /// The content of brackets: a value, perhaps rounded or absolute, a set, a tuple or an interval. For `{x : x > 1}`, this is
+    /// the condition.
     fn bracketed(&mut self) -> Option<Expr> {
         let open = self.text();
         self.advance(1);
@@ -268,7 +270,7 @@ impl<'t> Parser<'t> {
         Some(symbol.of(Expr::both_signs(parts)))
     }
 
-    /// The rows of a matrix.
+    /// A matrix; `None` for a determinant.
     fn matrix(&mut self) -> Option<Expr> {
         let environment = self.environment("\\begin")?;
         if environment == "array" {
@@ -283,7 +285,7 @@ impl<'t> Parser<'t> {
                 row.push(self.sum()?);
             }
             rows.push(Symbol::Matrix.of(row));
-            // Empty rows do not count.
+            // Empty rows are skipped.
             let is_row_over = self.is("\\\\");
             while self.take("\\\\") {}
             (is_row_over || self.is("\\end")).then_some(())?;
@@ -293,7 +295,7 @@ impl<'t> Parser<'t> {
         (is_whole && !environment.ends_with("vmatrix")).then(|| Symbol::Matrix.of(rows))
     }
 
-    /// The name of an environment that begins or ends.
+    /// The name of the environment that `mark` begins or ends here.
     fn environment(&mut self, mark: &str) -> Option<&'t str> {
         let is_mark = self.take(mark) && self.take("{");
         let name = self.text();
@@ -302,7 +304,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// An equation, or one for each element of tuples: `(x, y) = (1, 2)`.
+/// An equation; for tuples of the same length, as in `(x, y) = (1, 2)`, one equation per element.
 fn equations(first: Expr, last: Expr) -> Expr {
     let equation = |(first, last)| Symbol::Relation("=").of([first, last]);
     let are_tuples = [&first, &last].map(|side| side.symbol == Symbol::Tuple) == [true; 2];

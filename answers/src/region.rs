@@ -6,7 +6,8 @@ use super::expr::{Expr, REALS, Symbol};
 use super::value;
 use Symbol::{Interval, Joined, List, Or, Relation, Set, Tuple};
 
-/// Whether this is a set of numbers that is determined by its points: not just a tuple or a list of numbers.
+/// Whether this is an interval, a union of sets or their like, the real numbers, or an inequality; not only a tuple or a list of
+/// numbers.
 fn is_region(expr: &Expr) -> bool {
     matches!(expr.symbol, Interval(_) | Joined(_)) || expr.is(REALS) || is_inequality(expr)
 }
@@ -19,8 +20,8 @@ fn is_inequality(expr: &Expr) -> bool {
     }
 }
 
-/// Whether two sets have the same points: at all ends, between them, and beyond. `None` if one is not a set of numbers, or
-/// both are just tuples or lists.
+/// Whether two sets have the same points: at all ends, between ends, and beyond the outermost. `None` if one is not a set of
+/// numbers, if both are only tuples or lists, or if there are several variables.
 pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
     if !is_region(a) && !is_region(b) || Expr::variables(&[a, b]).len() > 1 {
         return None;
@@ -43,7 +44,7 @@ pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
     Some(true)
 }
 
-/// The value of an expression without variables, infinity included.
+/// The value of an expression without variables; it can be infinite.
 pub(super) fn end(expr: &Expr) -> Option<f64> {
     match expr.infinity() {
         0 => value::constant(expr)?.real(),

@@ -1,4 +1,4 @@
-//! Answers that are words: how two of them are the same, and the letters of choices.
+//! Answers in words: how two texts are compared, and the letters of choices.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,8 @@ pub(super) fn pattern(source: &str) -> Regex {
     Regex::new(source).expect("patterns are written here and tried by tests")
 }
 
-/// A cleaned text, normalised so that equal answers are equal texts: case, articles, blanks, fonts and punctuation do not count.
+/// A cleaned text, normalised so that equal answers are equal texts: case, articles, blanks, fonts, periods and commas do not
+/// count.
 pub(super) fn folded(text: &str) -> String {
     // The point of a number stays, the points of `a.m.` are removed.
     static POINTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(^|[^0-9])[.,]+|[.,]+([^0-9]|$)"));
@@ -31,7 +32,7 @@ pub(super) fn choice(text: &str) -> Option<char> {
         let letter = r"(?:([A-Z])\s*$|(?:\(\s*([A-Za-z])\s*\)|([A-Za-z])[).:])(?:$|[ .,:]+(.*)$))";
         pattern(&format!("{head}{letter}"))
     });
-    /// The text after the letter of one choice of several.
+    /// The text after a letter that is not the only choice, such as `or C`.
     static ANOTHER: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"^(?:and |or |[A-Za-z]$|.{0,6}\(.{0,5}\).{0,5}$)"));
     let text = text.replace("\\text", "").replace(['{', '}'], "");

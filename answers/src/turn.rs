@@ -1,5 +1,5 @@
-//! The part of a completion that is the model's own answer to the prompt: without special tokens, without the turns after it,
-//! without thoughts, and without what tools were asked and replied.
+//! Finds the part of a completion that is the model's own answer to the prompt: without special tokens, later turns, thoughts,
+//! and the calls and replies of tools.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -13,8 +13,8 @@ const AUTHORS: &str = "Human|User|USER|HUMAN|Assistant|ASSISTANT|Instruction";
 
 static TOKEN: LazyLock<Regex> = LazyLock::new(|| pattern(&tokens().join("|")));
 
-/// The special tokens of Llama, Qwen (ChatML), Mistral, Gemma, Phi, DeepSeek, GLM, Kimi, Granite, EXAONE, gpt-oss and others:
-/// the patterns of their forms.
+/// The patterns of the special tokens of Llama, Qwen (ChatML), Mistral, Gemma, Phi, DeepSeek, GLM, Kimi, Granite, EXAONE, gpt-oss
+/// and other models.
 pub(super) fn tokens() -> [String; 11] {
     let names = "bos|eos|pad|unk|sep|eot|eod|eoa|sop|eop|BOS|EOS|PAD|UNK";
     let squares = "PAD|EOS|BOS|SEP|CLS|UNK|gMASK|/?INST|TOOL_CALLS|/?TOOL_RESULTS|/?AVAILABLE_TOOLS|/?SYSTEM_PROMPT";
@@ -34,14 +34,14 @@ pub(super) fn tokens() -> [String; 11] {
     .map(str::to_string)
 }
 
-/// Tokens that are marks inside of a turn.
+/// Tokens that mark a part of a turn, and therefore begin no turn.
 static MARK: LazyLock<Regex> =
     LazyLock::new(|| pattern("(?i)(?:begin|end)_of_(?:solution|answer|box|thought)|thinking"));
 
 /// The names of tags around thoughts.
 const THOUGHTS: &str = "think|thinking|thoughts?|reasoning|seed:think|scratchpad";
 
-/// The word after a token that opens a turn or a channel: its author or its name.
+/// The word after a token that opens a turn or a channel: the turn's author or the channel's name.
 static HEAD: LazyLock<Regex> = LazyLock::new(|| {
     let names = "assistant|model|ai|user|human|system|developer|tool|ipython|function|functions|observation|environment";
     pattern(&format!(
@@ -73,8 +73,8 @@ enum Turn {
     Other,
 }
 
-/// Whose turn a token begins, with the word after it; `None` if the turn goes on. A token that ends a turn begins
-/// [`Turn::Other`], and only if the model has said something: the others pad the beginning.
+/// Whose turn a token begins, given the word `head` after the token; `None` if the current turn goes on. A token that ends a turn
+/// begins [`Turn::Other`], but only once the model has said something: before that, such tokens are padding.
 fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) -> Option<Turn> {
     let lower = token.to_lowercase().replace('▁', "_");
     let name = lower.trim_matches(['<', '>', '|', '｜', '[', ']']);
@@ -95,7 +95,7 @@ fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) ->
         "analysis" | "commentary" | "thought" if name == "channel" => Some(Turn::Other),
         "user" if is_open && behind.trim_start().starts_with("<tool_response>") => Some(Turn::Tool),
         "user" | "human" | "system" | "developer" if is_open => Some(Turn::Other),
-        // gpt-oss has the name of a tool here.
+        // `start` is excepted, because gpt-oss has the name of a tool after it.
         "" if is_open && name != "start" => Some(Turn::Other),
         _ if is_open => Some(Turn::Tool),
         _ if token == "<channel|>" => Some(Turn::Own),
@@ -112,7 +112,8 @@ fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) ->
     }
 }
 
-/// What the model says before the first turn of another author. After a tool's turn it goes on, and what it says then counts.
+/// What the model says before the first turn of another author. A tool's turn does not end this: what the model says after the
+/// last tool's turn counts, or, if it says nothing there, what it said before.
 fn said(text: &str) -> Cow<'_, str> {
     let tokens = TOKEN.find_iter(text);
     let mut tokens = tokens
@@ -159,7 +160,7 @@ fn said(text: &str) -> Cow<'_, str> {
     .into()
 }
 
-/// Whether a text can have tokens or tags: a quick look, because most texts have none.
+/// Whether a text can have tokens or tags: a quick test, because most texts have none.
 pub(super) fn has_tags(text: &str) -> bool {
     let begins_tag = |at: usize| match &text.as_bytes()[at..] {
         [b'<', next, ..] => next.is_ascii_alphabetic() || b"/| \xef".contains(next),
@@ -173,9 +174,10 @@ pub(super) fn has_tags(text: &str) -> bool {
     text.starts_with("analysis") || (0..text.len()).any(begins_tag)
 }
 
-/// The model's own words; `None` for thoughts that do not end.
+/// The model's own words, without thoughts and tools; `None` if the text has only thoughts that do not end.
 pub(super) fn own(text: &str) -> Option<Cow<'_, str>> {
-    /// What gpt-oss says without its special tokens has the names of its channels in front.
+    /// The end of thoughts. `analysis .. assistantfinal` is from gpt-oss without its special tokens: only the channels' names
+    /// remain.
     static END: LazyLock<Regex> = LazyLock::new(|| {
         let others = r"<\|end_of_thought\|>|<\|END_THINKING\|>|◁/think▷|\[/THINK\]";
         pattern(&format!(
@@ -200,7 +202,7 @@ pub(super) fn own(text: &str) -> Option<Cow<'_, str>> {
     if open.is_some() && end.is_none() {
         return None;
     }
-    // A thought that is opened behind the last end goes on to the end of the text.
+    // A thought that begins after the last end of a thought extends to the end of the text.
     let own = from..open.map_or(said.len(), |open| open.start());
     let said = match said {
         Cow::Borrowed(said) => Cow::Borrowed(&said[own]),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Known words, each with its name and its other spellings.
+/// The names of units and the like, each followed by its other spellings.
 const UNITS: &str = "cm centimeter centimetre, mm millimeter millimetre, km kilometer kilometre, m meter metre, \
     inch in inches, foot ft feet, yard yd, mile mi, kg kilogram, g gram, mg milligram, pound lb £ gbp, ounce oz, \
     l liter litre, ml milliliter millilitre, hour hr h, minute min, second sec s, day, week, month, year yr, \
@@ -20,15 +20,15 @@ static UNIT_NAMES: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
     words.flat_map(named).collect()
 });
 
-/// The name for a word after a number, in the singular or the plural: a unit, a part of one, `%`, `/`, a power
-/// of a unit or of ten.
+/// The name in [`UNITS`] of a word after a number, in the singular or the plural: a unit, `%`, `/` for `per`, `square` or
+/// `cubic`, or a power of ten.
 pub(super) fn unit(word: &str) -> Option<&'static str> {
     let singular = word.strip_suffix('s').unwrap_or(word);
     let names = &UNIT_NAMES;
     names.get(word).or_else(|| names.get(singular)).copied()
 }
 
-/// The name of the currency whose sign is before a number.
+/// The name of the currency whose sign can stand before a number.
 pub(super) fn currency(sign: &str) -> Option<&'static str> {
     unit(sign).filter(|_| matches!(sign, "¤" | "€" | "£" | "¥" | "₹"))
 }

@@ -1,4 +1,4 @@
-//! The number of an expression: exact if it is rational, else in double precision, with complex intermediate values.
+//! Computes the value of an expression: exactly if it is rational, else in double precision, with complex intermediate values.
 
 use num_bigint::BigInt;
 use num_complex::Complex64;
@@ -23,7 +23,7 @@ impl Numeral {
         }
     }
 
-    /// In double precision; `None` outside its range: too large, or not 0 but rounded to 0.
+    /// The value in double precision; `None` if it is outside the range: too large, or so small that it would become 0.
     pub(super) fn near(&self) -> Option<Complex64> {
         match self {
             Exact(value) => {
@@ -40,17 +40,18 @@ impl Numeral {
     }
 }
 
-/// The real part, if the imaginary part is 0.
+/// The real part, if the imaginary part is 0 up to rounding errors.
 fn real(value: Complex64) -> Option<f64> {
     (value.im.abs() <= 1e-12 * value.norm().max(1e-3)).then_some(value.re)
 }
 
-/// The number that an expression without variables is.
+/// The value of an expression without variables.
 pub(super) fn constant(expr: &Expr) -> Option<Numeral> {
     value(expr, &|_| None)
 }
 
-/// The value of an expression at given values of its variables; `None` if it has none, or is too large.
+/// The value of an expression at given values of its variables; `None` if the expression has no value there, or a value that is
+/// too large.
 pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Rational>) -> Option<Numeral> {
     look(210)?;
     Some(match &expr.symbol {
@@ -75,7 +76,7 @@ pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Rational>) -> Optio
     })
 }
 
-/// The exact square, if this is rational or a product of square roots of rationals.
+/// The exact square of an expression that is a product or a quotient of rational numbers and their square roots.
 pub(super) fn square(expr: &Expr) -> Option<Rational> {
     let exact = |expr: &Expr| constant(expr)?.exact().cloned();
     let parts = &expr.parts;
@@ -165,7 +166,7 @@ fn nearly(name: &str, parts: &[Complex64]) -> Option<Complex64> {
         ("log", [base, x]) => x.ln() * inverse(base.ln())?,
         ("exp", _) => x.exp(),
         ("abs", _) => x.norm().into(),
-        // Rounding errors may bring a whole number just below itself.
+        // Rounding errors may put a value just below or just above the whole number that it is.
         ("floor", _) => (real(x)? + 1e-12).floor().into(),
         ("ceil", _) => (real(x)? - 1e-12).ceil().into(),
         _ => return None,
@@ -185,7 +186,7 @@ fn near_power(base: Complex64, exponent: Complex64) -> Option<Complex64> {
     (result.norm() > 0.0).then_some(result)
 }
 
-/// `None` near a pole.
+/// The reciprocal; `None` near a pole.
 fn inverse(value: Complex64) -> Option<Complex64> {
     (value.norm() > 1e-12).then(|| value.inv())
 }

@@ -201,7 +201,7 @@ def test_a_save_that_begins_or_ceases_to_read_what_a_trainers_discount_is_for_is
         name = live.name.rpartition("/")[2]
         assert live.params["gamma"] == gamma
         script(after, name)
-        assert not live.refresh() and "`gamma` is the trainer's where" in str(live.events()[-1].error)
+        assert not live.refresh() and "`gamma` is set by the trainer if" in str(live.events()[-1].error)
         script(before + " // as before", name)
         assert live.refresh() and live.params["gamma"] == gamma
         # Without the parameter, and with one that the run sets, there is nothing to mistake.

@@ -1,4 +1,4 @@
-//! Builds a batch from padded or ragged arrays, and checks that these fit together.
+//! Builds a batch from padded or ragged arrays, and checks that the arrays fit together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl BatchBuilder {
     pub fn mask<M: Numeric>(mut self, mask: ArrayView2<'_, M>) -> Self {
         let tokens = Tokens::of_mask(mask).map_err(|(response, token, found)| {
             let message = format!(
-                "the mask is {found} at response {response}, token {token}: 1 marks a token that counts, 0 one that does not, and nothing else is allowed"
+                "the mask is {found} at response {response}, token {token}: 1 marks a token that counts, 0 a token that does not, and nothing else is allowed"
             );
             problem(response, message)
         });
@@ -193,12 +193,12 @@ impl BatchBuilder {
         if let Some(texts) = self.texts.get("trajectory") {
             return Some(TurnOrder::new(texts.iter(), turn));
         }
-        // -0.0 and 0.0 are the same key.
+        // Adding 0.0 turns -0.0 into 0.0, so that both are the same key.
         let keys = self.responses("trajectory")?.iter();
         Some(TurnOrder::new(keys.map(|x| (x + 0.0).to_bits()), turn))
     }
 
-    /// Checks that texts, columns and the mask have the same number of responses.
+    /// Checks that texts, columns and the mask have as many responses as there are group ids.
     fn check_responses(&self, mask: Option<&Tokens>, expected: usize) -> Result<(), BuildError> {
         let texts = self.texts.iter();
         let texts = texts.map(|(name, texts)| (&**name, Some(texts.len())));
@@ -219,7 +219,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Checks the names, levels and response values of the columns.
+    /// Checks the level of each column that a batch knows by name, and the values of such response columns.
     fn check_columns(&self, groups: &[GroupId]) -> Result<(), BuildError> {
         for (name, column) in &self.columns {
             let known = column_names::column(name);
@@ -317,7 +317,7 @@ mod tests {
                 "mine",
                 Level::Group,
                 vec![0.0],
-                "`mine` is a group tensor, and no column",
+                "`mine` is a group tensor; a column has values per response or per token",
             ),
             ("reward", Level::Response, vec![0.5, -1.0], ""),
             ("mine", Level::Response, vec![f64::NAN; 2], ""),

@@ -1,4 +1,4 @@
-//! The values of columns: shared memory, and token columns in shared memory, which are padded, ragged or compact.
+//! The values of columns, in shared memory; the values of a token column are padded, ragged or compact.
 
 use std::any::Any;
 use std::fmt;
@@ -11,7 +11,7 @@ use ndarray::{ArcArray, Array1, ArrayBase, ArrayView1, Data, Dimension, Ix2};
 
 use super::Layout;
 
-/// Owns a buffer's memory, as a `Vec`, an array or an object of another language does.
+/// The owner of a buffer's memory, such as a `Vec`, an array or an object of another language.
 pub trait BufferOwner<T>: Any + Send + Sync {
     /// Returns the values. Every call must return the same memory.
     fn as_slice(&self) -> &[T];
@@ -311,8 +311,8 @@ impl TokenValues {
         }
     }
 
-    /// The range of a run of a response's tokens in the numbers. Compact values are indexed by the run's tokens, padded and ragged
-    /// values by its columns: see [`Layout::token_runs`].
+    /// The range of a run of a response's tokens in the numbers. Compact values are indexed by the run's tokens, padded and
+    /// ragged values by the run's columns: see [`Layout::token_runs`].
     pub(crate) fn place(
         &self,
         response: usize,

@@ -84,8 +84,8 @@ pub fn column(name: &str) -> Option<&'static KnownColumn> {
     COLUMNS.iter().find(|known| known.name == name)
 }
 
-/// The name here of a column that verl, TRL or OpenRLHF name otherwise. Such names occur in padded files and, by mistake, in
-/// scripts.
+/// advlab's name for a column that verl, TRL or OpenRLHF names differently. The trainers' names occur in padded files and, by
+/// mistake, in scripts.
 pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
     Some(match theirs {
         "rewards" => "reward",
@@ -129,7 +129,7 @@ pub(crate) fn saved_name(column: &str) -> Cow<'_, str> {
 #[cfg(feature = "files")]
 pub(crate) fn of_saved(tensor: &str) -> &str {
     match tensor {
-        // In a copy of the file, this tensor was added last.
+        // `apply` adds this tensor to a copy of a saved file.
         ADVANTAGES => "advantage",
         _ => tensor.strip_prefix(OWN).unwrap_or(tensor),
     }

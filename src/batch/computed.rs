@@ -158,7 +158,7 @@ impl Computed {
         array
     }
 
-    /// The values as in [`Computed::to_padded`], in memory that is reused for the next array after this one is dropped. The
+    /// The values as in [`Computed::to_padded`], in memory that is reused for another array once this array is dropped. The
     /// values are not copied if the executor wrote them as rows: see
     /// [`Host::with_padded_results`](crate::Host::with_padded_results).
     ///
@@ -188,7 +188,7 @@ impl Computed {
     pub fn write_into(&self, array: &mut ArrayViewMut2<'_, f32>) -> Result<(), Diagnostic> {
         let (found, shape) = (array.dim(), (self.layout.responses(), self.layout.width()));
         if found != shape {
-            let what = format!("an array {found:?} for an advantage {shape:?}");
+            let what = format!("the array has shape {found:?}, the advantage {shape:?}");
             let help = "one row per response, as wide as the batch's padded columns";
             return Err(Diagnostic::error(what).with_help(help));
         }

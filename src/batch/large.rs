@@ -32,14 +32,15 @@ fn is_large<T>(count: usize) -> bool {
 /// # Errors
 /// If the system does not have enough memory.
 pub fn zeros<T: Plain>(count: usize) -> Result<Vec<T>, TryReserveError> {
-    // `vec!` gets zeroed pages that the threads touch first, but it ends the process if there is no memory.
+    // `vec!` takes pages of zeros, which the threads are the first to write. But it ends the process if there is no memory, so
+    // that the reservation is tried before.
     Vec::<T>::new().try_reserve_exact(count)?;
     let mut values = vec![T::default(); count];
     in_large_pages(&mut values);
     Ok(values)
 }
 
-/// Asks the system to use large pages for memory that is not written yet, if there is much of it.
+/// Asks Linux to use large pages for memory that is not written yet, if the memory is large.
 pub fn in_large_pages<T: Plain>(values: &mut [T]) {
     #[cfg(target_os = "linux")]
     if is_large::<T>(values.len()) {
@@ -47,16 +48,16 @@ pub fn in_large_pages<T: Plain>(values: &mut [T]) {
     }
 }
 
-/// Gives the kernel advice on the large pages that lie within `values`. An error is ignored, because the advice is optional.
+/// Gives the kernel advice on the large pages that lie within `values`. An error is ignored, because without large pages, first
+/// writes only take four times as long (above).
 #[cfg(target_os = "linux")]
 fn advise<T: Plain>(values: &mut [T], advice: libc::c_int) {
     const PAGE: usize = 2 << 20;
     let all = values.as_mut_ptr_range();
     let start = all.start.addr().next_multiple_of(PAGE);
     let length = (all.end.addr() / PAGE * PAGE).saturating_sub(start);
-    // SAFETY: the pages belong to `values` alone, which is borrowed until the call returns. The advice changes no number, or, if
-    // the kernel takes pages back, makes it 0, which is a number too. Without large pages, first writes take four times as long
-    // (above).
+    // SAFETY: the pages belong to `values` alone, which is borrowed until the call returns. The advice changes no number, unless
+    // the kernel takes pages back: their numbers become 0, which is a valid number.
     unsafe { libc::madvise(all.start.with_addr(start).cast(), length, advice) };
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn fill<T: Plain>(row: &mut [T], value: T) {
     row.iter_mut().for_each(|out| *out = value);
 }
 
-/// The memory of large buffers that are no longer in use. Clones share it.
+/// The memory of large buffers that are no longer in use. Clones share this memory.
 #[derive(Clone, Debug, Default)]
 pub struct SpareMemory(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);
 
@@ -103,7 +104,7 @@ impl SpareMemory {
     }
 }
 
-/// Numbers whose memory is kept for another buffer when they are dropped, if there are many.
+/// Numbers. If there are many, their memory is kept for another buffer when they are dropped.
 pub struct Large<T: Plain> {
     /// Only the first `count` values are used.
     values: Vec<T>,
@@ -131,8 +132,8 @@ impl<T: Plain> Drop for Large<T> {
         if !is_large::<T>(self.count) {
             return;
         }
-        // Until the pages are written again, the kernel may reclaim them if it needs memory. If it does not, this call costs 0.1
-        // ms.
+        // Until the pages are written again, the kernel may reclaim them if it needs memory. If the kernel does not need memory,
+        // this call costs 0.1 ms.
         #[cfg(target_os = "linux")]
         advise(&mut values, libc::MADV_FREE);
         if let Ok(mut spares) = self.spare.0.try_lock() {

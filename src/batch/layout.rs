@@ -67,8 +67,9 @@ from!(name => GroupId::String(name); Arc<str>);
 
 /// Which token belongs to which response, and which response to which group.
 ///
-/// Responses are in batch order, and groups in the order of their first response. Only tokens that count have an index, counted
-/// response by response, in their order. A mask with holes has several [`TokenRun`]s per response.
+/// Responses are in batch order, and groups in the order of their first response. Only tokens that count have an index; they are
+/// counted response by response, in the order of each response's tokens. A mask with holes has several [`TokenRun`]s per
+/// response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
     ids: Vec<GroupId>,
@@ -112,7 +113,7 @@ impl Partition {
     }
 }
 
-/// For each response, the number of its trajectory, and the turn that determines its place there.
+/// For each response, the number of its trajectory, and the turn that determines its place in the trajectory.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TurnOrder(Arc<[(u32, f64)]>);
 
@@ -261,7 +262,7 @@ impl Layout {
         self.group_of(self.rows_of(trajectory)[0] as usize)
     }
 
-    /// The indices of a group's trajectories in a trajectory tensor.
+    /// The indices of a group's trajectories in a trajectory tensor, as ranges.
     pub fn trajectories_of(&self, group: usize) -> Vec<Range<usize>> {
         let members = self.members(group).iter();
         let all = members.map(|&member| self.trajectory_of(member as usize));

@@ -13,7 +13,7 @@ use crate::suggest;
 ///        /     \
 /// response   position      position = (group, index of the token in its response)
 ///        \     /
-///         group            between it and the response: trajectory, of which a response is a turn
+///         group            between group and response: trajectory, whose turns are responses
 ///           |
 ///         batch            one value
 /// ```

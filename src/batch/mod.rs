@@ -56,7 +56,7 @@ pub fn compared(
 }
 
 /// The references in a text, any of which is right: the strings of a JSON list, because no answer has that form; otherwise the
-/// text itself. Blank strings are left out of a list that has others, because they are the value of no answer.
+/// text itself. Blank strings are skipped if the list has other strings, because no answer is blank.
 #[cfg(any(feature = "answers", feature = "files"))]
 pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     let inner = text.trim_start().strip_prefix('[');
@@ -72,8 +72,8 @@ pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     list.into_iter().map(Cow::Owned).collect()
 }
 
-/// Whether `answer` is the reference and not `solution`: that is so if `solution` is a worked solution that does not mark its
-/// answer, because it would be compared as a whole.
+/// Whether the reference is `answer` instead of `solution`: a worked solution that does not mark its answer would be compared as
+/// a whole.
 pub(crate) fn is_worked(_solution: &str, _answer: &str) -> bool {
     #[cfg(feature = "answers")]
     return !_answer.trim().is_empty()
@@ -133,7 +133,7 @@ impl Batch {
 
     /// Five responses to two prompts, `a` (three, two of them right) and `b` (two, both wrong), with all usual columns.
     ///
-    /// Every example of the documentation runs on it.
+    /// All examples of the documentation run on this batch.
     pub fn example() -> Batch {
         let eighths =
             |values: [i8; 9]| FloatBuffer::from(values.map(|x| f64::from(x) / 8.0).to_vec());
@@ -186,7 +186,7 @@ impl Batch {
         responses.chain(self.token_columns().map(|(name, _)| name))
     }
 
-    /// Whether there is a column with this name, except texts.
+    /// Whether there is a column of numbers with this name.
     pub fn has(&self, name: &str) -> bool {
         self.columns.contains_key(name)
     }
@@ -234,7 +234,7 @@ impl Batch {
         self.texts.get(name).map(|texts| &**texts)
     }
 
-    /// Whether the batch has completions and solutions, and the library compares them.
+    /// Whether the batch has completions and solutions, and the library is built with the verifier that compares them.
     pub(crate) fn is_verifiable(&self) -> bool {
         let has_text = |name: &str| self.texts.contains_key(name);
         let has = |name: &&str| has_text(name) || self.response_buffer(name).is_some();
@@ -263,7 +263,7 @@ impl Batch {
     }
 
     /// For each response 1 if the completion's answer equals the solution's, otherwise 0. This is computed once, in parallel.
-    /// `None` if there are no such texts, or if `may_go_on` stops the computation.
+    /// `None` if there are no completions or no solutions, or if `may_go_on` stops the computation.
     pub(crate) fn verified(&self, may_go_on: &(dyn Fn() -> bool + Sync)) -> Option<Buffer<f64>> {
         if let Some(found) = self.verified.get() {
             return Some(found.clone());
@@ -312,12 +312,12 @@ impl Batch {
     pub fn with(self, name: &str, values: &Computed) -> Result<Batch, Diagnostics> {
         let refused = |why: String| Err(Diagnostic::error(why).into());
         if !self.is_of(values) {
-            return refused(format!("`{name}` is of another batch"));
+            return refused(format!("`{name}` belongs to another batch"));
         }
         let column = match values.level() {
             Level::Response => Column::Response(values.buffer().iter().collect()),
             Level::Token => Column::Token(values.buffer().clone().into()),
-            level => return refused(format!("`{name}` is a {level} tensor, and no column")),
+            level => return refused(format!("`{name}` is a {level} tensor; a column has values per response or per token")),
         };
         let known = column_names::column(name);
         if let Some((response, message)) = known.and_then(|known| known.misfit(&column)) {

@@ -27,7 +27,7 @@ pub enum AddedColumn {
 }
 
 impl AddedColumn {
-    /// The name of its field in JSONL or parquet.
+    /// The name of the column's field in JSONL or parquet.
     pub fn name(self) -> &'static str {
         match self {
             AddedColumn::Advantage => "advantage",
@@ -81,12 +81,12 @@ impl<'a> NewColumn<'a> {
         is_f64: bool,
     ) -> Self {
         let (buffer, is_token) = (values.buffer().clone(), values.level() == Level::Token);
-        // Trainers need these two columns per token; the other columns are columns of the batch.
+        // Trainers need the advantage and the returns per token; the other columns keep their level, as columns of a batch.
         let is_signal = matches!(column, AddedColumn::Advantage | AddedColumn::Returns);
         let in_lines = place.has_lines();
         let is_wide = match in_lines {
             true => buffer.is_f64(),
-            // Response values in f64, because other files have them in f64.
+            // Response values are f64, because they are f64 in JSONL and parquet too.
             false => is_f64 || !is_signal && !is_token,
         };
         NewColumn {
@@ -166,7 +166,7 @@ impl<'a> NewColumn<'a> {
                 let row = self.row(response, width);
                 match self.dtype {
                     Dtype::BOOL => out.write_all(&narrowed(&row, |value| value as u8)),
-                    // In the precision of the batch's tokens; `check` has ensured that no value becomes infinite.
+                    // `check` has ensured that no value becomes infinite in f32.
                     Dtype::F32 => out.write_all(narrowed(&row, |value| value as f32).as_bytes()),
                     _ => out.write_all(row.as_bytes()),
                 }

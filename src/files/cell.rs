@@ -1,8 +1,8 @@
-//! A value on its way from a file to a column; and a line of JSON: reads its fields, numbers and texts, and writes a copy with
-//! values added.
+//! A value of a file, on its way to a column; and the lines of JSON files: reads a line's fields, numbers and texts, and writes a
+//! copy of the line with values added.
 //!
-//! Plain values are found and numbers parsed here, because lines are mostly arrays; `serde_json` finds any other value, and the
-//! errors.
+//! This module finds plain values and parses numbers itself, because that is faster and lines are mostly arrays. `serde_json`
+//! finds all other values, and the errors.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -137,8 +137,8 @@ fn parts<'a>(
     Some(parts.collect())
 }
 
-/// The byte order mark, which some programs write at the beginning of a file. If files were concatenated, it is before a later
-/// line too.
+/// The byte order mark, which some programs write at the beginning of a file. If files were concatenated, a later line can begin
+/// with the mark too.
 pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The fields of a line in their order, as written: each key with its quotes, and each value.
@@ -154,12 +154,12 @@ pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
             serde_json::from_str(mended.as_deref().unwrap_or(line));
         match read {
             Err(error) => wrong(line, &error),
-            Ok(_) => Diagnostic::error("this is no object in JSON"),
+            Ok(_) => Diagnostic::error("this is not a JSON object"),
         }
     })
 }
 
-/// The fields of an object, if it is valid. This takes half the time of a visitor of `serde_json`.
+/// The fields of an object, if the object is valid. This takes half the time of a visitor of `serde_json`.
 fn fields_of(line: &str) -> Option<Vec<(&str, &str)>> {
     let any = |text: &str| {
         let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
@@ -236,7 +236,7 @@ pub(super) fn elements(raw: &str) -> Option<Vec<&str>> {
     Some(found?.into_iter().map(|(_, value)| value).collect())
 }
 
-/// The line with `NaN` and `Infinity` replaced by numbers of the same length; `None` if it has neither.
+/// The line with `NaN` and `Infinity` replaced by numbers of the same length; `None` if the line has neither.
 fn mended(line: &str) -> Option<String> {
     let mut mended = line.as_bytes().to_vec();
     let (mut at, mut in_string, mut is_changed) = (0, false, false);
@@ -273,7 +273,7 @@ fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
         .rsplit_once(" at line ")
         .map_or(&*text, |(what, _)| what);
     let what = what.replace("a map", "an object in braces, one response per line");
-    // The error's column counts bytes; at an unexpected end it is that of the last byte.
+    // The error's column counts bytes; at an unexpected end, it is the column of the last byte.
     let end = (error.column() + usize::from(error.is_eof())).saturating_sub(1);
     let letters = line.char_indices();
     let before = letters.take_while(|(at, _)| *at < end).count();
@@ -350,7 +350,7 @@ pub(super) fn number(raw: &str) -> f64 {
     }
 }
 
-/// Adds the values of an array, read by [`number`]; the error describes the array if it holds anything else.
+/// Adds the values of an array, converted as by [`number`]; if the array holds anything else, the error describes the array.
 pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static str> {
     let mut rest = &raw.as_bytes()[1..];
     loop {

@@ -43,7 +43,7 @@ impl Format {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         let mut endings = ENDINGS.iter();
         let known = endings.find(|(ending, _)| name.ends_with(ending));
-        // Spark writes a folder `x.parquet`.
+        // A folder counts as lines whatever its name: Spark names one `x.parquet`.
         known.map(|(_, format)| {
             if path.is_dir() {
                 Format::Lines
@@ -112,7 +112,7 @@ impl Format {
     }
 }
 
-/// The folder of a step's rollouts: prime-rl keeps the rollouts that its trainer used beside all the others.
+/// The folder of a step's rollouts: for prime-rl, the subfolder that has only the rollouts that the trainer used.
 fn folder_of_rollouts(folder: &Path) -> PathBuf {
     let used = folder.join("train/effective");
     if used.is_dir() { used } else { folder.into() }
@@ -182,9 +182,9 @@ pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     if !found.is_empty() {
         return Ok(found);
     }
-    // TRL's rollouts are in `completions`, below the run's folder.
+    // For example, TRL writes rollouts into `completions`, below the run's folder.
     let help = match entries.iter().find(|entry| has_lines(entry)) {
-        Some(folder) => format!("there are some in {}", folder.display()),
+        Some(folder) => format!("there are rollouts in {}", folder.display()),
         None => format!(
             "each step is a file in it ({}), or a folder with a number in its name",
             Format::endings(|_| true)

@@ -25,8 +25,8 @@ const BLOCK: usize = 1 << 20;
 /// Bytes of lines that one thread parses at a time.
 const PART: usize = 128 << 10;
 
-/// A file of lines, some megabytes at a time: while one block is parsed, the previous block is processed and the next block is
-/// read.
+/// A file of lines, read some megabytes at a time: while one block is parsed, the previous block is processed and the next block
+/// is read.
 pub(super) struct Blocks<'a> {
     path: PathBuf,
     file: Lines<'a>,
@@ -40,7 +40,7 @@ pub(super) struct Blocks<'a> {
     passed: usize,
 }
 
-/// New values of a line, in JSON: one per field, or `None` if the line keeps its own value.
+/// New values of a line, in JSON: one per field, or `None` for a field whose value stays unchanged.
 pub(super) type Values = Vec<Option<Vec<u8>>>;
 
 impl<'a> Blocks<'a> {
@@ -282,7 +282,7 @@ impl<'a> TableBuilder<'a> {
             if column.end > response {
                 let name = &column.name;
                 let what =
-                    format!("the field `{name}` stands twice in this line; keep one of them");
+                    format!("the field `{name}` occurs twice in this line; keep one of them");
                 let before = line[..cell::place(line, key).start].chars().count();
                 return Err(Diagnostic::error(what).at_column(before + 2));
             }

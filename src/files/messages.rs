@@ -18,8 +18,9 @@ const ASSISTANT: [&str; 6] = ["assistant", "gpt", "chatgpt", "model", "ai", "bot
 const OTHERS: &str = "user human system developer tool function ipython environment observation context \
     function_response tool_use tool_result thinking redacted_thinking reasoning item_reference";
 
-/// The fields that hold the text of a message; and the fields of messages that need not have a text.
+/// The fields that hold the text of a message.
 const CONTENT: [&str; 4] = ["content", "value", "text", "parts"];
+/// Other fields of messages. A message with one of these need not have a text.
 const NO_CONTENT: &str =
     "tool_calls function_call reasoning_content reasoning thinking refusal audio";
 
@@ -64,7 +65,7 @@ pub(super) fn answer(mut said: Vec<Cow<'_, str>>) -> Cow<'_, str> {
     at.map_or(Cow::Borrowed(""), |at| said.swap_remove(at))
 }
 
-/// Whether a text may be the JSON of messages, judged by its start, which may be escaped. Most texts are not, and so they are not
+/// Whether a text may be the JSON of messages, judged by its start, which may be escaped. Most texts fail this test, and are not
 /// parsed.
 pub(super) fn may_be_chat(text: &str) -> bool {
     let start = text.trim_start();
@@ -93,7 +94,8 @@ pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
     }
 }
 
-/// The messages if a text is the JSON of messages. `None` for any other text, so that an answer in JSON stays unchanged.
+/// The texts that the policy wrote, if a text is the JSON of messages. `None` for any other text, so that an answer in JSON stays
+/// unchanged.
 fn chat_in(text: &str) -> Option<Vec<Cow<'static, str>>> {
     let text = text.trim();
     let all = match cell::type_of(text) {
@@ -110,7 +112,7 @@ fn chat_in(text: &str) -> Option<Vec<Cow<'static, str>>> {
     let said = is(&["role", "from", "type"]).then(|| chat(text, &all).ok())??;
     let said = said.into_iter().map(|text| Cow::Owned(text.into_owned()));
     let said: Vec<Cow<str>> = said.collect();
-    // An answer in JSON may have a `type`.
+    // Without a text, a `type` alone does not make a chat, because an answer in JSON may have a `type`.
     (!said.is_empty() || is(&["role", "from"])).then_some(said)
 }
 
@@ -146,7 +148,7 @@ fn text_of_chat(raw: &str) -> Option<String> {
     Some(texts.map_or(raw.to_string(), |texts| texts.join("\n")))
 }
 
-/// The texts of the assistant's messages. `raw` has all messages.
+/// The texts of the assistant's messages. `raw` is the whole chat, for errors.
 fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String> {
     let (mut said, mut stranger) = (Vec::new(), None);
     for message in messages {
@@ -162,7 +164,7 @@ fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String
                 let is_known = is_call || OTHERS.split(' ').any(|other| other == who);
                 stranger = stranger.or((!is_known).then(|| who.to_string()));
             }
-            // Without an author, only `content` distinguishes a message, or `type` a part, from any other object.
+            // An object without an author and without `content` (as a message has) or `type` (as a part has) is neither.
             None if !has(&fields, &["content", "type"]) => return Err(describe(raw)),
             // Skipped: the channel in which OpenAI's open models reason.
             _ if string(&fields, "channel").as_deref() == Some("analysis") => {}
@@ -206,7 +208,7 @@ fn content<'a>(fields: &Fields<'a>) -> Result<Cow<'a, str>, String> {
     Ok(texts.join("\n").into())
 }
 
-/// The text of a part; none if it is an image, a call or a thought.
+/// The text of a part; `None` if the part is an image, a call or a thought.
 fn text_of_part(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     let wrong = || format!("a message whose content holds {}", describe(raw));
     let fields = match cell::type_of(raw) {
@@ -223,16 +225,16 @@ fn text_of_part(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     Ok(string(&fields, "text").or_else(|| string(&fields, "content")))
 }
 
-/// The reference: a text, a number, a list with one of these, or the first field of an object that has the reference. A list of
-/// several texts stays a list, because any of these texts is right (see `batch::references`). `None` if the value is null or an
-/// empty list; the error describes a value of another shape.
+/// The reference: a text, a number, a list of one reference, or an object with the reference in one of the fields [`REFERENCES`].
+/// A list of several texts stays a list, because any of these texts is right (see `batch::references`). `None` if the value is
+/// null or an empty list; the error describes a value of another shape.
 pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     match cell::type_of(raw) {
         JsonType::Null => Ok(None),
         JsonType::Bool | JsonType::Number => Ok(Some(raw.into())),
         JsonType::String => {
             let text = cell::text(raw);
-            // Quotes are required, because a list of numbers may be an interval and a formula has no quotes.
+            // JSON without quotes is not parsed, because a list of numbers may be an interval; and a formula has no quotes.
             let is_json = text.starts_with(['[', '{']) && text.contains('"');
             let is_json = is_json && serde_json::from_str::<IgnoredAny>(&text).is_ok();
             Ok(match is_json.then(|| reference(&text)) {

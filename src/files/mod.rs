@@ -2,7 +2,7 @@
 //!
 //! A reader ([`jsonl`], [`mod@parquet`], [`padded`]) makes a [`table`] of a file's columns, guided by the [`schema`] of its
 //! fields, and [`resolve`] makes a batch of the table ([`messages`] finds the text with the answer). The same three readers write
-//! a copy with the columns of [`added`]. They build on [`text`], which reads lines, [`unfold`], which splits the lines of
+//! a copy with the columns of [`added`]. The readers build on [`text`], which reads lines, [`unfold`], which splits the lines of
 //! trainers, and [`cell`], which reads a value.
 
 mod added;

@@ -1,4 +1,5 @@
-//! Replaces `parquet.rs` in a build without the feature `parquet`: reading a file is an error that says how to build with it.
+//! Replaces `parquet.rs` in a build without the feature `parquet`: reading a parquet file is an error that names the feature to
+//! build with.
 
 use std::io;
 use std::path::Path;

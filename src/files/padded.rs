@@ -34,7 +34,7 @@ const NAMES: &str = "group_names";
 const TEXTS: &str = "texts";
 const MASK: &str = "mask";
 
-/// The most bytes of texts in a header, which the format limits to 100 million; further texts are skipped.
+/// The most bytes of texts in a header, which the format limits to 100 million. If the texts have more, none of them is saved.
 const MOST_TEXT: usize = 80_000_000;
 
 /// Reads a file as a table; the numbers of its tensors are loaded only when needed.
@@ -137,7 +137,8 @@ pub(super) fn is_wide(dtype: Dtype) -> bool {
     matches!(dtype, F64 | I32 | U32 | I64 | U64)
 }
 
-/// Integers as names of groups, exactly; or the index and the value of a number that is not an integer.
+/// The numbers of a tensor as names of groups; or the index and the value of the first number that is not an integer, or too
+/// large to be exact in f64.
 pub(super) fn ids(tensor: &FileTensor) -> Result<Result<Vec<GroupId>, (usize, f64)>> {
     fn exact<T: Copy + Into<GroupId>>(values: Buffer<T>) -> Vec<GroupId> {
         values.iter().map(|&id| id.into()).collect()
@@ -181,7 +182,7 @@ pub(super) fn mask(tensor: &FileTensor) -> Result<Result<Tokens, (usize, usize, 
 
 struct SavedHeader {
     step: u64,
-    /// The names of groups that are strings: the tensor `group` has their indices.
+    /// The names of the groups, unless all names are numbers: the tensor `group` then has the groups' indices.
     group_names: Option<Vec<GroupId>>,
     texts: BTreeMap<String, Vec<String>>,
 }
@@ -220,7 +221,8 @@ fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
 
 impl Batch {
     /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0, texts in its header;
-    /// [`read`](crate::files::read) gives the same batch again: groups, tokens that count, values and step.
+    /// [`read`](crate::files::read) gives the same batch again: groups, tokens that count, values and step. Texts of more than 80
+    /// MB are not saved.
     ///
     /// # Errors
     /// The file and the reason why it cannot be written; no incomplete file is left, and an existing file at `path` stays
@@ -301,7 +303,7 @@ impl Batch {
         columns
     }
 
-    /// The group of each response, if all groups are numbers.
+    /// The group of each response, if the names of all groups are numbers.
     fn group_numbers(&self) -> Option<Vec<i64>> {
         let layout = self.layout();
         let numbers =

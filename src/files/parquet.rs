@@ -44,7 +44,7 @@ type Reader = SerializedFileReader<File>;
 /// Number of rows that are decoded at a time, so that a list whose values are not needed takes little memory.
 const ROWS: usize = 1024;
 
-/// The result of a function of the crate; an error if the function panics, which happens with some damaged files.
+/// The result of a function of the crate `parquet`; an error if the function panics, which happens with some damaged files.
 fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
     match caught(read) {
         Some(read) => read.map_err(io::Error::other),
@@ -72,7 +72,7 @@ fn open(file: File) -> io::Result<Reader> {
     )))
 }
 
-/// The lines of a file, or of all files of a folder in turn; rows of parquet as lines of JSON.
+/// The lines of a file, or of all files of a folder in turn; each row of a parquet file becomes a line of JSON.
 pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
     text::lines(path, progress, |file, progress| {
         if !has_ending(file, "parquet") {
@@ -216,7 +216,7 @@ pub(super) fn read(path: &Path, schema: SchemaOf) -> Result<(Schema, Table), Dia
     Ok((schema, table))
 }
 
-/// The leaf of a column of lists of numbers that a typed reader reads.
+/// The leaf of a column, if the column is to be read by a typed reader, as lists of numbers.
 fn list_of(file: &Reader, root: &TypePtr, keep: &Keep) -> Option<usize> {
     let schema = file.metadata().file_metadata().schema_descr();
     let leaf = leaf_of(file, root)?;
@@ -231,7 +231,7 @@ fn leaf_of(file: &Reader, root: &TypePtr) -> Option<usize> {
     leaves.find(|&leaf| schema.get_column_root(leaf).name() == root.name())
 }
 
-/// The number of rows according to the file's metadata: the sum over its row groups, or the footer's if it is larger.
+/// The number of rows according to the file's metadata: the sum over its row groups, or the footer's number if that is larger.
 fn rows_of(file: &Reader) -> u64 {
     let metadata = file.metadata();
     let groups = metadata.row_groups().iter();
@@ -304,7 +304,8 @@ fn read_column(file: &Reader, root: &TypePtr, column: &mut FileColumn) -> Result
     Ok(())
 }
 
-/// Whether a column is a list of numbers, in the layout that all but old files use: a group of a repeated group of one leaf.
+/// Whether a column is a list of numbers, in the layout that all but old files use: a group that contains a repeated group that
+/// contains one leaf.
 fn is_list_of_numbers(root: &Type, leaf: &ColumnDescriptor) -> bool {
     let info = root.get_basic_info();
     let is_list = info.logical_type_ref() == Some(&LogicalType::List)
@@ -353,7 +354,7 @@ fn read_lists(file: &Reader, leaf: usize, column: &mut FileColumn) -> Result<()>
     Ok(())
 }
 
-/// Passes each row of a leaf to a function; null becomes NaN.
+/// Passes each row of a leaf to a function. A null in a list becomes NaN, and a null instead of a list `None`.
 fn each<T: DataType>(
     mut from: ColumnReaderImpl<T>,
     rows: usize,

@@ -32,7 +32,7 @@ impl Place {
     pub(super) fn check(&self, sum: u32) -> Result<()> {
         match sum == self.sum {
             true => Ok(()),
-            false => Err(changed(&self.path, "its bytes are others")),
+            false => Err(changed(&self.path, "its bytes differ")),
         }
     }
 
@@ -77,7 +77,7 @@ impl Place {
 /// The error for an input that has changed since it was read.
 pub(super) fn changed(input: &Path, what: impl fmt::Display) -> Diagnostic {
     Diagnostic::error(format!(
-        "the file changed after it was read ({what}); run it again"
+        "the file changed after it was read ({what}); try again"
     ))
     .in_file(input)
 }

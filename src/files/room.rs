@@ -25,7 +25,7 @@ impl Room {
         Room(bytes.min().unwrap_or(u64::MAX) / 2)
     }
 
-    /// Fails if `what` needs more memory than that; called before the memory is taken.
+    /// Fails if `bytes` are more than this; called before the memory is taken. The message begins with `what`.
     pub(super) fn check(self, bytes: u64, what: &str) -> io::Result<()> {
         match bytes <= self.0 {
             true => Ok(()),
@@ -37,7 +37,7 @@ impl Room {
     }
 }
 
-/// A reader of decompressed bytes, its limit, and the number of bytes so far.
+/// A reader of decompressed bytes, its limit, and the number of bytes read so far.
 pub(super) struct Bounded<R>(pub(super) R, pub(super) Room, pub(super) u64);
 
 impl<R: Read> Read for Bounded<R> {

@@ -93,7 +93,7 @@ pub(super) enum FileKind {
     Lines,
     /// Tensors under trainers' names.
     Tensors,
-    /// A batch that advlab saved. In a copy of such a file, `advantages` was written last.
+    /// A batch that advlab saved. A copy of such a file can have the tensor `advantages`, which `apply` added.
     Saved,
 }
 
@@ -103,11 +103,11 @@ pub(super) struct Schema {
     pub(super) kind: FileKind,
     /// Columns that are read from a field with another name.
     pub(super) readings: Vec<Reading>,
-    /// No field gives lengths, so the words of completions are counted.
+    /// Whether the words of completions are counted, because no field gives lengths.
     pub(super) count_words: bool,
     /// Counts the tokens of completions; without it, words are counted.
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
-    /// The name of the references with which completions are compared, if there is no reward.
+    /// The column with which completions are compared; set if there is no reward.
     pub(super) references: Option<&'static str>,
     /// Notes on names that the user did not ask for.
     pub(super) notes: Vec<String>,
@@ -120,7 +120,8 @@ pub(super) struct Schema {
 }
 
 impl Schema {
-    /// Checks that the fields that the user names exist, and that there are groups and rewards.
+    /// Decides under which names the fields are read. Fails if a field that the user names does not exist, or if there are no
+    /// groups or rewards.
     pub(super) fn new(
         path: &Path,
         options: &ReadOptions,
@@ -204,7 +205,7 @@ impl Schema {
             )));
         }
         for Mapping { ours, theirs } in map {
-            // A completion with the name `answer` must not be read as a reference, too.
+            // A completion in a field `answer` must not be read as a reference too.
             let is_text = |name: &str| name == "completion" || SOLUTIONS.contains(&name);
             let is_other = is_text(ours) && is_text(self.own(theirs));
             if !is_other && !self.nested.contains(theirs) {
@@ -317,7 +318,7 @@ impl Schema {
         mapped
     }
 
-    /// Whether a field is read under another name too.
+    /// Whether a field is read under more than one name.
     pub(super) fn is_read_twice(&self, field: &str) -> bool {
         let readings = self.readings.iter();
         readings.filter(|reading| reading.theirs == field).count() > 1
@@ -417,7 +418,7 @@ impl Dump {
 }
 
 /// Adds the names of a known dump if the first line looks like one. The user's own mapping takes precedence, and a field that
-/// already has the name of a column keeps it.
+/// already has the name of a column keeps it. A file with a field `group` is no such dump.
 fn recognise(names: &mut Schema, fields: Fields) {
     let all = fields.iter().map(|(name, found)| (name.as_str(), *found));
     let by_name: BTreeMap<&str, JsonType> = all.collect();

@@ -170,7 +170,7 @@ impl FileColumn {
         })
     }
 
-    /// How many numbers of its arrays are in memory.
+    /// How many numbers of the column's arrays are in memory.
     pub(super) fn size(&self) -> u64 {
         match &self.data {
             ColumnData::Lists(lists) => lists.values.len() as u64,
@@ -182,7 +182,7 @@ impl FileColumn {
     pub(super) fn push(&mut self, response: usize, cell: &Cell) {
         let is_reference = self.keep.nulls && self.keep.kind == TextKind::Reference;
         if is_reference && cell.kind() == JsonType::Null {
-            // The type is that of the others; `fill` adds this one.
+            // The other values decide the column's type; `fill` adds this null.
             return;
         }
         if is_reference {
@@ -237,7 +237,7 @@ impl FileColumn {
         self.filled = response;
     }
 
-    /// Whether the values from this response on are still needed.
+    /// Whether the values from this response on are still needed. Also notes the first missing value before the response.
     fn is_open(&mut self, response: usize) -> bool {
         let is_open = self.odd.is_none() || matches!(self.data, ColumnData::Null);
         if is_open && self.filled < response {
@@ -247,8 +247,8 @@ impl FileColumn {
         is_open
     }
 
-    /// Adds the values of the responses from `start` on. Returns false if they have another type: then they must be pushed one by
-    /// one.
+    /// Adds the values of the responses from `start` on. Returns false if the new values have another type: then they must be
+    /// pushed one by one.
     pub(super) fn append(&mut self, more: FileColumn, start: usize) -> bool {
         if !matches!(more.data, ColumnData::Null) {
             if let (ColumnData::Null, TextKind::Reference) = (&self.data, self.keep.kind) {
@@ -286,7 +286,7 @@ impl FileColumn {
         true
     }
 
-    /// Gives a column without a type that of its first value.
+    /// Gives a column without a type the type of its first value.
     fn open(&mut self, cell: &Cell) {
         let kind = cell.kind();
         let is_number = matches!(kind, JsonType::Null | JsonType::Bool | JsonType::Number);
@@ -342,7 +342,7 @@ impl Keep {
         }
     }
 
-    /// Adds a string or a chat, or the part of it that is kept.
+    /// Adds what is kept of a string or a chat: the text, the number of its words or tokens, both or neither.
     fn text(
         &self,
         cell: &Cell,
@@ -373,7 +373,7 @@ impl Keep {
             && raw.contains('\\')
             && serde_json::from_str::<String>(raw).is_err()
         {
-            // Refused, because different names of this kind would become equal.
+            // The name is refused, because different names of this kind would become equal.
             let found = cell.describe();
             return Err(format!("{found}, which has half of a surrogate pair in it"));
         }
@@ -408,7 +408,7 @@ fn of_other_kind(cell: &Cell, kind: &str) -> String {
 }
 
 impl Table {
-    /// Makes a table of columns that are complete.
+    /// Makes a table of columns once all lines are read.
     pub(super) fn of_lines(mut columns: Vec<FileColumn>, responses: usize, place: Place) -> Table {
         for column in &mut columns {
             if !matches!(column.data, ColumnData::Null) {

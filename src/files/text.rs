@@ -24,7 +24,7 @@ use crate::replace::{Replacement, cannot_be_written};
 /// The longest allowed line, in bytes: it limits the memory into which a compressed file can be expanded.
 pub(super) const LONGEST_LINE: u64 = 1 << 30;
 
-/// The most bytes of blank lines before the first line; no trainer writes more.
+/// After more bytes of blank lines, a trainer's lines are not recognised; no trainer writes so many.
 const BLANK: usize = 1 << 20;
 
 /// Bytes that are compressed into one frame of Zstandard.
@@ -102,7 +102,7 @@ impl<'a, I: Iterator<Item = io::Result<Lines<'a>>>> Read for Chained<'a, I> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while !into.is_empty() {
             match self.part.read(into)? {
-                // Added, because the last line of a file may lack its line ending.
+                // A line ending is added, because the last line of a file may lack it.
                 0 if !self.is_ended => self.part = Box::new(&b"\n"[..]),
                 0 => match self.parts.next() {
                     Some(part) => self.part = part?,
@@ -184,7 +184,7 @@ fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
             Ok(0) => return None,
             Ok(_) => match unfold(line.trim_start_matches(BYTE_ORDER_MARK)) {
                 Some(unfolded) => rows = unfolded,
-                // Passed on, because the reader of the line reports the error.
+                // The line is passed on unchanged, because its reader reports the error.
                 None => return Some(Ok(line)),
             },
             Err(error) => return Some(Err(error)),
@@ -245,7 +245,7 @@ impl Write for ToZstd<'_> {
     }
 }
 
-/// Decompresses Zstandard frame by frame, and checks the checksums. Needed because the crate's reader reads only one frame.
+/// Decompresses Zstandard frame by frame, and checks the checksums. The crate's own reader reads only one frame.
 struct FromZstd<R> {
     source: R,
     decoder: FrameDecoder,
@@ -268,7 +268,7 @@ impl<R: BufRead> Read for FromZstd<R> {
             }
             let sum = decoder.get_checksum_from_data();
             if sum.is_some() && sum != decoder.get_calculated_checksum() {
-                return Err(io::Error::other("its checksum is another: it is damaged"));
+                return Err(io::Error::other("its checksum does not match: it is damaged"));
             }
             if source.fill_buf()?.is_empty() {
                 break;

@@ -17,7 +17,7 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     let of = |name: &str| cell::value_of(&fields, name).map(cell::type_of);
     let has = |name: &str, kind: JsonType| of(name) == Some(kind);
     let elements = |name: &str| cell::elements(cell::value_of(&fields, name)?);
-    // The messages of one response are objects.
+    // Objects in `completions` are the messages of a single response.
     let are_responses = |texts: &Vec<&str>| texts.iter().all(|text| text.starts_with(['"', '[']));
     let responses = elements("completions").filter(are_responses);
     let is_columns = has("responses", JsonType::Array) && has("scores", JsonType::Array)
@@ -34,8 +34,8 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     }
 }
 
-/// Splits a line of ROLL, NeMo-RL or a script that samples. It has arrays with one value per response, and values that all
-/// responses share. Rows are made one by one, because the shared values may be long.
+/// Splits a line of ROLL, NeMo-RL or a sampling script: arrays have one value per response, and all responses share the other
+/// values. Rows are made one by one, because the shared values may be long.
 fn columns(line: &str) -> Option<Rows> {
     let fields = cell::fields(line).ok()?;
     let of = |name: &str| cell::elements(cell::value_of(&fields, name)?);
@@ -62,7 +62,7 @@ fn columns(line: &str) -> Option<Rows> {
     Some(Box::new((0..rows).map(row)))
 }
 
-/// A name for the group of a row: in NeMo-RL, responses to the same prompt tokens form a group.
+/// The name of a row's group in NeMo-RL, where responses to the same prompt tokens form a group; `None` for other rows.
 fn prompt_hash(fields: &[(&str, &str)]) -> Option<String> {
     let of = |name: &str| cell::elements(cell::value_of(fields, name)?);
     let (tokens, mask) = (of("token_ids")?, of("token_loss_mask")?);
@@ -72,7 +72,7 @@ fn prompt_hash(fields: &[(&str, &str)]) -> Option<String> {
     Some(hash[..6].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Corrects the length in a line of AReaL, which counts the tokens of prompt and response together.
+/// Adds `length` to a line of AReaL, whose `seqlen` counts the tokens of prompt and response together.
 fn length(line: &str) -> Option<Rows> {
     let mut line: Map<String, Value> = serde_json::from_str(line).ok()?;
     let of = |name: &str| line.get(name)?.as_u64();
@@ -114,8 +114,8 @@ fn episode(line: &str) -> Option<Rows> {
     Some(Box::new(rows.into_iter()))
 }
 
-/// Adds the messages and the tokens of a trace's nodes to its line: each node lists only its new messages and tokens, with values
-/// for the sampled tokens.
+/// Adds the messages and the tokens of a trace's nodes to its line: each node lists only its new message and tokens, and has
+/// values only for the sampled tokens.
 fn add_tokens(nodes: &[Value], line: &mut Value) {
     let is_sampled = |node: &Value| node["sampled"] == json!(true);
     let first = nodes.iter().position(is_sampled).unwrap_or(nodes.len());

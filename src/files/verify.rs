@@ -32,7 +32,7 @@ pub struct Verified {
     pub reference: Option<String>,
     /// The completion's answer; `None` if there is none.
     pub answer: Option<String>,
-    /// How they compare; `None` if there is no reference.
+    /// The result of comparing these answers; `None` if there is no reference.
     pub verdict: Option<Verdict>,
     /// The completion's tokens, if a tokenizer counted them.
     pub length: Option<usize>,
@@ -127,7 +127,7 @@ pub fn verify_lines(
     output: Option<&Path>,
     told: &mut (dyn FnMut(usize, Verified) + Send),
 ) -> Result<Vec<Diagnostic>, Diagnostics> {
-    // A name without an ending may be that of a pipe, which the reader refuses.
+    // A name without an ending may be the name of a pipe, which the reader refuses.
     let format = Format::named(path).unwrap_or(Format::Lines);
     if format == Format::Safetensors {
         let what = "`verify` reads JSONL or parquet; this file has tensors, and no texts";
@@ -154,7 +154,8 @@ pub fn verify_lines(
     };
     let parse = |fields: &[(&str, &str)]| Verified::new(fields, &names, tokenizer);
     let mut all_choices = Choices::default();
-    // Collects the verdicts (none for a response without a reference) and the lengths, if they were counted.
+    // Passes a result on to the caller's `told`, and returns what is written: whether the answer is right (`None` without a
+    // reference), and the length, if it was counted.
     let mut told = |line, (verified, choices): (Verified, Vec<Choice>)| {
         for choice in choices {
             all_choices.add(choice, format!("line {line}"));
@@ -198,7 +199,7 @@ pub fn verify_lines(
     Ok(all_choices.notes().map(Diagnostic::note).collect())
 }
 
-/// The field of completions (0) or of solutions (1) in lines that have all these.
+/// The field of completions (0) or of solutions (1), in lines with the fields `all`.
 fn field(at: usize, asked: Option<&str>, all: &[&str]) -> Result<String> {
     let (ours, known) = FIELDS[at];
     let is_above = |name: &str, path: &str| {
@@ -216,7 +217,7 @@ fn field(at: usize, asked: Option<&str>, all: &[&str]) -> Result<String> {
             None => format!("nothing says which field has the {ours}"),
         };
         let near = suggest::list(all.iter().copied());
-        let help = format!("there is {near}: `--{ours} FIELD` names the one that has the {ours}");
+        let help = format!("there is {near}: `--{ours} FIELD` names the field with the {ours}");
         Diagnostic::error(what).with_help(help)
     })
 }

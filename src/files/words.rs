@@ -56,7 +56,7 @@ pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usiz
     Ok(starts(text.as_bytes(), true))
 }
 
-/// How many words a JSON string has, counted without decoding it; `None` if the bytes alone do not show that.
+/// How many words a JSON string has, counted without decoding it; `None` if it is not ASCII or has `\u` escapes.
 pub(super) fn count_in_json(raw: &str) -> Option<usize> {
     let mut rest = raw.get(1..raw.len() - 1).filter(|text| text.is_ascii())?;
     let (mut words, mut after_space) = (0, true);

@@ -19,7 +19,7 @@ use crate::script::{Recipe, Version};
 pub enum LiveEvent {
     /// A new version has passed its checks: the next step uses it.
     Published(VersionChange),
-    /// A version failed its checks, or at a step. Reported once per content, however often that is saved.
+    /// A version failed its checks, or at a step. The same content is not reported again if it is saved again.
     Rejected {
         /// The version that failed.
         version: Version,
@@ -51,7 +51,7 @@ pub enum LiveEvent {
         /// Warnings of the lint, and failures on batches that have not occurred in the run yet.
         warnings: Vec<Diagnostic>,
     },
-    /// The system reports no file events: only the poll finds a save, up to a second later.
+    /// The system reports no file events: only polling finds a save, up to a second later.
     PollingOnly {
         /// The system's message.
         why: String,
@@ -94,7 +94,7 @@ impl fmt::Display for LiveEvent {
             }
             LiveEvent::PollingOnly { why } => write!(
                 f,
-                "{why}: the recipe is looked at each second, and a save takes up to that long"
+                "{why}: the recipe is checked once a second, so that a save can take up to a second"
             ),
         }
     }
@@ -127,7 +127,7 @@ pub struct VersionChange {
     pub lines_removed: usize,
     /// The file names of edited imports.
     pub imports: Vec<String>,
-    /// Its effect on the last batch: the correlation of the advantages, their std, and each property of
+    /// The version's effect on the last batch: the correlation of the advantages, their std, and each property of
     /// [`check`](crate::check::check) whose result is worse.
     pub effect: Vec<String>,
 }
@@ -177,8 +177,8 @@ impl fmt::Display for VersionChange {
     }
 }
 
-/// The texts of a script, with the key `None`, and of its imports, with their names: a resumed run has its first version in
-/// another folder.
+/// The texts of a script, with the key `None`, and of its imports, with their names. Folders do not count, because the first
+/// version of a resumed run is in another folder.
 fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     let stem = |name| Path::new(name).file_stem().unwrap_or_default();
     let named = recipe
@@ -187,8 +187,8 @@ fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     named.collect()
 }
 
-/// The time for finding the smallest number of changed lines where there are more than a million pairs of lines. For a very
-/// large change, a larger number is shown, which may differ from one machine to another.
+/// If two versions have more than a million pairs of lines, the time for finding the smallest number of changed lines. After this
+/// time, a larger number is shown, which may differ from one machine to another.
 const DEADLINE: Duration = Duration::from_millis(20);
 
 /// The numbers of lines added and removed.

@@ -39,8 +39,8 @@ pub(super) struct Shared {
     dry_runs: DryRuns,
 }
 
-/// The part that changes. It is under one lock, so that events have the order of the versions. The lock is held only while a
-/// few pointers are read or written, so that the run does not wait.
+/// The part of the shared state that changes. It is under one lock, so that events have the order of the versions. The lock is
+/// held only while a few pointers are read or written, so that the run does not wait.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) current: Arc<Published>,
@@ -89,7 +89,8 @@ impl Shared {
         self.ledger().current.clone()
     }
 
-    /// Publishes a version with its warnings, unless the version that it was compared with is no longer the newest.
+    /// Publishes a version with its warnings, unless the version that it was compared with is no longer the newest: then returns
+    /// `false`.
     pub(super) fn publish(
         &self,
         compared_with: &Arc<Published>,
@@ -128,7 +129,7 @@ impl Shared {
         start("advlab-check", move || {
             let check = || shared.check(bound, &settled, &in_use, &files);
             let checked = guarded("to judge a version", check);
-            // The error is ignored because nothing waits for a check that was abandoned.
+            // An error means that the check was abandoned. It is ignored, because nothing waits for the result.
             let _ = sender.send(checked.and_then(|checked| checked));
         })?;
         let may_wait = || Instant::now() < until && !self.guard.is_cancelled();
@@ -175,7 +176,7 @@ impl Shared {
     }
 
     /// Reports a version that failed at a step or in its `migrate`, and takes it out of use unless a newer version has replaced
-    /// it.
+    /// it. Does nothing if there is no version to fall back to.
     pub(super) fn withdraw(&self, failed: &Failed, is_step: bool) {
         let Some(back_to) = &failed.back_to else {
             return;
@@ -195,7 +196,8 @@ impl Shared {
         }
     }
 
-    /// Starts the thread that follows the files, until the live recipe is dropped; the bell wakes it. `None` if there are no files.
+    /// Starts the thread that follows the files, until the live recipe is dropped; the bell wakes it. `None` if there is no file
+    /// to follow.
     ///
     /// A resumed run starts with the version that it used: the files are checked before this returns, so that the first
     /// step uses their content, unless it is rejected.
@@ -243,7 +245,7 @@ struct Follower {
     /// was missing.
     reported: Option<Option<Version>>,
     is_polling_reported: bool,
-    /// Who began to wait before the files were last read.
+    /// The callers that began to wait before the files were last read.
     waiting: Vec<SyncSender<()>>,
 }
 
@@ -277,7 +279,7 @@ impl Follower {
             Some(version) if rejected.iter().any(|old| old == version.as_str()) => {
                 self.reported = Some(Some(version.clone()));
             }
-            // Without waiting until the file is quiet: a save that is just being written is looked at again.
+            // The file is judged without waiting until it is quiet, because a save that is still being written is noticed later.
             _ => self.judge(&self.files.clone(), Instant::now()),
         }
     }
@@ -365,7 +367,7 @@ impl Follower {
         Ok(is_published)
     }
 
-    /// Reports why the files' content is not used.
+    /// Reports why the files' content is not used, unless the last report was the same.
     fn reject(&mut self, error: Diagnostics) {
         let version = self.files.version.clone();
         if self.reported.replace(version.clone()) == Some(version.clone()) {

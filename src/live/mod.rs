@@ -1,7 +1,8 @@
-//! Hot reload: a recipe that follows its file while a run goes.
+//! Hot reload: a recipe that follows its file while a run goes on.
 //!
-//! Events are hints, the content is the truth, the swap happens at a step boundary. A thread watches the script and all
-//! that it imports, checks each new version, and publishes what passed; [`LiveRecipe::step`] takes it and never waits.
+//! Events are only hints: the files' content decides. A thread watches the script and all that it imports, checks each new
+//! version, and publishes the versions that pass; [`LiveRecipe::step`] takes the newest at the beginning of a step, and never
+//! waits.
 //!
 //! A version must pass these checks, in this order and all within [`LiveOptions::deadline`], before a step uses it:
 //!
@@ -12,22 +13,22 @@
 //! 5. dry runs on the last batch on which a version failed at a step, and on small degenerate batches that have the
 //!    columns and group sizes of the last one.
 //!
-//! A failure on the last batch rejects the version. The batches of 5 may never come: `k` larger than a group of one is
-//! right in a run whose groups have 16. So a failure there counts only where the version in use does not fail on the
-//! same batch: it rejects where every run meets such batches (all right, all wrong; the one that made a version fail),
-//! and is a warning elsewhere (groups of one, responses of one token or none). Before the first batch nothing is known
-//! of the run's columns, and only a script without an end is rejected.
+//! A failure on the last batch rejects the version. The batches of 5 may never occur: `k = 4` fails on a group of one, but is
+//! right in a run whose groups have 16. So a failure there counts only if the version in use does not fail on the same batch. It
+//! rejects the version if every run meets such a batch (all right, all wrong, or the batch that made a version fail), and is a
+//! warning otherwise (groups of one, responses of one token or none). Before the first batch, the run's columns are unknown, and
+//! only a script that does not end is rejected.
 //!
-//! What passes is also compared with the version of the last step ([`VersionChange::effect`]).
+//! A version that passes is also compared with the version of the last step ([`VersionChange::effect`]).
 //!
-//! Each version is checked in a thread of its own, which is given up if it does not end. Not in another process: the batch and
-//! the state would be copied there at each save, an embedder has no program to start, and a step runs the version in the run's
-//! own process anyway, on a batch that no check has seen. What protects the run is a script's limits.
+//! Each version is checked in a thread of its own, which is abandoned if it does not end. Another process would be no better: the
+//! batch and the state would have to be copied to it at each save, an embedder has no program to start, and a step runs the
+//! version in the run's own process anyway, on a batch that no check has seen. The limits of scripts protect the run.
 //!
-//! The state outlives a reload. A new version's `migrate(old, p)` takes it over; without one it stays, and gets what
-//! the new `init(p)` has beyond it. A version that fails at a step after all gives way to the one in use before it, with
-//! the state that it left; if that fails too, to the one before that, up to eight. If all fail, the batch is at fault:
-//! the step fails, and all stays as it was before it.
+//! The state outlives a reload. A new version's `migrate(old, p)` takes the state over. Without `migrate`, the state stays, and
+//! gets the values that only the new `init(p)` has. If a version fails at a step nevertheless, the step falls back to the version
+//! before it, with the state that this version left; if that fails too, to the version before that one, for up to eight versions.
+//! If all fail, the batch is at fault: the step fails, and everything stays as it was before the step.
 
 mod event;
 mod follow;
@@ -57,7 +58,7 @@ use watch::ring;
 pub struct LiveStep {
     /// The advantage, with the metrics, prints and notes of the recipe.
     pub outcome: Outcome,
-    /// The version that it comes from.
+    /// The version that computed the advantage.
     pub loaded: Arc<Published>,
     /// Events since the last step, in order: new versions, rejected ones, and those that failed at this step.
     pub events: Vec<LiveEvent>,
@@ -86,7 +87,7 @@ pub struct LiveStep {
 #[derive(Debug)]
 pub struct LiveRecipe {
     shared: Arc<Shared>,
-    /// The versions of the run, at least one: the last one is in use, those before it are to fall back to.
+    /// The versions of the run, at least one: the last version is in use, and a step falls back to the versions before it.
     versions: Vec<InUse>,
     /// The versions before the current step.
     before: Vec<InUse>,
@@ -111,7 +112,7 @@ const FALLBACKS: usize = 8;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt<R> {
-    /// The result with the first version that succeeded, or the error of the first one if all failed.
+    /// The result with the first version that succeeded, or the error of the first version if all failed.
     pub result: Result<R, Diagnostics>,
     /// The versions that failed, in order.
     pub failed: Vec<Failed>,
@@ -156,7 +157,8 @@ impl LiveRecipe {
         Ok(())
     }
 
-    /// A live recipe that follows no file: only [`LiveRecipe::publish`] changes it. A resumed run goes on with its own versions.
+    /// A live recipe that follows no file: only [`LiveRecipe::publish`] changes it. A resumed run continues with its own versions
+    /// ([`LiveOptions::left`]) instead of `recipe`.
     ///
     /// # Errors
     /// As [`LiveRecipe::watch`].
@@ -191,12 +193,12 @@ impl LiveRecipe {
         })
     }
 
-    /// One step of a run: the advantage of a batch, by the newest version that passed its checks. If it fails, the
-    /// versions before are tried, the last one first, and the failures are among the events. The batch is kept to try
-    /// new versions on.
+    /// One step of a run: the advantage of a batch, by the newest version that passed its checks. If that version fails, the
+    /// earlier versions are tried, the latest first, and the failures are among the events. The batch is kept, so that new
+    /// versions are tried on it.
     ///
     /// # Errors
-    /// [`Diagnostics`] of the newest version if none can do the step; all is as it was before, and the next step
+    /// [`Diagnostics`] of the newest version if no version can do the step; everything is as it was before, and the next step
     /// uses the newest version again.
     pub fn step(&mut self, batch: &Batch) -> Result<LiveStep, Diagnostics> {
         let batch = &self.numbered(batch);
@@ -297,13 +299,13 @@ impl LiveRecipe {
         batch.clone().at_step(step)
     }
 
-    /// The number of the next step, for a batch that has none: one more than that of the last step that was done. Whoever
-    /// keeps [`LiveRecipe::state`] keeps it too: [`LiveOptions::next_step`] takes it back.
+    /// The number of the next step, for a batch that has none: one more than that of the last step that was done. A checkpoint
+    /// keeps this number with [`LiveRecipe::state`], and [`LiveOptions::next_step`] restores it.
     pub fn next_step(&self) -> u64 {
         self.next_step
     }
 
-    /// Shows a batch to try new versions on; [`LiveRecipe::attempt`] shows that of the step. Nothing is copied.
+    /// Gives a batch on which new versions are tried; [`LiveRecipe::attempt`] gives the batch of its step. Nothing is copied.
     pub fn observe(&self, batch: &Batch) {
         let (batch, in_use) = (batch.clone(), self.last().clone());
         self.shared.ledger().last = Some(Arc::new(Observed { batch, in_use }));
@@ -321,8 +323,8 @@ impl LiveRecipe {
         self.versions[last].state = state;
     }
 
-    /// The versions that [`LiveRecipe::attempt`] can fall back to, with the states that they left: the one to try first is the
-    /// last.
+    /// The versions that [`LiveRecipe::attempt`] can fall back to, with the states that they left. The last of them is tried
+    /// first.
     pub fn fallbacks(&self) -> impl Iterator<Item = (&Arc<Published>, &State)> {
         let fallbacks = &self.versions[..self.versions.len() - 1];
         fallbacks.iter().map(|one| (&one.loaded, &one.state))
@@ -332,7 +334,7 @@ impl LiveRecipe {
         &self.versions[self.versions.len() - 1]
     }
 
-    /// The version of the last step; before the first one, the version to start with.
+    /// The version of the last step; before the first step, the version to start with.
     pub fn in_use(&self) -> &Arc<Published> {
         &self.last().loaded
     }
@@ -354,13 +356,13 @@ impl LiveRecipe {
         done.recv_timeout(time) != Err(RecvTimeoutError::Timeout)
     }
 
-    /// The difference between the versions of two steps: others may have been published in between.
+    /// The difference between the versions of two steps: other versions may have been published between the two.
     pub fn change(&self, from: &Published, to: &Published) -> VersionChange {
         let settings = &self.shared.options.settings;
         VersionChange::between(from, to, settings)
     }
 
-    /// Events since the last call, in order. [`LiveRecipe::step`] gives them too.
+    /// Events since the last call, in order. [`LiveRecipe::step`] returns them too, and each event is returned once.
     pub fn events(&self) -> Vec<LiveEvent> {
         self.shared.ledger().events.drain(..).collect()
     }
@@ -368,7 +370,7 @@ impl LiveRecipe {
     /// Publishes a version after checking only its hooks and parameters.
     ///
     /// # Errors
-    /// [`Diagnostics`] if it lacks a required hook, or does not accept the settings.
+    /// [`Diagnostics`] if the recipe lacks a required hook, or does not accept the settings.
     pub fn publish(&self, recipe: Recipe) -> Result<(), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?.on(&self.shared.host);
         let loaded = Published::of(recipe);

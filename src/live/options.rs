@@ -7,7 +7,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Hook, Host, Recipe, State};
 use crate::tensor::Guard;
 
-/// Some hundred times as long as the checks usually take.
+/// The usual limit on the time of a version's checks, some hundred times as long as they usually take.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// How a recipe is watched and checked. By default nothing is set or required.
@@ -84,7 +84,7 @@ impl LiveOptions {
         if let Some(name) = self.set_with_returns.iter().find(differs) {
             let which = if has_return { "one" } else { "neither" };
             let message = format!(
-                "`{name}` is the trainer's where the recipe reads `token_reward` or `value`: this version reads {which}, unlike the first"
+                "`{name}` is set by the trainer if the recipe reads `token_reward` or `value`: this version reads {which}, unlike the first"
             );
             let help = format!("set `{name}` in the run's parameters, or begin the run again");
             return Err(recipe.at_hook(Hook::Params, Diagnostic::error(message).with_help(help)));
@@ -98,7 +98,7 @@ impl LiveOptions {
                 if !is_reload {
                     return Err(error.into());
                 }
-                let help = format!("the run sets {name}={text}, and a new version has to take it");
+                let help = format!("the run sets {name}={text}, and a new version must accept it");
                 return Err(recipe.at_hook(Hook::Params, error.with_help(help)));
             }
         }

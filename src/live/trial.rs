@@ -9,11 +9,11 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::number_text::value;
 use crate::script::{Outcome, Recipe, State, Statistics, guarded};
 
-/// The most groups of a small batch (more than one, so that a mean over the batch differs from a mean over the group), and of
-/// the batch on which two versions are compared, which takes dozens of runs.
+/// The most groups of a small batch: more than one, so that a mean over the batch differs from a mean over the group.
 const GROUPS: usize = 3;
+/// The most groups of the batch on which two versions are compared, which takes dozens of runs.
 const COMPARED: usize = 32;
-/// The most responses per group of a small batch. This leaves the groups of most runs as they are, which matters because `k` is
+/// The most responses per group of a small batch. Most runs have smaller groups, which stay whole: that matters, because `k` is
 /// chosen for their size.
 const GROUP_SIZE: usize = 256;
 /// The most tokens per response of a small batch.
@@ -121,7 +121,7 @@ fn first(batch: &Batch, groups: usize) -> Batch {
 }
 
 /// Describes the difference between a version and that of the last step, on the last batch: the correlation and the spread of
-/// the advantages, and the checks with worse results. It cannot be known whether a difference is intended.
+/// the advantages, and the checks with worse results. No difference rejects a version, because it may be intended.
 fn effect(
     candidate: &Recipe,
     outcome: &Outcome,

@@ -12,7 +12,7 @@ use crate::script::{Recipe, State, Version};
 pub struct Published {
     pub(super) recipe: Recipe,
     pub(super) serial: u64,
-    /// The duration of its checks, and the time from the save until the version was ready.
+    /// The duration of the version's checks, and the time from the save until the version was ready.
     pub(super) times: (Duration, Duration),
     pub(super) effect: Vec<String>,
 }
@@ -37,7 +37,7 @@ impl Published {
         self.recipe.version()
     }
 
-    /// Its index in the order of publication, from 0. If the same content is published again, it gets another number.
+    /// The version's index in the order of publication, from 0. If the same content is published again, it gets another index.
     pub fn serial(&self) -> u64 {
         self.serial
     }
@@ -50,15 +50,15 @@ pub(super) struct InUse {
     pub(super) state: State,
 }
 
-/// A version that failed at a step.
+/// A version that failed at a step or in its `migrate`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Failed {
     /// The version.
     pub loaded: Arc<Published>,
-    /// The error of the step.
+    /// The error of the step or of `migrate`.
     pub error: Diagnostics,
-    /// The version that the step falls back to; `None` if there is no other.
+    /// The version that the step falls back to; `None` if there is no other version.
     pub back_to: Option<Arc<Published>>,
 }
 

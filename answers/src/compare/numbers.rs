@@ -1,4 +1,4 @@
-//! Numbers and functions: compared exactly if they are rational, otherwise by value, at several points if there are variables.
+//! Compares numbers exactly if they are rational, otherwise in double precision; functions of variables, at several points.
 
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive, Zero};
@@ -7,10 +7,10 @@ use super::super::expr::{Expr, Function};
 use super::super::number::{Rational, look, whole};
 use super::super::value::{Numeral, constant, square, value};
 
-/// An answer with at least so many digits may be a rounded gold answer.
+/// A decimal answer with at least this many digits may be the gold answer, rounded.
 const ENOUGH: u32 = 6;
 
-/// Larger whole numbers are nearer to each other than the precision of roots.
+/// A larger exact number is not compared with an inexact one: neighbouring whole numbers differ by less than the error of roots.
 const LARGE: i64 = 10_000_000_000;
 
 /// Whether expressions are the same number or the same function.
@@ -32,7 +32,7 @@ pub(super) fn numbers(gold: &Expr, answer: &Expr) -> Option<bool> {
     if is_exact.is_some() {
         return is_exact;
     }
-    // Squares of roots are exact where double precision ends; of other numbers none this large is known well enough.
+    // If both squares are rational and differ, so do the numbers. Without them, large numbers are not known precisely enough.
     let large = whole(LARGE);
     let is_large = |number: &Numeral| number.exact().is_some_and(|exact| exact.abs() > large);
     match square(gold).zip(square(answer)) {
@@ -42,15 +42,16 @@ pub(super) fn numbers(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
 }
 
-/// Whether numbers agree in double precision, to within a fraction of the larger one, or of `least` if both are smaller.
+/// Whether two numbers agree in double precision, to within `tolerance` times the largest of them and `least`; two numbers below
+/// 1e-15 always agree.
 fn are_near(a: &Numeral, b: &Numeral, tolerance: f64, least: f64) -> Option<bool> {
     let (a, b) = (a.near()?, b.near()?);
     let scale = a.norm().max(b.norm());
     Some((a - b).norm() <= tolerance * scale.max(least) || scale < 1e-15)
 }
 
-/// Whether one number is the other, rounded; `None` if rounding is not allowed. It is allowed for an answer of six digits or
-/// more to an exact gold, and for a gold that is rounded itself.
+/// Whether one number is the other, rounded; `None` if rounding is not allowed. It is allowed if gold is not a whole number, for
+/// a decimal answer of at least six digits to an exact gold, and for a decimal gold of at least three digits.
 fn rounded(
     (gold, value): (&Expr, &Numeral),
     (answer, other): (&Expr, &Numeral),
@@ -69,7 +70,7 @@ fn rounded(
     }
 }
 
-/// Whether `short` is the value rounded to its places, half up.
+/// Whether `short` is `value` rounded to `places` digits after the point, halves away from 0.
 fn is_rounded(value: &Numeral, short: &Rational, places: u32) -> Option<bool> {
     let Some(value) = value.exact() else {
         let unit = 10f64.powi(-(places.min(300) as i32));
@@ -77,7 +78,7 @@ fn is_rounded(value: &Numeral, short: &Rational, places: u32) -> Option<bool> {
         let difference = (value - short.to_f64()?).abs();
         return Some(difference <= (unit * 0.5).max(value.abs() * 4.0 * f64::EPSILON));
     };
-    // In whole numbers: each operation on fractions would compute a gcd, here of thousands of digits.
+    // Computed in whole numbers, because each operation on fractions would compute a gcd, here of thousands of digits.
     let power = BigInt::from(10).pow(places);
     let doubled: BigInt = value.numer().abs() * &power * 2 + value.denom();
     let rounded = doubled / (value.denom() * 2);
@@ -85,7 +86,7 @@ fn is_rounded(value: &Numeral, short: &Rational, places: u32) -> Option<bool> {
     Some(is_near && (value.is_negative() == short.is_negative() || short.is_zero()))
 }
 
-/// Values for four variables in 64ths, with no pole or period of a function: of both signs, above and below 1.
+/// Values of four variables, in 64ths: of both signs, above and below 1, and not at a pole or a period of a function.
 const POINTS: [[i64; 4]; 10] = [
     [47, 84, 157, 23],
     [140, 37, 110, 201],
@@ -102,7 +103,8 @@ const POINTS: [[i64; 4]; 10] = [
 /// Functions of more variables are not compared.
 const MOST_NAMES: usize = 16;
 
-/// Calls with values for the variables of both, point after point.
+/// Calls `evaluate` once per point, with the point's values for the variables of both expressions, and collects what is defined.
+/// Nothing is called if there are too many variables.
 pub(super) fn at_points<R>(
     gold: &Expr,
     answer: &Expr,
@@ -113,12 +115,12 @@ pub(super) fn at_points<R>(
         return Vec::new();
     }
     let counts = |expr: &Expr| matches!(expr.symbol, Function("!" | "!!" | "binom"));
-    // Only whole numbers above 0 have a factorial.
+    // Factorials and binomials are compared at whole numbers above 0.
     let are_whole = gold.walk().chain(answer.walk()).any(counts);
     let at = |point: &[i64; 4]| {
         evaluate(&|name: &str| {
             let index = names.iter().position(|own| *own == name)?;
-            // A fifth name and later ones have values of their own.
+            // From the fifth variable on, the values of the first four are used again, shifted so that they differ.
             let above = point[index % 4] + (index / 4) as i64 * 41;
             Some(if are_whole {
                 Rational::from_integer((above.rem_euclid(7) + 2).into())
@@ -130,7 +132,7 @@ pub(super) fn at_points<R>(
     POINTS.iter().filter_map(at).collect()
 }
 
-/// Compared as functions of their variables: equal at all points where both are defined.
+/// Compares functions of variables: they are equal if they agree at all points where both are defined, at least two.
 fn functions(gold: &Expr, answer: &Expr) -> Option<bool> {
     let is_complex = gold.walk().chain(answer.walk()).any(|part| part.is("i"));
     let compared = at_points(gold, answer, |at| {

@@ -4,7 +4,7 @@ use super::super::expr::{Expr, Function, INFINITY, REALS, Symbol};
 use super::super::lexeme::{function, is_letter, is_number, is_whole};
 use super::Parser;
 
-/// Commands that begin a factor, beside letters and functions.
+/// Commands that begin a factor, besides letters and functions.
 const OTHERS: &str = "\\frac \\binom \\sqrt \\root \\lfloor \\lceil \\pi \\infty \\infinity";
 
 pub(super) fn is_command_of_factor(text: &str) -> bool {
@@ -54,7 +54,7 @@ impl Parser<'_> {
         Some(Function("root").of([order, inside]))
     }
 
-    /// A number with the mark of its repeating digits: `0.1\overline{6}`, `0.333\ldots`.
+    /// A number, which may have a mark of repeating digits: `0.1\overline{6}`, `0.333\ldots`.
     fn number(&mut self, text: &str) -> Option<Expr> {
         let Some((_, fraction)) = text.split_once('.') else {
             return Expr::literal(text);
@@ -85,7 +85,7 @@ impl Parser<'_> {
         let base = if function == "log" && self.take("_") {
             self.argument()?
         } else {
-            // Without a base we assume 10, although some mean the natural logarithm.
+            // Without a base, 10 is assumed, although some texts mean the natural logarithm.
             Expr::integer(10)
         };
         let power = if self.take("^") {
@@ -113,7 +113,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Adjacent factors, up to the next function.
+    /// An argument without brackets: adjacent factors, up to the next function.
     fn bare_argument(&mut self) -> Option<Expr> {
         let mut product = self.factor()?;
         while self.starts_factor() && self.text().strip_prefix('\\').and_then(function).is_none() {
@@ -123,7 +123,7 @@ impl Parser<'_> {
     }
 }
 
-/// The inverse of a function, as `\sin^{-1}`.
+/// The inverse of a function, which `\sin^{-1}` means.
 fn inverse(name: &str) -> Option<&'static str> {
     function(&format!("a{name}"))
 }

@@ -1,17 +1,18 @@
-//! Names in front of a value: `P(X=1) =`, `\lim_{x\to 0} f(x) =`, but not `2\angle A =`, which is an equation of unknowns.
+//! Names in front of a value: `P(X=1) =`, `\lim_{x\to 0} f(x) =`, but not `2\angle A =`, which is an equation for an unknown.
 
 use super::super::expr::Expr;
 use super::super::lexeme::{Lexeme, is_letter, is_number};
 use super::nesting;
 
-/// Operators, after which a number or a sum belongs to the name.
+/// Operators; a number or a sum after an operator belongs to the name.
 const OPERATORS: &str =
     r"\lim \limsup \liminf \sum \prod \int \iint \oint \max \min \sup \inf \gcd";
 
-/// Functions of several letters in plain text.
+/// Functions whose names have several letters, in plain text.
 const FUNCTIONS: &str = "Pr Var Cov gcd lcm deg det dim max min sup inf arg sgn";
 
-/// The left side of an equation as a name, if it cannot be read as an expression, or has another meaning than the expression.
+/// The left side of an equation as a name, if the side cannot be read as an expression, or is a derivative, a function with its
+/// argument, or a word, which the expression misses.
 pub(super) fn label(head: &[Lexeme], side: Option<&Expr>) -> Option<Expr> {
     let texts: Vec<&str> = head.iter().map(|lexeme| &*lexeme.text).collect();
     let is_label = if side.is_none() {
@@ -25,7 +26,7 @@ pub(super) fn label(head: &[Lexeme], side: Option<&Expr>) -> Option<Expr> {
     is_label.then(|| Expr::name(parts.collect::<Vec<_>>().join(" ")))
 }
 
-/// Whether this is neither a product with a number nor a sum.
+/// Whether this can be a name: it begins with an operator, or has no number and no sign of a sum outside brackets.
 fn is_odd_name(texts: &[&str]) -> bool {
     let text = |at: usize| texts.get(at).copied().unwrap_or_default();
     let mut depth = 0;

@@ -8,7 +8,7 @@ use super::super::units::{currency, unit};
 use super::factor::is_command_of_factor;
 use super::{Parser, joins};
 
-/// Whether this is a whole number, or a fraction of whole numbers.
+/// Whether this node can be in a fraction of whole numbers: a whole number without a sign, or a fraction.
 fn is_of_digits(part: &Expr) -> bool {
     match &part.symbol {
         Number(value, _) => value.is_integer() && !value.is_negative(),
@@ -45,7 +45,7 @@ impl Parser<'_> {
                 "cubic" => power = 3,
                 tens if tens.starts_with("1e") => value = value.times(Expr::literal(tens)?),
                 named => {
-                    // `12 apples`, but not `12 of them`.
+                    // One unknown word may follow: `12 apples`, but not `12 of them`.
                     unknown += i32::from(name.is_none());
                     (unknown < 2).then_some(())?;
                     for (part, own) in named.split('/').zip([1, -1]) {
@@ -56,7 +56,7 @@ impl Parser<'_> {
                 }
             }
         }
-        // `$5` and `5 dollars`, `$5 dollars` too.
+        // `$5`, `5 dollars` and `$5 dollars` are the same.
         let currency = std::mem::replace(&mut self.currency, outer);
         if let Some(currency) = currency.filter(|_| parts.is_empty()) {
             parts.push((currency.to_string(), 1));
@@ -100,7 +100,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A value with a minus before it.
+    /// A value, with or without a minus before it.
     pub(super) fn signed(&mut self, read: fn(&mut Self) -> Option<Expr>) -> Option<Expr> {
         if self.take("-") {
             Some(read(self)?.negated())
@@ -116,7 +116,7 @@ impl Parser<'_> {
         loop {
             let is_per = is_word(self.ahead(1)) && !joins(self.ahead(1));
             let is_divided = self.is("/") && !is_per;
-            // `1.5 x 10^3` in plain text.
+            // The `x` in `1.5 x 10^3`, in plain text.
             let is_cross = self.is("x") && is_number(self.ahead(1)) && self.is_behind_number();
             if is_divided || is_cross || self.is("*") {
                 self.advance(1);
@@ -176,7 +176,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a letter is a unit: upright or apart, and a known unit.
+    /// Whether the letter here is a known unit that is upright, or that stands apart at the end of a value.
     fn is_unit(&self) -> bool {
         let lexeme = &self.lexemes[self.at];
         let is_upright = lexeme.is_upright && !matches!(&*lexeme.text, "i" | "e");
@@ -185,7 +185,7 @@ impl Parser<'_> {
         (is_upright || lexeme.is_apart && is_last) && is_known
     }
 
-    /// A primary with its powers, exclamation marks and degrees: only a few, because each is a level of the tree.
+    /// A primary with its powers, exclamation marks and degrees: at most four, because each is a level of the tree.
     pub(super) fn factor(&mut self) -> Option<Expr> {
         self.nested(|parser| {
             let mut base = parser.primary()?;
@@ -222,7 +222,8 @@ impl Parser<'_> {
         })
     }
 
-    /// A group in braces, or a single sign: for a number, its first digit.
+    /// The argument of a command: a group in braces, or the next factor. Of a whole number, it is the first digit that was not
+    /// read.
     pub(super) fn argument(&mut self) -> Option<Expr> {
         let text = self.text();
         if text == "{" {

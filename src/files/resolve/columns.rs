@@ -9,7 +9,7 @@ use crate::files::schema::{Reading, Role, role};
 use crate::files::table::{ColumnData, FileColumn};
 use crate::number_text::counted;
 
-/// How many unknown fields a note names; a file can have one per line.
+/// How many unknown fields get a note of their own; a file can have a new unknown field in each line.
 const SHOWN: usize = 5;
 
 /// A column of the file with the name under which it is read.

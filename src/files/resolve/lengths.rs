@@ -11,7 +11,7 @@ use crate::files::schema::{Reading, Role};
 use crate::files::table::{ColumnData, FileColumn};
 use crate::files::words::Tokenize;
 
-const MASK: &str = "1 for a token that counts or 0 for one that does not";
+const MASK: &str = "1 for a token that counts, 0 for a token that does not";
 
 /// The tokens of each response; the field that gave their number; and, if they were counted in a text, the unit (words or
 /// tokens).
@@ -34,7 +34,7 @@ pub(super) fn tokens(
             let counted = counted_lengths(columns, tokenizer);
             counted.or_else(|| lengths_of_unknown(columns, &arrays))
         }
-        // In padded files, the width of the columns gives T.
+        // In padded files, unknown tensors come first, because their width is T.
         _ => {
             let unknown = lengths_of_unknown(columns, &arrays);
             unknown.or_else(|| counted_lengths(columns, tokenizer))
@@ -78,7 +78,7 @@ fn misfit(columns: &Columns, lengths: Option<&Lengths>, bound: &Bound) -> Result
             false => format!("{name}: "),
         };
         let what = format!(
-            "{place}`{field}` has {found} tokens, `{from}` has {length}; the token arrays of one response are of one length"
+            "{place}`{field}` has {found} tokens, `{from}` has {length}; all token arrays of a response must have the same length"
         );
         return Err(columns.place.error(Some(at), Diagnostic::error(what)));
     }
@@ -176,7 +176,7 @@ fn mask_of(columns: &Columns, bound: &Bound) -> Result<Tokens> {
     Ok(tokens)
 }
 
-/// Help that names the tensor which may be the mask, in a file without a tensor that has a known name for it.
+/// Help that names the tensor which may be the mask, in a file where no tensor has a known name for a mask.
 fn mask_hint(all: &[Arc<FileColumn>], width: usize) -> String {
     let mask = all.iter().find_map(|column| match &column.data {
         ColumnData::Tensor(tensor) if column.name.contains("mask") => Some(tensor),
@@ -184,11 +184,11 @@ fn mask_hint(all: &[Arc<FileColumn>], width: usize) -> String {
     });
     match mask.map(|tensor| (tensor.shape.get(1), &tensor.name)) {
         Some((Some(&found), name)) if found == width => {
-            format!("; if `{name}` says which do, say `--map mask={name}`")
+            format!("; if `{name}` says which tokens count, say `--map mask={name}`")
         }
-        // Like verl's mask, it covers prompt and response.
+        // The tensor may cover prompt and response, as verl's attention mask does.
         Some((Some(&found), name)) if found > width => format!(
-            "; if the end of `{name}` says which do, add `{name}[:, -{width}:]` to the file as `response_mask`"
+            "; if the end of `{name}` says which tokens count, add `{name}[:, -{width}:]` to the file as `response_mask`"
         ),
         _ => String::new(),
     }

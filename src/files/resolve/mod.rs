@@ -27,7 +27,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::{counted, exact};
 use crate::tensor_file::FileTensor;
 
-/// Fields that are a step, or a part of one, only by a guess.
+/// Fields that are taken for the training step, or a part of it, by a guess.
 const GUESSED: [&str; 3] = ["iteration", "update", "epoch"];
 
 /// A batch from a file, with the data needed to write an advantage to a copy of that file.
@@ -41,7 +41,7 @@ pub struct Rollouts {
     /// The unit of the batch's tokens: `token`, or `word` if lengths count the words of completions.
     pub unit: &'static str,
     pub(super) place: Arc<Place>,
-    /// If responses were omitted: the layout of all responses, and the indices of those in the batch.
+    /// If responses were omitted: the layout of all responses, and the indices of the responses in the batch.
     pub(super) whole: Option<(Arc<Layout>, Vec<usize>)>,
     /// Whether there are tensors [B, T].
     pub(super) is_padded: bool,
@@ -90,7 +90,7 @@ pub(super) fn rollouts(
         builder = builder.tokens(tokens);
     }
     let is_f64 = resolving.is_f64();
-    // Arrays count even if they are not read, because the precision of the batch must not depend on the recipe.
+    // Arrays that are not read have an effect here too, because the precision of the batch must not depend on the recipe.
     let mut arrays = resolving.found.arrays.iter();
     let has_arrays = arrays.any(|bound| bound.reading.role != Role::Mask);
     builder = resolving.add_texts(builder);
@@ -126,7 +126,7 @@ pub(super) fn rollouts(
     })
 }
 
-/// The values that a column should hold, for messages. For a tensor, the shape depends on the number of responses.
+/// The values that a column should hold, for messages. `rows` is the number of responses if the column is a tensor.
 fn expected(reading: &Reading, rows: Option<usize>) -> String {
     let text = match (reading.role, reading.ours.as_str(), rows) {
         (Role::Mask | Role::Token, _, Some(rows)) => {
@@ -243,7 +243,7 @@ impl Resolving<'_> {
         let (level, is_needed) = match role {
             Role::Group => (response, true),
             Role::Response => (response, !is_free),
-            // Not needed if all values are null, as log-probs that were not recorded.
+            // Not needed if all values are null, such as log-probs that were not recorded.
             Role::Mask | Role::Token => {
                 let is_null = matches!(column.data, ColumnData::Null);
                 (token, reading.asked || !is_null)
@@ -253,7 +253,7 @@ impl Resolving<'_> {
             Role::Step => (None, false),
             Role::Completion => (None, reading.asked || names.references.is_some()),
         };
-        // Of a column whose type is of no use, the first value is what is wrong, and none of another type after it.
+        // If the type of the first value is of no use, the first value is reported, and not a later value of another type.
         let is_usable = level.is_some() || column.keep.kind != TextKind::Any;
         let (at, found) = match &column.odd {
             Some((at, found)) if is_usable || *at == 0 => (*at, found.clone()),
@@ -281,7 +281,8 @@ impl Resolving<'_> {
         Ok(None)
     }
 
-    /// Sets rewards that are NaN or null to 0, if the options ask for that. Otherwise such a reward is an error.
+    /// Sets rewards that are NaN or null to 0, and notes their responses. Such a reward is an error if the options do not allow
+    /// it, or if no response would be left.
     fn score(&mut self, reading: &Reading, values: &mut [f64]) -> Result<()> {
         let all = values.len();
         let nothing: Vec<usize> = (0..all).filter(|&at| values[at].is_nan()).collect();
@@ -300,8 +301,8 @@ impl Resolving<'_> {
         Ok(())
     }
 
-    /// Omits responses without a reward from the batch, if the options ask for that. Returns the layout of all responses, and the
-    /// indices of those that stay.
+    /// Adds a note on responses without a reward and, if the options ask for that, omits them from the batch: then returns the
+    /// layout of all responses, and the indices of the responses that stay.
     fn without_unscored(&mut self, batch: &mut Batch) -> Option<(Arc<Layout>, Vec<usize>)> {
         let is_left_out = self.options.unscored == Unscored::LeaveOut;
         let what = if is_left_out {
@@ -381,7 +382,7 @@ impl Resolving<'_> {
         }
         // Reports a value that cannot be an id as an error.
         self.level(group)?;
-        // Moved, not copied, if the column has no other meaning.
+        // The ids are moved and not copied, unless the column has another meaning too.
         let is_other = |column: &Arc<FileColumn>| !Arc::ptr_eq(column, &group.column);
         self.table.columns.retain(is_other);
         let own = Arc::get_mut(&mut group.column).map(|own| &mut own.data);
@@ -395,7 +396,7 @@ impl Resolving<'_> {
         })
     }
 
-    /// Whole numbers.
+    /// The groups of a tensor of whole numbers.
     fn groups_of_tensor(&self, reading: &Reading, tensor: &FileTensor) -> Result<Vec<GroupId>> {
         const EXPECTED: &str = "whole numbers [B], one for each response";
         let wrong = |response, found: String| {
@@ -434,7 +435,7 @@ impl Resolving<'_> {
         };
         if self.schema.is_read_twice(&reading.theirs) {
             let (field, value) = (&reading.theirs, exact(steps[at]));
-            let what = format!("`{field}` is no training step, because it is {value} in ");
+            let what = format!("`{field}` is not a training step, because it is {value} in ");
             self.found.notes.push(what + &*self.found.place.name_of(at));
             return Ok(None);
         }
@@ -451,7 +452,7 @@ impl Resolving<'_> {
         let steps = self.steps()?;
         let saved = self.table.step.unwrap_or(0);
         let differs = |values: &[f64]| values.iter().any(|value| *value != values[0]);
-        // Distinguished by epoch too, because some loggers number the steps of each epoch from 0.
+        // Groups are distinguished by epoch too, because some loggers number the steps of each epoch from 0.
         let epochs = self
             .found
             .find("epoch")
@@ -483,7 +484,7 @@ impl Resolving<'_> {
     }
 
     /// The numbers that split groups. A number that is taken for a step by its name alone splits no groups if each response would
-    /// become a group of its own, because it may number the samples.
+    /// become a group of its own, because it may be the number of the sample.
     fn splitting<'a>(
         &mut self,
         parts: Vec<(&'a str, Vec<f64>)>,
@@ -514,7 +515,8 @@ impl Resolving<'_> {
         kept
     }
 
-    /// The sum of the rewards of several reward functions. A function may have no reward for a response.
+    /// The sum of the rewards of several reward functions. A function that has no reward for a response is skipped there; the sum
+    /// is NaN if no function has one.
     fn sum_of_rewards(&self) -> Option<Vec<f64>> {
         let names = &self.schema.rewards;
         let mut sums: Option<Vec<f64>> = None;
@@ -570,7 +572,7 @@ impl Resolving<'_> {
         );
         let has_reward = numbers.iter().chain(&arrays);
         let has_reward = { has_reward }.any(|one| one.reading.ours.ends_with("reward"));
-        // From here on the lists of numbers and arrays own the columns' data alone, unless a column is read under two names.
+        // From here on, `numbers` and `arrays` are the only owners of the columns' data, unless a column is read under two names.
         self.table.columns.clear();
         for Bound { reading, column } in numbers {
             if matches!(reading.role, Role::Group | Role::Step) {
@@ -596,8 +598,8 @@ impl Resolving<'_> {
         Ok(builder)
     }
 
-    /// Adds notes on which references were used, if completions are compared with them. A response without a reference is not
-    /// scored.
+    /// Adds notes on which references were used, if completions are compared with them. A response without a reference is treated
+    /// like a response without a reward.
     fn note_references(&mut self, batch: &Batch) -> Result<()> {
         let Some(name) = self.schema.references else {
             return Ok(());

@@ -18,8 +18,9 @@ pub(super) struct Checked<'a> {
 }
 
 impl Checked<'_> {
-    /// Looks for invalid values in a column of the batch, and returns notes on them. A NaN where a token counts is an error,
-    /// because it would make all results of its group NaN; only in a saved batch it is allowed.
+    /// Looks for invalid values in a column of the batch, and returns notes on them. A value that is not finite where a token
+    /// counts is an error, because it would make all results of its group NaN. In a saved batch or an unknown column, it is only
+    /// a note.
     pub(super) fn check(&self, reading: &Reading) -> Result<Vec<String>> {
         let Some(values) = self.batch.token_column(&reading.ours) else {
             return Ok(Vec::new());
@@ -68,7 +69,7 @@ impl Checked<'_> {
             "token_reward" => self.odd_values(column, false, |x| x != 0.0 && x.is_finite()),
             _ => None,
         };
-        let no_logp = ": no log-prob is; are these probabilities, or -logp?";
+        let no_logp = ": a log-prob never is; are these probabilities, or -logp?";
         let no_token = "holds rewards where the mask is 0,";
         let kinds = [
             (stray, ours, "is NaN or infinite", ""),
