@@ -16,7 +16,7 @@ pub fn counted(number: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", count(number))
 }
 
-/// A number in JSON, which has no NaN and no infinity: written as strings, they are seen and can be compared.
+/// A number in JSON. NaN and infinities, which JSON does not have, become strings, so that they are visible and can be compared.
 pub fn in_json(value: f64) -> serde_json::Value {
     match value.is_finite() {
         true => value.into(),
@@ -24,9 +24,9 @@ pub fn in_json(value: f64) -> serde_json::Value {
     }
 }
 
-/// A share of a whole: `44.6 %`.
+/// A share of a whole, in percent: `44.6 %`.
 pub fn share(part: usize, whole: usize) -> String {
-    // Counts are far below 2^53.
+    // The conversions are exact, because counts are far below 2^53.
     format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
 }
 
@@ -40,7 +40,7 @@ pub fn time(duration: Duration) -> String {
     }
 }
 
-/// A number in four significant digits: `0.5156`, `12.35`, `3`, `1.234e-7`.
+/// A number in at most four significant digits: `0.5156`, `12.35`, `3`, `1.234e-7`.
 pub fn value(number: f64) -> String {
     if number == 0.0 {
         return "0".to_string();
@@ -73,7 +73,8 @@ pub fn trimmed(text: &str) -> &str {
     }
 }
 
-/// Numbers with as many decimals each, so that they line up in a table: three at most.
+/// Numbers with the same number of decimals, three at most, so that they line up in a table. If the largest is very large or very
+/// small, each is written by [`value`].
 pub fn column(numbers: &[f64]) -> Vec<String> {
     let finite = || numbers.iter().copied().filter(|number| number.is_finite());
     let largest = finite().fold(0.0f64, |largest, number| largest.max(number.abs()));
@@ -91,7 +92,7 @@ pub fn column(numbers: &[f64]) -> Vec<String> {
     let text = |&number: &f64| {
         let text = format!("{number:.decimals$}");
         match text.strip_prefix('-') {
-            // A zero but for rounding has no sign.
+            // A number that is rounded to zero has no sign.
             Some(zero) if zero.parse() == Ok(0.0) => zero.to_string(),
             _ => text,
         }

@@ -7,7 +7,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 pub struct Paint {
     /// Whether there are colours at all.
     pub color: bool,
-    /// The columns of a line.
+    /// The width of a line, in columns.
     pub width: usize,
 }
 
@@ -18,22 +18,22 @@ impl Paint {
         width: WIDTH,
     };
 
-    /// A heading.
+    /// A heading, in bold.
     pub fn bold(self, text: &str) -> String {
         self.with("1", text)
     }
 
-    /// Secondary text.
+    /// Secondary text, dimmed.
     pub fn dim(self, text: &str) -> String {
         self.with("2", text)
     }
 
-    /// A picture.
+    /// A drawing, in blue.
     pub fn blue(self, text: &str) -> String {
         self.with("34", text)
     }
 
-    /// A string with the code of a colour.
+    /// A string with a terminal's code of a colour or weight, if there are colours.
     pub fn with(self, code: &str, text: &str) -> String {
         if self.color && !text.is_empty() {
             format!("\x1b[{code}m{text}\x1b[0m")
@@ -86,8 +86,8 @@ pub fn cut(text: &str, room: usize) -> String {
     text.chars().take_while(fits).collect::<String>() + "…"
 }
 
-/// Wraps text to lines of at most `columns`, each after the same prefix; text that fits in one line keeps its blanks. A longer
-/// word gets a line of its own.
+/// Wraps text to lines of at most `columns`, each after the prefix `start`; text that fits in one line keeps its blanks. A word
+/// that is longer than a line gets a line of its own.
 pub fn wrapped(start: &str, text: &str, columns: usize) -> String {
     let room = columns.saturating_sub(width(start));
     if width(text) <= room && !text.contains('\n') {

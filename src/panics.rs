@@ -1,4 +1,4 @@
-//! Panics of crates at damaged input, which are errors of that input.
+//! Panics of crates on damaged input, which become errors.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -10,14 +10,14 @@ thread_local! {
 
 /// The result of a crate's function; `None` if it panics.
 pub fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
-    // Readers call each other: within another one, a panic is still expected afterwards.
+    // Readers call each other: if this call is inside another one, panics are still expected after it.
     let before = IS_EXPECTED.replace(true);
     let read = catch_unwind(AssertUnwindSafe(read));
     IS_EXPECTED.set(before);
     read.ok()
 }
 
-/// Has the program print no panic that [`caught`] turns into an error.
+/// Prints no panic from now on that [`caught`] turns into an error.
 pub fn silence_caught() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,5 +1,5 @@
-//! Parallel loops that are compiled once: rayon's are compiled again for each closure and type, which was a twelfth of
-//! the library's code before it was optimised. Also the lock of data that threads share.
+//! Parallel loops that are compiled once. rayon's loops are compiled again for each closure and type, and were a twelfth of the
+//! library's code before optimisation. Also the lock of data that threads share.
 
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ fn run(count: usize, of: &(dyn Fn(usize) + Sync)) {
     (0..count).into_par_iter().for_each(of);
 }
 
-/// The results for each index, at least `grain` of them by one thread.
+/// The result for each index, computed in parallel; one thread computes at least `grain` neighbours.
 pub(crate) fn each<R: Send>(
     count: usize,
     grain: usize,
@@ -30,7 +30,7 @@ pub(crate) fn each<R: Send>(
     each_with(count, grain, &|| (), &|(), index| of(index))
 }
 
-/// The results for each index; neighbours that one thread computes, at least `grain`, share what `scratch` makes.
+/// Like [`each`]; the neighbours that one thread computes share a value that `scratch` makes.
 pub(crate) fn each_with<S, R: Send>(
     count: usize,
     grain: usize,
@@ -49,7 +49,8 @@ pub(crate) fn each_with<S, R: Send>(
     }
     let mut done: Vec<Mutex<Vec<R>>> = Vec::new();
     done.resize_with(count.div_ceil(size), Mutex::default);
-    // The caller frees the results: without counting them as its own, a script would earn memory by each loop.
+    // The caller frees the results. They are counted as its own, because otherwise each loop would lower the count of the memory
+    // that a script holds.
     let results = AtomicIsize::new(0);
     run(done.len(), &|index| {
         let before = held();
@@ -66,7 +67,8 @@ pub(crate) fn each_with<S, R: Send>(
     all
 }
 
-/// The results of [`each_with`], or an error: what has not begun after one is left out, so which one it is may depend on chance.
+/// The results of [`each_with`], or an error. After an error, indices that have not begun are skipped, so that it depends on
+/// chance which of several errors is returned.
 pub(crate) fn try_each_with<S, R: Send, E: Send>(
     count: usize,
     grain: usize,
@@ -82,7 +84,7 @@ pub(crate) fn try_each_with<S, R: Send, E: Send>(
     done.into_iter().flatten().collect()
 }
 
-/// The results for each part of some values; the function also gets the index of the part's first value.
+/// The result for each part of `size` values; the function also gets the index of the part's first value.
 pub(crate) fn by_parts<T: Send, R: Send>(
     values: &mut [T],
     size: usize,

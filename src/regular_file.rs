@@ -1,4 +1,4 @@
-//! Opens regular files only: whoever opens a pipe waits for somebody to write into it, and a device may have no end.
+//! Opens regular files only, because opening a pipe waits for somebody to write into it, and a device may have no end.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -14,7 +14,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     open_as(path, File::options().read(true))
 }
 
-/// Opens a file in another way, such as for writing, or makes it; never blocks.
+/// Opens a file with other options, for example to write or to create it; never blocks.
 ///
 /// # Errors
 /// As [`open`].
@@ -25,7 +25,7 @@ pub fn open_as(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_NONBLOCK);
     let file = options.open(path)?;
-    // By now the path may refer to something else.
+    // The file is checked again, because the path may refer to something else by now.
     check(&file.metadata()?)?;
     Ok(file)
 }

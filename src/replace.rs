@@ -1,4 +1,4 @@
-//! Replaces a file by a finished one: written beside it, then renamed over it.
+//! Replaces a file by a finished file, which is written beside it, then renamed over it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,22 +16,22 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes what is half written, before the process ends at once: no `Drop` runs then. Whoever begins a file after that waits
-/// for the end.
+/// Removes the unfinished files before the process ends at once, because no `Drop` runs then. A thread that begins a file after
+/// that waits until the process ends.
 pub fn discard_unfinished() {
     let mut unfinished = unfinished();
     for file in unfinished.drain(..) {
-        // Nobody is left to be told.
+        // An error is ignored, because the process ends and nobody can be told.
         let _ = fs::remove_file(file);
     }
     std::mem::forget(unfinished);
 }
 
-/// A file that is gone as soon as this is dropped, or the process ends at a signal.
+/// A file that is removed when this value is dropped, or when a signal ends the process.
 pub struct TemporaryFile(Option<TempPath>);
 
 impl TemporaryFile {
-    /// Makes a file. No signal comes before it is known to be unfinished.
+    /// Makes a file. [`discard_unfinished`] waits until the file is in the list.
     fn new(make: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<(File, TemporaryFile)> {
         let mut unfinished = unfinished();
         let (file, path) = make()?.into_parts();
@@ -45,7 +45,7 @@ impl TemporaryFile {
         Ok(made.1)
     }
 
-    /// A file that is there, and is gone as soon as this is dropped: a lock.
+    /// A file that exists already, such as a lock, and is removed when this value is dropped.
     pub fn there(path: &Path) -> io::Result<TemporaryFile> {
         let mut unfinished = unfinished();
         let file = TempPath::try_from_path(path)?;
@@ -58,14 +58,14 @@ impl TemporaryFile {
         self.0.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// It is finished, and gets its name. No signal comes in between.
+    /// Gives the finished file its name. [`discard_unfinished`] waits for that.
     fn finish(mut self, place: &Path) -> io::Result<()> {
         let mut unfinished = unfinished();
         let Some(mut file) = self.0.take() else {
             return Ok(());
         };
         unfinished.retain(|other| **other != *file);
-        // Not `persist`: on Windows it fails while somebody reads the file that is replaced.
+        // `persist` is not used, because on Windows it fails while somebody reads the file that is replaced.
         fs::rename(&file, place)?;
         file.disable_cleanup(true);
         Ok(())
@@ -82,12 +82,12 @@ impl Drop for TemporaryFile {
     }
 }
 
-/// A file that is being written. Unless [`Replacement::finish`] is reached, the file that was there stays.
+/// A file that is being written. Unless [`Replacement::finish`] is reached, the old file stays.
 pub struct Replacement {
     asked: PathBuf,
     out: BufWriter<File>,
-    /// The hidden file that is written, and the one that it becomes. A device or a pipe is written itself: renaming
-    /// over it would destroy it.
+    /// The hidden file that is written, and the path that it gets. `None` for a device or a pipe, which is written directly,
+    /// because renaming a file over it would destroy it.
     beside: Option<(TemporaryFile, PathBuf)>,
 }
 
@@ -128,7 +128,7 @@ impl Replacement {
         };
         let mut builder = tempfile::Builder::new();
         builder.prefix(".advlab-").suffix(".part");
-        // Opened as any file is: a temporary one would be private, and would name itself in errors.
+        // Opened like any other file: `tempfile` would make a private file, and errors would name its path.
         let (file, hidden) = TemporaryFile::new(|| {
             builder.make_in(folder, |path| {
                 File::options().write(true).create_new(true).open(path)
@@ -148,7 +148,7 @@ impl Replacement {
         file.finish()
     }
 
-    /// The sink's error as one of the file that was asked for.
+    /// The diagnostic of an error in writing, which names the file that was asked for.
     pub fn error(&self, error: &io::Error) -> Diagnostic {
         cannot_be_written(&self.asked, error)
     }
@@ -163,8 +163,7 @@ impl Replacement {
             let Some((hidden, place)) = self.beside else {
                 return Ok(());
             };
-            // A network drive tells only now that it is full, and a rename must not outlive a crash that the contents
-            // do not.
+            // A network drive reports only now that it is full. Also, a crash must not leave the new name without the contents.
             file.sync_all()?;
             hidden.finish(&place)
         };

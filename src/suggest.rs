@@ -1,10 +1,10 @@
-//! The nearest known name to a misspelt one, for every message that has to say "did you mean".
+//! The known name nearest to a misspelt name, for every message that asks "did you mean".
 
 /// The candidate nearest to `name`, or `None` if nothing is close enough to be a likely slip.
 ///
 /// Nearness is the Damerau-Levenshtein distance without regard to case; up to a third of the name (at least one
-/// letter, at most three) may differ. Of equally near ones a candidate of the same letters comes first (`std` for `sdt`),
-/// then the first.
+/// letter, at most three) may differ. A candidate that begins with the name, or is made of its words' initials, is nearest. Of
+/// equally near candidates, one with the same letters comes first (`std` for `sdt`), then the first in the list.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     let allowed = (wanted.chars().count() / 3).clamp(1, 3);

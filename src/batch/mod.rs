@@ -317,7 +317,11 @@ impl Batch {
         let column = match values.level() {
             Level::Response => Column::Response(values.buffer().iter().collect()),
             Level::Token => Column::Token(values.buffer().clone().into()),
-            level => return refused(format!("`{name}` is a {level} tensor; a column has values per response or per token")),
+            level => {
+                return refused(format!(
+                    "`{name}` is a {level} tensor; a column has values per response or per token"
+                ));
+            }
         };
         let known = column_names::column(name);
         if let Some((response, message)) = known.and_then(|known| known.misfit(&column)) {

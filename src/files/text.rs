@@ -268,7 +268,9 @@ impl<R: BufRead> Read for FromZstd<R> {
             }
             let sum = decoder.get_checksum_from_data();
             if sum.is_some() && sum != decoder.get_calculated_checksum() {
-                return Err(io::Error::other("its checksum does not match: it is damaged"));
+                return Err(io::Error::other(
+                    "its checksum does not match: it is damaged",
+                ));
             }
             if source.fill_buf()?.is_empty() {
                 break;

@@ -298,7 +298,8 @@ impl Follower {
             return;
         }
         if event.is_none() {
-            // All folders are watched anew below, because a folder may have been deleted and made again.
+            // No folder is watched until all are watched anew below, because a folder may have been deleted and made again. An
+            // error is ignored, because watching nothing cannot fail.
             let _ = self.watch.follow(std::iter::empty());
         }
         let since = event.unwrap_or_else(Instant::now);

@@ -28,7 +28,7 @@ const POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct Watch {
     rings: Receiver<Instant>,
-    /// `Err(Some)`: the system gives no file events, which is not yet reported. `Err(None)`: that is reported, or only polling
+    /// `Err(Some)`: the system gives no file events, which was not reported yet. `Err(None)`: this was reported, or only polling
     /// is wanted.
     system: Result<RecommendedWatcher, Option<notify::Error>>,
     /// The names of the files, shared with the thread that receives the events.

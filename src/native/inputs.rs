@@ -49,8 +49,8 @@ impl HookInputs<'_> {
         (!self.batch.has("logp")).then_some((self.tokens("old_logp")?, reports))
     }
 
-    /// Computes a gradient response by response; `None` if it is not finite. `compute` also gives a summary of each response,
-    /// in batch order.
+    /// Computes a gradient response by response; `None` if it is not finite, if `compute` declines a response, or if the guard
+    /// stops. `compute` also returns a summary of its response; the summaries are in batch order.
     pub(super) fn gradient<T: Precision, S, R: Send>(
         &self,
         scratch: impl Fn() -> S + Send + Sync,
@@ -92,7 +92,7 @@ impl HookInputs<'_> {
     }
 }
 
-/// Multiplies a gradient by a factor, if there is one, and says whether all of it is finite.
+/// Multiplies a gradient by a factor, if there is one, and returns whether all values are finite.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn scale<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
     if let Some(factor) = factor {

@@ -1,6 +1,7 @@
 //! PACS's loss with its gradient for the default settings: a pass over the tokens, then computations per response.
 //!
-//! The gradient equals the gradient of the script's graph, with the same order of sums: see the derivatives in the op table.
+//! The gradient equals the gradient of the script's graph, with the same order of sums: see the derivatives in the table of
+//! operations.
 
 use super::inputs::row;
 use crate::batch::{Computed, FloatBuffer, Level};
@@ -74,7 +75,7 @@ fn of_scores(inputs: &HookInputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)>
             };
             // Balances right and wrong responses, if the group has both.
             let weight = if same < n { n / (2.0 * same) } else { 1.0 };
-            // The mean of the others, as the op table computes it.
+            // The mean of the group's other scores, as the operation `mean_others` computes it.
             let others = mean + Binary::SafeDiv.eval(mean - scores[member], n - 1.0);
             let logit = scores[member] - others;
             let (loss, slope) = cross_entropy(logit, right[member], weight, share);
@@ -94,7 +95,8 @@ fn of_scores(inputs: &HookInputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)>
     Some((loss, by_score))
 }
 
-/// A response's weighted cross entropy, and its derivative with respect to the logit in a mean where each has `share`.
+/// A response's weighted cross entropy, and its derivative with respect to the logit in a mean where each response has the weight
+/// `share`.
 fn cross_entropy(logit: f64, label: f64, weight: f64, share: f64) -> (f64, f64) {
     let log_sigmoid = |x: f64| Unary::LogSigmoid.eval(x);
     let sigmoid = |x: f64| Unary::Sigmoid.eval(x);

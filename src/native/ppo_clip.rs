@@ -1,7 +1,7 @@
 //! PPO's clipped loss with its gradient and the share of clipped tokens, in one pass over the tokens.
 //!
 //! The gradient equals the gradient of the script's graph, with the same roundings: see the derivatives of `min`, `clamp`,
-//! `exp` and `kl` in the op table.
+//! `exp` and `kl` in the table of operations.
 
 use multiversion::multiversion;
 
@@ -24,7 +24,7 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     if !is("dual_clip", ParamValue::Unset) || !is("kl_is", ParamValue::Bool(false)) {
         return None;
     }
-    // Otherwise the loss is a mean over the responses' means.
+    // If not by token, the loss is a mean over the responses' means.
     let by_token = match inputs.text("aggregate")? {
         "token" => true,
         "response" => false,
@@ -57,9 +57,9 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let share = 1.0 / cells;
     // The ratios and losses of a tile.
     let scratch = || [(); 2].map(|()| vec![T::default(); TILE]);
-    // The moments of a response's losses and the number of its clipped tokens; writes its gradient.
+    // Writes the gradient of a response, and returns the moments of its losses and the number of its clipped tokens.
     let compute = |[ratio, loss]: &mut [Vec<T>; 2], response: usize, out: &mut [T]| {
-        // dloss/dloss_t, equal for all tokens of a response.
+        // The derivative of the loss with respect to the loss of a token, equal for all tokens of a response.
         let count = if by_token { 1 } else { out.len() };
         let grad = T::narrow(share / count as f64);
         let of = |column| row::<T>(column, layout, response);
@@ -131,7 +131,7 @@ fn surrogate<T: Precision>(
 ) -> usize {
     let length = ratio.len();
     let (loss, out) = (&mut loss[..length], &mut out[..length]);
-    // In the precision of tokens, a ratio is outside if it is less than `from` or more than `to`.
+    // In the precision of tokens, a ratio is outside the bounds if it is less than `from` or more than `to`.
     let (from, to) = (T::at_least(low), T::narrow(-T::at_least(-high).widen()));
     let (low, high) = (T::narrow(low), T::narrow(high));
     let times = |a: T, b: f64| T::narrow(a.widen() * b);
@@ -147,7 +147,7 @@ fn surrogate<T: Precision>(
         let (free, held) = (times(ratio, advantage), times(inside, advantage));
         loss[i] = T::narrow(-Binary::Min.eval(free.widen(), held.widen()));
         clipped += u32::from(held < free);
-        // The gradient goes to the smaller of the two, and half to each at a tie.
+        // The gradient goes to the smaller of `free` and `held`, and half of it to each if they are equal.
         let to_free = if free < held { less } else { zero };
         let to_free = if free == held { half } else { to_free };
         let to_held = T::narrow(less.widen() - to_free.widen());

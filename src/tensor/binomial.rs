@@ -1,7 +1,7 @@
 //! Binomial coefficients and their ratios, by products and running sums of logarithms.
 //!
-//! Differences of `lgamma` are off by up to 3e-10 at n = 100000; a product of k factors is within k rounding errors of
-//! half a unit each, about 1e-11 at the very worst and 1e-14 as seen, since the errors do not all go one way.
+//! Differences of `lgamma` have errors of up to 3e-10 at n = 100000. A product of k factors has k rounding errors of half a unit
+//! each: about 1e-11 in the worst case, and 1e-14 in practice, because the errors partly cancel.
 
 /// The most factors of one product: they take some milliseconds, and are far more than any number of responses. Without a
 /// bound, a script could request a product that takes hours and never checks the deadline.
@@ -24,9 +24,9 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     let k = k.min(n - k);
     let mut product = 1.0f64;
     for i in 1..=k {
-        // Exact while below 2^53: C(n, i) is a whole number, and so is the product before the division.
+        // Exact while below 2^53: C(n - k + i, i) is a whole number, and so is the product before the division.
         product = product * (n - k + i) as f64 / i as f64;
-        // This takes at most some thousand factors, because each C(n, i) is at least twice the one before.
+        // This takes at most some thousand factors, because each factor at least doubles the product.
         if product.is_infinite() {
             break;
         }
@@ -56,7 +56,7 @@ pub fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
 /// C(a, k) / C(b, k) for 0 <= k <= b; 0 if a < k or a < 0.
 ///
 /// The product over i < k of (a - i) / (b - i); or, if it has fewer factors, the b - a factors of
-/// C(b - k, b - a) / C(b, b - a). An error if even that is too long.
+/// C(b - k, b - a) / C(b, b - a). An error if the shorter product is too long.
 pub fn binomial_ratio(a: i64, b: i64, k: i64) -> Result<f64, String> {
     if a < k || a < 0 {
         return Ok(0.0);

@@ -147,7 +147,7 @@ pub enum Stopped {
         /// The limit in bytes.
         limit: usize,
     },
-    /// More operations on tensors are held at once than any formula has.
+    /// More operations on tensors are held at once than any formula needs.
     Graph {
         /// The limit.
         limit: usize,

@@ -13,7 +13,7 @@ impl Tensor {
     /// Computes the tensor's values, or returns its earlier values.
     ///
     /// # Errors
-    /// [`TensorError`] if the values do not allow an operation, or the guard stopped it.
+    /// [`TensorError`] if the values do not allow an operation, or if the guard stopped the computation.
     pub fn evaluate(&self) -> Result<Arc<Value>, TensorError> {
         if let Some(frame) = self.frame().filter(|frame| frame.is_open_view()) {
             frame.note_inspected();
@@ -34,11 +34,11 @@ impl Tensor {
         })
     }
 
-    /// Computes the result of a hook, the first, with others, and their common parts once; [`Tensor::evaluate`] then returns
-    /// their values.
+    /// Computes several tensors, the first of which is the result of a hook, and their common parts once. [`Tensor::evaluate`]
+    /// then returns their values.
     ///
     /// # Errors
-    /// As [`Tensor::evaluate`], for the first that fails.
+    /// As [`Tensor::evaluate`], for the first tensor that fails.
     pub(crate) fn evaluate_result(tensors: &[Tensor]) -> Result<(), TensorError> {
         Tensor::evaluate_all(tensors, true)
     }

@@ -25,7 +25,7 @@ impl Location<'_> {
     }
 }
 
-/// A column's values in their own memory, if they are contiguous.
+/// A column's values in their own memory, if they are contiguous and have the precision `T`.
 pub(super) fn in_place<'t, T: Precision>(
     column: &'t TokenValues,
     location: &Location<'_>,

@@ -18,7 +18,7 @@ pub(super) enum Method {
     InFull,
     /// Tile by tile, in a pass over the tokens.
     ByTile,
-    /// All tokens of a response have the same value: computed and stored per response, rounded like tokens.
+    /// Once per response, because all its tokens have the same value; rounded as a token tensor is.
     Uniform,
     /// By a reduction of tokens, at the end of a pass.
     Reduced(Reduction),
@@ -174,7 +174,7 @@ impl<'a> Execution<'a> {
         TensorError::new(tensor.inner().prim.name(), kind).or_at(tensor.origin())
     }
 
-    /// Counts the token values of a step by the guard.
+    /// Reserves memory for the token values of a step, which the guard counts.
     pub(super) fn reserve(&self, step: usize, tokens: usize) -> Result<Reservation, TensorError> {
         let bytes = tokens * if self.tensor(step).is_f64() { 8 } else { 4 };
         let reserved = self.context.guard.reserve(bytes);

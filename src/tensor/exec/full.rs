@@ -1,5 +1,5 @@
-//! Steps that are computed in full, from all values of their arguments: those of levels coarser than the token, whose arguments
-//! are brought to their level, and operations that need all values of a cell at once.
+//! Steps that are computed in full, from all values of their arguments: steps at levels coarser than the token, whose arguments
+//! are spread to the step's level, and operations that need all values of a cell at once.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::tensor::kernel::{Kernel, Unary};
 use crate::tensor::precision::Precision;
 use crate::tensor::value::Value;
 
-/// The value of a step whose arguments are computed.
+/// The value of a step whose arguments are already computed.
 pub(super) fn value(execution: &Execution<'_>, step: usize) -> Result<Arc<Value>, TensorErrorKind> {
     let (tensor, guard) = (execution.tensor(step), &execution.context.guard);
     let node = tensor.inner();
@@ -131,7 +131,8 @@ fn compute(
     })
 }
 
-/// An argument's value for each cell of the node's level, which is the same or finer; or a single value for all cells.
+/// An argument's value for each cell of the node's level, which is the argument's level or a finer level; or a single value for
+/// all cells.
 fn spread<'a>(node: &Node, arg: usize, value: &'a Value) -> Cow<'a, [f64]> {
     let level = node.level;
     let cell: fn(&Layout, usize) -> usize = match (level, value.level()) {

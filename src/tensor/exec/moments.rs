@@ -6,13 +6,13 @@
 
 use crate::tensor::precision::Precision;
 
-/// The number of values that are computed together, so few that several such rows stay in the nearest cache. A response's first
-/// tile starts at its first token.
+/// The number of values that are computed together, so few that several arrays of this length stay in the nearest cache. A
+/// response's first tile starts at its first token.
 pub(crate) const TILE: usize = 1024;
 
 const LANES: usize = 16;
 
-/// The moments that a reduction needs. Each depth includes those before it.
+/// The moments that a reduction needs. Each depth includes the depths before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
     Sum,
@@ -53,7 +53,7 @@ impl Moments {
         };
         if depth >= Depth::Extremes {
             (moments.min, moments.max) = extremes(values);
-            // A sum is NaN only if one of its terms is NaN, or if it has both infinities.
+            // A NaN term makes the sum NaN, but so do infinities of both signs: hence the second test.
             if moments.sum.is_nan() && values.iter().any(|value| value.widen().is_nan()) {
                 (moments.min, moments.max) = (f64::NAN, f64::NAN);
             }
@@ -90,7 +90,7 @@ impl Moments {
             .fold(Moments::EMPTY, Moments::and)
     }
 
-    /// The moments of the selected values. A tile contains 1024 values, selected or not.
+    /// The moments of the selected values. A tile contains [`TILE`] values, selected or not.
     pub(crate) fn of_selected<T: Precision>(
         values: impl Iterator<Item = (T, bool)>,
         depth: Depth,
@@ -141,8 +141,8 @@ impl Moments {
         }
     }
 
-    /// The mean. It is never outside the smallest and the largest value, so that the mean of equal values is their value. It is
-    /// infinite if the sum is.
+    /// The mean. It is never below the smallest or above the largest value, so that the mean of equal values is their value. It
+    /// is infinite if the sum is.
     pub(crate) fn mean(&self) -> f64 {
         let mean = self.sum / self.count as f64;
         if self.min == self.max || self.min < self.max && mean.is_finite() {

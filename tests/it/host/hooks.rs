@@ -147,7 +147,10 @@ fn an_advantage_is_written_into_an_array() {
         assert_eq!(plain, advantage.to_padded());
         let mut other = ndarray::Array2::from_elem((4, 3), 7.0f32);
         let error = advantage.write_into(&mut other.view_mut()).unwrap_err();
-        assert_eq!(error.message, "the array has shape (4, 3), the advantage (3, 4)");
+        assert_eq!(
+            error.message,
+            "the array has shape (4, 3), the advantage (3, 4)"
+        );
         assert_eq!(other, ndarray::Array2::from_elem((4, 3), 7.0f32));
     }
 }
