@@ -35,7 +35,7 @@ const PART: usize = 1 << 14;
 /// The strings in the header of a file, by their keys.
 pub type Strings = BTreeMap<String, String>;
 
-/// A file's header. The crate's own has tensors in any order, and so would errors.
+/// A file's header. The crate's own type has the tensors in random order, so that the reported error would be random too.
 #[derive(Deserialize)]
 struct Header {
     #[serde(rename = "__metadata__")]
@@ -55,7 +55,7 @@ pub struct FileTensor {
     pub shape: Vec<usize>,
     /// Its first byte in the file.
     at: u64,
-    /// Its bytes. The header has been checked: they are as many as the type and the shape need, and the file has them.
+    /// The number of its bytes. The header has been checked: type and shape need as many, and the file has them.
     length: usize,
     file: Arc<(PathBuf, File)>,
 }
@@ -98,9 +98,9 @@ fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> {
     }
 }
 
-/// What the header of a safetensors file says.
+/// The content of a safetensors file's header.
 pub struct OpenTensors {
-    /// In the order of their bytes.
+    /// The tensors, in the order of their bytes.
     pub tensors: Vec<FileTensor>,
     /// The strings in the header.
     pub strings: Strings,
@@ -129,7 +129,7 @@ pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
     let (file, length, size, text) = read().map_err(|error| cannot_be_read(path, &error))?;
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
     let Some(size) = size else {
-        let what = "it is cut off in its header, or no safetensors file";
+        let what = "it is cut off in its header, or is not a safetensors file";
         return Err(damaged(what.to_string()));
     };
     let wrong = |error: String| damaged(format!("its header is wrong: {error}"));
@@ -141,7 +141,7 @@ pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
     let (told, found) = (checked.data_len() as u64, length - 8 - size);
     if told != found {
         return Err(damaged(format!(
-            "its header tells of {told} bytes of tensors, and {found} are there; it is cut off or was written over"
+            "its header describes {told} bytes of tensors, but the file has {found}: it is cut off, or was written over"
         )));
     }
     let file = Arc::new((path.to_path_buf(), file));
@@ -162,7 +162,7 @@ pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
 }
 
 impl FileTensor {
-    /// Whether its elements are numbers that can be read: complex numbers and those of 4, 6 and 8 bits cannot.
+    /// Whether its elements are numbers that can be read: complex numbers and floats of 4, 6 and 8 bits cannot.
     pub fn is_number(&self) -> bool {
         each_number!(self.dtype, T => size_of::<T>() > 0, else false)
     }
@@ -206,7 +206,7 @@ impl FileTensor {
     /// The numbers, row by row, of the type that the file has.
     pub(crate) fn load<T: FromBytes + IntoBytes + Copy + Send + Sync>(&self) -> Result<Buffer<T>> {
         let values = T::new_vec_zeroed(self.length / size_of::<T>());
-        let mut values = values.map_err(|_| self.wrong("what the memory holds"))?;
+        let mut values = values.map_err(|_| self.wrong("a tensor that fits into the memory"))?;
         let bytes = values.as_mut_bytes();
         in_large_pages(bytes);
         fill(&self.file.1, self.at, bytes).map_err(|error| {
@@ -221,8 +221,8 @@ impl FileTensor {
         Ok(values.into())
     }
 
-    /// The numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53. Those that are of the type in
-    /// the file are not copied.
+    /// The numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53. If the file has the wanted
+    /// type, nothing is converted.
     pub(crate) fn numbers<N: Precision + FromBytes + IntoBytes>(&self) -> Result<Buffer<N>> {
         let own = [Dtype::F32, Dtype::F64][usize::from(size_of::<N>() == 8)];
         if self.dtype == own {
@@ -242,7 +242,7 @@ impl FileTensor {
     }
 }
 
-/// A checksum of what a file says of its tensors.
+/// A checksum of the names, types, shapes and places of a file's tensors.
 fn checksum(tensors: &[FileTensor]) -> u32 {
     let facts = tensors.iter().map(|tensor| {
         let place = (tensor.at, tensor.length);
@@ -267,7 +267,7 @@ pub fn safetensors_header<'a>(
         start = end;
     }
     let mut header = Value::Object(header).to_string().into_bytes();
-    // Tensors then start at a multiple of 8 in the file, as readers that map it into memory want.
+    // Tensors then start at a multiple of 8 in the file, as readers that map the file into memory need.
     header.resize(header.len().next_multiple_of(8), b' ');
     [&(header.len() as u64).to_le_bytes()[..], &header[..]].concat()
 }

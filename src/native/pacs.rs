@@ -75,7 +75,7 @@ fn of_scores(inputs: &HookInputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)>
             };
             // Balances right and wrong responses, if the group has both.
             let weight = if same < n { n / (2.0 * same) } else { 1.0 };
-            // The mean of the group's other scores, as the operation `mean_others` computes it.
+            // The mean of the group's other scores, as the operation `others_mean` computes it.
             let others = mean + Binary::SafeDiv.eval(mean - scores[member], n - 1.0);
             let logit = scores[member] - others;
             let (loss, slope) = cross_entropy(logit, right[member], weight, share);

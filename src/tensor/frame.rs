@@ -1,4 +1,4 @@
-//! The frame: the batch that a tensor's values belong to, as a layout with a precision and bounds.
+//! The frame: the batch that a tensor's values belong to, as a layout with a precision and limits.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub struct Frame {
     _reservation: Option<Arc<Reservation>>,
 }
 
-/// While the view is open, its tensors represent each group separately: the level "batch" is the group's, and no
-/// value may be read.
+/// While the view is open, its tensors represent each group separately: the level "batch" means the group, and no value may be
+/// read.
 #[derive(Debug)]
 pub(crate) struct GroupView {
     is_open: AtomicBool,
@@ -51,15 +51,15 @@ pub(crate) struct GroupView {
     is_by_group: AtomicBool,
 }
 
-/// The bounds of a batch's computations, and the form of their results.
+/// The limits of a batch's computations, and the form of their results.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
-    /// Whether the f32 token values of a hook's result are written as the rows of an array [B, T], if the batch is one.
+    /// Whether the f32 token values of a hook's result are written as the rows of an array [B, T], if the batch is padded.
     pub(crate) by_rows: bool,
     pub(crate) guard: Arc<Guard>,
     /// The profile, if times are wanted.
     pub(crate) profile: Option<Arc<Profile>>,
-    /// The `Trace`, if a plan is wanted; it holds tensors, which are above frames.
+    /// The `Trace`, if a plan is wanted; untyped, because a trace holds tensors, and tensors build on frames.
     pub(crate) trace: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -138,7 +138,7 @@ impl Frame {
         !view.is_by_group.load(Ordering::Relaxed)
     }
 
-    /// Whether a tensor of this frame comes from the view of another frame.
+    /// Whether a tensor of this frame comes from the view of the frame `other`.
     pub(crate) fn is_of_view(&self, other: &Frame) -> bool {
         let view = |frame: &Frame| frame.view.as_ref().map(Arc::as_ptr);
         view(self) == view(other) && self.responses == other.responses

@@ -10,7 +10,7 @@ use super::op::reduction::sum_to;
 use super::op::scan::at_last_token_grad;
 use crate::batch::Level;
 
-/// The derivative of a batch tensor with respect to each value of `x`, at `x`'s level; 0 if the loss does not depend on it.
+/// The derivative of a batch tensor with respect to each value of `x`, at `x`'s level; 0 if the loss does not depend on `x`.
 ///
 /// # Errors
 /// If `loss` is not a batch tensor, or depends on `x` through an operation that has no derivative.
@@ -145,7 +145,7 @@ fn contributions(
     through: &HashSet<usize>,
 ) -> Result<Vec<(Tensor, Option<usize>, Tensor)>, TensorError> {
     let prim = &node.inner().prim;
-    // If the op table has them, the gradients of the first arguments; selections get none.
+    // The gradients of the first arguments, if the op table defines them; selections get none.
     let derived = match prim {
         Prim::Map(op) | Prim::Scan(op, _) | Prim::Reduce(op) | Prim::Within(op, _) => {
             op.gradients(node, grad)?
@@ -194,7 +194,7 @@ fn at_level_of(node: &Tensor, grad: &Tensor) -> Result<Tensor, TensorError> {
     }
 }
 
-/// A contribution brought to the argument's level: summed over the cells that broadcasting gave its value to.
+/// A contribution brought to the argument's level: summed over the cells to which broadcasting gave the argument's value.
 fn fit(part: &Tensor, node: &Tensor, arg: &Tensor) -> Result<Tensor, TensorError> {
     let Some(of_node) = node.frame() else {
         return Ok(part.clone());

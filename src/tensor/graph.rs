@@ -1,4 +1,5 @@
-//! The expression graph: tensors are its nodes, built with their levels checked and computed only when asked.
+//! The expression graph: tensors are its nodes. Their levels are checked when they are built, and their values are computed only
+//! on request.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -33,12 +34,12 @@ pub(crate) struct Node {
     _reservation: Option<Reservation>,
 }
 
-/// A row of the op table, as the nodes that it makes know it.
+/// What a node knows of the row of the op table that made it.
 pub(crate) trait Row: fmt::Debug + Sync {
-    /// Its name, as scripts write it.
+    /// The name of the operation, as scripts write it.
     fn name(&self) -> &'static str;
     fn kernel(&self) -> Kernel;
-    /// Whether it is piecewise constant, so that no gradient goes through it.
+    /// Whether the operation is piecewise constant, so that no gradient goes through it.
     fn is_constant(&self) -> bool;
     /// The gradients of the first arguments of a node, from the gradient of its result.
     fn gradients(&self, node: &Tensor, grad: &Tensor) -> Result<Vec<Tensor>, TensorError>;
@@ -47,7 +48,7 @@ pub(crate) trait Row: fmt::Debug + Sync {
 /// The operations of an executor: all rows of the op table reduce to these.
 #[derive(Clone, Debug)]
 pub(crate) enum Prim {
-    /// A number; a batch tensor.
+    /// A number, as a batch tensor.
     Number(f64),
     /// Precomputed values.
     Values(Arc<Value>),
@@ -56,7 +57,7 @@ pub(crate) enum Prim {
     Map(&'static dyn Row),
     /// The same value in each finer cell.
     Expand,
-    /// A reduction row of the op table; the values count for which the second argument, if there is one, is not 0.
+    /// A reduction row of the op table; if there is a second argument, only the values count for which it is not 0.
     Reduce(&'static dyn Row),
     /// How many values of a finer level each cell has.
     Count(Level),
@@ -65,7 +66,7 @@ pub(crate) enum Prim {
     /// A scan row over the tokens of each response, with its number (a discount or a fill); a second argument has a
     /// discount for each response instead.
     Scan(&'static dyn Row, f64),
-    /// A response's value on its last token, 0 on the others.
+    /// A response's value on its last token, 0 on its other tokens.
     AtLastToken,
     /// Uniform numbers in [0, 1), determined by a key and the index of the value.
     Random(u64),
@@ -210,7 +211,7 @@ impl Tensor {
             reserved.inspect_err(|error| guard.fail(error))
         });
         let reservation = reserved.transpose()?;
-        // Ranks and indices count beyond 2^24, which f32 does not.
+        // Ranks and indices can be larger than 2^24, beyond which f32 has no odd numbers.
         let counts = matches!(&prim, Prim::Within(op, _) if matches!(op.kernel(), Kernel::Within(Within::Rank | Within::Index)));
         let is_f64 = level != Level::Token || counts || {
             let mut tokens = args.iter().filter(|arg| arg.level() == Level::Token);
@@ -231,14 +232,14 @@ impl Tensor {
         })))
     }
 
-    /// An elementwise row of the op table on arguments of any levels, at the join of these; for single numbers, a number.
+    /// An elementwise row of the op table on arguments of any levels, at the join of their levels; for single numbers, a number.
     pub(crate) fn map(op: &'static dyn Row, args: Vec<Tensor>) -> Result<Tensor, TensorError> {
         let level = args
             .iter()
             .fold(Level::Batch, |join, arg| join.join(arg.level()));
         let frame = meet(op.name(), &args, level)?;
         if let (Kernel::Fallible(_), Some(frame)) = (op.kernel(), &frame) {
-            // In a call for a single group, the error names the group's own response.
+            // An operation that can fail needs a call for each group, because its error names the group's own response.
             frame.note_inspected();
         }
         if let Some(number) = numbers(&args).and_then(|values| op.kernel().on_numbers(&values)) {
@@ -316,8 +317,8 @@ impl Tensor {
         }
     }
 
-    /// Tells a script the level. In a view, a group tensor is a batch tensor for the script, so that telling its level forces a
-    /// call for each group.
+    /// The level, for a script that asks for it. In a view, a group tensor is a batch tensor for the script, so that this
+    /// question forces a call for each group.
     pub(crate) fn level_for_script(&self) -> Level {
         if let (Level::Group, Some(frame)) = (self.level(), self.frame()) {
             frame.note_inspected();
@@ -335,7 +336,7 @@ impl Tensor {
         self.0.is_f64
     }
 
-    /// `None` for a single number.
+    /// The tensor's frame; `None` for a single number.
     pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
         self.0.frame.as_ref()
     }
@@ -378,7 +379,7 @@ impl Tensor {
     }
 
     pub(crate) fn remember(&self, value: Arc<Value>) {
-        // Two threads may compute a node at once; both get the same bits.
+        // An error is ignored, because two threads may compute a node at the same time, and both get the same bits.
         let _ = self.0.value.set(value);
     }
 
@@ -386,7 +387,7 @@ impl Tensor {
         self.0.origin.get()
     }
 
-    /// Notes the place where the tensor was made, for it and for the nodes that the same operation added.
+    /// Notes the place where the tensor was made, for this node and for the nodes that the same operation added.
     pub(crate) fn mark(&self, origin: &Origin) {
         let mut stack = vec![self.clone()];
         while let Some(tensor) = stack.pop() {

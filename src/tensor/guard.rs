@@ -1,4 +1,4 @@
-//! The bounds of a computation: a deadline, a way to cancel it, and a limit on the memory of its tensors.
+//! The limits of a computation: a deadline, a way to cancel it, and a limit on the memory of its tensors.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -90,8 +90,8 @@ impl Guard {
         *lock(&self.failure) = None;
     }
 
-    /// Starts the clock and the peak anew, for one of several runs; a cancel stays in effect. Returns
-    /// the bytes that are held already.
+    /// Restarts the clock and the peak, for one of several runs; a cancel stays in effect. Returns the bytes that are already
+    /// held.
     pub fn begin_run(&self) -> usize {
         self.start_clock();
         let used = self.used.load(Ordering::Relaxed);
@@ -126,7 +126,8 @@ impl Guard {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// The bytes that a script's thread may allocate: those that tensors hold, and an eighth of those that they may hold.
+    /// The bytes that a script's thread may allocate: the bytes that tensors hold, plus an eighth of the limit for tensors, or
+    /// plus [`LEAST_BYTES`] if that is more.
     pub(crate) fn allowance(&self) -> usize {
         self.used() + (self.memory / 8).max(LEAST_BYTES)
     }
@@ -157,7 +158,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Counts `bytes` until the reservation is dropped.
+    /// Counts `bytes` until the reservation is dropped; an error if the memory limit is exceeded.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Result<Reservation, Stopped> {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         let reservation = Reservation {

@@ -15,7 +15,7 @@ pub(crate) enum Kernel {
     Two(Binary),
     /// Elementwise, of three values.
     Three(Ternary),
-    /// Elementwise, with an error for values that allow no result; not of token tensors.
+    /// Elementwise, with an error for values that allow no result; not for token tensors.
     Fallible(fn(&[f64]) -> Result<f64, String>),
     /// A reduction of the values of a cell.
     Reduce(Reduction),
@@ -65,7 +65,7 @@ impl Kernel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduction {
     Sum,
-    /// Never outside the smallest and the largest value, so that equal values have themselves as their mean.
+    /// Never below the smallest or above the largest value, so that the mean of equal values is their value.
     Mean,
     Min,
     Max,
@@ -83,13 +83,13 @@ pub(crate) enum Within {
     Rank,
     /// In batch order from 0.
     Index,
-    /// The sum up to and with each value, in the order of a second argument.
+    /// The sum up to and including each value, in the order of a second argument.
     CumsumBy,
-    /// The sample standard deviation of the others; only values count for which the second argument, if given, is not 0.
+    /// The sample standard deviation of the other values; if there is a second argument, only values count for which it is not 0.
     OthersStd,
 }
 
-/// The scans of a response's tokens; each takes one number, except that a sum takes one per response.
+/// The scans of a response's tokens; each takes one number; a sum can take a number per response instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scan {
     /// y_t = x_t + gamma y_(t-1)

@@ -11,9 +11,9 @@ use crate::batch::{Buffer, FloatBuffer, Layout};
 pub(crate) trait Precision: Plain + PartialOrd {
     fn narrow(value: f64) -> Self;
     fn widen(self) -> f64;
-    /// e to the power of x, to an ulp of this precision.
+    /// e to the power of x, within an ulp of this precision.
     fn exp(x: f64) -> f64;
-    /// Token values, one after another or as the rows of an array [B, T]; an f64 array has no such rows.
+    /// Token values, one after another or as the rows of an array [B, T]; f64 values are never such rows.
     fn wrap(values: Large<Self>, rows_of: Option<&Arc<Layout>>) -> FloatBuffer;
     fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
     /// The next value towards infinity.

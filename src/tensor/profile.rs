@@ -9,11 +9,12 @@ use crate::parallel::lock;
 /// The times of a computation's operations.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// At most one entry per line of the script, also if they are never taken.
+    /// At most one entry per line of the script, even if the timings are never taken.
     timings: Mutex<BTreeMap<Option<Origin>, f64>>,
 }
 
-/// The time of a line's operations. Operations that run tile by tile in one pass share its time in proportion to their own.
+/// The time of a line's operations. Operations that run tile by tile in one pass share the pass's time in proportion to their own
+/// times.
 #[derive(Clone, Debug)]
 pub struct Timing {
     /// The line of the script that requested the operations; `None` if no line did.

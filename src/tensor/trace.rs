@@ -15,7 +15,7 @@ pub(crate) struct ComposedCall {
     pub(crate) name: &'static str,
     pub(crate) params: &'static [Param],
     pub(crate) args: Vec<Argument>,
-    /// As long as it lives, no other node has its address.
+    /// Kept, because as long as the result lives, no other node has its address.
     _result: Tensor,
 }
 
@@ -31,7 +31,8 @@ impl Trace {
         frame?.context.trace.as_ref()?.downcast_ref()
     }
 
-    /// Notes the call that made a tensor, unless the tensor was there before: the innermost call has made it.
+    /// Notes the call that made a tensor: of nested calls with the same result, the innermost. A call that returns one of its
+    /// arguments is not noted.
     pub(super) fn note_call(
         &self,
         name: &'static str,
@@ -60,7 +61,7 @@ impl Trace {
         lock(&self.calls).get(&node.id()).cloned()
     }
 
-    /// The tensors whose values were read, in that order.
+    /// The tensors whose values were read, in the order of reading.
     pub(crate) fn read(&self) -> Vec<Tensor> {
         lock(&self.read).clone()
     }

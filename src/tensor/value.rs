@@ -47,7 +47,7 @@ impl Value {
         Value { is_finite, ..self }
     }
 
-    /// The values over `layout`, which may be any layout if they are a number that belongs to no batch.
+    /// The values over `layout`, which may be any layout if the value is a number that belongs to no batch.
     pub(crate) fn over(&self, layout: &Arc<Layout>) -> Computed {
         Computed::new(layout.clone(), self.level(), self.buffer().clone())
     }

@@ -26,7 +26,7 @@ pub(super) enum Code<'a> {
     Fill,
     AtLastToken,
     Scan(Scan, f64),
-    /// A reduction of a response's tokens: its number, and the moments that it needs.
+    /// A reduction of a response's tokens: the reduction's number in the pass, and the moments that it needs.
     Reduce(usize, Depth),
 }
 
@@ -36,14 +36,15 @@ pub(super) struct Job<'a> {
     pub(super) code: Code<'a>,
     pub(super) args: Vec<Arg<'a>>,
     pub(super) is_f64: bool,
-    /// The memory that keeps its values after the pass.
+    /// The index of the memory that keeps the job's values after the pass.
     pub(super) memory: Option<usize>,
-    /// Whether to test that all values are finite; and whether a value was found that is not.
+    /// Whether to test that all values are finite.
     pub(super) tests_finite: bool,
+    /// Whether a value was found that is not finite.
     pub(super) not_finite: AtomicBool,
     /// The jobs whose values are not needed after this job.
     pub(super) frees: Vec<usize>,
-    /// The time that it took, in nanoseconds of all threads together.
+    /// The time that the job took, in nanoseconds of all threads together.
     pub(super) time: AtomicU64,
 }
 
@@ -226,7 +227,7 @@ impl<'a> Pass<'a> {
             .map(move |job| (job.step, time(job) / all.max(1.0)))
     }
 
-    /// Finds the job that is the last to read each value. Returns the most bytes of a thread's tiles at once.
+    /// Finds the job that is the last to read each value. Returns the most bytes that a thread's tiles take at once.
     pub(super) fn free(&mut self, layout: &Layout) -> usize {
         let mut last: Vec<usize> = (0..self.jobs.len()).collect();
         for (index, job) in self.jobs.iter().enumerate() {

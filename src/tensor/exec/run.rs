@@ -36,7 +36,7 @@ impl Targets {
 
 type Values = Vec<Option<Arc<Value>>>;
 
-/// Computes the values of a plan's steps. The value of a step that is no output may be left out.
+/// Computes the values of a plan's steps. The value of a step that is not an output may be missing.
 ///
 /// # Errors
 /// [`TensorError`] if values do not allow an operation, or if the guard stops the computation.
@@ -100,7 +100,7 @@ impl Execution<'_> {
         needed
     }
 
-    /// Frees memory. Coarser values are small, and kept for later plans.
+    /// Frees the token and position values that are no longer needed. Coarser values are small, and kept for later plans.
     fn free(&mut self, needed: &[bool]) {
         for (step, value) in self.values.iter_mut().enumerate() {
             if !needed[step] && is_large(&self.plan.steps()[step].tensor) {
@@ -109,7 +109,8 @@ impl Execution<'_> {
         }
     }
 
-    /// Computes the steps in full, and the uniform steps, whose arguments are available.
+    /// Computes the uniform steps and the steps in full, as far as their arguments are available; then frees arguments that no
+    /// step needs.
     fn compute_in_full(&mut self, needed: &[bool]) -> Result<(), TensorError> {
         for step in (0..needed.len()).filter(|&step| needed[step]) {
             let (tensor, args) = (self.tensor(step), self.args(step));
@@ -155,7 +156,8 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Computes a uniform step. It gets token values only if it is an output, or if a step that is computed in full reads it.
+    /// Computes a uniform step. Token values are made only if the step is an output, or if a step that is computed in full reads
+    /// it.
     fn compute_uniform(&mut self, step: usize) -> Result<(), TensorError> {
         let (tensor, values) = (self.tensor(step), full::uniform(self, step));
         let mut readers = self.readers[step].iter();
@@ -191,7 +193,7 @@ impl Execution<'_> {
             ready[step] = self.is_readable(step) || is_by_tile;
         }
         let is_due = |step: usize| needed[step] && self.values[step].is_none();
-        // Whether a later step reads this one: a full step if `in_full`, otherwise a step of a later pass.
+        // Whether a later step reads `step`: a full step if `in_full`, otherwise a step of a later pass.
         let is_read = |step: usize, in_full: bool| {
             self.readers[step].iter().any(|&reader| {
                 let is_in_full = self.methods[reader] == Method::InFull;
@@ -208,7 +210,7 @@ impl Execution<'_> {
             let (is_for_full, is_for_later) = (is_read(step, true), is_read(step, false));
             for_full += usize::from(is_for_full && !self.is_output[step]);
             let prim = &self.tensor(step).inner().prim;
-            // Columns can be read from their own memory again.
+            // These values are not stored: a later pass reads the column's own memory, or the responses' values, again.
             let is_held = matches!(prim, Prim::Column(_) | Prim::AtLastToken);
             let is_kept = is_for_full && for_full <= STORED_FOR_FULL || is_for_later && !is_held;
             if self.is_output[step] || is_kept {

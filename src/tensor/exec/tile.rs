@@ -1,4 +1,4 @@
-//! One tile: a few short responses, or one long one, taken through a pass's jobs in order. Each job is one loop over a slice
+//! One tile: a few short responses, or one long response, taken through a pass's jobs in order. Each job is one loop over a slice
 //! into a buffer from a free list, or straight into the memory that keeps its values.
 
 use std::ops::{Deref, DerefMut, Range};
@@ -17,7 +17,8 @@ use crate::tensor::error::Stopped;
 use crate::tensor::kernel::Kernel;
 use crate::tensor::precision::Precision;
 
-/// A long plan can be stopped within a tile, too. Checking the clock takes as long as a job on some hundred tokens.
+/// The guard is checked once per so many jobs, so that a long plan can be stopped within a tile. Checking the clock takes as long
+/// as a job on some hundred tokens.
 const JOBS_PER_CHECK: usize = 64;
 
 /// A thread's buffers that are not in use.
@@ -296,7 +297,7 @@ impl<'t> Tile<'t> {
         }
     }
 
-    /// In one loop, or in one per response if an argument differs between responses.
+    /// Computes a kernel in one loop, or in one loop per response if an argument differs between responses.
     fn map<T: Lane>(&self, kernel: Kernel, args: &[Arg<'_>], out: &mut [T]) {
         let is_by_response = args.iter().any(|arg| matches!(arg, Arg::Cell(..)));
         let responses = &self.location.responses;
@@ -349,7 +350,7 @@ impl<'t> Tile<'t> {
                     Floats::F32(x) => moments_of(&x[own.clone()], selection, own, depth),
                     Floats::F64(x) => moments_of(&x[own.clone()], selection, own, depth),
                 },
-                // Rounded already, as f32 tokens are.
+                // The value is already rounded, as f32 tokens are.
                 arg => Moments::of_equal(arg.of_response(response) as f32, own.len(), depth),
             };
         }

@@ -1,4 +1,4 @@
-//! Rows that count subsets, exact to 1e-12 relative up to n = 100000.
+//! Rows that count subsets. Their relative error is below 1e-12 up to n = 100000, as far as tests show.
 
 use std::f64::consts::LN_10;
 
@@ -50,7 +50,7 @@ static LN_BINOMIAL: Op = Op {
 static BINOMIAL_RATIO: Op = Op {
     name: "binomial_ratio",
     params: &[tensor("a"), tensor("b"), tensor("k")],
-    doc: "C(a, k) / C(b, k): of the ways to choose k of b, the share that lies within a of them; 0 where a < k or a < 0",
+    doc: "C(a, k) / C(b, k): the share of the ways to choose k of b items that choose only among a of these items; 0 where a < k or a < 0",
     source: "the unbiased pass@k estimator, arXiv 2107.03374, eq. 1",
     example: "let n = batch.reward.count(\"group\"); binomial_ratio(n - batch.correct.sum(\"group\"), n, 2)",
     shows: &[0.0, 1.0],

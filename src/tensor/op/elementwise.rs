@@ -1,5 +1,5 @@
-//! Rows that work value by value: arithmetic, functions, and choices between values; as operators and functions, too, so
-//! that derivatives and composed rows are written like formulas.
+//! Rows that work value by value: arithmetic, functions, and choices between values. They are Rust operators and functions too,
+//! so that derivatives and composed rows are written like formulas.
 
 use std::f64::consts::{LN_2, SQRT_2};
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -49,7 +49,8 @@ rows! {
             // a^0 is 1 for any a: the slope is 0, also at a = 0, where a^-1 is infinite.
             let slope = b * pow(a, b - 1.0);
             let by_a = vjp.grad() * select(b, slope, 0.0);
-            // The slope of a^b by b is 0 at a = 0, where ln a is infinite; for a below 0, a^b is a number only for whole b.
+            // The slope of a^b by b is 0 at a = 0, where ln a is infinite; and is taken as 0 for a below 0, where a^b is a number
+            // only for whole b.
             let log = select(less(0.0, a), ln(a), 0.0);
             let by_b = vjp.grad() * vjp.result() * log;
             vec![by_a, by_b]
@@ -69,10 +70,10 @@ rows! {
     LN = "ln", X, "the natural logarithm";
         "ln(batch.length)" => [LN_2, 1.0986122886681098, 0.0, LN_2, 0.0];
         One(Unary::Ln), |vjp| vec![vjp.grad() / vjp.x()];
-    LOG1P = "log1p", X, "ln(1 + x), exact for small x";
+    LOG1P = "log1p", X, "ln(1 + x), accurate also for small x";
         "log1p(batch.reward)" => [LN_2, 0.0, LN_2, 0.0, 0.0];
         One(Unary::Log1p), |vjp| vec![vjp.grad() / (1.0 + vjp.x())];
-    EXPM1 = "expm1", X, "exp(x) - 1, exact for small x";
+    EXPM1 = "expm1", X, "exp(x) - 1, accurate also for small x";
         "expm1(batch.reward)" => [1.718281828459045, 0.0, 1.718281828459045, 0.0, 0.0];
         One(Unary::Expm1), |vjp| vec![vjp.grad() * exp(vjp.x())];
     SQRT = "sqrt", X, "the square root";
@@ -97,12 +98,12 @@ rows! {
     ROUND = "round", X, "the nearest whole number, halves to the even one (torch.round)";
         "round(batch.length / 2)" => [1.0, 2.0, 0.0, 1.0, 0.0]; One(Unary::Round);
     CLAMP = "clamp", &[tensor("x"), tensor("low"), tensor("high")],
-        "x, limited to low ... high; NaN if any of the three is";
+        "x, limited to low ... high; NaN if any of the three is NaN";
         "batch.length.clamp(1.5, 2.5)" => [2.0, 2.5, 1.5, 2.0, 1.5]; Three(Ternary::Clamp), clamp_grads;
-    MIN = "min", A_B, "the smaller of two values; NaN where either is";
+    MIN = "min", A_B, "the smaller of two values; NaN where either is NaN";
         "min(batch.length, 2)" => [2.0, 2.0, 1.0, 2.0, 1.0];
         Two(Binary::Min), |vjp| pick_grads(vjp, vjp.arg(0), vjp.arg(1));
-    MAX = "max", A_B, "the larger of two values; NaN where either is";
+    MAX = "max", A_B, "the larger of two values; NaN where either is NaN";
         "max(batch.length, 2)" => [2.0, 3.0, 2.0, 2.0, 2.0];
         Two(Binary::Max), |vjp| pick_grads(vjp, vjp.arg(1), vjp.arg(0));
     WHERE = "where", &[tensor("c"), tensor("a"), tensor("b")],
@@ -126,7 +127,7 @@ rows! {
         "detach(batch.reward)" => [1.0, 0.0, 1.0, 0.0, 0.0]; One(Unary::Detach);
 }
 
-/// The nearest f32: in sums of f32 tokens, not in scripts.
+/// Rounds to the nearest f32, in sums of f32 tokens. Scripts cannot call this.
 static NARROW: Op = Op {
     name: "sum",
     kernel: Kernel::One(Unary::Narrow),
@@ -134,7 +135,8 @@ static NARROW: Op = Op {
     ..ROW
 };
 
-/// All to the first argument if `low` is less than `high`, else to the second; half to each at a tie, as in torch.
+/// The gradient goes to the first argument if `low` is less than `high`, else to the second; half of it to each at a tie, as in
+/// torch.
 fn pick_grads(vjp: &Vjp<'_>, low: Term, high: Term) -> Vec<Term> {
     let half = 0.5 * equal(&low, &high);
     let by_a = vjp.grad() * (less(low, high) + half);
@@ -215,7 +217,7 @@ functions! {
     floor(x) = FLOOR;
     sigmoid(x) = SIGMOID;
     log_sigmoid(x) = LOG_SIGMOID;
-    // `where(c, a, b)`, which is no name for a Rust function.
+    // `where(c, a, b)`: `where` is a keyword of Rust.
     select(c, a, b) = WHERE;
     clamp(x, low, high) = CLAMP;
     is_finite(x) = IS_FINITE;

@@ -1,4 +1,4 @@
-//! Rows that are formulas of this field: KL estimators, whitening, the classifier's loss, and gradients.
+//! Rows that are formulas of this field: KL estimators, whitening, a classifier's loss, and gradients.
 
 use super::elementwise::{abs, less, log_sigmoid, max, select, square};
 use super::param::{Argument, choice, level, level_at, tensor, tensor_at};
@@ -42,8 +42,8 @@ static KL: Op = Op {
 /// From here on the derivative of k3, 1 - exp(-d), is 1 in f64.
 pub(crate) const FAR: f64 = 40.0;
 
-/// [`crate::tensor::exp::k3`] of a difference, for `kl`. Its derivative 1 - exp(-d) is d - k3, which is there already; far
-/// out these are equal or infinite, and the derivative is 1.
+/// [`crate::tensor::exp::k3`] of a difference, for `kl`. Its derivative 1 - exp(-d) is d - k3, which takes no second exp. Beyond
+/// [`FAR`], d and k3 are equal or infinite, and the derivative is 1.
 static K3: Op = Op {
     name: "kl",
     kernel: Kernel::One(Unary::K3),
@@ -54,7 +54,7 @@ static K3: Op = Op {
     ..ROW
 };
 
-/// The floor of the variance that whitening divides by.
+/// The smallest variance by whose root whitening divides.
 const VARIANCE_FLOOR: f64 = 1e-8;
 
 /// Two right and three wrong responses, whitened.
@@ -96,7 +96,7 @@ static BCE_WITH_LOGITS: Op = Op {
 static GRAD: Op = Op {
     name: "grad",
     params: &[tensor("loss"), tensor("x")],
-    doc: "the derivative of a batch tensor with respect to each value of x, at x's level; 0 where it does not depend on x",
+    doc: "the derivative of a batch tensor with respect to each value of x, at x's level; 0 where that tensor does not depend on x",
     example: "let r = batch.reward; grad((r * r).sum(\"batch\"), r)",
     shows: &[2.0, 0.0, 2.0, 0.0, 0.0],
     ..ROW

@@ -1,4 +1,4 @@
-//! Rows that compare and combine truths value by value: 0 or 1, exactly as IEEE compares.
+//! Rows that compare numbers, exactly as IEEE does, or combine truth values; each result is 0 or 1.
 
 use super::param::{Param, tensor};
 use super::row::{self, Class, Op};
@@ -25,9 +25,9 @@ rows! {
         "batch.length == 2" => [1.0, 0.0, 0.0, 1.0, 0.0]; Two(Binary::Equal);
     NOT_EQUAL = "!=", A_B, "1 where a and b differ";
         "batch.length != 2" => [0.0, 1.0, 1.0, 0.0, 1.0]; Two(Binary::NotEqual);
-    AND = "&", A_B, "1 where both are not 0 (`&&` works only for single values)";
+    AND = "&", A_B, "1 where neither a nor b is 0 (`&&` works only for single values)";
         "batch.correct & (batch.length < 2)" => [0.0, 0.0, 1.0, 0.0, 0.0]; Two(Binary::And);
-    OR = "|", A_B, "1 where either is not 0 (`||` works only for single values)";
+    OR = "|", A_B, "1 where a or b is not 0 (`||` works only for single values)";
         "batch.correct | (batch.length < 2)" => [1.0, 0.0, 1.0, 0.0, 1.0]; Two(Binary::Or);
     NOT = "!", &[tensor("x")], "1 where x is 0, else 0";
         "!batch.correct" => [0.0, 1.0, 0.0, 1.0, 1.0]; One(Unary::Not);

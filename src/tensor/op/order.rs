@@ -28,7 +28,7 @@ pub(super) static RANK: Op = Op {
         level("level"),
         optional(choice("ties", &["order", "average"])),
     ],
-    doc: "the rank of each value in its cell of a level: 0 for the smallest, NaN last; ties in batch order, or with \"average\" each with their mean rank",
+    doc: "the rank of each value in its cell of a level: 0 for the smallest, NaN last; ties in batch order or, with \"average\", at their mean rank",
     example: "batch.length.rank(\"batch\", \"average\")",
     shows: &[2.5, 4.0, 0.5, 2.5, 0.5],
     kernel: Kernel::Within(Within::Rank),
@@ -66,7 +66,7 @@ static CUMSUM_BY: Op = Op {
         let Prim::Within(op, to) = vjp.result.inner().prim else {
             unreachable!("the row's node says within which level");
         };
-        // The sum over all later values, and the value itself.
+        // The gradient is summed over all later values and the value itself.
         let before = vjp.grad().then(|grad| by_key(op, grad, &vjp.args[1], to));
         let by_x = reduce(&SUM, vjp.grad(), to, None) - before + vjp.grad();
         vec![by_x, 0.0.into()]
@@ -84,7 +84,7 @@ static CUMSUM_BY: Op = Op {
 
 static ARGMAX: Op = Op {
     name: "argmax",
-    doc: "1 for the largest value in each cell of a level, the first of equal ones in batch order, 0 for the others",
+    doc: "1 for the largest value in each cell of a level (of equal values, the first in batch order), 0 for the others",
     example: "batch.length.argmax(\"group\")",
     shows: &[0.0, 1.0, 0.0, 1.0, 0.0],
     build: |op, args| first_of(op, &MAX, args),
@@ -93,7 +93,7 @@ static ARGMAX: Op = Op {
 
 static ARGMIN: Op = Op {
     name: "argmin",
-    doc: "1 for the smallest value in each cell of a level, the first of equal ones in batch order, 0 for the others",
+    doc: "1 for the smallest value in each cell of a level (of equal values, the first in batch order), 0 for the others",
     example: "batch.reward.argmin(\"group\")",
     shows: &[0.0, 1.0, 0.0, 1.0, 0.0],
     build: |op, args| first_of(op, &MIN, args),
@@ -102,7 +102,7 @@ static ARGMIN: Op = Op {
 
 static SOFTMAX: Op = Op {
     name: "softmax",
-    doc: "each value's share in the sum of e to the power of x in its cell of a level, without overflow; 0 where not selected",
+    doc: "e to the power of x, divided by the sum of these over the cell of a level, without overflow; 0 where not selected",
     example: "(batch.reward * 1000).softmax(\"group\")",
     shows: &[0.5, 0.0, 0.5, 0.5, 0.5],
     build: |op, args| {
@@ -135,19 +135,20 @@ fn of_one(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     within(op, (&x).into(), to, &frame).built()
 }
 
-/// The mean of the ranks in batch order and in reverse order: ties change places between the two.
+/// The mean of two ranks: with ties in batch order, and with ties in reverse order.
 fn average_rank(op: &'static Op, args: &[Argument], rank: &Tensor) -> Result<Tensor, TensorError> {
     let (x, to) = (tensor_at(args, 0), level_at(args, 1));
     let negated = (-Term::from(&x)).built()?;
     let reversed = of_one(op, &[Argument::Tensor(negated), Argument::Level(to)])?;
-    // All but NaN, which is last both ways.
+    // All values but NaN, which is last in both orders.
     let is_number = equal(&x, &x).built()?;
     let last = reduce(&SUM, &is_number, to, None) - 1.0;
     let average = (Term::from(rank) + last - &reversed) / 2.0;
     select(&is_number, average, rank).built()
 }
 
-/// A row with one tensor, which lies within the cells of `to`. A number has no frame of its own.
+/// A row with one tensor, which lies within the cells of `to`. The frame is an argument, because a number has no frame of its
+/// own.
 pub(super) fn within(op: &'static dyn Row, x: Term, to: Level, frame: &Arc<Frame>) -> Term {
     x.then(|x| {
         let level = x.level();
@@ -177,7 +178,7 @@ fn first_of(op: &'static Op, row: &'static Op, args: &[Argument]) -> Result<Tens
     select(&attains, equal(index, first), 0.0).built()
 }
 
-/// The constant subtracted before `exp`, so that it does not overflow: the largest value.
+/// The constant subtracted before `exp`, so that it does not overflow: the largest value, or 0 if that is not finite.
 pub(super) fn shift(x: &Tensor, to: Level, selection: Option<&Tensor>) -> Term {
     let most = detach(reduce(&MAX, x, to, selection));
     select(is_finite(&most), &most, 0.0)

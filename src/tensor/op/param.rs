@@ -6,11 +6,11 @@ use crate::tensor::graph::Tensor;
 /// A parameter of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
-    /// Its name in the documentation and in messages.
+    /// The parameter's name in the documentation and in messages.
     pub name: &'static str,
     /// The arguments that it takes.
     pub kind: ParamKind,
-    /// Whether it may be left out, with all that follow.
+    /// Whether it may be omitted, together with all parameters after it.
     pub optional: bool,
 }
 

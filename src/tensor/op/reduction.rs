@@ -1,4 +1,4 @@
-//! Rows that reduce the values of each cell of a coarser level to one.
+//! Rows that reduce the values of each cell of a coarser level to one value.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ rows! {
         "batch.reward.count(\"group\")" => [3.0, 2.0]; Reduce(Reduction::Count);
 }
 
-/// Rows composed of these.
+/// Rows that are composed of other rows.
 pub(super) const COMPOSED: &[&Op] = &[&ANY, &ALL, &EXPAND];
 
 pub(super) static ANY: Op = Op {
@@ -157,7 +157,7 @@ pub(super) fn meeting(
     Ok((args, frame))
 }
 
-/// The gradient of each value from its cell's, `grad`: 0 where the value is not selected.
+/// The gradient of each value, from the gradient `grad` of its cell; 0 where the value is not selected.
 fn spread(vjp: &Vjp<'_>, grad: Term) -> Vec<Term> {
     let by_x = match vjp.args.get(1) {
         Some(selection) => select(selection, grad, 0.0),
@@ -170,14 +170,14 @@ fn count(vjp: &Vjp<'_>) -> Term {
     reduce(&COUNT, vjp.x(), vjp.result.level(), vjp.args.get(1))
 }
 
-/// Shared by all values that attain the extreme.
+/// The gradient is shared by all values that attain the extreme.
 fn extreme_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let attains = equal(vjp.x(), vjp.result());
     let number = reduce(&SUM, &attains, vjp.result.level(), vjp.args.get(1));
     spread(vjp, attains * safe_div(vjp.grad(), number))
 }
 
-/// (x - mean) / ((n - ddof) std), and 0 if the std is 0, as in torch.
+/// The slope is (x - mean) / ((n - ddof) std), and 0 if the std is 0, as in torch.
 fn deviation_grads(vjp: &Vjp<'_>, ddof: f64) -> Vec<Term> {
     let mean = reduce(&MEAN, vjp.x(), vjp.result.level(), vjp.args.get(1));
     let slope = safe_div(vjp.x() - mean, (count(vjp) - ddof) * vjp.result());
@@ -194,8 +194,8 @@ pub(super) fn reduce(
     x.into().then(|x| node(op, &x, to, selection))
 }
 
-/// The sum over all cells that broadcasting gave a coarser tensor's value to: the gradient's way back to it. `frame`
-/// is the coarser tensor's, whose groups may differ from those of `x` (after `regroup`).
+/// The sum over all cells to which broadcasting gave a coarser tensor's value: the gradient of that tensor. `frame` is the frame
+/// of the coarser tensor, whose groups may differ from the groups of `x` (after `regroup`).
 pub(crate) fn sum_to(x: &Tensor, level: Level, frame: &Arc<Frame>) -> Built {
     if x.level() == level {
         return Ok(x.clone());

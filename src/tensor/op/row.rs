@@ -12,7 +12,7 @@ use crate::tensor::kernel::Kernel;
 use crate::tensor::trace::Trace;
 
 /// Rows with a kernel, and the list of them: `NAME = "name", parameters, "doc"; "example" => [its values]; kernel,
-/// gradients;`. A row without gradients is piecewise constant. All other fields are `$base`'s.
+/// gradients;`. A row without gradients is piecewise constant. All other fields are those of `$base`.
 macro_rules! rows {
     ($rows:ident, $base:expr; $(
         $row:ident = $name:literal, $params:expr, $doc:literal;
@@ -40,7 +40,7 @@ pub enum Class {
     Elementwise,
     /// Comparisons and logic, 0 or 1 value by value.
     Logic,
-    /// From a level to a coarser one.
+    /// From a level to a coarser level.
     Reduction,
     /// A separate result for each value, within its cell of a level.
     Order,
@@ -68,15 +68,15 @@ impl Class {
     pub const fn levels(self) -> &'static str {
         match self {
             Class::Elementwise | Class::Logic => {
-                "arguments of any levels; the result is at the coarsest level that is finer than each"
+                "arguments of any levels; the result is at the coarsest level that is at least as fine as each"
             }
             Class::Combinatorics => {
-                "arguments of any levels but the token's; the result is at the coarsest level that is finer than each"
+                "arguments of any levels but the token's; the result is at the coarsest level that is at least as fine as each"
             }
-            Class::Reduction => "from the tensor's level to the named coarser one",
+            Class::Reduction => "from the tensor's level to the named coarser level",
             Class::Order => "the result is at the tensor's own level",
             Class::Scan => {
-                "along the tokens of each response; a response tensor along the turns of its trajectory"
+                "along the tokens of each response; for a response tensor, along the turns of each trajectory"
             }
             Class::Field => "the level depends on the formula",
         }
@@ -101,9 +101,9 @@ impl fmt::Display for Class {
 pub struct Op {
     /// The name that scripts call, or the operator's sign.
     pub name: &'static str,
-    /// Its kind.
+    /// The kind of operation.
     pub class: Class,
-    /// Its parameters; the first is the receiver if it is called as a method.
+    /// The parameters; in a call as a method, the first is the receiver.
     pub params: &'static [Param],
     /// The effect, in one line.
     pub doc: &'static str,
@@ -175,7 +175,7 @@ pub(crate) enum Derivative {
     Zero,
     /// The gradient that each argument gets, as graphs, at the result's level or the argument's.
     Of(fn(&Vjp<'_>) -> Vec<Term>),
-    /// There is none, and why.
+    /// There is no derivative, for this reason.
     None(&'static str),
     /// The derivative follows from the rows that it is composed of.
     Composed,
@@ -209,8 +209,8 @@ impl Vjp<'_> {
 
 pub(super) type Built = Result<Tensor, TensorError>;
 
-/// A tensor under construction, or the error: derivatives and composed rows use these like numbers, and
-/// the first error is returned at the end.
+/// A tensor under construction, or the error: derivatives and composed rows use terms like numbers, and the first error is
+/// returned at the end.
 #[derive(Clone)]
 pub(crate) struct Term(Built);
 
@@ -283,7 +283,7 @@ impl Op {
         if !args.iter().any(is_of_view) {
             return self.built(args);
         }
-        // In a view, each group is a batch.
+        // In a view, each group is a batch, so that the level "batch" means the group.
         let of_group = args.iter().map(|arg| match arg {
             Argument::Level(Level::Batch) => Argument::Level(Level::Group),
             arg => arg.clone(),
@@ -291,7 +291,7 @@ impl Op {
         self.built(&of_group.collect::<Vec<Argument>>())
     }
 
-    /// The node of checked arguments. A trace is told of a composed row, because the graph holds only its parts.
+    /// The node of checked arguments. A composed row is noted in the trace, because the graph holds only the parts of the row.
     fn built(&'static self, args: &[Argument]) -> Result<Tensor, TensorError> {
         let tensor = (self.build)(self, args)?;
         if let (Some(trace), Derivative::Composed) = (Trace::of(tensor.frame()), self.derivative) {

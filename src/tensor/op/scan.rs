@@ -20,7 +20,7 @@ pub(super) const ROWS: &[&Op] = &[&CUMSUM, &SUFFIX_SUM, &NEXT, &PREV, &AT_LAST_T
 
 static CUMSUM: Op = Op {
     name: "cumsum",
-    doc: "the running sum, this token included; with gamma, a number or one for each response, y_t = x_t + gamma y_(t-1)",
+    doc: "the running sum, this token included; with gamma (a number, or a number for each response), y_t = x_t + gamma y_(t-1)",
     example: "batch.token_reward.cumsum()",
     shows: &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::Cumsum),
@@ -30,7 +30,7 @@ static CUMSUM: Op = Op {
 
 static SUFFIX_SUM: Op = Op {
     name: "suffix_sum",
-    doc: "the return-to-go: y_t = x_t + gamma y_(t+1), gamma 1 if not given, or one for each response; with gamma * lambda it is GAE's recurrence",
+    doc: "the return-to-go: y_t = x_t + gamma y_(t+1); gamma is 1 if not given, a number, or a number for each response; with gamma * lambda it is GAE's recurrence",
     source: "GAE, arXiv 1506.02438, eq. 16",
     example: "batch.token_reward.suffix_sum(0.5)",
     shows: &[0.5, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
@@ -42,7 +42,7 @@ static SUFFIX_SUM: Op = Op {
 static NEXT: Op = Op {
     name: "next",
     params: &[tensor("x"), number("fill")],
-    doc: "the next token's value, and a fill after the last",
+    doc: "the next token's value; for the last token, the fill",
     example: "batch.token_reward.next(0)",
     shows: &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::Next),
@@ -53,7 +53,7 @@ static NEXT: Op = Op {
 static PREV: Op = Op {
     name: "prev",
     params: &[tensor("x"), number("fill")],
-    doc: "the previous token's value, and a fill before the first",
+    doc: "the previous token's value; for the first token, the fill",
     example: "batch.token_reward.prev(-1)",
     shows: &[-1.0, 0.0, -1.0, 0.0, 0.0, -1.0, -1.0, 0.0, -1.0],
     kernel: Kernel::Scan(Scan::Prev),
@@ -64,7 +64,7 @@ static PREV: Op = Op {
 static AT_LAST_TOKEN: Op = Op {
     name: "at_last_token",
     params: &[tensor("x")],
-    doc: "a response's value on its last token that counts, 0 on the others",
+    doc: "a response's value on its last token that counts, 0 on its other tokens",
     example: "batch.reward.at_last_token()",
     shows: &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
     derivative: Derivative::Composed,
@@ -114,7 +114,7 @@ fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
 /// A scan with one number, or with one number per response.
 fn along(op: &'static Op, x: &Tensor, by: &Tensor) -> Result<Tensor, TensorError> {
     if let Some(number) = by.as_number() {
-        // The sum from the end of a value on the last token is that value, everywhere; it makes a 0 of -0.
+        // The suffix sum of a value on the last token is that value, on all tokens. Adding 0 makes -0 to 0, as the sum does.
         if let (Kernel::Scan(Scan::SuffixSum), 1.0, Prim::AtLastToken, Some(frame)) =
             (op.kernel, number, &x.inner().prim, x.frame())
         {
@@ -167,7 +167,7 @@ pub(crate) fn at_last_token_grad(node: &Tensor, grad: &Tensor) -> Result<Tensor,
     let frame = framed(&AT_LAST_TOKEN, node)?;
     let one = Tensor::number(1.0).expanded(Level::Response, &frame)?;
     let last = Tensor::node(Prim::AtLastToken, vec![one], Level::Token, Some(frame))?;
-    // Not a product: a gradient elsewhere that is not finite has no part in it.
+    // Not a product, because a gradient at another token must have no effect, even if it is not finite.
     select(&last, grad, 0.0).built()
 }
 

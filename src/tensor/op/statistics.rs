@@ -1,4 +1,5 @@
-//! Rows of statistics composed of others: variances, quantiles, correlations, and statistics of a value's others.
+//! Rows of statistics composed of others: variances, quantiles, correlations, and statistics of the other values in a value's
+//! cell.
 
 use std::sync::Arc;
 
@@ -69,7 +70,7 @@ static VARIANCE: Op = Op {
 
 static MEDIAN: Op = Op {
     name: "median",
-    doc: "the middle value in each cell of a level, the mean of the two middle ones if their number is even",
+    doc: "the middle value in each cell of a level; for an even number of values, the mean of the two middle values",
     example: "batch.length.median(\"group\")",
     shows: &[2.0, 1.5],
     build: |op, args| {
@@ -128,7 +129,7 @@ static LOGSUMEXP: Op = Op {
 static CORRELATION: Op = Op {
     name: "correlation",
     params: &[tensor("x"), tensor("y"), level("level")],
-    doc: "Pearson's correlation of x and y in each cell of a level; 0 where either has equal values",
+    doc: "Pearson's correlation of x and y in each cell of a level; 0 where all values of x or of y are equal",
     example: "batch.reward.correlation(batch.length, \"batch\")",
     shows: &[-0.3273268353539886],
     build: |op, args| {
@@ -145,7 +146,7 @@ static CORRELATION: Op = Op {
 
 static OTHERS_MEAN: Op = Op {
     name: "others_mean",
-    doc: "for each value the mean of the others in its cell (leave-one-out); a single value itself",
+    doc: "for each value the mean of the others in its cell (leave-one-out); for a single value, that value",
     source: "RLOO, arXiv 2402.14740",
     example: "batch.reward.others_mean(\"group\")",
     shows: &[0.5, 1.0, 0.5, 0.0, 0.0],
@@ -167,7 +168,7 @@ static OTHERS_MEAN: Op = Op {
 
 static OTHERS_STD: Op = Op {
     name: "others_std",
-    doc: "for each value the sample standard deviation of the others in its cell; exactly 0 if these are equal, or only one",
+    doc: "for each value the sample standard deviation of the others in its cell; exactly 0 if the others are equal, or if there is only one",
     example: "batch.length.others_std(\"group\")",
     shows: &[
         std::f64::consts::SQRT_2,
@@ -191,7 +192,7 @@ fn given(x: &Tensor, selection: &Option<Tensor>) -> Vec<Tensor> {
     std::iter::once(x).chain(selection).cloned().collect()
 }
 
-/// The quantile of a tensor at one level; if there is a second tensor, only of the values where it is not 0.
+/// The quantile of a tensor at one level; if there is a second tensor, only of the values for which that is not 0.
 fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     let (x, selection) = (&args[0], args.get(1));
     // Values that are not selected rank after all others, including infinite ones.
@@ -209,7 +210,7 @@ fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     let (low, high) = (at(&below), at(&above));
     let share = place - below;
     let between = (1.0 - share.clone()) * &low + &share * &high;
-    // Equal values have themselves as their quantile, which a weighted mean may miss by rounding.
+    // The quantile of equal values is their value, which a weighted mean may miss by rounding.
     let between = clamp(between, &low, high);
     let quantile = select(share, between, low);
     let most = reduce(&MAX, x, to, selection);
