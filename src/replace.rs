@@ -118,7 +118,7 @@ impl Replacement {
                 return Ok((file, None));
             }
             Some(there) if there.permissions().readonly() => {
-                return Err(io::Error::other("the file that is there is read-only"));
+                return Err(io::Error::other("the existing file is read-only"));
             }
             _ => {}
         }
@@ -177,7 +177,7 @@ pub fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
     match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() || folder.is_dir() => diagnostic,
         Some(folder) if folder.exists() => {
-            diagnostic.with_help("what should be its folder is a file")
+            diagnostic.with_help("a file is where its folder should be")
         }
         Some(folder) => {
             diagnostic.with_help(format!("the folder {} does not exist", folder.display()))

@@ -179,7 +179,7 @@ WRONG = [
     (lambda: GRPO.mass(groups=[0, 0], rewards=[1, 0]), advlab.RecipeError, "`rewards`: pass it as `reward`"),
     (lambda: advlab.load("gae").run(BATCH), advlab.RecipeError, "no column `value`"),
     (lambda: advlab.load("reinforce_pp").objective(), advlab.RecipeError, "`batch=batch`"),
-    (lambda: advlab.load("passk", k=8).curve(n=4), advlab.RecipeError, "k = 8 is more than there are to choose from, 4"),
+    (lambda: advlab.load("passk", k=8).curve(n=4), advlab.RecipeError, "k = 8 is more than the 4 to choose from"),
     (lambda: GRPO.curve(n=0), ValueError, "a group has 1 to 1024 responses"),
     (lambda: GRPO.curve(n=1025), ValueError, "`n` is 1025"),
     (lambda: GRPO.curve(n=8.0), TypeError, "an integer is needed"),

@@ -89,19 +89,20 @@ impl TensorError {
         let names: Vec<String> = coarser.map(|level| format!("\"{level}\"")).collect();
         let names = names.join(", ");
         let repeated = if from.contains(to) {
-            format!("; with its value for each {to}, it is `x.expand(\"{to}\")`")
+            format!("; `x.expand(\"{to}\")` repeats its value for each {to}")
         } else {
             String::new()
         };
-        let message =
-            format!("a {from} tensor cannot be reduced to {to}: it can go to {names}{repeated}");
+        let message = format!(
+            "a {from} tensor cannot be reduced to {to}: it can be reduced to {names}{repeated}"
+        );
         TensorError::level(op, message)
     }
 
     /// Tensors of different batches, or of different groups' batches.
     pub(crate) fn different_batches(op: &'static str, left: Level, right: Level) -> Self {
         let message = format!(
-            "a {left} tensor and a {right} tensor of different batches cannot be combined: a value of one batch, or of one group, does not go with another's; group results are put together with `batch.map_groups(|g| ...)`"
+            "a {left} tensor and a {right} tensor of different batches cannot be combined: a value belongs to one batch, or to the batch of one group; `batch.map_groups(|g| ...)` joins the results of groups"
         );
         TensorError::level(op, message)
     }

@@ -46,8 +46,8 @@ pub struct Frame {
 #[derive(Debug)]
 pub(crate) struct GroupView {
     is_open: AtomicBool,
-    /// Set if one call cannot stand for all groups: the function read a value or a shape, reported, computed what may fail, or
-    /// used another batch's tensor.
+    /// Set if one call cannot stand for all groups: the function read a value or a shape, reported a metric, computed what may
+    /// fail, or used another batch's tensor.
     is_by_group: AtomicBool,
 }
 

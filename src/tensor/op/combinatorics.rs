@@ -58,9 +58,7 @@ static BINOMIAL_RATIO: Op = Op {
         let (a, b, k) = (whole("a", x[0])?, whole("b", x[1])?, whole("k", x[2])?);
         let k = counted("k", k)?;
         if b < k {
-            return Err(format!(
-                "k = {k} is more than there are to choose from, {b}"
-            ));
+            return Err(format!("k = {k} is more than the {b} to choose from"));
         }
         binomial::binomial_ratio(a, b, k)
     }),

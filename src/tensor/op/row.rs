@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::param::{Argument, Param, tensor_at};
 use crate::batch::Level;
+use crate::number_text::counted;
 use crate::tensor::error::{TensorError, TensorErrorKind};
 use crate::tensor::frame::Frame;
 use crate::tensor::graph::{Row, Tensor};
@@ -256,13 +257,11 @@ impl Op {
     pub fn apply(&'static self, args: &[Argument]) -> Result<Tensor, TensorError> {
         let needed = self.params.iter().filter(|param| !param.optional).count();
         if args.len() < needed || args.len() > self.params.len() {
-            let name = self.params.get(args.len()).map_or("", |param| param.name);
-            let found = format!("{} arguments for {}", args.len(), self.signature());
-            return Err(TensorError::argument(
+            let given = counted(args.len(), "argument");
+            let message = format!("got {given}; the call is `{}`", self.signature());
+            return Err(TensorError::new(
                 self.name,
-                name,
-                "as many arguments as parameters",
-                &found,
+                TensorErrorKind::Argument(message),
             ));
         }
         for (param, arg) in self.params.iter().zip(args) {

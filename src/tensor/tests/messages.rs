@@ -30,15 +30,15 @@ fn tensor(level: Level) -> Argument {
 fn levels_that_do_not_fit() {
     assert_snapshot!(
         message(row("mean", 3), &[tensor(Level::Group), Argument::Level(Level::Response)]),
-        @r#"`mean`: a group tensor cannot be reduced to response: it can go to "batch", "group"; with its value for each response, it is `x.expand("response")`"#
+        @r#"`mean`: a group tensor cannot be reduced to response: it can be reduced to "batch", "group"; `x.expand("response")` repeats its value for each response"#
     );
     assert_snapshot!(
         message(row("sum", 3), &[tensor(Level::Response), Argument::Level(Level::Position)]),
-        @r#"`sum`: a response tensor cannot be reduced to position: it can go to "batch", "group", "trajectory", "response""#
+        @r#"`sum`: a response tensor cannot be reduced to position: it can be reduced to "batch", "group", "trajectory", "response""#
     );
     assert_snapshot!(
         message(row("rank", 3), &[tensor(Level::Batch), Argument::Level(Level::Group)]),
-        @r#"`rank`: a batch tensor cannot be reduced to group: it can go to "batch"; with its value for each group, it is `x.expand("group")`"#
+        @r#"`rank`: a batch tensor cannot be reduced to group: it can be reduced to "batch"; `x.expand("group")` repeats its value for each group"#
     );
     assert_snapshot!(
         message(row("expand", 2), &[tensor(Level::Token), Argument::Level(Level::Group)]),
@@ -66,7 +66,7 @@ fn levels_that_do_not_fit() {
 fn tensors_of_different_batches_and_groups() {
     assert_snapshot!(
         message(row("+", 2), &[tensor(Level::Response), tensor(Level::Token)]),
-        @"`+`: a response tensor and a token tensor of different batches cannot be combined: a value of one batch, or of one group, does not go with another's; group results are put together with `batch.map_groups(|g| ...)`"
+        @"`+`: a response tensor and a token tensor of different batches cannot be combined: a value belongs to one batch, or to the batch of one group; `batch.map_groups(|g| ...)` joins the results of groups"
     );
     let frame = World::small().frame();
     let finer = regrouped(&frame, &[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
@@ -90,7 +90,7 @@ fn values_that_do_not_fit() {
             row("binomial_ratio", 3),
             &[Argument::Number(1.0), Argument::Tensor(counts.clone()), Argument::Number(2.0)]
         ),
-        @"`binomial_ratio`: k = 2 is more than there are to choose from, 1, at response 3 of group 5"
+        @"`binomial_ratio`: k = 2 is more than the 1 to choose from, at response 3 of group 5"
     );
     let tokens = leaf(
         &frame,
