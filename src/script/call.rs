@@ -29,7 +29,7 @@ pub(crate) struct Effects {
     draws: u64,
     /// The number of times that scripts reported, printed, recalled or remembered something.
     pub(super) said: u64,
-    /// They are computed together with the hook's result, so that common parts are computed once.
+    /// The metrics are computed together with the hook's result, so that common parts are computed once.
     pub(super) metrics: Vec<Metric>,
     pub(crate) prints: Vec<String>,
     printed: usize,
@@ -86,7 +86,7 @@ impl CallContext {
     }
 
     /// Whether scripts drew, reported or remembered something after `before` was taken. If they did, one call for all groups
-    /// cannot stand for a call per group, because each of those would have these effects.
+    /// cannot stand for a call per group, because each of the calls would have these effects.
     pub(super) fn has_effect_since(&self, before: &Effects) -> bool {
         let now = self.effects();
         (now.draws, now.said) != (before.draws, before.said)
@@ -100,7 +100,7 @@ impl CallContext {
         *now = Effects { notes, ..before };
     }
 
-    /// The key of the next random tensor: from the run's seed, the step, the number of earlier draws, and the update.
+    /// The key of the next random tensor, made from the run's seed, the step, the number of earlier draws, and the update.
     pub(super) fn next_key(&self) -> u64 {
         let mut effects = self.effects();
         let mut hash = Sha256::new();
@@ -130,7 +130,8 @@ impl Effects {
         self.keep(((self.hook, name.to_string()), vec![value]))
     }
 
-    /// Keeps the metrics that a function of `map_groups` reported for its groups.
+    /// Keeps the metrics that a function of `map_groups` reported for its groups: one metric per name, with the values of all
+    /// groups.
     pub(super) fn metrics_of_groups(&mut self, metrics: Vec<Metric>) -> Result<(), CallError> {
         let mut joined: Vec<Metric> = Vec::new();
         for (name, values) in metrics {
@@ -161,7 +162,7 @@ impl Effects {
     /// report one name, each is named with its hook, as in `reward/clipped`.
     ///
     /// # Errors
-    /// [`TensorError`] if one of them cannot be computed.
+    /// [`TensorError`] if a metric cannot be computed.
     pub(crate) fn metrics(&self) -> Result<Vec<(String, f64)>, TensorError> {
         let is_shared = |hook: Hook, name: &str| {
             let mut all = self.metrics.iter();
@@ -188,7 +189,7 @@ impl Effects {
         self.map_groups.push(call);
     }
 
-    /// Keeps a note, unless it is kept already.
+    /// Keeps a note, unless it is kept already or `METRICS` notes are.
     pub(super) fn note(&mut self, note: String) {
         if self.notes.len() < METRICS && !self.notes.contains(&note) {
             self.notes.push(note);

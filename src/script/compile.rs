@@ -30,7 +30,7 @@ pub(crate) fn compile(
 ) -> Result<Recipe, Diagnostics> {
     if text.len() > SCRIPT_BYTES {
         let message = format!("{name}: the script has {} bytes", text.len());
-        let help = "values by response or token are columns of the batch: a script is a formula";
+        let help = "a script is a formula: put values per response or token into columns of the batch";
         return Err(Diagnostic::error(message).with_help(help).into());
     }
     guarded("to compile the script", || {
@@ -48,7 +48,7 @@ fn compiled(
     let call = host.call(0);
     let mut engine = host.functions.engine(&call, &constants);
     engine.set_module_resolver(imports.clone());
-    // Or the error that the top level of an import ignored.
+    // The error of an import counts even if the top level of that import caught it.
     let parsed = call.unless_failed(engine.compile_into_self_contained(&constants, text));
     let mut sources = imports.found().sources.clone();
     sources.insert(name.clone(), text.into());
@@ -76,7 +76,7 @@ fn compiled(
     for source in sources.keys() {
         reads_more |= !lint::reads(script.code(source), &mut reads);
     }
-    // Because the gradient of a loss is taken with respect to `logp`.
+    // A loss also reads `logp`, because its gradient is taken with respect to `logp`.
     reads.extend(hooks.contains(&Hook::Loss).then(|| "logp".to_string()));
     let compiled = Compiled {
         version: Version::of(&name, text.as_bytes(), &sources),
@@ -112,8 +112,8 @@ pub(crate) fn natives(engine: &Engine) -> Arities {
     ))
 }
 
-/// Lints the script and its imports. Returns the warnings of the script itself; an import's warnings are left to its own
-/// author.
+/// Lints the script and its imports. An error in any of them is an error; only the script's own warnings are returned, because
+/// those of an import are for its author.
 fn linted(
     ast: &AST,
     script: &Script<'_>,
@@ -141,7 +141,8 @@ fn linted(
     }
 }
 
-/// The hooks that the script defines; fails if a hook has other parameters than its signature.
+/// The hooks that the script defines; fails if a hook has another number of parameters than its signature, or if there is neither
+/// `advantage` nor `loss`.
 fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
     let mut hooks = Vec::new();
     for function in ast.iter_functions() {
@@ -206,7 +207,7 @@ fn declared(
         .map_err(|(name, why)| wrong(format!("parameter `{name}`: {why}"), script.key(&name)))
 }
 
-/// A doc comment without its marks.
+/// A doc comment without its `//!` marks.
 fn doc(comment: &str) -> String {
     let lines = comment.lines().map(|line| {
         let line = line.trim_start().trim_start_matches("//!");

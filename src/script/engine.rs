@@ -13,8 +13,8 @@ use rhai::{
 
 use super::error::{CallError, Raised, located};
 
-/// The functions of the language itself, of which `natives.txt` lists those that scripts may call. There is no clock and there are
-/// no files or bytes: no formula needs them, and a step's result must depend only on its seed.
+/// Rhai's own functions; `natives.txt` lists those that scripts may call. The packages for time, files and bytes are left out: no
+/// formula needs them, and a step's result must depend only on the batch, the state and the seed.
 pub(crate) fn packages() -> [Shared<Module>; 9] {
     [
         ArithmeticPackage::new().as_shared_module(),
@@ -29,18 +29,18 @@ pub(crate) fn packages() -> [Shared<Module>; 9] {
     ]
 }
 
-/// A bare engine: it has the tokens of the language of recipes, and no functions.
+/// An engine with the tokens of the recipes' language, and without functions.
 pub(in crate::script) fn bare() -> Engine {
     let mut engine = Engine::new_raw();
     #[expect(
         deprecated,
-        reason = "marked so as it may change, and the version is pinned"
+        reason = "deprecated only because it may change, and the version is pinned"
     )]
     engine.on_parse_token(|token, _, _| own_token(token));
     engine
 }
 
-/// A token in the language of recipes, in which `with`, a reserved word of Rhai, is a method of batches.
+/// Rhai's token in the recipes' language: there, `with` is a method of batches, and `^` and infinite numbers are errors.
 pub(crate) fn own_token(token: Token) -> Token {
     match token {
         Token::Reserved(word) if *word == "with" => Token::Identifier(word),
@@ -65,7 +65,7 @@ pub(in crate::script) fn add<A: 'static, const N: usize, const X: bool, R, const
     FuncRegistration::new(name).set_into_module(module, function);
 }
 
-/// Adds a function of these types; `Dynamic` is any type.
+/// Adds a function with arguments of the given types, where `Dynamic` stands for any type.
 pub(in crate::script) fn add_raw(
     module: &mut Module,
     name: &str,

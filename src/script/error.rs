@@ -13,7 +13,7 @@ pub(crate) struct CallError {
     pub(crate) diagnostic: Diagnostic,
     /// The location where the tensor at fault was made.
     pub(super) origin: Option<Origin>,
-    /// Whether it ends the script: time or memory has run out.
+    /// Whether the error ends the script, because time or memory has run out or the call was cancelled.
     ends_script: bool,
 }
 
@@ -65,7 +65,7 @@ fn help_for(error: &TensorError) -> Option<String> {
         }
         TensorErrorKind::Argument(_) => return signature(error.op),
         TensorErrorKind::Value { .. } if error.op.contains("binomial") => {
-            "k can be as large as the smallest group, `batch.reward.count(\"group\").min(\"batch\")`; 1 less where each \
+            "k can be as large as the smallest group, `batch.reward.count(\"group\").min(\"batch\")`; 1 less if each \
              response itself is left out"
         }
         TensorErrorKind::Stopped(Stopped::Script(MEMORY)) => GROWS,

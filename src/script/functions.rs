@@ -31,7 +31,7 @@ use crate::allocation::held;
 use crate::diagnostic::Diagnostic;
 use crate::tensor::{Level, Stopped, Tensor, TensorError};
 
-/// The functions that scripts may call. If two modules have a function, the engine takes that of the later module.
+/// The functions that scripts may call. If two modules have the same function, the engine takes that of the later module.
 #[derive(Clone, Debug)]
 pub(crate) struct Functions(Arc<[Shared<Module>]>);
 
@@ -45,14 +45,15 @@ impl Default for Functions {
         arrays::arrays(&mut own);
         batch::batch_type(&mut own);
         keys::key_type(&mut own);
-        // The value of `catch (error)`.
+        // The type of `error` in `catch (error)`.
         let message: Method<CallError> = |problem| Ok(problem.diagnostic.message.clone().into());
         add_type(&mut own, "error", message, &[]);
         Functions(packages().into_iter().chain([own.into()]).collect())
     }
 }
 
-/// The table of the functions that scripts may call, which says how the time and memory of each are limited.
+/// The table of the functions that scripts may call, except the rows of the op table. It says what limits the time and memory of
+/// each.
 const NATIVES: &str = include_str!("natives.txt");
 
 /// The row of a function in that table, such as `pad: array, int, any`.
@@ -101,7 +102,7 @@ pub(super) fn is_refused(function: &FuncMetadata) -> bool {
     all.any(|(name, types)| *name == *function.name && **types == *function.param_types)
 }
 
-/// Replaces each refused function by an error, so that no way of calling it reaches the language's own.
+/// Replaces each refused function by an error, so that no kind of call reaches the language's own function.
 fn refuse(own: &mut Module) {
     for (name, types) in REFUSED.iter() {
         add_raw(own, name, types, move |_, args| {
@@ -191,7 +192,7 @@ fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
 
 /// A copy of the batch if the variable is a batch that a closure has captured. The copy is cheap.
 ///
-/// The engine locks a captured variable while a method of it runs, so `batch.map_groups(|g| ... batch ...)` would find it
+/// The engine locks a captured variable while one of its methods runs, so `batch.map_groups(|g| ... batch ...)` would find it
 /// locked. A batch needs no lock, because it never changes.
 fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic> {
     // The engine counts variables from the last one, which is 1; 0 is a variable that it looks up by name.
@@ -203,7 +204,7 @@ fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic
     Some(Dynamic::from(batch.clone()))
 }
 
-/// Registers `metric` and `print`.
+/// Registers `metric`, `print` and `debug`.
 fn reports(engine: &mut Engine, call: &Arc<CallContext>) {
     let (metrics, prints, debugs) = (call.clone(), call.clone(), call.clone());
     engine.register_fn("metric", move |name: &str, value: Dynamic| -> Raised<()> {

@@ -55,8 +55,8 @@ impl Host {
         Host { seed, ..self }
     }
 
-    /// The same host for callers that take results by [`Computed::into_rows`](crate::batch::Computed::into_rows): they are written
-    /// where they belong, instead of being copied there.
+    /// The same host for callers that take results by [`Computed::into_rows`](crate::batch::Computed::into_rows): the values are
+    /// written straight into the rows, instead of being copied there.
     pub fn with_padded_results(self) -> Host {
         let by_rows = true;
         Host { by_rows, ..self }
@@ -74,7 +74,7 @@ impl Host {
         Host { trace, ..self }
     }
 
-    /// The same host with kernels for the hooks of built-ins. The results have the same bits.
+    /// The same host with kernels for the hooks of built-ins. A kernel's results have the same bits as the script's.
     pub fn with_native(self, native: &Native) -> Host {
         let native = native.clone();
         Host { native, ..self }
@@ -107,7 +107,7 @@ impl Host {
         Host { guard, ..self }
     }
 
-    /// The guard of the next call.
+    /// The guard of the next call: the host's, or a new one.
     pub fn guard(&self) -> Arc<Guard> {
         let new = || self.guard_for(self.limits.time);
         self.guard.clone().unwrap_or_else(new)

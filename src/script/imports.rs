@@ -1,4 +1,4 @@
-//! The imports of a script: built-ins, and scripts in the importing script's folder.
+//! The imports of a script: built-ins, and scripts in the script's folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(crate) fn functions_of(ast: &AST) -> Arities {
     by_name(functions.map(|f| (f.name.to_string(), f.params.len())))
 }
 
-/// The imports at the top of a script: the path of each as it is written, and its alias, which may be empty.
+/// The imports at the top of a script whose paths are literals: each path as it is written, and the alias, which may be empty.
 pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
     ast.statements().iter().filter_map(|statement| {
         let Stmt::Import(import, _) = statement else {
@@ -115,7 +115,7 @@ pub(crate) struct FoundImports {
 }
 
 impl Imports {
-    /// `folder` is the script's folder; `None` for a built-in.
+    /// `folder` is the script's folder; without it, only built-ins can be imported.
     pub(crate) fn new(folder: Option<&Path>) -> Imports {
         Imports {
             folder: folder.map(Path::to_path_buf),

@@ -1,4 +1,4 @@
-//! Kernels in place of the hooks of built-ins: when one of them is used. Their list is in [`crate::native`].
+//! When a kernel computes a built-in's loss in place of the script. The kernels are listed in [`crate::native`].
 
 use std::collections::HashMap;
 use std::mem::take;
@@ -17,7 +17,7 @@ use crate::tensor::Guard;
 pub enum Mode {
     /// A kernel is used for a kind of call once it has given the script's bits and was faster: the default of commands.
     Auto,
-    /// A kernel is used wherever there is one.
+    /// A kernel is used wherever there is one that does not decline.
     On,
     /// No kernel is used: the default of the library.
     #[default]
@@ -32,7 +32,7 @@ pub(crate) struct HookInputs<'a> {
     pub(crate) script: ScriptBatch,
     pub(crate) guard: &'a Arc<Guard>,
     pub(crate) params: &'a Params,
-    /// The factor of the gradient, if it is wanted as an advantage.
+    /// The factor on the gradient; set if the gradient is wanted as the advantage.
     pub(crate) factor: Option<f64>,
     /// Whether an f32 gradient is written as the rows of an array [B, T].
     pub(crate) by_rows: bool,
@@ -41,7 +41,8 @@ pub(crate) struct HookInputs<'a> {
 /// Computes the loss of a built-in, with its gradient in the place of the advantage; `None` if it declines.
 pub(crate) type Kernel = fn(&HookInputs<'_>) -> Option<Outcome>;
 
-/// The kernels by their built-ins, when they are used, and what this process knows of them. Clones share what is known.
+/// The kernels by their built-ins, when they are used, and how they compared with their scripts in this process. Clones share
+/// these comparisons.
 #[derive(Clone, Debug, Default)]
 pub struct Native {
     pub(crate) kernels: &'static [(&'static str, Kernel)],
@@ -58,15 +59,15 @@ pub(crate) struct Known {
 /// What computes a kind of call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Choice {
-    /// The script has run, so its code and memory are warm: at the next call both compute.
+    /// The script has run, so that its code and memory are warm: at the next call, script and kernel both run and are compared.
     Compare,
     Kernel,
     Script,
 }
 
 impl Native {
-    /// What the script or its kernel, which may decline, computes. `call` names the kernel in messages, and `kind` has everything
-    /// that selects its code.
+    /// The outcome of the kernel, or of the script if the kernel is not used or declines. `call` names the kernel in messages,
+    /// and `kind` has everything that selects the kernel's code.
     pub(super) fn answer(
         &self,
         call: &str,
@@ -102,14 +103,14 @@ impl Native {
             let is_first = known.choices.insert(key, choice) == Some(Choice::Compare);
             if is_first && !agrees {
                 known.defects.push(format!(
-                    "{call} is not the script's to the last bit, and not used: a defect of advlab, please report it"
+                    "{call} differs from the script's result, and is not used: this is a defect of advlab, please report it"
                 ));
             }
         }
         Ok(outcome)
     }
 
-    /// The kernels that gave other bits than their scripts since the last call, in words.
+    /// Messages about the kernels whose results differed from their scripts' since the last call of this function.
     pub fn defects(&self) -> Vec<String> {
         take(&mut lock(&self.known).defects)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Limits {
     /// The time limit for all hooks of the call together; native code obeys it too.
     pub time: Duration,
-    /// The most bytes that the tensors of the call hold at once.
+    /// The maximum number of bytes that the tensors of the call hold at the same time.
     pub memory: usize,
 }
 
@@ -36,7 +36,7 @@ pub(super) const TEXT_BYTES: usize = 1 << 20;
 /// Elements of an array, together with those of the arrays in it. The limit is this low because the engine counts all elements
 /// at each `push`: filling an array of this size takes a second.
 pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
-/// How many elements are made for an array that has more than that: as the engine refuses this many, the rest is not needed.
+/// How many elements of a longer array are made. The engine refuses an array of this length, so that the rest is not needed.
 pub(super) const ENOUGH: usize = ARRAY_ELEMENTS + 1;
 /// Entries of a map, together with those of the maps in it.
 pub(super) const MAP_ENTRIES: usize = 1 << 14;
@@ -49,7 +49,7 @@ pub(super) const VARIABLE_BYTES: usize = 64 << 20;
 pub(super) const STATE_DEPTH: usize = 32;
 /// Metrics of a step, and also its notes.
 pub(super) const METRICS: usize = 256;
-/// Bytes that a step prints.
+/// Bytes that are kept of what a step prints.
 pub(super) const PRINTED_BYTES: usize = 1 << 20;
 /// Keys of a table of remembered values, unless the script sets another limit.
 pub(super) const TABLE_KEYS: usize = 200_000;
@@ -65,7 +65,7 @@ pub(super) const MEMORY: &str =
     "stopped: besides its tensors, the script takes more memory than any formula needs";
 /// The help for a value that has grown beyond its limit.
 pub(super) const GROWS: &str =
-    "does a loop keep adding to it? Values by response or token belong in tensors";
+    "does a loop keep adding to it? Values per response or token belong in tensors";
 /// The help for a script that takes too long.
 pub(super) const ENDLESS: &str =
     "is there an endless loop, or one over many responses that a tensor operation could replace?";

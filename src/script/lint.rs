@@ -19,13 +19,15 @@ use crate::diagnostic::Diagnostic;
 use crate::number_text::counted;
 use crate::suggest;
 
-/// The most findings of a script that are listed.
+/// The maximum number of findings that are listed for a script.
 const LISTED: usize = 20;
 
-/// Functions that Rhai looks up by itself: calls through a function pointer, and questions about names.
+/// Functions that Rhai itself handles and that are in no table, such as calls through a function pointer and questions about
+/// names.
 const BY_THE_ENGINE: &str = "call curry Fn is_def_var is_def_fn type_of print debug is_shared";
 
-/// Finds what is certainly a mistake: calls of functions that do not exist, and operators with another meaning in Python.
+/// Finds what is certainly a mistake: calls of functions that do not exist or do not take that many arguments, and operators with
+/// another meaning in Python.
 pub(super) fn errors(
     ast: &AST,
     script: &Script<'_>,
@@ -110,7 +112,7 @@ fn wrong_call(
 pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warn = |message, help: String, at| Diagnostic::warning(message).with_help(help).at(at);
-    // A column of the batch may have the parameter's name. If `p` is passed on as a whole, any parameter may be read.
+    // `batch.NAME` is a column, even if a parameter has the same name. If `p` is passed on as a whole, any parameter may be read.
     let read: HashSet<&str> = sites(code)
         .filter(|site| site.text(-1) == "." && site.text(-2) != "batch")
         .map(|site| site.text(0))
@@ -149,7 +151,7 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     unread.chain(set).chain(hooks).collect()
 }
 
-/// Warns of functions that are never called and whose names are near that of a hook that the script lacks.
+/// Warns of functions that are never called and whose name and number of parameters suggest a hook that the script lacks.
 fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warnings = functions.iter().filter_map(|(name, counts)| {
@@ -167,8 +169,8 @@ fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
     warnings.collect()
 }
 
-/// Adds the columns that code may read: `x.name` unless `x` is `p` or `this`, `x["name"]`, and the literal arguments of
-/// `column`, `has` and `key`. Returns false if the code may compute the name of a column.
+/// Adds the columns that code may read: `x.name` unless `x` is `p` or `this`, `x["name"]`, and the literal arguments of `column`,
+/// `has` and `key`. Returns false if the code may compute the name of a column, or use `columns`.
 pub(super) fn reads(code: &[Token<'_>], reads: &mut BTreeSet<String>) -> bool {
     const BY_NAME: [&str; 4] = ["column", "columns", "has", "key"];
     let mut are_all = true;
@@ -198,7 +200,7 @@ pub(super) fn reads(code: &[Token<'_>], reads: &mut BTreeSet<String>) -> bool {
             _ if before == "[" && next == "]" => reads.extend(literal(token)),
             _ => {}
         }
-        // A pointer to one of these functions.
+        // A string that is the name of one of these functions may become a pointer to it.
         are_all &= literal(token).is_none_or(|text| !BY_NAME.contains(&&*text));
     }
     are_all

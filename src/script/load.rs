@@ -33,8 +33,9 @@ impl Host {
         self.load_files(&SourceFiles::of(recipe)).0
     }
 
-    /// As [`Host::load`], from the bytes that were read before instead of the files' present content. Also returns these files
-    /// together with those of the imports that were needed, even if the script does not compile.
+    /// As [`Host::load`], from bytes that were read before instead of the files' present content; an import that was not read
+    /// before is read now. Also returns these files together with those of the imports that were needed, even if the script does
+    /// not compile.
     pub fn load_files(&self, read: &SourceFiles) -> (Result<Recipe, Diagnostics>, SourceFiles) {
         if let Some(builtin) = Builtin::find(&read.recipe) {
             return (self.compile(builtin.name, builtin.text), read.clone());
@@ -62,7 +63,7 @@ impl Host {
         (compiled, reading)
     }
 
-    /// Compiles a recipe from a string. Messages call the recipe `name`; it can import only built-ins.
+    /// Compiles a recipe from a string. Messages call the recipe `name`; the recipe can import only built-ins.
     pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, Diagnostics> {
         compile(self, name, text, &Imports::new(None))
     }
@@ -71,7 +72,7 @@ impl Host {
     /// in another process or on another machine, independently of the files there.
     ///
     /// # Errors
-    /// As [`Host::load`]; also if a built-in that it imports has another text here.
+    /// As [`Host::load`]; also if a built-in that the recipe imports has another text here.
     pub fn restore<'a>(
         &self,
         name: &str,

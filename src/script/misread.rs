@@ -32,7 +32,8 @@ pub(crate) fn misread_operators(
     powers.chain(divisions).collect()
 }
 
-/// The operator, bracket or separator after the operand that code begins with, and after its calls, indices and members.
+/// The first operator, bracket or separator that follows the operand at the start of `code`, its calls, indices and members
+/// included.
 fn operator_after<'a>(code: &[Token<'a>]) -> Option<&'a str> {
     let mut depth = 0;
     let mut rest = code.iter().filter(|token| {
@@ -79,8 +80,9 @@ pub(crate) fn floor_divisions(
     divisions.collect()
 }
 
-/// Whether the text of a comment is the right side of a division, perhaps with more code after it: an expression of
-/// numbers, known variables and operations. A lone number in brackets (of an equation), 0, `p` and `batch` are comments.
+/// Whether the text of a comment is the right side of a division, perhaps with more code after it: an expression of numbers,
+/// known variables and operations. A lone number in brackets, such as that of an equation, and a lone 0, `p` or `batch` are taken
+/// for comments.
 fn is_operand(comment: &str, is_variable: &dyn Fn(&str) -> bool) -> bool {
     let (operand, rest) = comment.split_once(';').unwrap_or((comment, ""));
     let operand = operand.trim_end_matches(['{', ' ']);

@@ -18,28 +18,28 @@ use crate::tensor::{Depth, Level, Moments};
 pub struct Reports {
     /// The numbers of `metric`; prefixed with the hook, as in `reward/clipped`, if two hooks report the same name.
     pub metrics: Vec<(String, f64)>,
-    /// The hooks that reported metrics, and the names of these.
+    /// The reported metrics: for each, the hook that reported it and its name.
     pub(super) reporters: Vec<(Hook, String)>,
     /// The printed lines.
     pub prints: Vec<String>,
     /// Notes on substituted columns, such as `old_logp` for `logp`.
     pub notes: Vec<String>,
-    /// The calls of `map_groups`, each place once.
+    /// The calls of `map_groups`, one for each location in a script.
     pub map_groups: Vec<MapGroupsNote>,
-    /// The time of the hooks.
+    /// The time that the hooks took.
     pub time: Duration,
-    /// The time of the kernel, if one computed them in place of a built-in's script.
+    /// The time of the kernel, if a kernel computed the result in place of a built-in's script.
     pub native: Option<Duration>,
 }
 
 impl Reports {
-    /// The hook that reported a metric.
+    /// The hook that reported a metric; `Advantage` if none is known.
     pub fn reporter(&self, metric: &str) -> Hook {
         let found = self.reporters.iter().find(|(_, name)| name == metric);
         found.map_or(Hook::Advantage, |(hook, _)| *hook)
     }
 
-    /// Adds the reports and the time of a loss; metrics that both have get their hooks, as in `loss/clipped`.
+    /// Adds the reports and the time of a loss; a metric that both have is prefixed with its hook in both, as in `loss/clipped`.
     pub fn add(&mut self, mut loss: Reports) {
         for (name, _) in &mut loss.metrics {
             let reporter = self.reporter(name);
@@ -111,7 +111,7 @@ impl Outcome {
     /// The batch as a loss is to see it: with the weights as its column `weight`.
     ///
     /// # Errors
-    /// As [`Batch::with`], if this is another batch.
+    /// As [`Batch::with`], if `batch` is not the batch of this outcome.
     pub fn weighted(&self, batch: &Batch) -> Result<Batch, Diagnostics> {
         match &self.weight {
             Some(weight) => batch.clone().with("weight", weight),
@@ -120,7 +120,7 @@ impl Outcome {
     }
 }
 
-/// Whether a kernel's results equal the script's bit for bit.
+/// Whether a kernel's results and reports equal the script's bit for bit.
 pub(super) fn same_bits(script: &Outcome, kernel: &Outcome) -> bool {
     let of = |a: Option<&Computed>, b: Option<&Computed>| match (a, b) {
         (Some(a), Some(b)) => {
@@ -173,7 +173,8 @@ impl Statistics {
         }
     }
 
-    /// Pearson's correlation of pairs that stand for so many each; `None` if either values are all the same.
+    /// Pearson's correlation of the pairs of `a` and `b`, each counted as often as `counts` says; `None` if all of `a`, or all of
+    /// `b`, are equal.
     pub fn correlation(a: &[f64], b: &[f64], counts: &[f64]) -> Option<f64> {
         let whole: f64 = counts.iter().sum();
         let [a, b] = [a, b].map(|x| -> Vec<f64> {
@@ -203,17 +204,17 @@ pub struct Summary {
     pub tokens: usize,
     /// Groups whose responses are all right; `None` if the batch does not say which responses are right.
     pub all_right: Option<usize>,
-    /// Groups whose responses are all wrong.
+    /// Groups whose responses are all wrong; `None` if `all_right` is.
     pub all_wrong: Option<usize>,
     /// The level of the advantage: `response` or `token`.
     pub level: &'static str,
     /// The advantage, over the values at its own level.
     pub advantage: Statistics,
-    /// Groups in which every advantage or weight is exactly 0: the policy learns nothing from them.
+    /// Groups in which every response has no advantage but 0, or the weight 0: the policy learns nothing from them.
     pub groups_without_signal: usize,
     /// Responses with weight 0, which the loss ignores; `None` if there are no weights.
     pub without_weight: Option<usize>,
-    /// The weights, if some are neither 0 nor 1.
+    /// The statistics of the weights; `None` if all are 0 or 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<Statistics>,
     /// Tokens whose advantage or weight is exactly 0.
@@ -230,7 +231,8 @@ impl Summary {
         let value = advantage.lookup();
         let is_per_token = advantage.level() == Level::Token;
         let weight = outcome.weight.as_ref().map(Computed::buffer);
-        // For each response: its tokens without a signal, whether it has none, and the sum of |A| over its tokens.
+        // For each response: how many of its tokens have no signal, whether the whole response has none, and its s, as in
+        // `effective_responses`.
         let of_response = |response: usize| {
             let tokens = layout.tokens_of(response);
             let is_out = weight.is_some_and(|weight| weight.get(response) == 0.0);
@@ -240,7 +242,7 @@ impl Summary {
                 (zeros == count, sum)
             } else {
                 let alone = value(response, 0);
-                // A batch without tokens counts by response.
+                // In a batch without tokens, the response itself counts.
                 let is_alone = layout.tokens() == 0;
                 let sum = if is_alone { alone.abs() } else { sum };
                 (is_out || alone == 0.0, sum)

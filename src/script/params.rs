@@ -99,11 +99,11 @@ pub struct ParamSpec {
     pub min: Option<f64>,
     /// The greatest value allowed.
     pub max: Option<f64>,
-    /// Whether numbers must be integers although the default is not set, because the bounds are integers.
+    /// Whether a bound is an integer: then a parameter whose default is not set takes only integers.
     pub is_whole: bool,
-    /// The strings allowed; empty for any.
+    /// The allowed strings; empty if any string is allowed.
     pub choices: Vec<String>,
-    /// Its purpose, in one line.
+    /// The purpose of the parameter, in one line.
     pub doc: String,
 }
 
@@ -128,7 +128,7 @@ impl ParamSpec {
             Some(ParamValue::Text(_)) => "a string",
             Some(ParamValue::List(_)) | None => "a value",
         };
-        // Not shown if it is the largest integer, because that is no limit in practice.
+        // An upper bound is not shown if it is the largest integer, because that is no limit in practice.
         let bounds = match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
             (Some(min), Some(max)) => format!(" from {min} to {max}"),
             (Some(min), None) => format!(", at least {min}"),
@@ -138,7 +138,8 @@ impl ParamSpec {
         format!("{list}{kind}{bounds}")
     }
 
-    /// The value, of the parameter's type and within its bounds.
+    /// The value, converted to the parameter's type. The error for a value of another type or out of bounds says what the
+    /// parameter takes.
     fn check(&self, found: ParamValue) -> Result<ParamValue, Diagnostic> {
         self.fit(Some(&self.default), found.clone()).ok_or_else(|| {
             let (name, takes) = (&self.name, self.takes());
@@ -171,7 +172,7 @@ impl ParamSpec {
             (Some(Unset), Unset) => Some(Unset),
             (Some(Unset), setting) if self.is_whole => self.fit(Some(&Integer(0)), setting),
             (Some(Unset), setting) => self.fit(Some(&Number(0.0)), setting),
-            // Exact up to 2^53, which suffices because bounds are small numbers.
+            // The conversion is exact up to 2^53, which suffices because parameters are small numbers.
             (Some(Number(_)), Integer(whole)) => self.fit(kind, Number(whole as f64)),
             (Some(Integer(_)) | None, Integer(whole)) => {
                 is_within(whole as f64).then_some(Integer(whole))
@@ -187,7 +188,7 @@ impl ParamSpec {
     }
 }
 
-/// Parses a text as the type of `kind` (any type if `None`); a text that does not parse is a string.
+/// Parses a text as the type of `kind` (a number if `None`); a text that does not parse is a string.
 pub(super) fn read(kind: Option<&ParamValue>, text: &str) -> ParamValue {
     // `inf` is a number; digits beyond the largest number are a mistake, because they would silently be infinite.
     let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
@@ -229,7 +230,7 @@ fn items(text: &str) -> Vec<String> {
 pub struct Params(Vec<(ParamSpec, ParamValue)>);
 
 impl Params {
-    /// Reads the result of `params()`; an error is the name of its parameter and the problem with it.
+    /// Reads the result of `params()`; an error is the name of the parameter and the problem with it.
     pub(super) fn declared(map: &Map) -> Result<Params, (String, String)> {
         let declared = map.iter().map(|(name, value)| {
             let parameter = declare(name, value).map_err(|why| (name.to_string(), why))?;

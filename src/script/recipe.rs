@@ -30,7 +30,7 @@ pub(crate) struct Compiled {
     pub(super) sources: Sources,
     pub(super) hooks: Vec<Hook>,
     pub(super) version: Version,
-    /// The built-in of the same version as the script.
+    /// The built-in whose text the script and its imports have, if there is one.
     pub(super) builtin: Option<&'static Builtin>,
     pub(super) doc: String,
     pub(super) warnings: Vec<Diagnostic>,
@@ -58,7 +58,7 @@ impl Recipe {
         &self.script.doc
     }
 
-    /// The first sentence of the doc comment.
+    /// The first line of the doc comment, without its full stop.
     pub fn summary(&self) -> &str {
         let line = self.doc().lines().next().unwrap_or("");
         line.strip_suffix('.').unwrap_or(line)
@@ -82,13 +82,13 @@ impl Recipe {
     }
 
     /// The columns that the code of the script and of its imports may read: `batch.NAME`, `batch["NAME"]`, and literal arguments
-    /// of `column`, `has` and `key`. Includes properties of maps that look like properties of a batch.
+    /// of `column`, `has` and `key`. Includes properties of maps that look like properties of a batch, and `logp` for a loss.
     pub fn reads(&self) -> &BTreeSet<String> {
         &self.script.reads
     }
 
-    /// All columns that a batch needs for this recipe: those that it reads and those that they may be derived from. `None` if
-    /// the script computes the name of a column, because it may then read any.
+    /// All columns that a batch needs for this recipe: those that the recipe reads, others from which they may be derived, and
+    /// `random`. `None` if the script may compute the name of a column, because it may then read any.
     pub fn columns(&self) -> Option<BTreeSet<String>> {
         // Random numbers may be given as a column.
         const ALWAYS: [&str; 1] = ["random"];
@@ -127,8 +127,8 @@ impl Recipe {
         self.params.set(name, |_| setting)
     }
 
-    /// Takes over those settings of another recipe, usually an older version, that differ from its defaults. A setting is
-    /// skipped if this recipe has no parameter of that name, or one that refuses the value.
+    /// Takes over those settings of another recipe, usually an older version, that differ from the other recipe's defaults. A
+    /// setting is skipped if this recipe has no parameter of that name, or one that refuses the value.
     pub fn keep_settings(&mut self, of: &Recipe) {
         for (parameter, value) in of.params.iter() {
             if *value != parameter.default {
@@ -144,12 +144,12 @@ impl Recipe {
         self.on(&host.with_guard(self.host.guard()))
     }
 
-    /// The host that compiled it.
+    /// The host of the recipe: the one that compiled it, or the one that [`Recipe::on`] gave it.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The same recipe with the limits, the guard and the seed of another host.
+    /// The same recipe on another host: with that host's limits, guard, seed and kernels.
     pub fn on(&self, host: &Host) -> Recipe {
         Recipe {
             host: host.clone(),

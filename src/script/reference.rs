@@ -1,5 +1,5 @@
-//! The reference of the names that scripts can use: the members of tensors and batches, and the functions that are no rows of
-//! the op table.
+//! The reference of the names that scripts can use: the members of tensors and batches, and the functions that are not in the op
+//! table.
 
 use std::sync::LazyLock;
 
@@ -74,7 +74,7 @@ pub(super) fn signature(name: &str) -> Option<String> {
         return Some(format!("it is `{call}`, as in `{example}`"));
     }
     let level = if forms.iter().any(|form| form.contains("(level")) {
-        ", where `level` is the one that it goes to: \"group\", \"response\", \"batch\""
+        ", where `level` is the level of the result: \"group\", \"response\", \"batch\""
     } else {
         ""
     };

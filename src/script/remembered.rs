@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use super::limits::{ALL_BYTES, ALL_KEYS};
 
-/// The approximate bytes of a table, and of a key without its text.
+/// The approximate bytes of an empty table, and of an entry without the text of its key.
 const TABLE_BYTES: usize = 1024;
 const KEY_BYTES: usize = 80;
 
-/// The most entries of a part, on average over the parts of a table.
+/// The maximum number of entries per part, averaged over the parts of a table.
 const PART: usize = 16;
 
-/// All tables of a state, by name. A clone shares the tables that are not written.
+/// All tables of a state, by name. A clone shares the tables until they are written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     by_name: BTreeMap<Arc<str>, Arc<Table>>,
@@ -30,10 +30,10 @@ impl Tables {
         self.by_name.iter()
     }
 
-    /// Sets the table of a name.
+    /// Stores a table under a name, in place of an earlier one.
     ///
     /// # Errors
-    /// The limit, in words, that all tables together would exceed; nothing is changed.
+    /// The limit, in words, that all tables together would exceed; then nothing is changed.
     pub(super) fn insert(&mut self, name: &str, table: Arc<Table>) -> Result<(), String> {
         let size = |table: &Arc<Table>| (table.keys, table.bytes() + name.len());
         let (before, after) = (self.get(name).map_or((0, 0), size), size(&table));
@@ -58,14 +58,14 @@ struct TableEntry {
     hash: u64,
     key: Arc<str>,
     value: f64,
-    /// The number of writes to the table when it was last written.
+    /// The number of writes to the table up to the last write of this entry.
     written: u64,
 }
 
 /// Numbers by key. Clones share unchanged parts: a step costs as much as it writes, however large the table is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// Entries by the low bits of their hashes: no part, or a power of two of them.
+    /// The entries, distributed by the low bits of their hashes. The number of parts is 0 or a power of two.
     parts: Vec<Arc<Vec<TableEntry>>>,
     keys: usize,
     /// The bytes of the keys' texts.
@@ -80,7 +80,7 @@ fn hash_of(key: &str) -> u64 {
 }
 
 impl Table {
-    /// The part of a key and its place there.
+    /// The part of a key, and the key's place in it.
     fn find(&self, hash: u64, key: &str) -> Option<(usize, usize)> {
         let part = hash as usize % self.parts.len().max(1);
         let mut entries = self.parts.get(part)?.iter();

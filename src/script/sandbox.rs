@@ -22,7 +22,8 @@ use super::limits::{GROWS, MAP_ENTRIES, VALUE_DEPTH, VARIABLE_BYTES};
 use crate::deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// Runs code that may call scripts on a deep stack. A panic of ours becomes an ordinary error: a script must not end a run.
+/// Runs code that may call scripts on a deep stack. A panic of advlab becomes an ordinary error, because a script must not end a
+/// run.
 pub(crate) fn guarded<R: Send>(
     doing: &str,
     run: impl FnOnce() -> R + Send,
@@ -44,10 +45,10 @@ pub(super) fn without_panic<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R
 }
 
 /// The least number of reads of variables between two measurements. It is odd because a loop often reads an even number of
-/// variables, and each of them has to be measured at some time.
+/// variables, and must not always be measured at the same one.
 pub(super) const READS: u64 = 61;
-/// The number of values measured per read of a variable, on average; measuring them takes less time than the read. They are
-/// counted instead of timed, so that a script always ends at the same line.
+/// The number of values measured per read of a variable, on average; measuring them takes less time than the read. The values are
+/// counted, and not timed, so that a script always ends at the same line.
 pub(super) const PER_READ: u64 = 8;
 /// The bytes of a value of any type, without its content.
 const VALUE_BYTES: usize = size_of::<Dynamic>();
@@ -137,7 +138,7 @@ impl Measure {
                 self.measure(value, depth + 1)
             })
         } else {
-            // A number or the like has no content; the guard counts that of a tensor, a batch or a key.
+            // A number or the like has no content; the guard counts the content of a tensor, a batch or a key.
             Ok(())
         }
     }

@@ -13,7 +13,7 @@ use crate::regular_file;
 /// The bytes of a file when it was read, or why it could not be read: the kind of the error, and the system's message.
 pub(crate) type FileBytes = Result<Arc<[u8]>, (ErrorKind, String)>;
 
-/// Reads a regular file; a file that is too large only as far as the limit.
+/// Reads a regular file. A file larger than the limit is read no further, and is an error.
 pub(super) fn read(path: &Path) -> FileBytes {
     let mut bytes = Vec::new();
     let file = regular_file::open(path);
@@ -39,7 +39,7 @@ pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, S
     })
 }
 
-/// The kind of a path that cannot be a script.
+/// What is at a path that cannot be a script, such as a folder; `None` if it may be a script.
 pub(super) fn another_kind(path: &Path) -> Option<&'static str> {
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
     match ending.as_deref().and_then(|ending| ending.to_str()) {
@@ -90,7 +90,7 @@ pub struct SourceFiles {
 }
 
 impl SourceFiles {
-    /// Reads a recipe's script, if it is the path of one; its imports are not yet known.
+    /// Reads the script if `recipe` is a script's path; its imports are not yet known.
     pub fn of(recipe: &str) -> SourceFiles {
         let path = Path::new(recipe);
         let is_path = recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists();

@@ -25,8 +25,8 @@ pub struct State {
     this: Arc<Dynamic>,
     /// The values stored by `remember`, by table and key.
     pub(super) tables: Tables,
-    /// A step, and the number of losses computed in it, because each loss draws different random numbers. It is not saved,
-    /// because states are saved between steps.
+    /// A step, and the number of losses computed in it, because each loss draws different random numbers. These numbers are not
+    /// saved, because states are saved between steps.
     pub(super) updates: (u64, u64),
 }
 
@@ -91,11 +91,11 @@ impl State {
 
     /// The state as JSON. [`State::from_json`] gives back the same, bit for bit.
     ///
-    /// Integers, strings, booleans, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, and a map is
-    /// `{"map": {...}}`.
+    /// Integers, strings, booleans, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, a character is
+    /// `{"char": "a"}`, and a map is `{"map": {...}}`.
     ///
-    /// The remembered values by key are a separate entry: `"tables": {"baseline": [["a prompt", "0.5"], ...]}`, the key that was
-    /// written longest ago first.
+    /// The remembered values by key are a separate entry: `"tables": {"baseline": [["a prompt", "0.5"], ...]}`, in the order in
+    /// which the keys were last written.
     pub fn to_json(&self) -> Value {
         let entry = |(key, value): (&Arc<str>, f64)| json!([&**key, format!("{value:?}")]);
         let entries = |table: &Arc<Table>| table.in_order().map(entry).collect::<Value>();
@@ -123,7 +123,7 @@ impl State {
             .and_then(|state| match tables.map(tables_of) {
                 None => Ok(state),
                 Some(Some(tables)) => Ok(state.with_tables(tables)),
-                Some(None) => Err("its tables are none".to_string()),
+                Some(None) => Err("its tables are damaged".to_string()),
             });
         state.map_err(|why| Diagnostic::error(format!("not a state that was saved: {why}")))
     }
@@ -143,7 +143,7 @@ impl From<State> for Value {
     }
 }
 
-/// As a script writes it: `#{ mean: 0.5, seen: [1, 2] }`.
+/// Shows the state as a script would write it: `#{ mean: 0.5, seen: [1, 2] }`.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&written(&self.this))
@@ -157,7 +157,7 @@ impl PartialEq for State {
     }
 }
 
-/// The value without the data that it shares with a closure, because a copy of a state must not change with the closure.
+/// The value, copied where it shares data with a closure, because a copy of a state must not change with the closure.
 ///
 /// Refuses values that cannot outlive a step: tensors and batches, which belong to one step, functions, which belong to
 /// a version, and everything else that a checkpoint cannot hold. The error is the path to the value, and the reason.
@@ -201,7 +201,8 @@ const MAP: &str = "map";
 /// The key of the tables, beside the map of the state.
 const TABLES: &str = "tables";
 
-/// Reads tables; `None` if a number is not finite, because scripts can remember only finite numbers.
+/// Reads tables; `None` if they are malformed or too large, or if a number is not finite, because scripts can remember only
+/// finite numbers.
 fn tables_of(value: Value) -> Option<Tables> {
     let named: BTreeMap<String, Vec<(String, String)>> = serde_json::from_value(value).ok()?;
     let mut tables = Tables::default();

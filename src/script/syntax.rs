@@ -13,7 +13,7 @@ pub struct Token<'a> {
     pub kind: TokenKind,
     /// Its text.
     pub text: &'a str,
-    /// The number of bytes before it.
+    /// The number of bytes before it in the text.
     pub start: usize,
     /// The line, from 1.
     pub(crate) line: usize,
@@ -62,7 +62,7 @@ impl<'a> Token<'a> {
         self.kind == TokenKind::Name && self.text == name
     }
 
-    /// The location of the token; of a token of several lines, only the first line.
+    /// The location of the token; for a token of several lines, only its first line.
     pub(crate) fn span(&self, source: &Arc<str>, text: &Arc<str>) -> Span {
         let first = self.text.lines().next();
         Span {
@@ -74,7 +74,7 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// 1 if it opens a bracket, -1 if it closes one.
+    /// 1 if the token opens a bracket, -1 if it closes one, 0 otherwise.
     pub(crate) fn nesting(&self) -> i32 {
         match self.text {
             "(" | "[" | "{" | "#{" | "?[" => 1,
@@ -136,7 +136,7 @@ pub fn lex(text: &str) -> Vec<Token<'_>> {
         };
         is_in_string = false;
         match token.text {
-            // The part of a string before a `${`.
+            // A string, or a part of one; a part before a `${` ends in `$`.
             text if kind == TokenKind::String => {
                 let is_interpolated = text.ends_with('$') && ending == TokenEnd::Closed;
                 inserted.extend(is_interpolated.then_some(braces));
@@ -185,8 +185,8 @@ impl InputStream for Letters<'_> {
     }
 }
 
-/// The length, kind and ending of the first token of a text that does not begin with white space; `is_in_string` if the text
-/// begins inside a string in backquotes.
+/// The length, kind and ending of the first token of `rest`, which does not begin with white space. `is_in_string` says that
+/// `rest` begins inside a string in backquotes.
 ///
 /// The engine's tokenizer decides, except that a word may have any letters, and that a sign is a separate token.
 fn token_at(
@@ -228,7 +228,7 @@ fn token_at(
         _ => TokenKind::Symbol,
     };
     match (kind, token) {
-        // Without its last character, because the tokenizer also reads the end of the line.
+        // The end of the line is cut off, because the tokenizer reads it too.
         (TokenKind::String, EngineToken::LexError(_)) => {
             let length = rest[..letters.read].trim_end_matches('\n').len();
             (length, kind, TokenEnd::Cut)
@@ -236,7 +236,7 @@ fn token_at(
         _ if state.comment_level > 0 || state.is_within_text_terminated_by.is_some() => {
             (letters.read, kind, TokenEnd::Open)
         }
-        // A `# ` comes with its blank.
+        // The tokenizer reads `# ` together with its space.
         _ => closed(rest[..letters.read].trim_end().len(), kind),
     }
 }
@@ -340,7 +340,8 @@ impl<'a> Unfinished<'a> {
         !self.is_wrong && (!self.brackets.is_empty() || lacks_operand)
     }
 
-    /// The innermost call whose arguments are being typed: the tokens up to its name, and the byte where they begin.
+    /// The innermost call whose arguments are being typed: the tokens up to the call's name, and the byte where the arguments
+    /// begin.
     pub fn call(&self) -> Option<(&[Token<'a>], usize)> {
         let &at = self.brackets.last()?;
         let is_call = self.code[at].text == "(" && at > 0;

@@ -9,7 +9,7 @@ use crate::tensor::{Level, Tensor, TensorError};
 pub(crate) fn number(value: &Dynamic) -> Option<f64> {
     match (value.as_float(), value.as_int(), value.as_bool()) {
         (Ok(number), ..) => Some(number),
-        // Exact up to 2^53, as in any script that mixes the two.
+        // Exact up to 2^53, as in any script that mixes integers and floats.
         (_, Ok(whole), _) => Some(whole as f64),
         (.., Ok(truth)) => Some(f64::from(u8::from(truth))),
         _ => None,
@@ -29,7 +29,7 @@ pub(crate) fn text(value: &Dynamic) -> Option<ImmutableString> {
     Some(value.read_lock::<ImmutableString>()?.clone())
 }
 
-/// The level of this name, for a function that takes one.
+/// The level of this name; the error for an unknown level names the function that takes it.
 pub(crate) fn level_of(function: &'static str, name: &str) -> Result<Level, CallError> {
     let level = name.parse::<Level>();
     Ok(level.map_err(|unknown| TensorError::level(function, unknown))?)
@@ -52,7 +52,7 @@ pub(crate) fn describe(value: &Dynamic) -> String {
     }
 }
 
-/// The most values that the string of a tensor or a key shows.
+/// The maximum number of values that the string of a tensor or a key shows.
 const SHOWN: usize = 8;
 
 /// The string of a tensor or a key: its first values in brackets, and the number of further values.

@@ -23,7 +23,7 @@ impl Version {
             hash.update(text);
         };
         add(text);
-        // In the order of the names in the `import`s, because the folder of an import is left out as well.
+        // The imports are hashed in the order of their names without folders, because the folder is left out of the hash as well.
         let mut imports: Vec<_> = imports
             .iter()
             .filter(|(name, _)| &***name != main)
@@ -39,7 +39,7 @@ impl Version {
         &self.0
     }
 
-    /// The first six digits, as messages show it.
+    /// The first six digits, which messages show.
     pub fn short(&self) -> &str {
         &self.0[..6]
     }

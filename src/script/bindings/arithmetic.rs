@@ -1,7 +1,7 @@
-//! Plain numbers in scripts, which behave as users of Python expect; and functions of the language whose results need a limit.
+//! Plain numbers in scripts, made to behave as users of Python expect; and functions of Rhai that need a limit or an error.
 //!
 //! Rhai's own division of integers truncates (`1 / 2` is 0), and its comparison of floats has a tolerance (`1e-17 > 0.0` is
-//! false). In a formula, both are silent errors.
+//! false). In a formula, either would be a silent error.
 
 use std::any::TypeId;
 
@@ -12,10 +12,11 @@ use crate::script::error::{CallError, Raised};
 use crate::script::limits::{ARRAY_ELEMENTS, TEXT_BYTES};
 use crate::script::sandbox::count;
 
-/// Registers exact comparisons and the division of integers.
+/// Registers exact comparisons, a division of integers that gives a float, and replacements of Rhai's `pad`, `replace` and
+/// `to_int`.
 pub(in crate::script) fn numbers(module: &mut Module) {
     replace(module);
-    // The engine's own function is replaced because its computation of the size overflows: it would make an array of 2^49
+    // The engine's own function is replaced because its check of the size overflows, so that it would make an array of 2^49
     // elements.
     add(
         module,
@@ -32,7 +33,7 @@ pub(in crate::script) fn numbers(module: &mut Module) {
             Raised::Ok(())
         },
     );
-    // The engine's own function is replaced because it returns 0 for NaN.
+    // The engine's own function is replaced because it silently returns 0 for NaN.
     add(module, "to_int", |x: FLOAT| {
         let is_within = x.abs() < -widened(INT::MIN);
         let wrong = || {
@@ -59,7 +60,7 @@ pub(in crate::script) fn numbers(module: &mut Module) {
     comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
 }
 
-/// Exact up to 2^53, as in all operations of integers with other numbers.
+/// The conversion is exact up to 2^53, as wherever an integer meets a float.
 fn widened(whole: INT) -> FLOAT {
     whole as FLOAT
 }

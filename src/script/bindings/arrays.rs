@@ -1,4 +1,4 @@
-//! Arrays in scripts: their sums and means, and sorting by value.
+//! Arrays in scripts: `sum`, `mean`, `min` and `max`, sorting, and `dedup` with a comparer.
 
 use std::any::TypeId;
 use std::cmp::Ordering;
@@ -12,7 +12,7 @@ use crate::script::value::{as_tensor, describe, number, text};
 use crate::tensor::Tensor;
 use crate::tensor::op::{self, Argument, Class, Op};
 
-/// Registers `sum`, `mean`, `min` and `max` of arrays, which are numbers if all elements are.
+/// Registers the functions of arrays. `sum`, `mean`, `min` and `max` give a number if all elements are numbers, else a tensor.
 pub(in crate::script) fn arrays(module: &mut Module) {
     for (name, row) in [("sum", "+"), ("mean", "+"), ("min", "min"), ("max", "max")] {
         let row = op::table()
@@ -60,7 +60,8 @@ pub(in crate::script) fn arrays(module: &mut Module) {
     }
 }
 
-/// Removes the elements that repeat the element before them. The engine's own function ignores the errors of a comparer.
+/// Removes each element that repeats the last element kept, as the comparer `is` says. The engine's own function ignores a
+/// comparer's errors.
 fn without_repeats(context: &NativeCallContext, array: Array, is: &FnPtr) -> Raised<Array> {
     let mut kept = Array::new();
     for value in array {
@@ -72,9 +73,9 @@ fn without_repeats(context: &NativeCallContext, array: Array, is: &FnPtr) -> Rai
     Ok(kept)
 }
 
-/// A stable merge sort, because Rhai's own sort goes wrong without an error: it continues after an error of the comparer,
-/// ignores the results of a comparer that gives floats, and leaves an array with a NaN as it is. The standard library's sort
-/// may panic at an inconsistent comparer.
+/// A stable merge sort, because Rhai's own sort goes wrong without an error: it continues after an error of the comparer, ignores
+/// the results of a comparer that gives floats, and leaves an array with a NaN as it is. The standard library's sort may panic if
+/// the comparer is inconsistent.
 fn sorted(
     values: &[Dynamic],
     is_before: &dyn Fn(&Dynamic, &Dynamic) -> Raised<bool>,
@@ -99,7 +100,7 @@ fn sorted(
     Ok(merged)
 }
 
-/// Whether `a` comes before `b` by value.
+/// Whether `a` is less than `b`; an error if they have no order, as a NaN has none, or a number and a text.
 fn is_less(a: &Dynamic, b: &Dynamic) -> Raised<bool> {
     let letter = |value: &Dynamic| Some(value.as_char().ok()?.to_string().into());
     let order = match (a.as_int(), b.as_int(), number(a), number(b)) {
@@ -115,7 +116,7 @@ fn is_less(a: &Dynamic, b: &Dynamic) -> Raised<bool> {
     })?)
 }
 
-/// Whether `a` comes before `b`: then the comparer returns a number below 0, or true.
+/// Whether the comparer puts `a` before `b`, which it says by true or by a number below 0.
 fn is_before(
     context: &NativeCallContext,
     comparer: &FnPtr,
@@ -153,7 +154,7 @@ fn reduce(name: &str, row: &'static Op, array: &Array) -> Result<Tensor, CallErr
         Ok::<Tensor, CallError>(row.apply(&both)?)
     })?;
     match name {
-        // The conversion is exact, because the size of an array is limited.
+        // The length is exact as a float, because the size of an array is limited.
         "mean" => Ok(op::mul(
             &reduced,
             &Tensor::number(1.0 / array.len() as f64),

@@ -21,7 +21,7 @@ const NAME_BYTES: usize = 48;
 /// A text for each response: from a column, from the group's name, or from several of these joined.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
-    /// The index of each response's name, at response level.
+    /// The index of each response's name in `names`, at response level.
     pub(in crate::script) codes: Tensor,
     pub(in crate::script) names: Arc<[Arc<str>]>,
     pub(in crate::script) call: Arc<CallContext>,
@@ -60,7 +60,7 @@ impl Key {
         Ok(codes.iter().map(|code| self.name(code)).collect())
     }
 
-    /// The name with a code, which is its index.
+    /// The name at the index `code`.
     pub(in crate::script) fn name(&self, code: f64) -> Arc<str> {
         self.names[code as usize].clone()
     }
@@ -69,7 +69,8 @@ impl Key {
         self.codes.frame().expect("a key is one of a batch")
     }
 
-    /// Compares each response's name with a name, or with its name in another key, by `==` or `!=`: 1 or 0.
+    /// Compares each response's name by `==` or `!=`, with one text or number or with the response's name in another key; gives 1
+    /// or 0.
     fn compare(&self, sign: &str, other: &Dynamic) -> Result<Tensor, CallError> {
         let row = op::table()
             .find(|op| op.name == sign)
@@ -130,7 +131,8 @@ pub(in crate::script) fn key_type(module: &mut Module) {
         add(module, sign, with_any);
         add(module, sign, with_name);
     }
-    // `remember(table, key, value)` and `running(table, key, a, b, c)`, each also with a number of keys as the last argument.
+    // `remember(table, key, value)` and `running(table, key, a, b, c)`, each also with the maximum number of keys as a last
+    // argument.
     let (text, key) = (TypeId::of::<ImmutableString>(), TypeId::of::<Key>());
     let (any, most) = (TypeId::of::<Dynamic>(), TypeId::of::<INT>());
     for (name, count, types) in [
@@ -155,7 +157,8 @@ fn summary(key: &Key) -> Result<Dynamic, CallError> {
     Ok(in_brackets("key", texts.len(), names).into())
 }
 
-/// Expands a tensor or a number to one value per response of a batch; fails if the tensor belongs to another batch.
+/// Expands a tensor or a number to one value per response of a batch; fails if the tensor belongs to another batch or has values
+/// per token.
 pub(in crate::script) fn of_responses(
     frame: &Arc<Frame>,
     value: &Dynamic,
@@ -175,7 +178,7 @@ pub(in crate::script) fn of_responses(
 
 fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> {
     let (texts, start) = (key.texts()?, of_responses(key.frame(), start)?);
-    // Counted as a report, because the result depends on the group.
+    // Counted as an effect, so that `map_groups` calls its function for each group: the result depends on the group.
     let known = {
         let mut effects = key.call.effects();
         effects.said += 1;
@@ -190,8 +193,8 @@ fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> 
 }
 
 /// Computes `remember`, with one value per response, or `running`, with three. Writes the responses in batch order, and returns
-/// each key's previous value; for a new key, the first of the values given for that response. If a new value is not finite,
-/// nothing is written.
+/// each key's previous value; for a new key, the first of the values given for that response. Beyond the maximum number of keys,
+/// those written longest ago are forgotten. If a new value is not finite, nothing is written.
 fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let (Some(name), Some(key)) = (text(args[0]), args[1].read_lock::<Key>()) else {
         unreachable!("the function is registered for a string and a key");
@@ -201,8 +204,8 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
         Some(most) => most.ok().and_then(|most| usize::try_from(most).ok()),
     };
     let Some(most) = most.filter(|most| *most > 0) else {
-        let message = "the most keys of a table are a number from 1 on";
-        return Err(CallError::new(message, "omit it for the default, 200000"));
+        let message = "the maximum number of keys must be at least 1";
+        return Err(CallError::new(message, "omit the argument for the default, 200000"));
     };
     let columns: Vec<Vec<f64>> = args[2..2 + count]
         .iter()
@@ -239,9 +242,9 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let kept = effects.tables.insert(&name, table);
     kept.map_err(|bound| {
         let table: String = name.chars().take(40).collect();
-        let message = format!("with \"{table}\", all that is remembered is more than {bound}");
+        let message = format!("with the table \"{table}\", the remembered values are more than {bound}");
         let help = format!(
-            "is a table's name or a key a new one each time? A table forgets its oldest keys beyond a number: \
+            "does each step use a new key or a new table? With a maximum number of keys, a table forgets its oldest: \
              `remember(\"{table}\", key, x, 1000)`"
         );
         CallError::new(message, help)

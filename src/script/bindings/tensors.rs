@@ -17,9 +17,9 @@ use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
 /// Registers each row of the op table under its name, once for each number of arguments that the row takes.
 ///
 /// A named function accepts any type, so that a wrong argument gets our message. If the types match one of Rhai's own functions
-/// of numbers exactly (`exp(1.0)`), Rhai prefers that function. An operator needs at least one tensor; on numbers and strings,
-/// the operators are Rhai's. Every pair of types with a tensor is registered, because Rhai silently treats an unregistered pair
-/// as unequal.
+/// of numbers exactly (`exp(1.0)`), Rhai prefers that function. An operator is registered here with at least one tensor; on
+/// numbers and strings, the operators are Rhai's or those of `arithmetic.rs`. Every pair of types with a tensor is registered,
+/// because Rhai silently treats an unregistered pair as unequal.
 pub(in crate::script) fn ops(module: &mut Module) {
     let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());
     for op in op::table() {
@@ -43,7 +43,7 @@ pub(in crate::script) fn ops(module: &mut Module) {
     }
 }
 
-/// Registers the type with its methods that are not in the op table: value, length, level, string.
+/// Registers the type with the methods that are not in the op table: values, length, level, index, and conversion to a string.
 pub(in crate::script) fn tensor_type(module: &mut Module) {
     let methods: [(&str, Method<Tensor>); 3] = [
         ("value", number_of),
@@ -112,7 +112,7 @@ fn dispatch(
         _ => op,
     };
     if args.len() > op.params.len() {
-        // The engine chose this row because its other class takes more arguments.
+        // The engine chose this function because the row of the other class takes more arguments.
         let (name, takes, given) = (op.name, op.params.len(), args.len());
         let message = format!("`{name}` of values takes {takes} arguments, and gets {given}");
         let signature = op.signature();
@@ -130,7 +130,7 @@ fn dispatch(
     }
     tensor.mark(&origin(context));
     if op.class == Class::Logic && tensor.level_for_script() == Level::Batch {
-        // A single value: a plain true or false, so that a script can branch on it.
+        // A single value becomes a plain true or false, so that a script can branch on it.
         return Ok(Dynamic::from_bool(tensor.evaluate()?.get(0) != 0.0));
     }
     Ok(Dynamic::from(tensor))

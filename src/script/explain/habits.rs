@@ -1,4 +1,4 @@
-//! The habits of users of other languages: `habits.txt`, which has messages and helps for their words.
+//! Messages and helps for words of other languages and libraries, which users write by habit. They are in `habits.txt`.
 
 use crate::diagnostic::Diagnostic;
 
@@ -20,7 +20,7 @@ pub fn help_for_foreign(name: &str) -> Option<&'static str> {
     sections.find_map(|section| habit(section, name))
 }
 
-/// A row of that table that has a message and a help.
+/// The diagnostic of a row that has a message and a help; `None` if there is no such row.
 pub(super) fn row(section: &str, word: &str) -> Option<Diagnostic> {
     let (message, help) = habit(section, word)?.split_once(" | ")?;
     Some(say(message, help))
@@ -32,7 +32,7 @@ pub(super) fn say(message: impl Into<String>, help: impl Into<String>) -> Diagno
 
 /// The engine's own message, to be embedded in a sentence.
 pub(super) fn in_its_words(message: &str) -> String {
-    // It ends in the position, which the caret shows.
+    // The message ends in the position, which the caret shows anyway.
     let text = message.split(" (line ").next().unwrap_or(message);
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| {

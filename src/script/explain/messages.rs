@@ -19,7 +19,7 @@ pub(super) fn not_parsed(
     place: Option<Span>,
 ) -> Diagnostic {
     let here = place.as_ref();
-    // A `//` is looked for first, because it may hide the end of a statement.
+    // A `//` meant as a division is looked for first, because it is a comment that may hide the end of a statement.
     let (source, last) = here.map_or((script.name, usize::MAX), |at| (&at.source, at.line));
     if let Some(text) = script.sources.get(source) {
         let mut hidden = floor_divisions(source, text, &|_| false).into_iter();
@@ -158,7 +158,7 @@ fn reserved(name: &str) -> Diagnostic {
     say(format!("`{name}` is {what}"), known.unwrap_or(help))
 }
 
-/// The most characters of a thrown value that a message shows.
+/// The maximum number of characters of a thrown value that a message shows.
 const SHOWN: usize = 200;
 
 /// The diagnostic of an error; `place` is the location that the engine reports.
@@ -179,7 +179,7 @@ pub(super) fn failed(
             let mut signs = line.iter().map(|token| token.text);
             mismatch(expected, found, signs.find(|sign| ["&&", "||"].contains(sign)))
         }
-        // An import whose path is computed is found only when the script runs.
+        // An import whose path is computed fails only when the script runs.
         EvalAltResult::ErrorModuleNotFound(path, _) => say(
             format!("cannot import \"{path}\" here"),
             "imports come at the top of the script, and their names are literals",
@@ -230,8 +230,8 @@ fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
         }
         _ => return None,
     };
-    // The engine does not always give the location. Then the only loop of the script is shown, because that loop does not
-    // terminate.
+    // The engine does not always give a location. If it gives none and the script has only one loop, that loop is shown, because
+    // it is the likely cause.
     Some(diagnostic.at(script.only_loop()))
 }
 
@@ -287,7 +287,7 @@ fn immutable() -> Diagnostic {
     )
 }
 
-/// From the engine's `tensor [i64] = f64`.
+/// The diagnostic of a wrong index; `what` is the engine's text, such as `tensor [i64] = f64`.
 fn indexing(what: &str) -> Diagnostic {
     let (object, index) = what.split_once(" [").unwrap_or((what, ""));
     let (name, object) = type_named(object);
@@ -303,7 +303,8 @@ fn indexing(what: &str) -> Diagnostic {
     say(format!("{object} cannot be indexed by {index}"), help)
 }
 
-/// From the engine's `Unknown property 'size' - a getter is not registered for type 'i64'`.
+/// The diagnostic of a wrong property; `what` is the engine's text, such as `Unknown property 'size' - a getter is not registered
+/// for type 'i64'`.
 fn property(what: &str) -> Diagnostic {
     let mut quoted = what.split('\'').skip(1).step_by(2);
     let (name, owner) = (quoted.next().unwrap_or(""), quoted.next().unwrap_or(""));

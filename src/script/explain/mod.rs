@@ -18,7 +18,7 @@ impl Script<'_> {
         let mut source: Arc<str> = self.name.clone();
         let mut trace = Vec::new();
         let mut innermost = error;
-        // Each layer names the function or the module in which the next error happened.
+        // Each layer of errors names the function or the module in which the error inside it happened.
         loop {
             match innermost {
                 EvalAltResult::ErrorInFunctionCall(function, of, inner, position) => {

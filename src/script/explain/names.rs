@@ -1,4 +1,4 @@
-//! Messages for names that do not exist: functions, variables, modules, keys of maps. Those of columns are in
+//! Messages for names that do not exist: functions, variables, modules, keys of maps. The message for a column is in
 //! `bindings/batch/columns.rs`.
 
 use super::habits::{NO_ELSE, habit, row, say};
@@ -24,14 +24,14 @@ fn recipe(name: &str) -> Option<String> {
     ))
 }
 
-/// Whether a name is that of a column, whose `batch.` may have been forgotten.
+/// Whether a name is a column or another property of `batch`, so that `batch.` may have been forgotten before it.
 fn is_column(script: &Script<'_>, name: &str) -> bool {
     column_names::column(name).is_some()
         || ["advantage", "groups", "step"].contains(&name)
         || script.columns.iter().any(|column| column == name)
 }
 
-/// The diagnostic of a call that the engine found no function for; `call` is the engine's, as `mean (tensor, ?)`.
+/// The diagnostic of a call that the engine found no function for; `call` is the engine's text, such as `mean (tensor, ?)`.
 pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Diagnostic {
     let (name, arguments) = call.split_once(" (").unwrap_or((call, ")"));
     let arguments: Vec<&str> = arguments
@@ -59,7 +59,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
         let help = habit("reserved", name).unwrap_or_else(|| operator_help(&arguments));
         return say(format!("`{name}` does not work with {with}"), help);
     }
-    // The lint knows the number of arguments, but not their types.
+    // The lint knows the number of arguments, but not their types: each is `something`.
     let with = if arguments.iter().all(|argument| *argument == "something") {
         format!("with {given}")
     } else {
@@ -71,7 +71,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     let code = script.code(script.name);
     let is_known = script.functions.iter().any(|known| known == short);
     let functions = script.functions.iter().map(String::as_str);
-    // Names of one letter are not compared, because they are near every operator.
+    // Names of one letter are not compared, because they are similar to every operator.
     let functions = functions.filter(|known| short.len() > 1 && !known.starts_with(CLOSURE));
     let help = if let Some(foreign) = habit("functions", short) {
         foreign.to_string()
@@ -98,7 +98,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     say(message, help)
 }
 
-/// Whether the code, or the prompt before it, declares a variable.
+/// Whether the code, or the prompt before it, declares a variable of that name.
 fn is_variable(script: &Script<'_>, code: &[Token<'_>], name: &str) -> bool {
     declared_names(code).contains(&name) || script.variables.iter().any(|known| known == name)
 }
@@ -142,7 +142,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     say(message, help.as_deref().unwrap_or(unknown))
 }
 
-/// The most likely meaning of a name that is not a variable.
+/// The help for the most likely meaning of a name that is not a variable; `None` if none is likely.
 fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String> {
     let (site, line) = (script.site(place), script.line(place));
     let code = site.code;
@@ -198,7 +198,7 @@ fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String
     })
 }
 
-/// The diagnostic of a map without a key: the parameters, the state, or another map.
+/// The diagnostic of a key that a map lacks: the parameters, the state, or another map.
 pub(super) fn no_key(script: &Script<'_>, key: &str, place: Option<&Span>) -> Diagnostic {
     let site = place.map(|place| script.site(place));
     let code = site.map_or(&[][..], |site| site.code);

@@ -134,8 +134,8 @@ impl<'a> Script<'a> {
         self.first(|site| site.text(0) == function && site.text(-1) == "fn")
     }
 
-    /// The first call of a function or use of a property, in the script or in one that it imports. Parameters and the state have
-    /// other properties.
+    /// The first call of a function or use of a property, in the script or in one that it imports. `p.NAME` and `this.NAME` do
+    /// not count, because they are a parameter and an entry of the state.
     pub(crate) fn use_of(&self, name: &str) -> Option<Span> {
         let is_use = |site: &CodeSite<'_, '_>| {
             let is_call = matches!(site.text(1), "(" | "()") && site.text(-1) != "fn";
@@ -161,7 +161,7 @@ impl<'a> Script<'a> {
         self.all(is_import).next()
     }
 
-    /// The only loop in all sources, which is the one without an end; `None` if there are several.
+    /// The only `loop` or `while` in all sources; `None` if there is none, or more than one.
     pub(super) fn only_loop(&self) -> Option<Span> {
         let mut loops = self.all(|site| matches!(site.text(0), "loop" | "while"));
         loops.next().filter(|_| loops.next().is_none())

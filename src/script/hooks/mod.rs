@@ -1,4 +1,4 @@
-//! Runs a recipe's hooks on a batch: reward, weight, advantage, loss and returns. Their list is `Hook` in `../hook.rs`.
+//! Runs a recipe's hooks: `init` and `migrate` for the state, the others on a batch. Their list is `Hook` in `../hook.rs`.
 
 mod request;
 mod run;
@@ -21,7 +21,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::Tensor;
 
 impl Recipe {
-    /// The state to start a run with: what `init(p)` returns, or an empty map.
+    /// The state to start a run with: what `init(p)` returns, or an empty map if there is no `init`.
     ///
     /// # Errors
     /// [`Diagnostics`] if `init` fails, or returns a value that cannot be a state.
@@ -65,11 +65,12 @@ impl Recipe {
     /// Computes the advantage: `reward` and `weight`, if there are any, then `advantage`; for a recipe that only has a loss,
     /// the equivalent -M dloss/dlogp, with M the number of tokens.
     ///
-    /// `state` changes only if all of it succeeds.
+    /// `state` changes only if all hooks succeed.
     ///
     /// # Errors
-    /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward or advantage: not a
-    /// tensor, of a level other than response or token, or with values that are not finite.
+    /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward, weight or advantage:
+    /// not a tensor, of a level other than response or token, or with values that are not finite. A weight is at response level
+    /// and not negative.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
         let request = Request {
             recipe: self,
@@ -84,7 +85,8 @@ impl Recipe {
     /// Computes the recipe's loss and its gradient with respect to `logp`. The hook sees `advantage` as `batch.advantage`.
     ///
     /// # Errors
-    /// As [`Recipe::advantage`]; also if the loss is not one value, or does not depend on `batch.logp`.
+    /// As [`Recipe::advantage`]; also if `advantage` belongs to another batch, if the recipe has a `weight` hook and the
+    /// batch no column `weight`, or if the loss is not one value or does not depend on `batch.logp`.
     pub fn loss(
         &self,
         batch: &Batch,
@@ -110,8 +112,8 @@ impl Recipe {
         })
     }
 
-    /// The weight of each response, from the `reward` and `weight` hooks or the batch's column; `None` if there are none.
-    /// The hooks' changes of the state are not kept.
+    /// The weight of each response, from the `weight` hook, which sees the reward of the `reward` hook, or from the column
+    /// `weight`; `None` if there is neither. The hooks' changes of the state are not kept.
     pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
         let input = ScriptBatch::new(self.host.call(batch.step()), batch);
         self.with_hooks(Hook::Weight, input, state, |hooks| {
@@ -169,8 +171,8 @@ impl Recipe {
         })
     }
 
-    /// The tensors of all hooks over a batch, not computed, and the state that they leave: as a step of a run calls them, except
-    /// that `loss` sees the batch's own weight and advantage.
+    /// The tensors of the recipe's hooks over a batch, not yet computed, and the state that the hooks leave. The hooks are called
+    /// as in a step of a run, except that `returns` is called too, and `loss` sees the batch's own weight and advantage.
     pub(crate) fn traced(
         &self,
         batch: &ScriptBatch,
@@ -202,7 +204,8 @@ impl Recipe {
         })
     }
 
-    /// The kernels that gave other bits than their scripts since the last call, of all recipes of the same host.
+    /// Messages about the kernels, of all recipes of the same host, whose results differed from their scripts' since the last
+    /// call of this function.
     pub fn kernel_defects(&self) -> Vec<String> {
         self.host.native.defects()
     }

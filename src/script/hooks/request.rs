@@ -14,7 +14,7 @@ use crate::script::sandbox::without_panic;
 use crate::script::state::State;
 use crate::tensor::{Guard, Moments};
 
-/// The most bytes that a kernel holds per response, besides tokens: some numbers and sums.
+/// The maximum number of bytes that a kernel holds per response, besides tokens: some numbers and sums.
 const BYTES_PER_RESPONSE: usize = 8 * size_of::<f64>() + 2 * size_of::<Moments>();
 
 /// A request for the advantage or the loss of a batch.
@@ -28,13 +28,13 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Computes the request, with `state` changed if that succeeds.
+    /// Answers the request; `state` changes only if that succeeds.
     pub(super) fn answer(&self, state: &mut State) -> Result<Outcome, Diagnostics> {
         let (script, native) = (&self.recipe.script, &self.recipe.host.native);
         let kernel = script
             .builtin
             .and_then(|builtin| native.kernel(builtin.name));
-        // No kernel knows weights.
+        // No kernel supports weights.
         let Some(kernel) = kernel.filter(|_| !self.batch.has("weight")) else {
             return self.by_script(state);
         };
@@ -99,7 +99,8 @@ impl Request<'_> {
         Ok(outcome)
     }
 
-    /// The kernel's answer on the batch as the script would see it; `None` if it declines, fails, or has no memory.
+    /// The kernel's answer on the batch as the script would see it; `None` if it declines or fails, or if there is not enough
+    /// memory for it.
     fn by_kernel(&self, kernel: Kernel) -> Option<Outcome> {
         let started = Instant::now();
         let (host, layout) = (&self.recipe.host, self.batch.layout());
@@ -127,7 +128,8 @@ impl Request<'_> {
     }
 }
 
-/// The responses that are right in the batch as it was given, because shaping the reward does not change this.
+/// Which responses are right in the batch as it was given: a shaped reward does not change that. `None` if the batch does not
+/// say.
 fn correct(input: &ScriptBatch) -> Option<Computed> {
     let value = input.find("correct").ok()??.evaluate().ok()?;
     Some(value.over(input.frame().layout()))

@@ -25,7 +25,7 @@ pub(super) struct HookRun<'a> {
     /// Columns that replace the batch's own.
     pub(super) given: BTreeMap<String, Tensor>,
     state: Dynamic,
-    /// The hook that is computed: an error without a place is shown at its definition.
+    /// The hook that is being computed: an error without a location is shown at this hook's definition.
     hook: Hook,
 }
 
@@ -37,7 +37,8 @@ const WEIGHT: &str =
 const GRADIENT: &str = "dloss/dlogp";
 
 impl Recipe {
-    /// Runs hooks on a batch. If that fails, the message says that `hook` was being computed.
+    /// Runs hooks on a batch. If advlab itself panics, the message says that it was computing `hook`; other errors name the hook
+    /// that was running.
     pub(super) fn with_hooks<'a, T: Send>(
         &'a self,
         hook: Hook,
@@ -102,7 +103,8 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// The weight of each response, by the `weight` hook or the column; hooks from here on see it as `batch.weight`.
+    /// The weight of each response, by the `weight` hook or the column; hooks from here on see it as `batch.weight`. Fails if the
+    /// hook gives a negative weight.
     pub(super) fn weight(&mut self) -> Raised<Option<Computed>> {
         self.hook = Hook::Weight;
         let layout = self.input.frame().layout().clone();
@@ -124,13 +126,13 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// Puts the advantage that a loss is given into the batch.
+    /// Puts the advantage that a loss is given into the batch. Fails if the recipe has a `weight` hook and the batch no weights.
     pub(super) fn give(&mut self, batch: &Batch, advantage: Option<&Computed>) -> Raised<()> {
         if self.recipe.has(Hook::Weight) && !batch.has("weight") {
-            // Never silently without them.
+            // The loss must not silently be computed without weights.
             self.hook = Hook::Weight;
             let message = "the batch has no column `weight`, and the recipe has weights";
-            let help = "they come with the advantage: give them as that column, as `outcome.weighted(&batch)` does";
+            let help = "the weights come with the advantage: give them as that column, as `outcome.weighted(&batch)` does";
             return Err(CallError::new(message, help).into());
         }
         if let Some(advantage) = advantage {
@@ -176,8 +178,9 @@ impl HookRun<'_> {
         Ok((grad(&loss, &logp)?, Some(loss)))
     }
 
-    /// The advantage, not yet computed. If the recipe has only a loss, it comes with that loss and is -M dloss/dlogp: the
-    /// policy gradient with this advantage, averaged over tokens, is the gradient of the loss.
+    /// The advantage, not yet computed. If the recipe has only a loss, the advantage is -M dloss/dlogp, with M the number of
+    /// tokens, and that loss comes with it: a policy-gradient loss with this advantage, averaged over tokens, has the gradient of
+    /// the loss.
     pub(super) fn advantage(&mut self) -> Raised<(Tensor, Option<Tensor>)> {
         if self.recipe.has(Hook::Advantage) {
             return Ok((self.signal(Hook::Advantage)?, None));
@@ -187,7 +190,7 @@ impl HookRun<'_> {
         Ok((op::mul(&gradient, &Tensor::number(-tokens))?, loss))
     }
 
-    /// Calls a hook that gives a value to each response or token, and computes it.
+    /// Calls a hook that gives a value to each response or token, and computes these values.
     pub(super) fn signal_value(&mut self, hook: Hook) -> Raised<(Tensor, Computed)> {
         let tensor = self.signal(hook)?;
         let value = self.compute(&tensor, None)?;
@@ -235,7 +238,7 @@ impl HookRun<'_> {
                 "was a `batch.reward - ` forgotten? To give all responses of a group the same value: `x.expand(\"response\")`, or all tokens: `x.expand(\"token\")`"
             }
             None if number(&result).is_some() => {
-                "a number for all responses is `x + 0 * batch.reward`"
+                "to give all responses the number `x`, return `x + 0 * batch.reward`"
             }
             None => {
                 "return a tensor, such as `batch.reward - batch.reward.mean(\"group\")`, without `values()`; \
@@ -307,7 +310,7 @@ impl HookRun<'_> {
     }
 }
 
-/// Calls a function of a recipe's script.
+/// Calls a hook of a recipe's script.
 pub(super) fn invoke(
     recipe: &Recipe,
     engine: &Engine,
@@ -325,15 +328,15 @@ pub(super) fn invoke(
     Ok(value.flatten())
 }
 
-/// A division by a difference, such as the number of a response's others.
+/// The name of a division by a difference, such as n - 1, the number of the other responses in a group.
 const OTHERS: &str = "/ (n - 1)";
-/// Steps back from the result; a formula has some dozens.
+/// The maximum number of steps back from the result; a formula has some dozens.
 const STEPS: usize = 1000;
 
-/// The operation that first gave NaN or an infinity, and the last line of the script on the way to it: goes back from a
-/// tensor that is not finite, step by step, to an argument that is not finite.
+/// The operation that first gave NaN or an infinity, and the last line of the script on the way to it. The search goes back from
+/// a tensor that is not finite, step by step, to an argument that is not finite.
 ///
-/// `None` if a value on the way can no longer be computed: time or memory has run out.
+/// `None` if a value on the way can no longer be computed, because time or memory has run out.
 fn culprit(result: &Tensor) -> Option<(&'static str, Option<Origin>)> {
     let mut culprit = result.clone();
     let mut origin = result.origin().cloned();

@@ -17,31 +17,31 @@ use crate::suggest;
 use crate::tensor::{Frame, Level, Reservation, Stopped, Tensor, TensorError, op};
 
 /// The batch of a call as a script sees it: the whole batch, one of its groups, the same responses in other groups, or any of
-/// these with more columns.
+/// these with columns added or replaced.
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptBatch(pub(super) Arc<Inner>);
 
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) whole: Arc<WholeBatch>,
-    /// The steps from the whole batch to this one.
+    /// The steps that lead from the whole batch to this batch.
     pub(super) steps: Vec<Step>,
     /// Columns that hide the whole batch's columns of the same name, such as a shaped reward, the advantage, or columns of a
-    /// script. Each comes with the number of steps to the batch that it was added to.
+    /// script. Each comes with the number of steps from the whole batch to the batch to which the column was added.
     pub(super) added: Arc<BTreeMap<String, (Tensor, usize)>>,
-    /// Columns that were carried here from an earlier batch, by name; each is carried once, for the reason given at
-    /// `WholeBatch`.
+    /// Columns that were carried here from an earlier batch, by name; each is carried once, so that a gradient meets the same
+    /// node everywhere.
     carried: Arc<Mutex<BTreeMap<String, Tensor>>>,
     _reservation: Option<Reservation>,
 }
 
-/// The batch that the call was given, with the tensors and keys that were made of its columns so far.
+/// The batch that the call was given, with the tensors and keys that were made from its columns so far.
 #[derive(Debug)]
 pub(super) struct WholeBatch {
     pub(super) frame: Arc<Frame>,
     pub(super) call: Arc<CallContext>,
     pub(super) batch: Batch,
-    /// Tensors by column name, each made once, so that a gradient by `batch.logp` meets the same node everywhere.
+    /// Tensors by column name, each made once, so that a gradient with respect to `batch.logp` meets the same node everywhere.
     columns: Mutex<BTreeMap<String, Tensor>>,
     /// Keys by the names of their columns.
     pub(super) keys: Mutex<BTreeMap<Vec<String>, Key>>,
@@ -56,7 +56,7 @@ pub(super) struct Step {
 }
 
 /// Columns that can be derived if the batch lacks them, each with the columns from which it is derived: any one of these
-/// suffices.
+/// suffices. `verified` and `length` need no particular column: `follows` says when they can be derived.
 const DERIVED: [(&str, &[&str]); 6] = [
     ("reward", &["token_reward", "correct", "verified"]),
     ("token_reward", &["reward", "correct", "verified"]),
@@ -71,7 +71,7 @@ pub(crate) const OLD_FOR_LOGP: &str =
     "there is no column `logp`: `old_logp` stands for it, as at a step's first update";
 
 impl ScriptBatch {
-    /// A whole batch, in one call.
+    /// The whole batch of a call.
     pub(crate) fn new(call: Arc<CallContext>, batch: &Batch) -> Self {
         let whole = WholeBatch {
             frame: Frame::new(batch.layout().clone(), batch.is_f64(), call.context.clone()),
@@ -89,7 +89,7 @@ impl ScriptBatch {
         added: Arc<BTreeMap<String, (Tensor, usize)>>,
         carried: Arc<Mutex<BTreeMap<String, Tensor>>>,
     ) -> Self {
-        // A node of a map has room for 11 entries, and a batch seldom has more.
+        // 1,024 bytes are one node of a map, with room for 11 entries; a batch seldom has more.
         let bytes = size_of::<Inner>() + 1024 + 128 * added.len();
         ScriptBatch(Arc::new(Inner {
             _reservation: whole.call.guard().hold(bytes),
@@ -100,7 +100,7 @@ impl ScriptBatch {
         }))
     }
 
-    /// The same batch, with columns that hide its own.
+    /// The same batch with the given columns, which hide its own of the same names.
     pub(in crate::script) fn with(&self, columns: BTreeMap<String, Tensor>) -> Self {
         if columns.is_empty() {
             return self.clone();
@@ -133,7 +133,7 @@ impl ScriptBatch {
         &self.0.whole.call
     }
 
-    /// Carries a tensor of the batch after some steps to this batch.
+    /// Carries a tensor to this batch, from the batch that is `steps` steps after the whole batch.
     pub(super) fn carry(&self, tensor: Tensor, steps: usize) -> Result<Tensor, TensorError> {
         let mut rest = self.0.steps[steps..].iter();
         rest.try_fold(tensor, |tensor, step| match step.group {
@@ -147,7 +147,7 @@ impl ScriptBatch {
         lock(&self.0.whole.columns).clone().into_iter().collect()
     }
 
-    /// The names of the batch's own columns, and of the columns that can be derived from them.
+    /// The names of the batch's own columns, with those that a script added, and of the columns that can be derived.
     pub(crate) fn column_names(&self) -> (Vec<String>, Vec<String>) {
         let (mut own, mut derived) = self.0.whole.column_names();
         let mut added: Vec<String> = self.0.added.keys().cloned().collect();
@@ -157,7 +157,7 @@ impl ScriptBatch {
         (own, derived)
     }
 
-    /// The values of a column at response level.
+    /// The f64 values of a column; `None` if it is missing, fails, or is not at response level.
     pub(crate) fn response_values(&self, name: &str) -> Option<Buffer<f64>> {
         let value = self.find(name).ok()??.evaluate().ok()?;
         match (value.level(), value.buffer()) {
@@ -166,13 +166,13 @@ impl ScriptBatch {
         }
     }
 
-    /// A column by its name: one of the batch, or one derived from others.
+    /// A column by its name, the batch's own or derived. If there is none, the error says which columns there are.
     pub(crate) fn column(&self, name: &str) -> Result<Tensor, CallError> {
         let found = self.find(name)?;
         found.ok_or_else(|| self.0.whole.unknown(name))
     }
 
-    /// A column by its name, if the batch has it or it can be derived.
+    /// A column by its name; `None` if the batch neither has it nor can derive it.
     pub(in crate::script) fn find(&self, name: &str) -> Result<Option<Tensor>, CallError> {
         let added = self.0.added.get(name).cloned();
         let found = match added {
@@ -193,7 +193,7 @@ impl ScriptBatch {
         Ok(Some(all.entry(name.to_string()).or_insert(carried).clone()))
     }
 
-    /// The same batch with a script's columns, tensors or numbers, which hide the batch's own.
+    /// The same batch with columns that a script gives as tensors or numbers. They hide the batch's own of the same names.
     pub(super) fn with_columns(&mut self, columns: Map) -> Raised<ScriptBatch> {
         let mut given = BTreeMap::new();
         for (name, value) in columns {
@@ -226,7 +226,7 @@ impl ScriptBatch {
         Ok(self.with(given))
     }
 
-    /// Derives the reward at the other level from a given reward, unless that is the batch's own, which exists at both levels.
+    /// If only one of `reward` and `token_reward` is given, derives the other, unless the given one is the batch's own.
     pub(in crate::script) fn complete_rewards(
         &self,
         given: &mut BTreeMap<String, Tensor>,
@@ -251,7 +251,7 @@ impl ScriptBatch {
         }
     }
 
-    /// Whether the batch has the column itself, or was given it.
+    /// Whether the batch has the column without deriving it, as its own or as an added one.
     pub(in crate::script) fn has(&self, name: &str) -> bool {
         self.0.added.contains_key(name) || self.0.whole.batch.has(name)
     }
@@ -271,7 +271,7 @@ impl WholeBatch {
     /// Whether a column can be derived from the batch's columns.
     fn follows(&self, name: &str) -> bool {
         match DERIVED.iter().find(|(derived, _)| *derived == name) {
-            // This holds even if the mask may exclude every token.
+            // If the mask excludes every token, there are lengths too: they are 0.
             Some(("length", _)) => {
                 self.batch.layout().width() > 0 || self.batch.token_columns().next().is_some()
             }
@@ -308,7 +308,7 @@ impl WholeBatch {
         follows.then(|| self.derived(name)).transpose()
     }
 
-    /// Columns derived from others, by the usual conventions of the field.
+    /// Derives a column from others, by the usual conventions of the field.
     fn derived(&self, name: &str) -> Result<Tensor, CallError> {
         Ok(match name {
             "reward" if self.batch.has("token_reward") => {
@@ -316,13 +316,13 @@ impl WholeBatch {
             }
             "reward" => self.column("correct")?,
             "correct" if !self.batch.has("reward") && !self.batch.has("token_reward") => {
-                self.note("there is no reward: it is 1 where the answer of the completion is that of the solution");
+                self.note("there is no reward: it is 1 where the completion's answer equals the solution's, and 0 elsewhere");
                 self.column("verified")?
             }
             "verified" => self.verified()?,
             "token_reward" => op::at_last_token(&self.column("reward")?)?,
             "correct" => {
-                // `correct` follows from the verifier's reward, because a shaped reward is not a column of the whole batch.
+                // This reward is the batch's own: one that a script has shaped is not a column of the whole batch.
                 op::greater(&self.column("reward")?, &Tensor::number(0.0))?
             }
             "logp" => {
@@ -343,7 +343,7 @@ impl WholeBatch {
         })
     }
 
-    /// The tensor of a response column whose memory is the batch's.
+    /// A response column as a tensor that shares the batch's memory.
     fn of_batch(&self, values: &Buffer<f64>) -> Result<Tensor, TensorError> {
         let values = FloatBuffer::F64(values.clone());
         Tensor::from_buffer(&self.frame, Level::Response, values)
@@ -353,7 +353,7 @@ impl WholeBatch {
         self.call.effects().note(note.to_string());
     }
 
-    /// 1 if the answer of a response's completion equals its solution's, 0 otherwise.
+    /// For each response, 1 if its completion's answer equals its solution's, 0 otherwise; an error if the call is cancelled.
     fn verified(&self) -> Result<Tensor, CallError> {
         let guard = self.call.guard();
         let right = guard.untimed(|| self.batch.verified(&|| !guard.is_cancelled()));
@@ -364,7 +364,7 @@ impl WholeBatch {
     fn unknown(&self, name: &str) -> CallError {
         let own: Vec<&str> = self.batch.column_names().collect();
         if self.batch.text(name).is_some() {
-            let help = format!("as a key they tell responses apart: `batch.key(\"{name}\")`");
+            let help = format!("its texts can serve as a key: `batch.key(\"{name}\")`");
             return CallError::new(
                 format!("`{name}` is a column of texts, not of numbers"),
                 help,

@@ -14,7 +14,7 @@ impl ScriptBatch {
         groups.map(|group| self.after(self.frame().group(group), Some(group)))
     }
 
-    /// The batch with its groups split by a key or by the values of a response tensor; `across` ignores the old groups.
+    /// The batch with its groups split by a key or by the values of a response tensor; with `across`, the old groups are ignored.
     pub(super) fn regroup(&self, by: &Dynamic, across: bool) -> Result<ScriptBatch, CallError> {
         self.frame().note_inspected();
         let key = by.read_lock::<Key>();
@@ -30,7 +30,7 @@ impl ScriptBatch {
         Ok(self.after(self.frame().with_layout(layout), None))
     }
 
-    /// The name of the group whose batch this is.
+    /// The name of the group, if this is the batch of one group; otherwise an error.
     pub(super) fn own_key(&self) -> Raised<ImmutableString> {
         self.frame().note_inspected();
         let last = self.0.steps.last();

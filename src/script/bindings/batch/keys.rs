@@ -29,7 +29,7 @@ impl ScriptBatch {
         self.key(&names)
     }
 
-    /// The key made of the columns of these names, texts or numbers; `group` is the key of the groups.
+    /// The key made of the named columns of texts or numbers; the name `group` stands for the names of the groups.
     fn key(&self, names: &[&str]) -> Result<Key, CallError> {
         if names.iter().any(|name| self.0.added.contains_key(*name)) {
             let columns = names.iter().map(|name| self.texts(name));
@@ -96,12 +96,12 @@ impl WholeBatch {
     }
 }
 
-/// The numbers of a response column as texts.
+/// The numbers of a response column as texts; an error for a column at another level.
 fn numbers(name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, CallError> {
     if column.level() != Level::Response {
         let level = column.level();
         let message =
-            format!("a key has one text or number a response, and `{name}` is a {level} column");
+            format!("a key needs one text or number per response, and `{name}` is a {level} column");
         let help = format!("reduce it first: `batch.regroup({name}.sum(\"response\"))`");
         return Err(CallError::new(message, help));
     }

@@ -1,8 +1,8 @@
 //! `map_groups`: a function of each group's batch, called once for all groups if that gives the same results.
 //!
-//! The function gets a view of the batch in which every group is a batch of its own: the level "batch" is the group's. If
-//! the function looks at a value, reports, draws, writes or fails there, its effects are undone, and it is called
-//! once per group.
+//! The function first gets a view of the batch in which every group is a batch of its own: the level "batch" means one group. If
+//! the function looks at a value there, reports or remembers something, draws random numbers, changes a captured variable or
+//! fails, its effects are undone, and it is called once per group.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::script::value::{as_tensor, describe};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
 impl ScriptBatch {
-    /// The results of `f` for each group's batch, joined to a tensor of the whole batch.
+    /// The results of `f` for each group's batch, joined into one tensor of the whole batch.
     pub(super) fn map_groups(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
         if self.frame().is_open_view() {
             self.frame().note_inspected();
@@ -70,7 +70,7 @@ impl ScriptBatch {
         part.expanded(level, self.frame()).ok()
     }
 
-    /// The results of a call for each group.
+    /// The results of one call per group, joined into one tensor.
     fn called_for_each(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
         let take_metrics = || take(&mut self.call().effects().metrics);
         let (before, mut metrics) = (take_metrics(), Vec::new());
@@ -79,8 +79,8 @@ impl ScriptBatch {
             let result = f.call_within_context::<Dynamic>(context, (batch,));
             metrics.extend(take_metrics());
             let part = part_of(&result?)?;
-            // Evaluated now, while the nodes are in a cache. An error is ignored here because it is reported when all groups
-            // are computed.
+            // A small result is evaluated now, while its nodes are in the processor's cache. An error is ignored here because it
+            // is reported when all groups are computed.
             let is_large = matches!(part.level(), Level::Token | Level::Position);
             let _ = (!is_large).then(|| part.evaluate());
             Ok((part, frame))

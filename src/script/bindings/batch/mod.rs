@@ -1,4 +1,4 @@
-//! The batch as scripts see it: columns as properties, derived ones among them, groups, keys, and random numbers.
+//! The batch as scripts see it: its own and derived columns as properties, groups, keys, and random numbers.
 
 mod columns;
 mod groups;
@@ -18,7 +18,8 @@ use crate::script::value::{as_tensor, describe, level_of};
 use crate::tensor::{Level, Tensor, TensorError, op};
 
 impl ScriptBatch {
-    /// Random numbers, or the values of a column `random` of that level: so a recipe reproduces the results of another program.
+    /// Random numbers; or the column `random`, if there is one at that level, so that a recipe can reproduce another program's
+    /// results.
     fn random(&self, level: Level) -> Result<Tensor, CallError> {
         if self.has("random") {
             let given = self.column("random")?;
@@ -29,7 +30,7 @@ impl ScriptBatch {
         Ok(Tensor::random(self.frame(), level, self.call().next_key()))
     }
 
-    /// 1 for `k` responses of each cell of a level, drawn at random.
+    /// 1 for `k` responses of each cell of a level, drawn at random, or for all of a smaller cell; 0 for the other responses.
     fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, CallError> {
         let level = level_of("subset", level)?;
         let k = as_tensor(k).ok_or_else(|| {
