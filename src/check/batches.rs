@@ -2,7 +2,7 @@
 
 use crate::batch::{Batch, BatchBuilder, Column, FloatBuffer, GroupId};
 
-/// The degenerate batch whose every response is a group.
+/// The name of the degenerate batch in which every response is a group.
 pub(super) const ALONE: &str = "groups of one";
 
 /// A degenerate batch: its name; whether every run meets such batches, or only some kinds of runs do; and the function
@@ -154,8 +154,8 @@ fn copy(
     built(builder)
 }
 
-/// The batch with an advantage for a loss that reads `batch.advantage`, and log-probs that have moved since the tokens were
-/// sampled.
+/// Adds what a loss needs and the batch lacks: an `advantage`, which is the reward less its mean over the batch, and a `logp`
+/// that differs from `old_logp`.
 pub(super) fn with_what_losses_need(batch: &Batch) -> Batch {
     let mut batch = batch.clone();
     let layout = batch.layout().clone();
@@ -181,7 +181,7 @@ pub(super) fn with_what_losses_need(batch: &Batch) -> Batch {
     })
 }
 
-/// The batch with `logp` as it was when the tokens were sampled.
+/// The batch with `logp` equal to `old_logp`, as when the tokens were sampled; unchanged if it has no `old_logp`.
 pub fn on_policy(batch: &Batch) -> Batch {
     made_of(batch, "old_logp", "logp", |_, _, old| old)
 }
@@ -229,8 +229,8 @@ pub(super) fn with_scaled_advantage(batch: &Batch, scale: f64) -> Batch {
     }
 }
 
-/// The batch with new rewards, computed from the index of the response and of its group, at every level at which the batch
-/// has rewards.
+/// The batch with new rewards, computed from the index of the response and of its group, in each of the columns `reward`,
+/// `token_reward` and `correct` that it has.
 pub fn with_rewards(batch: &Batch, reward: impl Fn(usize, usize) -> f64) -> Batch {
     let layout = batch.layout();
     let reward = |response: usize| reward(response, layout.group_of(response));

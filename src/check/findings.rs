@@ -37,7 +37,7 @@ pub struct Finding {
     pub check: &'static str,
     /// Its result.
     pub result: CheckResult,
-    /// One line; empty if there is nothing to say.
+    /// The details in one line; empty if there is nothing to say.
     pub detail: String,
     /// The recipe's own error, if it had one.
     pub error: Option<Diagnostics>,
@@ -49,7 +49,7 @@ pub(super) const ALONE_GET: &str = "not in groups of one, see above";
 pub(super) const MIXED: &str = "mixed groups";
 /// The name of the check of the loss on an ordinary batch, if the recipe also has an advantage.
 pub(super) const LOSS: &str = "the loss";
-/// The largest difference that rounding makes.
+/// The largest difference that counts as rounding.
 pub(super) const EXACT: f64 = 1e-9;
 
 pub(super) struct Checks<'a> {
@@ -85,7 +85,7 @@ impl<'a> Checks<'a> {
         });
     }
 
-    /// Adds a failure or a note if the check does not hold.
+    /// Adds the result `Holds`, or the result `otherwise` with its reason if the check does not hold.
     pub(super) fn holds_or(
         &mut self,
         check: &'static str,
@@ -165,7 +165,7 @@ impl<'a> Checks<'a> {
     }
 }
 
-/// Runs every hook of a step on a copy of the state, but the loss only if `runs_loss` is true.
+/// Runs every hook of a step on a copy of the state; the loss of a recipe that also has an advantage only if `runs_loss` is true.
 pub(crate) fn dry_run(
     recipe: &Recipe,
     batch: &Batch,

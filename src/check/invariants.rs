@@ -11,7 +11,7 @@ use crate::diagnostic::Diagnostics;
 use crate::number_text::counted;
 use crate::script::Outcome;
 
-/// The most groups that are each run as a separate batch.
+/// The maximum number of groups that are each run as a separate batch.
 const ALONE: usize = 16;
 
 impl Checks<'_> {
@@ -125,7 +125,7 @@ impl Checks<'_> {
         }
     }
 
-    /// How much a group's advantages, or the weights of its responses, change when the group is the whole batch.
+    /// The largest change of an advantage or a weight in a group when that group is the whole batch, over the first 16 groups.
     pub(super) fn influence(&self, batch: &Batch, base: &Outcome) -> Result<f64, Diagnostics> {
         let layout = base.advantage.layout();
         let mut most = 0.0f64;
@@ -133,8 +133,8 @@ impl Checks<'_> {
             let members: Vec<usize> = layout.members(group).iter().map(|&i| i as usize).collect();
             let alone = self.advantage(&batch.select(&members))?;
             let off = |scale| differences(&base.advantage, &members, &alone.advantage, scale);
-            // Under a loss averaged over responses, a group's weight depends on its share of the tokens: it differs when the
-            // group is alone.
+            // Under a loss averaged over responses, a group's weight depends on its share of the tokens, so that the weight
+            // differs when the group is alone.
             let per_token = |computed: &Computed| {
                 computed.layout().responses() as f64 / computed.layout().tokens() as f64
             };
@@ -151,7 +151,8 @@ impl Checks<'_> {
     }
 }
 
-/// Whether some group with both right and wrong responses gives the right ones less, and no group gives them more.
+/// Whether some group with both right and wrong responses gives the right ones less advantage than the wrong ones, and no group
+/// gives them more.
 fn prefers_wrong(layout: &Layout, right: &Computed, advantage: &[f64]) -> bool {
     let lead = |group: usize| {
         let members = layout.members(group).iter().map(|&i| i as usize);

@@ -1,4 +1,5 @@
-//! Checks of a loss: its gradient is its slope, and a step along it raises what the advantage favours.
+//! Checks of a loss: its gradient agrees with finite differences, and a step that lowers the loss raises what the advantage
+//! favours.
 
 use super::batches::{on_policy, wave, with_scaled_advantage, with_tokens};
 use super::findings::CheckResult::{self, Fails, Holds, Note};
@@ -11,7 +12,7 @@ use crate::script::{Hook, Loss};
 /// Half the step of a finite difference, chosen because log-probs are of the order of 1 and a loss is exact to 1e-16.
 const STEP: f64 = 1e-5;
 const DIRECTIONS: usize = 3;
-/// The largest relative difference between a slope and the gradient's.
+/// The largest relative difference allowed between a slope by finite differences and the slope by the gradient.
 const SLOPE: f64 = 1e-4;
 
 /// The result of a check, with a one-line explanation.
@@ -52,7 +53,7 @@ impl Checks<'_> {
                 let rows = (0..layout.responses()).flat_map(|i| column.of_response(&layout, i));
                 Computed::new(layout.clone(), Level::Token, rows.collect::<Vec<f64>>())
             }
-            // Without the column, nothing says which responses are good.
+            // Without the column, nothing says which responses are good, so that every advantage is 0.
             None => {
                 let values = by_response.unwrap_or_else(|| vec![0.0; layout.responses()]);
                 Computed::new(layout, Level::Response, values)
@@ -106,8 +107,8 @@ impl Checks<'_> {
         Ok((result, format!("is {line}")))
     }
 
-    /// Whether the gradient is 0 at every checked value, although the advantage is not. `loss` is the loss of
-    /// `batch`; at logp = old_logp nothing is clipped.
+    /// Whether the gradient is 0 both on `batch`, whose loss is `loss`, and at logp = old_logp, where nothing is clipped,
+    /// although the advantage is not 0.
     fn is_flat(&self, batch: &Batch, loss: &Loss) -> bool {
         let is_zero = |loss: &Loss| largest(loss.gradient.buffer().iter()) == 0.0;
         let has_advantage = |advantage: &Computed| largest(advantage.buffer().iter()) > 0.0;

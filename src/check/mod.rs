@@ -117,13 +117,15 @@ pub fn needs(recipe: &Recipe, column: &str) -> bool {
     is_there && without().is_err()
 }
 
-/// The most responses of a batch that the checks use, in whole groups, because they run the recipe dozens of times.
+/// The checks use whole groups of a batch, at least two, up to the group with which this many responses or tokens are reached,
+/// because they run the recipe dozens of times.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
-/// The most tokens in all, because a `length` column may claim more tokens than memory can hold.
+/// Responses are cut so that all together have at most this many tokens, because a `length` column may claim more tokens than
+/// memory can hold.
 const CELLS: usize = 1 << 21;
 
-/// The first groups of a batch in f64, and a description of the responses used.
+/// The first groups of a batch in f64, with what losses need, and a description of the responses used.
 fn first_of(batch: &Batch) -> (Batch, String) {
     let layout = batch.layout();
     let length = |response: &usize| layout.tokens_of(*response).len();
@@ -159,8 +161,8 @@ pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
     Some(Diagnostic::warning(message).with_note(format!("in {}", recipe.name())))
 }
 
-/// Whether a group has the same advantages when it is the whole batch: tried on groups of `batch`, with its rewards
-/// and with others.
+/// Whether a group has the same advantages when it is the whole batch: tried on the first groups of `batch`, with its rewards and
+/// with others, and on a batch with all usual columns.
 ///
 /// # Errors
 /// [`Diagnostics`] if the recipe fails on the batch.

@@ -219,8 +219,8 @@ pub struct Summary {
     pub weight: Option<Statistics>,
     /// Tokens whose advantage or weight is exactly 0.
     pub tokens_without_signal: usize,
-    /// The effective number of responses behind the weighted sum of |A|: (sum of s)² / (sum of s²), where s is the sum of
-    /// |A| over a response's tokens; 0 without a signal.
+    /// The effective number of responses behind the weighted sum of |A|: (sum of s)² / (sum of s²), where s is a response's
+    /// weight times the sum of |A| over its tokens, or times its |A| if the batch has no tokens; 0 if every s is 0.
     pub effective_responses: f64,
 }
 

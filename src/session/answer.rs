@@ -10,7 +10,7 @@ use crate::script::explain::CLOSURE;
 use crate::script::value::text;
 use crate::tensor::{Tensor, TensorError};
 
-/// The most elements of an array or a map that are kept for display.
+/// The maximum number of elements of an array or a map that are kept for display.
 const SHOWN: usize = 32;
 
 /// The value of an input.
@@ -47,7 +47,7 @@ pub struct BatchColumns {
     pub step: u64,
     /// The columns by name: the batch's own, then those derived from them.
     pub columns: Vec<(String, Computed)>,
-    /// The number of the batch's own columns.
+    /// How many of the columns, counted from the first, are the batch's own.
     pub own: usize,
 }
 

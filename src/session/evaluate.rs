@@ -123,20 +123,20 @@ impl Session {
         self.place_own();
     }
 
-    /// Continues with another batch and its seed for `batch.random`, and with the loss for advantages whose recipes have
-    /// none: a run's, or `ppo_clip`. Variables stay, including tensors of the earlier batch.
+    /// Continues with another batch, with the seed from which `batch.random` draws, and with the loss for recipes that have none:
+    /// a run's, or `ppo_clip` if it is `None`. Variables stay, including tensors of the earlier batch.
     pub fn set_batch(&mut self, batch: &Batch, seed: u64, loss: Option<Recipe>) {
         self.host = self.host.clone().with_seed(seed);
         self.loss = loss;
         self.recipe = self.recipe.take().map(|recipe| recipe.on(&self.host));
         self.batch = ScriptBatch::new(self.host.call(batch.step()), batch);
-        // It belongs to the previous batch.
+        // The last value that can be an advantage belongs to the previous batch.
         self.inputs.signal = None;
         self.place_own();
     }
 
-    /// Makes a recipe's hooks callable, as `reward()`, `advantage()` and `loss()`, and its parameters `p`. Typed functions
-    /// with the names of these hooks are removed: the last definition counts.
+    /// Makes a recipe's hooks callable, as `reward()`, `weight()`, `advantage()` and `loss()`, and its parameters readable as
+    /// `p`. Typed functions with the name and the two arguments of a hook are removed: the last definition counts.
     pub fn use_recipe(&mut self, recipe: Option<Recipe>) {
         let is_hook = |name: &str| Hook::OF_BATCH.iter().any(|hook| hook.name() == name);
         self.functions
@@ -145,8 +145,9 @@ impl Session {
         self.place_own();
     }
 
-    /// The recipe that was typed: its hooks; or, without hooks, its statements, whose last value per response or
-    /// token is the advantage. Parameters of the same name take the settings of the recipe in use.
+    /// The recipe that was typed: its functions; or, if none of these is a hook, its statements, of which the last value at
+    /// response or token level is the advantage. If a hook was typed, its parameters take the settings that the recipe in use has
+    /// for the same names.
     ///
     /// # Errors
     /// As [`Host::compile`](crate::script::Host::compile).
@@ -241,7 +242,7 @@ impl Session {
         })
     }
 
-    /// Compiles an input after all earlier ones.
+    /// Compiles an input after all earlier ones; operators that mean something else in Python are errors.
     pub(super) fn compile(&self, engine: &Engine, text: &str) -> Result<AST, Diagnostics> {
         let mut ast = engine
             .compile_with_scope(&self.scope, self.inputs.padded(text))
@@ -275,7 +276,7 @@ impl Session {
         let (functions, call) = (&self.host.functions, self.batch.call());
         let mut engine = functions.engine(call, &Arc::default());
         engine.set_module_resolver(self.imports.clone());
-        // The optimiser replaces names of constants by their values, and panics at an assignment to one.
+        // The optimiser replaces names of constants by their values, and panics at an assignment to a constant.
         engine.set_optimization_level(OptimizationLevel::None);
         self.inputs.name_last_value(&mut engine, text);
         self.hooks(&mut engine);
@@ -373,7 +374,8 @@ impl Session {
     }
 }
 
-/// The recipe whose hook runs on the session's batch, with the settings in `p`, if any.
+/// The recipe whose hook runs on the session's batch, with the settings in `p`, if any. Fails if no recipe is loaded, or if
+/// `batch` is another batch.
 fn recipe_of(
     hook: Hook,
     recipe: Option<&Recipe>,

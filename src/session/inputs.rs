@@ -21,13 +21,13 @@ use crate::tensor::Level;
 
 /// The variable of the last value. The engine does not accept it as a name; [`Inputs::name_last_value`] makes it usable.
 pub(super) const LAST: &str = "_";
-/// The last value in a saved script.
+/// The name of the last value in a saved script.
 const SAVED_LAST: &str = "last_value";
 
 /// The name of the inputs in messages.
 pub(super) const SOURCE: &str = "input";
 
-/// The most lines that can be told apart: the engine counts lines in 16 bits.
+/// After this many lines, the count begins again, because the engine counts lines in 16 bits.
 const LINES: usize = 50_000;
 
 /// The inputs of a session that ran, in order.
@@ -63,7 +63,7 @@ impl Inputs {
         answer: &Answer,
         recipe: Option<&Recipe>,
     ) {
-        // An import inside a function is the function's own.
+        // An import inside a function is not kept, because it holds only there.
         for (path, alias) in imports_of(ast) {
             let line = format!("import \"{path}\" as {alias}; ");
             if !alias.is_empty() && !self.imports.contains(&line) {
@@ -102,7 +102,7 @@ impl Inputs {
         self.signal.as_ref()
     }
 
-    /// Whether the inputs contain an advantage: a hook, or a value that can be one.
+    /// Whether the inputs contain an advantage or a loss as a hook, or a value that can be an advantage.
     pub fn has_advantage(&self) -> bool {
         self.has_hook() || self.all.iter().any(|input| input.is_signal)
     }
@@ -119,7 +119,8 @@ impl Inputs {
         functions.any(is_hook)
     }
 
-    /// The recipe's hook that an input calls, and the recipe's name; `None` if the typed script has a hook of this name itself.
+    /// The first hook of a recipe that the inputs call, up to the last value that can be an advantage, and the recipe's name.
+    /// `None` if they call none, or if a hook was typed.
     pub fn called_hook(&self) -> Option<(&'static str, &str)> {
         let inputs = self.all[..=self.last_signal()?].iter();
         inputs.filter(|_| !self.has_hook()).find_map(|input| {
@@ -140,8 +141,8 @@ impl Inputs {
         self.all.iter().rposition(|input| input.is_signal)
     }
 
-    /// The script of all inputs: imports, functions and, if no hook was typed, the statements up to the last possible
-    /// advantage, as one hook.
+    /// The script of all inputs: imports, functions and, if no hook was typed, the statements up to the last value that can be an
+    /// advantage, as the hook `advantage`.
     pub(super) fn script(&self, in_use: Option<&Recipe>) -> String {
         let result = self.last_signal().filter(|_| !self.has_hook());
         let (mut imports, mut functions, mut body) =
@@ -192,8 +193,8 @@ impl Inputs {
         lines.collect()
     }
 
-    /// `params()` with the settings that the inputs read: a hook takes the present ones, a formula the ones with which it was
-    /// computed.
+    /// `params()` with the recipe's settings, if an input reads one: a hook takes the present settings, a formula those with
+    /// which it was computed.
     fn params(&self, in_use: Option<&Recipe>) -> Option<String> {
         let reads = |input: &&Input| {
             let code = code(&input.text);
@@ -220,7 +221,7 @@ impl Inputs {
         format!("\n{}{text}", self.counted)
     }
 
-    /// A diagnostic with the location in the input that it is about, instead of in all of them.
+    /// A diagnostic whose location is counted in the input that it is about, instead of in the text of all inputs.
     pub(super) fn in_its_input(&self, text: &str, mut diagnostic: Diagnostic) -> Diagnostic {
         for call in &mut diagnostic.notes {
             if let Some((what, line)) = call.rsplit_once(&format!("{SOURCE}:"))
@@ -251,7 +252,7 @@ impl Inputs {
         (name, line.saturating_sub(before), text)
     }
 
-    /// Makes `_` the name of the last value, except as the last arm of a `switch`.
+    /// Makes `_` the name of the last value, except as the default arm of a `switch`.
     pub(super) fn name_last_value(&self, engine: &mut Engine, text: &str) {
         let place = |token: Token<'_>| (token.line + self.lines(), token.column);
         let places: HashSet<(usize, usize)> = last_values(text).into_iter().map(place).collect();

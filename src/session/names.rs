@@ -39,7 +39,7 @@ impl Name {
 }
 
 impl Session {
-    /// Whether an input made a variable of that name.
+    /// Whether there is a variable of that name; `batch`, `p` and `_` are variables too.
     pub fn has_variable(&self, name: &str) -> bool {
         self.scope.contains(name)
     }
@@ -57,7 +57,7 @@ impl Session {
         variables
     }
 
-    /// Functions and variables.
+    /// The functions and variables that can be typed, in alphabetical order.
     pub fn names(&self) -> Vec<Name> {
         let mut names: Vec<Name> = of_table(0).chain(members_of(Owner::Nobody)).collect();
         names.extend(self.functions.iter_functions().map(|function| {
@@ -127,7 +127,7 @@ fn of_language(types: &[&str]) -> Vec<Name> {
     )
 }
 
-/// The members of an owner, without those in brackets, such as `x[i]`, which do not follow a dot.
+/// The members of an owner, without `x[i]`, which does not follow a dot, and `batch.NAME`, which stands for any column.
 fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
     let is_typed = move |one: &&Member| one.of == owner && !["column", "index"].contains(&one.name);
     let members = MEMBERS.iter().filter(is_typed);
@@ -140,7 +140,8 @@ fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
     })
 }
 
-/// The functions of the op table. All can be called as methods; then the receiver is not typed as an argument.
+/// The functions of the op table. All can be called as methods; then `receivers` is 1, because the receiver is not typed as an
+/// argument.
 fn of_table(receivers: usize) -> impl Iterator<Item = Name> {
     let rows = op::table().filter(|op| is_word(op.name));
     rows.map(move |op| Name::function(op.name, op.signature(), op.params.len() - receivers))

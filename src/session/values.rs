@@ -12,7 +12,7 @@ use crate::tensor::{Level, Tensor, grad};
 pub type Pairs = (Option<Level>, Vec<(f64, f64)>);
 
 impl Session {
-    /// The numbers of an input: a tensor's values, with its level, or an array's.
+    /// The numbers of an input: a tensor's level and values, or an array's values.
     ///
     /// # Errors
     /// As [`Session::evaluate`]; also if the input gives something else.
@@ -31,7 +31,7 @@ impl Session {
         Ok((None, numbers))
     }
 
-    /// The values of two inputs, which may be tensors of different levels, expanded to the level at which they are paired.
+    /// The values of two inputs in pairs: of tensors, expanded to a common level, or of arrays of the same length.
     pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, Diagnostics> {
         let (left, right) = (self.value(x)?, self.value(y)?);
         let (level, left, right) = match (as_tensor(&left), as_tensor(&right)) {
