@@ -194,7 +194,7 @@ impl Config {
         }
     }
 
-    /// A loss recipe with the run's `loss_params`.
+    /// A loss recipe with the run's `loss_params`; an error if it has no `loss`.
     pub fn set_loss(&self, mut recipe: Recipe) -> Result<Recipe> {
         if !recipe.has(Hook::Loss) {
             let name = recipe.name();

@@ -9,12 +9,12 @@ use advlab::diagnostic::Diagnostic;
 
 /// TOML's integers have a sign and 63 bits.
 const LARGEST: u64 = i64::MAX as u64;
-/// The sides of mazes; the largest needs a response of 4 * 32 moves.
+/// The sides of mazes; in the largest, a response has up to 4 * 32 moves.
 pub(crate) const MAZE_SIZES: RangeInclusive<u64> = 2..=32;
 pub(crate) const MAZE_TURNS: RangeInclusive<u64> = 1..=64;
 /// At most 18, so that the sum fits in the verifier's u64.
 pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
-/// The most responses in a step: more would not fit in memory.
+/// The maximum number of responses in a step, because more would not fit in memory.
 const RESPONSES: usize = 1 << 24;
 
 impl Config {

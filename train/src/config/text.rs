@@ -77,8 +77,8 @@ impl Config {
     }
 
     /// Sets a parameter of the recipe or a key of the configuration, as `--set` does: `k=8`, `lr=0.01`,
-    /// `loss_params.clip_high=0.28`. If both have the name, it is written `recipe.steps` or `run.steps`. [`Config::check`] checks
-    /// the combination of values.
+    /// `loss_params.clip_high=0.28`. If the recipe and the configuration have the same name, one writes `recipe.steps` or
+    /// `run.steps`. [`Config::check`] checks the combination of values.
     pub fn assign(&mut self, name: &str, text: &str) -> Result<()> {
         let (scope, bare) = match name.split_once('.') {
             Some(("recipe" | "params", bare)) => ("recipe", bare),
@@ -135,7 +135,7 @@ impl Config {
         Ok(())
     }
 
-    /// Sets a parameter of the recipe.
+    /// Sets a parameter of the recipe, without checking that the recipe has it.
     pub fn set(&mut self, name: &str, text: &str) {
         self.params.insert(name.to_string(), parsed(text));
     }
@@ -275,7 +275,7 @@ fn help_for<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let of_other_table = keys().find(|own| last_part(own) == last_part(name));
     match of_other_table.or_else(|| suggest::nearest(name, known).map(str::to_string)) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => "`advlab train --print-config` prints all keys, `advlab doc RECIPE` a recipe's parameters, which are below `[params]`".to_string(),
+        None => "`advlab train --print-config` prints all keys; `advlab doc RECIPE` prints a recipe's parameters, which go under `[params]`".to_string(),
     }
 }
 

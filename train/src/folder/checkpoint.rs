@@ -52,7 +52,7 @@ pub(crate) struct VersionState {
 }
 
 impl Checkpoint {
-    /// Writes the checkpoint to the run's folder, and removes all but the last `keep`.
+    /// Writes the checkpoint to the run's folder, and removes all but the newest `keep` checkpoints.
     pub(crate) fn write(&self, run: &Path, policy: &mut dyn Policy, keep: usize) -> Result<()> {
         write_folder(&CHECKPOINTS.path(run, self.step), |folder| {
             policy.save(folder)?;
@@ -77,7 +77,7 @@ impl Checkpoint {
         let path = folder.join(RUN);
         let sealed: Value = read_json(&path)?;
         let not_one = |error: serde_json::Error| damaged(&path, error.to_string());
-        // Checked first, because other formats may have other fields.
+        // The format is checked first, because other formats may have other fields.
         if sealed["format"] != FORMAT {
             let what = format!("its format is {}, not \"{FORMAT}\"", sealed["format"]);
             return Err(damaged(&path, what));

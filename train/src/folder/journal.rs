@@ -97,7 +97,7 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<(u64, T)>> {
                 "the line is damaged: it is not JSON".to_string()
             });
             let problem = problem.in_file(path).on_line(index + 1);
-            problem.with_help("repair it, or remove it by hand")
+            problem.with_help("repair the line, or remove it by hand")
         })?;
         Ok((end, value))
     });

@@ -402,8 +402,8 @@ impl KeptVersion {
     }
 }
 
-/// The file name under which a script is saved. Only a built-in gets an ending, because a script without one may import a script
-/// of the same name with the ending.
+/// The file name under which a script is saved. Only a built-in gets an ending, because a script without an ending may import a
+/// script of the same name with the ending.
 fn file_name(source: &str) -> String {
     match Builtin::find(source) {
         Some(builtin) => format!("{}.rhai", builtin.name),

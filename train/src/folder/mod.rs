@@ -94,7 +94,7 @@ impl LockedFolder {
             let entries = fs::read_dir(self.path.join(name)).into_iter().flatten();
             for entry in entries.flatten() {
                 if is_part(&entry.file_name().to_string_lossy()) {
-                    // Ignored, because readers skip unfinished files.
+                    // An error is ignored, because readers skip unfinished files.
                     let _ = remove(&entry.path());
                 }
             }

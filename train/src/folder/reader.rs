@@ -22,7 +22,7 @@ const GONE: &str = "native_threshold = ";
 pub enum RunKind {
     /// advlab.
     Own,
-    /// Another program: a [`TrainerRun`](crate::TrainerRun) records them.
+    /// Another program, whose steps a [`TrainerRun`](crate::TrainerRun) records.
     Trainer,
 }
 
@@ -35,7 +35,7 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Reads any folder, complete or not; its batches are listed now.
+    /// Opens any folder, even one that is not complete. Its batches are listed now, so that later batches are not in the list.
     pub fn read(path: &Path) -> RunFolder {
         RunFolder {
             path: path.to_path_buf(),

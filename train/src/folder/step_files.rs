@@ -45,10 +45,10 @@ impl StepFiles {
         Ok(found)
     }
 
-    /// Removes all but the newest `keep`.
+    /// Removes all but the newest `keep` files or folders.
     pub(super) fn remove_old(&self, run: &Path, keep: usize) -> Result<()> {
         for (_, old) in self.all(run)?.into_iter().rev().skip(keep) {
-            // Ignored, because a leftover file is harmless.
+            // An error is ignored, because a leftover file is harmless.
             let _ = remove(&old);
         }
         Ok(())

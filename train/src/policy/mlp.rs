@@ -19,12 +19,13 @@ use crate::task::{Prompt, TaskShape};
 use advlab::diagnostic::Diagnostic;
 use network::{Forward, Network, draw};
 
-/// Responses per pass. It does not depend on the number of threads, because it determines the order in which gradients are
-/// summed.
+/// Responses per pass. This number does not depend on the number of threads, because it determines the order in which gradients
+/// are summed.
 const PART: usize = 256;
 
-/// The most passes that are in memory at a time, for the policy and for its reference each, and the most bytes that these may
-/// take together if no two responses share a prefix. A single pass may take more. The memory is reused in the next step.
+/// The maximum number of passes in memory at a time, for the policy and for its reference each, and the maximum number of bytes
+/// that these passes may take together if no two responses share a prefix. A single pass may take more. The memory is reused in
+/// the next step.
 const PASSES: usize = 64;
 const MEMORY: usize = 1 << 30;
 

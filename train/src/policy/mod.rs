@@ -94,7 +94,7 @@ pub trait Policy: Send {
         Platform::new()
     }
 
-    /// The most bytes that were in use at once on the policy's GPU; `None` on the CPU.
+    /// The peak of the bytes in use on the policy's GPU; `None` on the CPU.
     fn device_memory(&mut self) -> Option<u64> {
         None
     }

@@ -22,7 +22,8 @@ use crate::task::{Prompt, TaskShape};
 pub(super) struct Network {
     pub task: TaskShape,
     hidden: usize,
-    /// Layer by layer the weights and the bias. Weights are `[inputs, outputs]`, so that a one-hot input adds one contiguous row.
+    /// The weights and then the bias of each layer in turn. Weights are `[inputs, outputs]`, so that a one-hot input adds one
+    /// contiguous row.
     pub parameters: Vec<f32>,
 }
 
@@ -78,7 +79,7 @@ impl Network {
         &self.parameters[input * self.hidden..][..self.hidden]
     }
 
-    /// The most memory that a pass over `responses` responses takes: the hidden layers, a copy of them and their gradients,
+    /// The maximum memory that a pass over `responses` responses takes: the hidden layers, a copy of them and their gradients,
     /// probabilities and log-probs.
     pub fn most_bytes(&self, responses: usize) -> usize {
         let floats = 6 * size_of::<f32>() * self.hidden;
@@ -354,7 +355,7 @@ impl Forward {
             let mut row = dw1.row_mut(network.position_row(prefix.position));
             row += &dh1;
         }
-        // A token is an input of all later prefixes, so each prefix adds its sum to its parent's. Parents come before their
+        // A token is an input of all later prefixes, so each prefix adds its gradient to its parent's. Parents come before their
         // children, hence the reverse order.
         for (index, prefix) in chosen.iter().enumerate().rev() {
             let own = dh1.row(index).to_owned();
@@ -408,7 +409,8 @@ pub(super) fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
         below += probability;
         uniform < below
     });
-    // The sum of the probabilities may be a few 1e-16 below 1.
+    // The sum of the probabilities may be a few 1e-16 below 1. A number above the sum draws the last token that has a
+    // probability.
     let last = || probabilities.iter().rposition(|&own| own > 0.0);
     found.or_else(last).unwrap_or(0) as u32
 }

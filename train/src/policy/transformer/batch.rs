@@ -21,7 +21,7 @@ pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     };
     let has_tokens = |&response: &usize| !responses.range(response).is_empty();
     let mut order: Vec<usize> = (0..responses.len()).filter(has_tokens).collect();
-    // The longest responses come first, so that a lack of memory shows at once.
+    // The longest responses come first, so that a lack of memory shows in the first pass.
     let length = |response| widths(response).iter().sum::<usize>();
     order.sort_by_key(|&response| (Reverse(length(response)), prompt(response)));
     let mut passes: Vec<Vec<usize>> = Vec::new();

@@ -40,7 +40,7 @@ pub struct Rope {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rope_type", rename_all = "lowercase")]
 pub enum RopeScaling {
-    /// None.
+    /// No scaling.
     Default,
     /// Wavelengths above `original_max_position_embeddings / low_freq_factor` tokens become `factor` times as long. Wavelengths
     /// below `original_max_position_embeddings / high_freq_factor` do not change. Between them the transition is linear.

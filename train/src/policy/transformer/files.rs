@@ -22,7 +22,7 @@ use advlab::replace::Replacement;
 
 /// The key of the number of updates, in the metadata of a checkpoint.
 const UPDATES: &str = "updates";
-/// Prefixed to a weight's name, these name its moments.
+/// The prefixes that make the names of a weight's moments from the weight's name.
 const FIRST: &str = "adamw.first.";
 const SECOND: &str = "adamw.second.";
 
@@ -131,8 +131,8 @@ impl Transformer {
             Some(origin) => read_json(&origin.join("config.json"))?,
             None => self.config.to_json(),
         };
-        // Replaced, because otherwise transformers would assume the type that the original config names. Version 4 has another
-        // key for it.
+        // The dtype is replaced, because otherwise transformers would assume the type that the original config names. Version 4
+        // of transformers has another key for it.
         config.insert("dtype".to_string(), "float32".into());
         config
             .entry("torch_dtype")
