@@ -128,13 +128,13 @@ impl Array {
         }
     }
 
-    /// The numbers in place if each row is contiguous.
+    /// The numbers: in place if they are f32 or f64 and each row is contiguous, otherwise as a copy.
     fn floats<T: Copy + Send + Sync + 'static>(self) -> TokenValues
     where
         Buffer<T>: Into<FloatBuffer>,
     {
         let ((_, width), (down, right)) = (self.shape, self.strides);
-        // Half precision is widened: only the array's own numbers, not those between its rows.
+        // The copy, in which half precision is widened, has only the array's own numbers, not those between its rows.
         if size_of::<T>() == 2 || right != 1 && width > 1 {
             return self.view::<T>().into();
         }
@@ -146,7 +146,7 @@ impl Array {
     }
 }
 
-/// The sum of a row. Most rewards per token are 0: runs of zeros are skipped at the speed of the memory.
+/// The sum of a row. Most rewards per token are 0: runs of zeros are skipped as fast as memory can be read.
 fn sum<T: Numeric>(row: &[T]) -> f64 {
     let (parts, rest) = row.as_chunks::<16>();
     let is_some = |part: &&[T; 16]| part.iter().fold(false, |some, &x| some | (x != T::BITS[0]));
@@ -176,7 +176,7 @@ pub fn to_numpy<'py>(
     is_f64: bool,
     padded: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // Rounds to f32, the type of trainers' advantages.
+    // Unless `is_f64`, the numbers are rounded to f32, the type of trainers' advantages.
     let array = |numbers: Vec<f64>| match is_f64 {
         true => PyArray1::from_vec(py, numbers).into_any(),
         false => PyArray1::from_iter(py, numbers.iter().map(|&number| number as f32)).into_any(),
@@ -213,7 +213,7 @@ pub fn to_numpy<'py>(
     .into_any())
 }
 
-/// The memory of arrays that the caller has dropped, for the next ones.
+/// The memory of arrays that the caller has dropped, for the next arrays.
 static SPARE: LazyLock<SpareMemory> = LazyLock::new(SpareMemory::default);
 
 /// The memory of a NumPy array [B, T].

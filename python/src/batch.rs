@@ -26,7 +26,7 @@ pub struct PyBatch {
     pub batch: Batch,
     /// The trainer's step, if the trainer gave one.
     pub given_step: Option<u64>,
-    /// What a reader decided, in words.
+    /// Notes on what a reader decided.
     #[pyo3(get)]
     notes: Vec<String>,
 }
@@ -100,7 +100,7 @@ impl PyBatch {
         })
     }
 
-    /// Reads rollouts; without a path, the prompt's built-in ones.
+    /// Reads rollouts; without a path, gives the prompt's built-in rollouts.
     #[new]
     fn new(
         py: Python<'_>,

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 pyo3::import_exception!(advlab, RecipeError);
 
-/// Makes an exception of diagnostics: their text, and the parts of the first one.
+/// Makes an exception from diagnostics, with the text of all and the parts of the first diagnostic.
 pub fn raise(diagnostics: impl Into<Diagnostics>) -> PyErr {
     let diagnostics = translated(diagnostics.into());
     let text = diagnostics.render(false).trim_end().to_string();
@@ -24,7 +24,7 @@ fn translated(diagnostics: Diagnostics) -> Diagnostics {
     let one = |problem: &Diagnostic| {
         let mut problem = problem.clone();
         if problem.missing_column() == Some("advantage") {
-            let help = "a loss is given it: `loss(advantage=out.advantage, ...)`, of a recipe's `advantage`";
+            let help = "pass it to the loss: `loss(advantage=out.advantage, ...)`, with `out` from a recipe's `advantage`";
             problem.help = Some(help.to_string());
         }
         let of: &mut Problem = &mut problem;

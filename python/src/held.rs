@@ -17,7 +17,7 @@ use crate::error::{in_python, raise};
 /// Parameters to set, by name, as `--set` takes them.
 pub type Settings = Vec<(String, String)>;
 
-/// The version in use, its serial number, and whether the previous step used another one.
+/// The version in use, its serial number, and whether the previous step used another version.
 pub type Used = (String, u64, bool);
 
 /// The outcome of a step, and what a critic is to learn.
@@ -66,7 +66,7 @@ impl Held {
         }
     }
 
-    /// A recipe that follows no file: a built-in, a script, or the version of these sources.
+    /// Opens a recipe that follows no file: a built-in by name, a script by path or, if given, the version made of `sources`.
     pub fn load(
         name: &str,
         settings: &Settings,
@@ -130,7 +130,7 @@ impl Held {
 
     /// A step of a recipe that follows its file, which is also written to the folder.
     pub fn step(&mut self, batch: &PyBatch) -> Result<StepResult, Diagnostics> {
-        // No version has the hook, but the batch may have the column.
+        // If weights are refused, no version has the hook `weight`, but the batch may have the column.
         let mut refuses = self.options.refuses.iter();
         let weight = refuses.find(|(hook, _)| *hook == Hook::Weight);
         if let Some((_, why)) = weight.filter(|_| batch.batch.has("weight")) {
@@ -140,7 +140,7 @@ impl Held {
         if let Some(record) = &self.record {
             record.check(batch.given_step)?;
         }
-        // If it fails, the failure is among the events.
+        // If the newest version fails here, the failure is among the events.
         let _ = self.live.begin_step();
         let numbered = &self.live.numbered(&batch.batch);
         let mut set_aside = None;
@@ -214,7 +214,7 @@ fn of_file(event: LiveEvent) -> EventFields {
     (kind, line, version, error, at_step)
 }
 
-/// The advantage, and what a critic is to learn if the recipe says it, from the state before the step.
+/// The advantage and, if the recipe has the hook `returns`, what a critic is to learn, computed from the state before the step.
 pub fn compute(
     recipe: &Recipe,
     batch: &Batch,
@@ -233,7 +233,7 @@ pub fn host() -> Host {
     host.with_native(&Native::new(Mode::Auto))
 }
 
-/// The version of these sources.
+/// The version made of `sources`; `name` is the name of its main script.
 pub fn restore(
     host: &Host,
     name: &str,

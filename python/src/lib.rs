@@ -25,7 +25,7 @@ use batch::PyBatch;
 use error::{in_python, raise};
 use recipe::PyRecipe;
 
-/// It counts what a script allocates; not what Python does.
+/// The allocator counts what scripts allocate, but not what Python allocates.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
 

@@ -35,7 +35,7 @@ pub fn install<R: Send>(run: impl FnOnce() -> R + Send) -> PyResult<R> {
     Ok(pool.1.install(run))
 }
 
-/// The same with the interpreter's lock released.
+/// As [`install`], with the interpreter's lock released.
 pub fn in_pool<R: Send>(py: Python<'_>, run: impl FnOnce() -> R + Send) -> PyResult<R> {
     py.detach(|| install(run))
 }
@@ -44,7 +44,7 @@ pub fn in_pool<R: Send>(py: Python<'_>, run: impl FnOnce() -> R + Send) -> PyRes
 const PATIENCE: u32 = 10_000;
 
 /// Locks data shared by calls; gives up in a forked child, since a thread of the parent may have held the lock at the fork. Call
-/// it with the interpreter's lock released: the thread that holds the data may be waiting for that.
+/// it with the interpreter's lock released: the thread that holds the data may be waiting for the interpreter's lock.
 pub fn lock<T>(shared: &Mutex<T>, is_child: bool) -> PyResult<MutexGuard<'_, T>> {
     if !is_child {
         return Ok(shared.lock().unwrap_or_else(PoisonError::into_inner));

@@ -27,13 +27,13 @@ pub struct PyRecipe {
     process: u32,
     /// Whether a thread of that process follows the file.
     is_live: bool,
-    /// `None` once it is closed.
+    /// `None` once the recipe is closed.
     held: Mutex<Option<Held>>,
 }
 
 #[pymethods]
 impl PyRecipe {
-    /// A built-in by its name or a script by its path, or the version of these sources.
+    /// Opens a built-in by name, a script by path or, if given, the version made of `sources`.
     #[new]
     #[pyo3(signature = (name, settings, sources = None, follow = None))]
     fn new(
@@ -221,7 +221,7 @@ impl PyRecipe {
 }
 
 impl PyRecipe {
-    /// Whether this is a fork of the process that opened it.
+    /// Whether this process is a fork of the process that opened the recipe.
     fn is_in_child(&self) -> bool {
         self.process != std::process::id()
     }
@@ -246,7 +246,7 @@ impl PyRecipe {
         })
     }
 
-    /// The same on this process's threads.
+    /// As [`PyRecipe::with`], on this process's threads.
     fn compute<R: Send>(
         &self,
         py: Python<'_>,
@@ -263,7 +263,7 @@ impl PyRecipe {
 
 impl Drop for PyRecipe {
     fn drop(&mut self) {
-        // After a fork the thread that follows the file does not exist.
+        // After a fork, the thread that follows the file does not exist here, so the data is forgotten instead of dropped.
         if self.is_live
             && self.is_in_child()
             && let Ok(mut held) = lock(&self.held, true)

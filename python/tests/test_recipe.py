@@ -183,7 +183,7 @@ def test_an_integer_and_its_digits_are_two_groups():
         ({"groups": None}, TypeError, "`groups` is missing"),
         ({"response_mask": MASK}, TypeError, "`response_mask` and `mask` are the same"),
         ({"mask": None, "loss_mask": MASK, "completion_mask": MASK}, TypeError, "`completion_mask` and `loss_mask`"),
-        ({"mask": None, "attention_mask": MASK}, TypeError, "`attention_mask` is of prompts and responses"),
+        ({"mask": None, "attention_mask": MASK}, TypeError, "a trainer's `attention_mask` covers prompts and responses"),
         ({"step": "no"}, TypeError, "`step` is 'no'"),
         ({"step": 3.7}, TypeError, "`step` is 3.7"),
         ({"step": -1}, ValueError, "`step` is -1"),

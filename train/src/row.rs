@@ -44,7 +44,7 @@ pub struct Row {
     /// The policy's results on the prompts of the step.
     #[serde(flatten)]
     pub sampled: Evaluation,
-    /// Share of the groups in which every advantage is exactly 0.
+    /// Share of the groups without a signal, in which every response has no advantage but 0, or the weight 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups_without_signal: Option<f64>,
     /// Number of groups that were drawn again because all their weights were 0, if `resample` is on.
@@ -96,7 +96,7 @@ pub struct Row {
     /// The evaluation after this step, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<Evaluation>,
-    /// The most bytes in use at once on the policy's GPU so far; it depends on the machine.
+    /// The peak so far of the bytes in use on the policy's GPU; it depends on the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<u64>,
     /// Milliseconds of each stage, which depend on the machine.

@@ -154,8 +154,8 @@ impl Run {
     pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run> {
         let (locked, mut config) = LockedFolder::open(path)?;
         if locked.kind == RunKind::Trainer {
-            let message = "the steps of this run are a trainer's: advlab has recorded them";
-            let help = "it goes on where `advlab.watch` is called with this `folder`";
+            let message = "a trainer ran these steps; advlab only recorded them";
+            let help = "the run goes on where `advlab.watch` is called with this `folder`";
             return Err(Diagnostic::error(message).with_help(help).into());
         }
         config.native = native;
@@ -163,7 +163,7 @@ impl Run {
         let is_extended = change_steps(&mut config, steps)?;
         let folder = RunFolder::read(path);
         let mut rows = folder.rows().map_err(|mut error| {
-            let help = "repair it, or `advlab train --resume RUN --force` moves such lines to a file beside it and goes on";
+            let help = "repair the line, or let `advlab train --resume RUN --force` move such lines to another file and go on";
             error.first_mut().help = Some(help.to_string());
             error
         })?;
@@ -294,7 +294,8 @@ impl Run {
         warnings.chain(flipped).collect()
     }
 
-    /// Does the remaining steps. If `stop` is set, it finishes the current step, evaluates the policy and returns.
+    /// Does the remaining steps. If `stop` is set, the run finishes the current step, writes a checkpoint, evaluates the policy
+    /// and returns.
     pub fn go(&mut self, stop: &AtomicBool, observer: &mut Observer<'_>) -> Result<Ending> {
         let is_stopped = || stop.load(Ordering::Relaxed);
         self.log_start(observer)?;

@@ -34,7 +34,7 @@ pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
     let parsed = caught(|| text.parse::<tokenizers::Tokenizer>());
     let parsed = parsed.unwrap_or_else(|| Err("it is damaged".into()));
     let mut tokenizer = parsed.map_err(damaged)?;
-    // Turned off, because dropout is meant for training a model and would make the counts of a text random.
+    // Dropout is turned off, because it is meant for training a model and would make the counts of a text random.
     if let ModelWrapper::BPE(model) = tokenizer.get_model()
         && model.dropout.is_some()
     {
@@ -42,7 +42,7 @@ pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
         model.dropout = None;
         tokenizer.with_model(model);
     }
-    // Turned off, because texts must not be truncated or padded.
+    // Truncation and padding are turned off, because texts must be encoded as they are.
     tokenizer.with_truncation(None).map_err(damaged)?;
     tokenizer.with_padding(None);
     Ok(tokenizer)

@@ -162,7 +162,7 @@ impl TrainerRun {
         outcome: &Outcome,
     ) -> Result<()> {
         let (step, loaded) = (self.next, live.in_use().clone());
-        // Counted first, so that a call without a row takes a number too.
+        // The step is counted first, so that a call whose row cannot be written takes a number too.
         self.next += 1;
         if loaded.version().as_str() != self.used {
             let notice = Notice::switched(step, live, &self.before);
@@ -217,7 +217,7 @@ mod tests {
             let error = TrainerRun::open(&folder, &live, &[], 2).unwrap_err();
             let text = error.render(false);
             assert!(text.contains(&format!("{name}, line 1: ")), "{text}");
-            assert!(text.contains("repair it"), "{text}");
+            assert!(text.contains("repair the line"), "{text}");
             std::fs::write(folder.join(name), well).unwrap();
         }
         TrainerRun::open(&folder, &live, &[], 2).unwrap();

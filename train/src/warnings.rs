@@ -64,7 +64,7 @@ impl Warnings {
         let change = self.change.as_ref();
         let change = change.filter(|(at, _)| step.saturating_sub(*at) < RELOAD);
         let change = change.map_or(String::new(), |(at, versions)| {
-            format!("; or the reload at step {at} is the cause, {versions}")
+            format!("; the cause may be the reload at step {at} ({versions})")
         });
         let [signal, entropy, clipped, effective, length] = means;
         let above = |mean: Option<f64>, bound| mean.filter(|mean| bound > 0.0 && *mean > bound);
@@ -133,7 +133,7 @@ mod tests {
         assert!(all[1].0 == 129 && all[1].1.contains("entropy"), "{all:?}");
         // A warning names a change of version for a hundred steps.
         let names =
-            |text: &str| text.ends_with("the reload at step 110 is the cause, aaaaaa -> bbbbbb");
+            |text: &str| text.ends_with("the reload at step 110 (aaaaaa -> bbbbbb)");
         assert!(all.iter().all(|(_, text)| names(text)), "{all:?}");
         for reload in [0, 20] {
             let late = told(&mut Warnings::default(), &mut rows(reload));

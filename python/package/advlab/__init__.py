@@ -6,14 +6,14 @@
     >>> out.advantage.round(3).tolist()
     [0.707, -0.707]
 
-`load` gives a recipe, `watch` one that follows its file, `read` the rollouts of a file. Arrays are NumPy's or torch's, on
-the CPU; what comes back is of the kind that went in. In a notebook, `recipe.curve()`, `recipe.mass(batch)` and others show what
-the command line does, and after `%load_ext advlab` a cell that begins with `%%advantage` is a recipe.
+`load` gives a recipe, `watch` a recipe that follows its file, and `read` the rollouts of a file. Arrays are NumPy arrays or
+torch tensors on the CPU; results are of the same kind as the input. In a notebook, `recipe.curve()`, `recipe.mass(batch)` and
+others show what the command line shows, and after `%load_ext advlab` a cell that begins with `%%advantage` is a recipe.
 """
 
 from importlib import import_module as _import_module
 
-# As typing's, without the time that its import takes.
+# The same as `typing.TYPE_CHECKING`, without the time that importing typing takes.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Imports what has the name at its first use: the command line starts in half the time without."""
+        """Imports a module when a name of it is first used, because the command line starts in half the time without these
+        imports."""
         if name in __all__:
             for part in ("_recipe", "_report", "_native"):
                 module = _import_module(f"{__name__}.{part}")

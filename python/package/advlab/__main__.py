@@ -8,7 +8,7 @@ from ._native import command_line
 
 def main() -> None:
     """Runs the command line with this process's arguments, and exits with its status."""
-    # Ctrl-C ends a command at once, as it does without Python around it.
+    # Ctrl-C ends a command immediately, as it does in the program without Python.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(command_line(["advlab", *sys.argv[1:]]))
 

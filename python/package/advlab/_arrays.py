@@ -1,5 +1,5 @@
-"""Arrays of any kind as NumPy's, without a copy if their memory can be read in place. Imported when the first array comes: the
-command line takes no NumPy."""
+"""Converts arrays of any kind to NumPy's, without a copy if their memory can be read in place. This module is imported with the
+first array, because the command line needs no NumPy."""
 
 import operator
 import sys
@@ -19,21 +19,21 @@ TABLES = {"mask": "it is [B, T], 1 for a token that counts", "token_reward": "it
 class Column(NamedTuple):
     """A column or the mask."""
 
-    given: Any  # As the native half takes it: an array [B] or [B, T], or rows one after another with their lengths.
+    given: Any  # The values as the native half takes them: an array [B] or [B, T], or rows one after another with their lengths.
     rows: int  # B.
     is_f64: bool
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is torch's. If torch was not imported, nothing is."""
+    """Whether a value is a torch tensor. If torch was not imported, no value is."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def column(name: str, value: Any) -> Column:
-    """A column or the mask: [B], [B, T], or rows of their own lengths.
+    """A column or the mask: [B], [B, T], or rows of different lengths.
 
-    Raises TypeError for values that are no numbers, for another shape, and for a tensor that is not on the CPU.
+    Raises TypeError for values that are not numbers, for any other shape, and for a tensor that is not on the CPU.
     """
     if isinstance(value, (list, tuple)):
         return _of_list(name, value)
@@ -73,7 +73,7 @@ def groups(value: Any) -> tuple[list[int], list[int | str]]:
     if not set(map(type, ids)) <= {int, str}:
         ids = [id if isinstance(id, str) else _integer(response, id) for response, id in enumerate(ids)]
     indices, different = labels(ids)
-    # A hash may have more than 64 bits: its digits are the id.
+    # An integer of more than 64 bits, such as a hash, becomes a string of its digits.
     return indices, [str(id) if isinstance(id, int) and not -(1 << 63) <= id < 1 << 63 else id for id in different]
 
 
@@ -85,7 +85,7 @@ def _integer(response: int, id: Any) -> int:
 
 
 def _array(name: str, value: Any) -> Any:
-    """As NumPy's, which has no bf16: two bytes of no type, V2, are one."""
+    """The value as a NumPy array. NumPy has no bf16: a bf16 becomes two bytes without a type, V2."""
     if is_tensor(value):
         torch = sys.modules["torch"]
         if value.device.type != "cpu":
@@ -98,7 +98,7 @@ def _array(name: str, value: Any) -> Any:
         try:
             return value.numpy()
         except TypeError:
-            raise TypeError(f"`{name}` holds {value.dtype}, which NumPy has not: pass `{name}.float()`") from None
+            raise TypeError(f"`{name}` holds {value.dtype}, which NumPy lacks: pass `{name}.float()`") from None
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise TypeError(f"`{name}` is a masked array: leave these responses out, or fill them, `{name}.filled(...)`")
     is_foreign = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
@@ -119,7 +119,7 @@ def _of_array(name: str, array: Any) -> Column:
     is_f64 = array.dtype.kind == "f" and array.dtype.itemsize == 8
     if array.ndim == 1:
         return Column(np.array(_widened(array), np.float64), len(array), is_f64)
-    # bf16's V2 counts as aligned at any address.
+    # The address is checked here, because V2, which stands for bf16, counts as aligned at any address.
     is_readable = array.ctypes.data % array.itemsize == 0 and array.dtype.isnative
     if not is_readable or any(step < 0 or step % array.itemsize for step in array.strides):
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Batch(_native.Batch, Mapping[str, Any]):
     """The rollouts of a file: columns by their names, as read-only NumPy arrays over the batch's own memory.
 
-    A column is [B], [B, T], or has one number for each token that counts (of JSONL); one of texts is a list. `len` is the number
-    of columns, `batch.responses` that of responses.
+    A column is [B] or [B, T], or, if it comes from JSONL, has one number for each token that counts; a column of texts is a
+    list. `len` is the number of columns, and `batch.responses` the number of responses.
     """
 
     def __getitem__(self, name: str) -> Any:
@@ -31,7 +31,7 @@ class Batch(_native.Batch, Mapping[str, Any]):
         return len(self._columns())
 
     def summary(self) -> Report:
-        """What the prompt shows of `batch`: a line per column.
+        """What the prompt shows for `batch`: a line per column.
 
         `numbers` of the report, a row per column of numbers: `column`, `level` (`response`, `token`, ...), `dtype`, `is_derived`
         (from other columns), `mean`, `std` (ddof 1), `min`, `max` over all of its finite values. `about`: how many `responses`,
@@ -63,13 +63,13 @@ MASKS = ("response_mask", "completion_mask", "action_mask", "loss_mask")  # Name
 
 
 def _with_one_mask(columns: dict[str, Any]) -> dict[str, Any]:
-    """The columns with the mask under its own name; raises TypeError for two of them."""
+    """The columns, with the mask called `mask`; raises TypeError for two masks."""
     masks = {name: columns[name] for name in (*MASKS, "mask") if columns.get(name) is not None}
     if len(masks) > 1:
         raise TypeError(f"{' and '.join(f'`{name}`' for name in masks)} are the same argument: pass one of them")
     if columns.get("attention_mask") is not None:
         raise TypeError(
-            "`attention_mask` is of prompts and responses in trainers: pass the responses' part, `mask=attention_mask[:, -T:]`"
+            "a trainer's `attention_mask` covers prompts and responses: pass the responses' part, `mask=attention_mask[:, -T:]`"
         )
     others = {name: value for name, value in columns.items() if name not in MASKS}
     return {**others, "mask": next(iter(masks.values()), None)}
@@ -87,7 +87,7 @@ class Call:
 
     @classmethod
     def of(cls, batch: Any, columns: dict[str, Any], f64: Sequence[str] = (), needs_groups: bool = True) -> Call:
-        """A user's call with a batch, or with columns as `of_columns` takes them; None is no column."""
+        """A user's call with a batch, or with columns as `of_columns` takes them; a column that is None counts as missing."""
         if batch is None:
             if needs_groups and columns.get("groups") is None:
                 told = "`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` if each is by itself"
@@ -103,13 +103,13 @@ class Call:
             raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: {help}")
         if any(value is not None for name, value in columns.items() if name != "step"):
             raise TypeError("a batch has its columns already: pass either a batch or columns")
-        # JSONL has no types: its numbers are f64 as NumPy's are.
+        # JSONL has no number types, so the output is f64, NumPy's default.
         return cls(batch, True, False, {})
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Any], f64: Sequence[str] = ()) -> Call:
-        """A call with columns, among them `groups`, `mask` and `step`. The output is float64 if one of the columns `f64` is, and
-        torch's if any column is."""
+        """A call with columns, among them `groups`, `mask` and `step`. The output is float64 if one of the columns named in
+        `f64` is, and consists of torch tensors if any column is one."""
         from . import _arrays
 
         given = {name: value for name, value in columns.items() if value is not None}
@@ -131,7 +131,7 @@ class Call:
         return cls(native, is_f64, is_torch, {name: getattr(column.given, "ndim", 2) for name, column in numbers.items()})
 
     def back(self, values: Any) -> Any:
-        """Values of the kind that the input was."""
+        """The values, as torch tensors if the input had any."""
         if values is None or not self.is_torch:
             return values
         from_numpy = sys.modules["torch"].from_numpy

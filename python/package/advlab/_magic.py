@@ -44,12 +44,12 @@ def register(shell: Any) -> None:
             found = f"of the type {type(batch).__name__}" if options.batch in shell.user_ns else "not there"
             parser.error(f"the variable `{options.batch}` is {found}: a batch is what `advlab.read` gives")
         try:
-            # A name that is a built-in's would be the built-in.
+            # Without the addition, a cell with the name of a built-in would be taken for the built-in.
             title = "cell" if name is None else f"{name} (cell)" if name in _native.recipes() else name
             recipe = Recipe(title, settings, {title: cell})
             run, check = recipe.run(batch), recipe.check(batch)
             if name is not None:
-                # After a slip the variable keeps the last recipe that ran.
+                # After an error, the variable keeps the last recipe that ran.
                 shell.user_ns[name] = recipe
             if options.batch is None:
                 print("on a small built-in batch; `--batch VARIABLE` takes yours")
@@ -66,7 +66,7 @@ def register(shell: Any) -> None:
 
     advantage.__doc__ = f"""A cell that is a recipe: {USAGE}
 
-    It is compiled and checked, and its first step on the batch is shown, or on a small built-in batch. If it runs, the variable
-    NAME has the recipe.
+    The recipe is compiled and checked, and its first step on the batch, or on a small built-in batch, is shown. If it runs, the
+    variable NAME has the recipe.
     """
     shell.register_magic_function(advantage, magic_kind="cell", magic_name="advantage")

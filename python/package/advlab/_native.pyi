@@ -40,7 +40,7 @@ class Batch:
         """The training step that the batch comes from; 0 if nothing says it."""
     @property
     def notes(self) -> list[str]:
-        """What the reader decided, in words."""
+        """Notes on what the reader decided."""
     @property
     def groups(self) -> list[int | str]:
         """The id of each response's group."""
@@ -70,7 +70,7 @@ class Recipe:
         """A built-in's name, or the script's path."""
     @property
     def version(self) -> str:
-        """The name of the exact content, with all that it imports: a SHA-256 in hexadecimal digits."""
+        """Identifies the exact content with all that it imports: a SHA-256 in hexadecimal digits."""
     @property
     def serial(self) -> int:
         """The version's number in the order of publication, from 0."""

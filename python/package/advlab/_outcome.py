@@ -7,8 +7,9 @@ from typing import Any
 class RecipeError(ValueError):
     """What is wrong with a recipe, its parameters, or a batch.
 
-    str(e) shows the script's line with a caret under the place. `path`, `line`, `column` and `help` are of the first problem, None
-    if it has none; `missing_column` is the name of the column that the batch lacks, if that is the problem.
+    str(e) shows the script's line with a caret under the place. `path`, `line`, `column` and `help` belong to the first
+    problem, and are None if it has none; `missing_column` is the name of the column that the batch lacks, if that is the
+    problem.
     """
 
     message: str | None = None
@@ -34,7 +35,7 @@ _COMMON = """
     is_native: whether kernels answered in place of a built-in's script, with the same bits.
     version: the version of the recipe that computed it.
     serial: the version's number in the order of publication, for a live recipe.
-    is_reloaded: whether another version did the step before.
+    is_reloaded: whether the step before this one was done by another version.
     """
 
 
@@ -79,7 +80,7 @@ class Loss(_Outcome):
 
     Attributes:
 
-    loss: a float; for torch a scalar tensor, whose `backward` follows the recipe's gradient if `logp` asks for one.
+    loss: a float; for torch a scalar tensor, whose `backward` follows the recipe's gradient if `logp` requires a gradient.
     grad: dloss/dlogp, [B, T] as `logp`, 0 where the mask is 0.{_COMMON}"""
 
     loss: Any
@@ -95,7 +96,7 @@ class LiveEvent:
     kind: `published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, or `folder` (which cannot be written, or had
         rows of steps that the trainer does again).
     line: what happened, and what is used from now on.
-    version: the version that it is about.
+    version: the version that the event is about, if any.
     error: why a version was rejected, with the place in the script, or why the folder cannot be written.
     at_step: whether the version had passed its checks, and failed at a step.
     """

@@ -31,9 +31,9 @@ class _Params(dict[str, Any]):
 
 
 class _Hooks(Lab):
-    """The calls that a recipe and a live one have in common."""
+    """The calls that recipes and live recipes have in common."""
 
-    _groupless: frozenset[str] = frozenset()  # Versions whose loss was found not to look at groups.
+    _groupless: frozenset[str] = frozenset()  # Versions whose loss was found not to depend on groups.
 
     @property
     def params(self) -> dict[str, Any]:
@@ -57,14 +57,14 @@ class _Hooks(Lab):
         """The advantage of a batch: what `advlab.read` gave, or columns as keywords.
 
         `groups` says which responses answer one prompt: [B] integers of any width or strings, in any order, or the prompts'
-        tokens. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns do. It may be
-        named `response_mask`, `completion_mask`, `action_mask` or `loss_mask` too. Columns are [B] or [B, T]: `reward`,
-        `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`, `entropy`, `weight`, and any of your own;
-        NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of any strides and number type. One of
-        strings, [B], is a key: `batch.key("agent")`. None is no column. Nothing is written to, or kept after the call. `step` is
-        `batch.step` of scripts, 0 unless given.
+        tokens. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns count. The
+        mask may also be called `response_mask`, `completion_mask`, `action_mask` or `loss_mask`. Columns are [B] or [B, T]:
+        `reward`, `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`, `entropy`, `weight`, and any of
+        your own; NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of any strides and number type. A
+        column of strings, [B], is a key: `batch.key("agent")`. A column that is None counts as missing. No argument is written
+        to, or kept after the call. `step` is what scripts see as `batch.step`, 0 by default.
 
-        Raises `RecipeError` if the recipe or the batch is at fault, TypeError for what is no array of numbers.
+        Raises `RecipeError` if the recipe or the batch is at fault, and TypeError for a value that is not an array of numbers.
         """
         columns.update(groups=groups, mask=mask, step=step)
         return self._advantage(Call.of(more or batch, columns, ("reward", "token_reward")), padded=False)
@@ -84,17 +84,17 @@ class _Hooks(Lab):
         step: int | None = None,
         **columns: Any,
     ) -> Loss:
-        """The recipe's loss and its gradient with respect to `logp` [B, T]; the other columns as those of `advantage`.
+        """The recipe's loss and its gradient with respect to `logp` [B, T]; the other columns are passed as to `advantage`.
 
         With torch, `loss` is a scalar whose `backward` follows the recipe's gradient. `advantage` is a column, [B] or
-        [B, T]. Without `groups`, a loss that looks at groups is an error.
+        [B, T]. Without `groups`, a loss that depends on groups is an error.
 
         Raises as `advantage` does; also if the recipe has no loss.
         """
         columns.update(logp=logp, groups=groups, mask=mask, step=step)
         call = Call.of(more or batch, columns, ("logp",), needs_groups=False)
         if "loss" not in self.hooks:
-            raise RecipeError(f"{self.name} has no `loss`: `advantage` is what it has; `ppo_clip` and others are losses on one")
+            raise RecipeError(f"{self.name} has no `loss`, only an `advantage`: `ppo_clip` and others are losses on an advantage")
         if batch is None and groups is None:
             self._refuse_without_groups(call.dimensions)
         answer = self._compute_loss(call.batch, call.f64)
@@ -106,8 +106,9 @@ class _Hooks(Lab):
         return Loss(grad=grad, **answer)
 
     def _refuse_without_groups(self, dimensions: dict[str, int]) -> None:
-        """Raises an error if the loss looks at groups: with each response by itself its numbers would be wrong. It does if the
-        gradient on four small responses with these columns differs between groupings."""
+        """Raises an error if the loss depends on groups, because its numbers would be wrong with each response as a group of
+        its own. It depends on groups if its gradient on four small responses with these columns differs between two
+        groupings."""
         import numpy as np
 
         version = self._in_use()
@@ -125,7 +126,7 @@ class _Hooks(Lab):
                 return self._frozen().loss(groups=groups, mask=np.ones((4, 3)), **columns).grad
 
         alone, together = gradient([0, 1, 2, 3]), gradient([0, 0, 1, 1])
-        # If it fails with any groups, the call itself says why.
+        # If the loss fails with both groupings, the call itself says why.
         if alone is None and together is None:
             return
         if not np.array_equal(alone, together):
@@ -146,8 +147,9 @@ class _Hooks(Lab):
     def torch(self, batch: Batch | None = None, *, hook: str | None = None, **columns: Any) -> Callable[..., Any]:
         """The advantage, or the loss of a recipe that has no advantage, as a function of tensors that needs only torch.
 
-        `recipe.torch()(group=.., reward=..)` works on any device and in any dtype, and a loss is differentiable; `source` is the
-        function's file. `batch` or columns decide as in `plan`; `hook` is `advantage`, `loss`, `returns` or `weight`.
+        `recipe.torch()(group=.., reward=..)` works on any device and in any dtype, and a loss is differentiable; the function's
+        attribute `source` is the text of its file. `batch` or columns decide as in `plan`; `hook` is `advantage`, `loss`,
+        `returns` or `weight`.
 
         Raises `RecipeError` with the script's line for what cannot be written as such a function.
         """
@@ -157,7 +159,8 @@ class _Hooks(Lab):
         return exported(self.name, self._plan(_given(batch, columns), True, False), name)
 
     def _frozen(self) -> Recipe:
-        """The version of the last step with a copy of its state, for a computation that leaves both alone."""
+        """The version of the last step with a copy of its state, for a computation that changes neither the recipe nor its
+        state."""
         return _restored(*self._parts())
 
     def _parts(self) -> tuple[Any, ...]:
@@ -179,7 +182,7 @@ def _given(batch: Batch | None, columns: dict[str, Any]) -> _native.Batch | None
 class Recipe(_Hooks):
     """A recipe with its parameters and its state, which lasts from call to call. `load` gives one.
 
-    Calls from several threads come one after the other. Pickled, it is the same version elsewhere, with its state.
+    Calls from several threads run one after the other. A pickled recipe is restored as the same version, with its state.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -195,7 +198,7 @@ class Recipe(_Hooks):
 
 
 def _restored(name: str, sources: dict[str, str], params: dict[str, Any], version: str, state: str | None = None) -> Recipe:
-    """A version from its sources, with its first state or one as JSON."""
+    """A version from its sources, with the state `state`, which is JSON, or with its initial state."""
     recipe = Recipe(name, _state.settings(params), sources)
     if recipe.version != version:
         raise RecipeError(f"{name} is {recipe.version[:6]} here and was {version[:6]} where it was pickled")
@@ -207,8 +210,8 @@ def _restored(name: str, sources: dict[str, str], params: dict[str, Any], versio
 class LiveRecipe(_Hooks):
     """A recipe that follows its file: each call uses the newest version that passed its checks. `watch` gives one.
 
-    A save that fails its checks is told once, and the last good version stays. Events are logged by `logging`'s logger
-    `advlab` as calls find them, and kept for `events`. The first groups of the last batch are copied, to try new versions on.
+    A save that fails its checks is reported once, and the last good version stays. Calls log new events with the logger
+    `advlab` of `logging`, and keep them for `events`. The first groups of the last batch are copied, to try new versions on.
     """
 
     def __init__(self, *_: Any) -> None:
@@ -225,23 +228,24 @@ class LiveRecipe(_Hooks):
         for told in self._events():
             event = LiveEvent(*told)
             self._kept_events.append(event)
-            # Trainers show only warnings: a new version is to be seen in their consoles.
+            # Events are logged as warnings, because trainers' consoles show only warnings, and a new version must be visible.
             log.warning("%s: %s", self.name, event.line if event.error is None else f"{event.line}\n{event.error}")
 
     def events(self) -> list[LiveEvent]:
-        """Events since the last call of this, in order."""
+        """The events since the last call of `events`, in order."""
         self._hear()
         events, self._kept_events = self._kept_events, deque(maxlen=1024)
         return list(events)
 
     def refresh(self, timeout: float = 10.0) -> bool:
-        """Looks at the file now, and returns when its content has been judged; says whether there is a newer version.
+        """Reads the file now, and returns when its content has been checked: True if there is a newer version.
 
-        Without it a save is found by itself, within some tenths of a second. Raises TimeoutError.
+        Without this call, a save is found within some tenths of a second. Raises TimeoutError if the check takes longer than
+        `timeout` seconds.
         """
         before = self.serial
         if not self._refresh(timeout):
-            raise TimeoutError(f"{self.name} has not been judged within {timeout} s")
+            raise TimeoutError(f"{self.name} has not been checked within {timeout} s")
         return self.serial != before
 
     def state_dict(self) -> dict[str, Any]:
@@ -284,7 +288,7 @@ class LiveRecipe(_Hooks):
         )
 
 
-_writers: WeakValueDictionary[str, LiveRecipe] = WeakValueDictionary()  # Live recipes by the folders that they write.
+_writers: WeakValueDictionary[str, LiveRecipe] = WeakValueDictionary()  # Live recipes, by the folders to which they write.
 
 
 def load(recipe: str | os.PathLike[str] | None = None, *, source: str | None = None, **params: Any) -> Recipe:
@@ -313,8 +317,9 @@ def watch(
     `folder` keeps each version, the history of reloads, a row of metrics for each call, and the last `keep_batches` batches,
     whole, with the state that the recipe had: `advlab repl FOLDER` opens them, and `advlab replay FOLDER` computes them again.
     A run that is there already is continued, from the trainer's `step`; rows of steps that are done again are set aside in
-    `cut.jsonl`. What cannot be written is told by an event and the log, and the run goes on. Writing a batch takes as long as the
-    disk does; 0 keeps none. A live recipe of this process that has the folder already is closed if it is of the same recipe.
+    `cut.jsonl`. If something cannot be written, an event and the log say so, and the run goes on. Each call waits until its
+    batch is written; `keep_batches=0` writes none. If a live recipe of this process already writes the folder, it is closed,
+    provided that it follows the same recipe.
 
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
     they are. Raises as `load` does, and if the folder is another run's.
@@ -331,7 +336,8 @@ def watch(
         return LiveRecipe(path, settings, None, follow)
     place = os.path.realpath(folder)
     if place in _writers and _writers[place].name == path:
-        # As a cell of a notebook that runs again. Nothing is closed for a recipe that cannot be opened.
+        # For example, a cell of a notebook runs again. The recipe is first opened without the folder, so that nothing is closed
+        # if the recipe cannot be opened.
         LiveRecipe(path, settings, None, follow).close()
         log.warning("%s is opened again: the live recipe that wrote it until now is closed", folder)
         _writers[place].close()
@@ -351,11 +357,11 @@ def read(
     """Reads rollouts as the commands do; without a path, the small built-in batch of the prompt.
 
     `path` is a .jsonl (.gz, .zst), .parquet or .safetensors file, of advlab or as a trainer dumps it; a folder of such
-    lines; or a run's folder, of which the batch of `step` is read, or the last one. `map` has fields that the file calls
-    otherwise, by their names here: `{"reward": "score"}`; a field of an object is `{"reward": "rewards.correct"}`. `dtype` is `float32` or `float64` for token columns; that of the file
-    unless given. `tokenizer` is a model's tokenizer.json, which counts the tokens of completions if nothing else says how long
-    they are; without it, words are counted. `unscored` says what becomes of responses whose reward is None or NaN: `error`,
-    `zero`, or `leave-out`.
+    lines; or a run's folder, of which the batch of `step` is read, or the last one. `map` names the fields that the file calls
+    otherwise, by their names here: `{"reward": "score"}`, or `{"reward": "rewards.correct"}` for a field of an object. `dtype`
+    is `float32` or `float64` for token columns; by default, it is that of the file. `tokenizer` is a model's tokenizer.json,
+    which counts the tokens of completions if nothing else says how long they are; without it, words are counted. `unscored`
+    says what becomes of responses whose reward is None or NaN: `error`, `zero`, or `leave-out`.
 
     Raises `RecipeError` with the file, the line and the field.
     """

@@ -21,12 +21,12 @@ INKS = {"1": "font-weight:bold", "2": "opacity:.65"} | {
     code: f"color:{ink}"
     for code, ink in zip(("31", "32", "33", "34", "35", "36"), "#d9413d #2e8b57 #b8860b #3b82d6 #b05fc0 #2a9aa5".split())
 }
-CODE = r"\x1b\[([\d;]*)m"  # What a terminal takes as a change of colour or weight.
+CODE = r"\x1b\[([\d;]*)m"  # The code with which a terminal changes the colour or the weight of its text.
 FONT = "var(--jp-code-font-family,ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace)"
 PRE = (
     f"margin:.4em 0;padding:0;white-space:pre;overflow-x:auto;line-height:1.25;text-align:left;font-family:{FONT};font-size:12px"
 )
-# The figures are on white: a frame of it is what a dark page needs.
+# The figures are drawn for white, so that a dark page needs a white background behind them.
 FIGURE = "max-width:100%;height:auto;background:#fff;border-radius:4px;margin:.4em 0"
 
 
@@ -107,13 +107,13 @@ def html_of(text: str) -> str:
 
 
 class Lab(_native.Recipe):
-    """The reports on a recipe. All begin with the state that its `init` makes, and leave its own state alone."""
+    """The reports on a recipe. All begin with the state that its `init` makes, and do not change the state of the recipe."""
 
     def check(self, batch: Batch | None = None, **columns: Any) -> Report:
         """What `advlab check` shows: what must hold of the recipe, tried on degenerate batches, and what is worth knowing.
 
-        The columns of `batch`, or those given as keywords, and the sizes of its groups are those of the batches that are tried.
-        Without it, they are usual ones.
+        The batches that are tried have the columns and the group sizes of `batch`, or of the columns given as keywords; without
+        either, usual columns and sizes.
 
         `numbers` of the report: `check`, `result` (`holds`, `fails` or `note`), `detail`, `error`; `about`: how many of each
         result.
@@ -126,7 +126,7 @@ class Lab(_native.Recipe):
         `batch` is what `advlab.read` gives; or pass columns as keywords, as `advantage` takes them.
 
         `numbers` of the report, a row per response: `response`, `group`, `length` in tokens, `correct` (0 or 1), `weight`, and
-        `advantage`, that of its tokens' mean; `about`: `summary`, `loss`, `metrics`, `notes`.
+        `advantage`, the mean over its tokens; `about`: `summary`, `loss`, `metrics`, `notes`.
         """
         return Report("run", [self], _batch(batch, columns, "run"))
 
@@ -135,7 +135,7 @@ class Lab(_native.Recipe):
 
         `others` are recipes, or their names, to draw in the same figure; `n` is the number of responses of a group: 16, or those
         of the batch's largest group, unless given. If the groups of a batch influence each other, the shares of groups of each
-        accuracy are those of `batch`, or of the prompt's built-in one.
+        accuracy are those of `batch`, or of the prompt's built-in batch.
 
         `numbers` of the report, a row per number of right responses, from 0 to n: `recipe`, `right`, `a_right` and `a_wrong`
         (mean advantages, NaN where there is no such response), `total` (the sum of |A| over the group).
@@ -147,7 +147,7 @@ class Lab(_native.Recipe):
         a right response.
 
         `others` and `n` are as for `curve`; F is estimated on the groups of `batch` if the advantage depends on more than how
-        many responses are right. `noise` says whether to show how noisy the updates are too; a number between 0 and 1 is the
+        many responses are right. `noise` says whether to show, too, how noisy the updates are; a number between 0 and 1 is the
         correlation of a response's score with being right, in place of 0.1.
 
         `numbers` of the report, a row per percent of p: `recipe`, `p`, `slope` (F', not scaled), `slope_error` (its standard
@@ -167,9 +167,9 @@ class Lab(_native.Recipe):
         Columns may be keywords, as `advantage` takes them.
 
         `numbers` of the report, a row per part: `by` (`accuracy` of the group, `response`, `length`, `position`), `part`, and
-        shares from 0 to 1: `tokens`, `advantage`, `gradient` (NaN without log-probs); `about`: `loss`, `summary`. Of several also
-        `recipe`; `about`: `designs`, each with `loss` and `summary`, and `pairs`, each with the `correlation` of the advantages
-        and the shares of tokens with `opposite_sign` and of which `one_is_zero`.
+        shares from 0 to 1: `tokens`, `advantage`, `gradient` (NaN without log-probs); `about`: `loss`, `summary`. For several
+        recipes, the rows also have `recipe`, and `about` has `designs`, each with `loss` and `summary`, and `pairs`, each with
+        the `correlation` of the advantages and the shares of tokens with `opposite_sign` and of which `one_is_zero`.
         """
         recipes = (str, os.PathLike, _native.Recipe)
         others = [_recipe(one) for one in given if isinstance(one, recipes)]
@@ -201,7 +201,7 @@ def diff(a: Any, b: Any, batch: Batch | None = None, **columns: Any) -> Report:
 def compare(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Report:
     """What `advlab compare RUN...` shows: designs over their seeds, with intervals and learning curves.
 
-    `folders` are those of runs, or have such in them. Runs that differ only in their seed are one design.
+    `folders` are folders of runs, or contain such folders. Runs that differ only in their seed are one design.
 
     `numbers` of the report, a row per run: `design`, `seed`, `folder`, its numbers (`pass@1`, `entropy`, `length` in tokens,
     ...), and `seconds`; `about`: `claims`, statements about each design compared with the first.
@@ -237,7 +237,8 @@ def _size(n: Any) -> int | None:
 
 
 def _batch(batch: Batch | None, columns: dict[str, Any], needed_by: str | None = None) -> _native.Batch | None:
-    """The batch of a call, or one of its columns; None if there is neither and nobody needs one."""
+    """The batch of a call, or a batch made of its columns; None if there is neither, or an error if `needed_by` needs a
+    batch."""
     if batch is not None or columns:
         return Call.of(batch, columns).batch
     if needed_by:

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 BY_KEY = "(by key)"
-"""The entry of a state with what is remembered by key; scripts have no field of this name. For each table a list of keys with their
-numbers, the one that was written longest ago first."""
+"""The entry of a state that has what is remembered by key; scripts have no field of this name. It has, for each table, a list
+of keys with their numbers, in the order in which they were last written."""
 
 
 def of_json(text: str) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def to_json(state: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Floats, characters and maps are marked, each by an object with one entry."""
+    """Removes the marks of floats, characters and maps: objects with one entry, whose key is the mark."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if not isinstance(value, dict):
@@ -58,12 +58,12 @@ def settings(params: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _text(name: str, value: Any) -> str:
     if hasattr(value, "tolist"):
-        # NumPy's and torch's own numbers.
+        # A number or an array of NumPy's or torch's becomes Python's.
         value = value.tolist()
     if value is None:
         return "none"
     if isinstance(value, (list, tuple)):
-        # A comma may stand inside of a string; a number stays a number where an error shows it.
+        # Strings are quoted, because a string may contain a comma; numbers are not, so that an error shows them as numbers.
         parts = [json.dumps(one) if isinstance(one, str) else _text(name, one) for one in value]
         return f"[{', '.join(parts)}]"
     if isinstance(value, (int, float, str)):

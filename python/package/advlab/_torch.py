@@ -8,7 +8,7 @@ import torch
 
 
 class _Loss(torch.autograd.Function):
-    """A scalar whose derivative by the log-probs is known already."""
+    """A scalar whose derivative with respect to the log-probs is already known."""
 
     @staticmethod
     def forward(ctx: Any, logp: torch.Tensor, value: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
@@ -18,7 +18,8 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         if torch.is_grad_enabled():
-            # Of `create_graph=True`. `once_differentiable` would say nothing: the derivative by the log-probs would be 0.
+            # Only `create_graph=True` enables gradients here. With `once_differentiable`, the second derivative would silently
+            # be 0.
             raise RuntimeError("a recipe's loss has no second derivative: leave `create_graph=True` out")
         (grad,) = ctx.saved_tensors
         return grad * upstream.to(grad.dtype), None, None
@@ -34,7 +35,7 @@ def scalar(logp: torch.Tensor, value: float, grad: torch.Tensor) -> tuple[torch.
 def exported(recipe: str, source: str, hook: str) -> Callable[..., torch.Tensor]:
     """The function of a hook in a file that `advlab plan --torch` writes; `source` is the file."""
     file, names = f"<{hook} of {recipe}>", dict[str, Any](__name__=f"advlab_{hook}")
-    # A debugger and a traceback show its lines.
+    # With this entry, a debugger and a traceback show the lines of the source.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     exec(compile(source, file, "exec"), names)
     if hook not in names:

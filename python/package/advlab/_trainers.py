@@ -30,13 +30,13 @@ NOT_OVER_TOKENS = (
     "batch; the trainer's own has another mean"
 )
 RETURNS = ["token_reward", "value"]
-"""A recipe that reads one of these has the return's `gamma` and `lambda`; with any other reward per token, such as a KL, they have
-nothing to do with the trainer's."""
+"""If a recipe reads one of these columns, its parameters `gamma` and `lambda` are those of a return; otherwise, as for a KL per
+token, they have nothing to do with the trainer's."""
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """The words of one trainer."""
+    """A trainer's name, options and columns, for messages and for reading its data."""
 
     name: str
     options: Mapping[str, str] = field(default_factory=dict)  # What to set in the trainer for a column.
@@ -53,14 +53,15 @@ class Trainer:
 
     def open(self, recipe: str, params: dict[str, Any], theirs: Mapping[str, Any], **kept: Any) -> LiveRecipe:
         """The live recipe of these settings, one per process. `theirs` are the trainer's values for parameters that `params` does
-        not set; they count if the recipe computes returns. `kept` goes to `watch`: the folder, and the hooks to refuse."""
+        not set; they count if the recipe computes returns. `kept` is passed on to `watch`: the folder, and the hooks to
+        refuse."""
         key = json.dumps([recipe, params, theirs, kept], sort_keys=True, default=str)
         if key not in _live:
             try:
                 first = load(recipe, **params)
             except RecipeError as error:
                 if recipe.endswith(".rhai") and not Path(recipe).exists() and not Path(recipe).is_absolute():
-                    told = f"{error}\nThe path is relative, and {self.name} runs in {Path.cwd()}: write all of it"
+                    told = f"{error}\nThe path is relative, and {self.name} runs in {Path.cwd()}: give the absolute path"
                     raise RecipeError(told) from None
                 raise
             followed = {name: value for name, value in theirs.items() if value is not None and name not in params}
@@ -71,8 +72,8 @@ class Trainer:
         return _live[key]
 
     def open_from_environment(self, mean: str, no_weights: str | None = None, **theirs: Any) -> LiveRecipe:
-        """The live recipe that ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, with the folder ADVLAB_FOLDER; `theirs` as of `open`,
-        the others as of `refusals`."""
+        """The live recipe that ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, with the folder ADVLAB_FOLDER; `theirs` is as in
+        `open`, and the others are as in `refusals`."""
         recipe = os.environ.get("ADVLAB_RECIPE")
         if not recipe:
             told = f"{self.name} takes no settings of advlab's"
@@ -88,9 +89,9 @@ class Trainer:
     def advantage(
         self, recipe: Recipe | LiveRecipe, columns: Mapping[str, Any], mean: str = "", padded: bool = True
     ) -> Advantage:
-        """A step of the recipe on columns as of `Call.of_columns`, whose lines are logged. `returns` is what a critic learns, and the
-        advantage is `weighted` for the trainer's mean over `mean`, if there is one; [B, T] also for one value per response if
-        `padded`."""
+        """A step of the recipe on columns as `Call.of_columns` takes them; what the recipe prints is logged. In the result,
+        `returns` is what a critic learns, and the advantage is `weighted` for the trainer's mean over `mean`, if that is given.
+        If `padded`, one value per response becomes [B, T] too."""
         try:
             call = Call.of_columns(columns, () if padded else ("reward", "token_reward"))
             out = recipe._advantage(call, padded)
@@ -121,7 +122,8 @@ def refusals(mean: str, no_weights: str | None = None) -> dict[str, str]:
 
 
 def metrics(out: Advantage, counts: bool = True) -> dict[str, float]:
-    """What a trainer logs of a step. A reload stands out in a plot."""
+    """The numbers that a trainer logs for a step. With `counts`, they show which version did it, so that a reload stands out in
+    a plot."""
     found = {**out.metrics, **({"serial": out.serial, "reloaded": out.is_reloaded} if counts else {})}
     return {f"advlab/{name}": float(value) for name, value in found.items()}
 
@@ -149,7 +151,7 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     """
     if out.loss is not None and mean != "tokens":
         raise ValueError(f"{NOT_OVER_TOKENS} ({mean})")
-    # A loss has applied the weights itself.
+    # An advantage that is derived from a loss already has the weights.
     if out.loss is not None or out.weight is None:
         return out.advantage
     weight, counts = np.asarray(out.weight, dtype=np.float64), np.asarray(mask)
@@ -165,7 +167,7 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     return sys.modules["torch"].from_numpy(scaled) if _arrays.is_tensor(out.advantage) else scaled
 
 
-_left_out: dict[str, str] = {}  # Columns of a trainer that are none of a recipe's, and why.
+_left_out: dict[str, str] = {}  # The trainer's columns that recipes do not get, each with the reason.
 
 
 def leave_out(names: Sequence[str], why: str) -> None:
@@ -187,7 +189,8 @@ def warn_of_unknown_loss(live: LiveRecipe, setting: str) -> None:
 
 
 def announce(live: LiveRecipe, notes: Mapping[str, str]) -> None:
-    """Logs a recipe with the hooks that run in a trainer and its parameters, as a warning: a trainer's log shows nothing less."""
+    """Logs a recipe with the hooks that run in a trainer and its parameters, as a warning, because a trainer's log shows only
+    warnings."""
     params = " ".join(f"{name}={value}{notes.get(name, '')}" for name, value in live.params.items())
     hooks = [hook for hook in live.hooks if hook in ("reward", "weight", "advantage", "returns")]
     runs = f"{', '.join(hooks)}{', and not loss,' * ('loss' in live.hooks)}" if "advantage" in hooks else "loss"
@@ -198,7 +201,8 @@ PRINTED = 20  # Lines of a step that are logged; the rest is counted.
 
 
 def report(recipe: Recipe | LiveRecipe, out: Advantage | Loss) -> None:
-    """Logs the lines that a recipe printed at a step, and each note once. As warnings: trainers show nothing less."""
+    """Logs the lines that a recipe printed at a step, and each note once. They are warnings, because trainers show only
+    warnings."""
     if out.prints:
         more = len(out.prints) - PRINTED
         lines = [line[:500] for line in out.prints[:PRINTED]] + [f"... and {more} more lines"] * (more > 0)
@@ -240,14 +244,15 @@ KINDS: dict[type, Any] = {str: str, float: (int, float)}  # The types of a colum
 
 
 def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None = None) -> dict[str, list[Any]]:
-    """The columns of a data set that have strings, or numbers, one per response; but for names that mean something else here.
+    """The columns of a data set that have one string, or one number, per response, except those whose names mean something else
+    here.
 
     None is NaN among numbers and the empty string among strings. `kinds` has the types of columns, `str` or `float`, for those
     with nothing but None in this batch; it is added to.
     """
     kinds, names, kept, others = {} if kinds is None else kinds, Counter(map(column_name, columns)), {}, []
     for name, values in columns.items():
-        # If scripts would call two alike, none is the column.
+        # If two columns would have the same name in scripts, neither is kept.
         if names[column_name(name)] > 1 or column_name(name) in RESERVED:
             continue
         values = [plain(value) for value in values]
@@ -270,7 +275,8 @@ def plain(value: Any) -> Any:
 
 def row_sums(rewards: Any) -> Any:
     """The reward of each response, float64 [B]: the sum of its rewards per token, masked tokens included, as trainers put a score on
-    any token. By our threads: torch's go on spinning for a while, and take the cores from those of the call."""
+    any token. Computed by advlab's threads, because torch's go on spinning for a while afterwards and would take the cores from
+    the call."""
     return _native.row_sums(_arrays.column("token_reward", rewards).given)
 
 

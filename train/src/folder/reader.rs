@@ -215,7 +215,7 @@ impl RunFolder {
 
     /// The note to show if a recipe that keeps a state is tried on a single batch.
     pub fn state_note(recipe: &Recipe) -> Option<String> {
-        let note = "the recipe keeps a state, and has it here as before its first step";
+        let note = "the recipe keeps a state, which is here as before the first step";
         recipe.has(Hook::Init).then(|| note.to_string())
     }
 }

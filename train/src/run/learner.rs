@@ -80,13 +80,13 @@ impl Learner {
         let (started, has_advantage) = (Instant::now(), recipe.has(Hook::Advantage));
         let outcome = match has_advantage {
             true => recipe.advantage(&sampled.batch, state),
-            // Only for the report, hence a copy of the state: the loss runs again on each minibatch, which gives the state,
-            // metrics and printed lines.
+            // This advantage is only for the report, so it is computed on a copy of the state: the loss runs again on each
+            // minibatch, which gives the state, metrics and printed lines.
             false => recipe.advantage(&sampled.batch, &mut state.clone()),
         };
         let mut outcome = outcome.map_err(StepFailure::Version)?;
         let summary = Summary::of(&outcome);
-        // Summed over tokens if the recipe's reward has one value per token.
+        // The mean over responses; rewards per token are summed for each response.
         let mean = |reward: &Computed| {
             reward.buffer().iter().sum::<f64>() / summary.responses.max(1) as f64
         };
@@ -219,7 +219,7 @@ fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     sums.into_iter().map(mean).collect()
 }
 
-/// Adds a location and a help to the error of a dry run.
+/// Gives an error of a dry run a better help if there is one, and notes that it comes from a dry run.
 fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let name = recipe.name();
     let first = error.first_mut();

@@ -1,5 +1,5 @@
-//! The steps of a run. Each uses the newest version of the recipe to sample groups, verify them, build the batch and update the
-//! policy.
+//! The steps of a run. Each samples groups, verifies them, builds the batch, and updates the policy with the newest version of
+//! the recipe.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -318,7 +318,8 @@ impl Run {
     }
 
     /// Does `sft_steps` updates along the cross-entropy of the task's own solutions, averaged over their tokens; the resulting
-    /// policy is the reference. Returns whether all updates were done. If stopped halfway, they have to begin again.
+    /// policy is the reference. Returns whether all updates were done. If the fine-tuning is stopped halfway, it has to begin
+    /// again.
     pub(super) fn fine_tune(
         &mut self,
         stop: &AtomicBool,
@@ -348,7 +349,7 @@ impl Run {
             observer(&Event::FineTuned { update, of });
         }
         if of > 0 {
-            // Dropped, because the responses come from the policy before fine-tuning.
+            // The sampled data is dropped, because its responses come from the policy before fine-tuning.
             self.sampled = None;
             self.learner.policy.freeze()?;
         }

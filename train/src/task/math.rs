@@ -35,7 +35,7 @@ const ANSWERS: [&str; 6] = [
 
 /// Questions with answers that can be compared, such as GSM8K's: a response is right if [`advlab_answers::equal`] says so.
 ///
-/// A prompt is a template with a question, in the tokens of a model. If the file repeats a question, it is one prompt, with the
+/// A prompt is a template with a question, in the tokens of a model. A question that the file repeats is one prompt, with its
 /// first answer. Whether a question is held out depends only on its text, not on the template or the model.
 #[derive(Debug)]
 pub struct Math {
@@ -104,7 +104,7 @@ impl Math {
         let mut indices = 0..task.rows.len();
         if indices.all(|index| is_held_out(&task, &task.prompt(index))) {
             let problem = Diagnostic::error("the file has no question for training").in_file(path);
-            let help = "one in 16 is held out for evaluation: a file with more of them has others";
+            let help = "one question in 16 is held out for evaluation: a file with more questions has others";
             return Err(problem.with_help(help).into());
         }
         Ok(task)

@@ -30,8 +30,8 @@ use advlab::diagnostic::Diagnostic;
 /// One prompt in this many is held out of training, for evaluation.
 pub const EVALUATION_SHARE: u8 = 16;
 
-/// The number of draws after which a task counts as one without training prompts. It cannot be bad luck, because only a sixteenth
-/// of the prompts is held out.
+/// If this many draws in a row are held out, the task counts as one without training prompts. That cannot be chance, because only
+/// a sixteenth of the prompts is held out.
 const DRAWS: usize = 1000;
 
 /// The task that a configuration describes.

@@ -34,7 +34,7 @@ pub(crate) fn config_file(folder: &Path) -> Result<PathBuf> {
         false => "is no folder",
     };
     let message = format!("{} {what}", folder.display());
-    let help = "a model's folder is one as `save_pretrained` of transformers writes it; `hf download NAME --local-dir FOLDER` brings one from the hub";
+    let help = "a model's folder is what `save_pretrained` of transformers writes; `hf download NAME --local-dir FOLDER` downloads one from the hub";
     Err(Diagnostic::error(message).with_help(help).into())
 }
 

@@ -86,7 +86,7 @@ pub(crate) fn use_threads(threads: NonZeroUsize) {
     tch::set_num_threads(i32::try_from(threads.get()).unwrap_or(i32::MAX));
 }
 
-/// The most bytes that tensors have had at once on a GPU; `None` for the CPU.
+/// The peak of the bytes that tensors have had on a GPU; `None` for the CPU.
 pub(crate) fn peak_memory(device: Device) -> Option<u64> {
     let Device::Cuda(index) = device else {
         return None;
@@ -98,7 +98,8 @@ pub(crate) fn peak_memory(device: Device) -> Option<u64> {
 /// The running sums of each row of a matrix.
 ///
 /// With deterministic algorithms, libtorch refuses every such floating-point sum on a GPU, although its kernel for several rows
-/// adds each row in a fixed order. Only the kernel for a single row does not.
+/// adds each row in a fixed order. Only the kernel for a single row does not, so a single row is summed together with a copy of
+/// it.
 pub(crate) fn cumsum(rows: &Tensor, kind: Kind) -> TorchResult<Tensor> {
     let (count, _) = rows.size2()?;
     if rows.device() == Device::Cpu {

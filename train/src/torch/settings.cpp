@@ -19,7 +19,7 @@ extern "C" bool advlab_torch_be_deterministic() noexcept {
         setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
         auto& context = at::globalContext();
         context.setDeterministicAlgorithms(/*enabled=*/true, /*warn_only=*/false);
-        // Turned off, because filling new memory costs time and nothing here reads memory before it is written.
+        // The filling of new memory is turned off, because it costs time and nothing here reads memory before it is written.
         context.setDeterministicFillUninitializedMemory(false);
         context.setBenchmarkCuDNN(false);
         context.setAllowTF32CuBLAS(false);
@@ -35,7 +35,7 @@ extern "C" void advlab_torch_refuse_nondeterministic(bool refuse) noexcept {
     at::globalContext().setDeterministicAlgorithms(refuse, /*warn_only=*/false);
 }
 
-// The most bytes that tensors had at once on the GPU with this index; -1 if libtorch has no GPU.
+// The peak of the bytes that tensors had on the GPU with this index; -1 if libtorch has no GPU.
 extern "C" std::int64_t advlab_torch_device_memory(std::int8_t device) noexcept {
     try {
         auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(c10::kCUDA));

@@ -113,7 +113,7 @@ impl Cache {
 }
 
 impl Transformer {
-    /// Draws responses to each of the prompts, group after group, each with its stream.
+    /// Draws responses to each of the prompts, group after group. Response i draws with stream i.
     pub(super) fn draw(
         &self,
         prompts: &[Prompt],
