@@ -2,7 +2,7 @@
 //!
 //! - `command`: a file per command of the command line;
 //! - [`prompt`]: the session behind `advlab repl`, and its terminal;
-//! - [`report`]: reports for commands and prompt: objectives, masses, comparisons, profiles, figures, a run's page;
+//! - [`report`]: reports of commands and prompt: objectives, masses, comparisons, profiles, figures, a run's page;
 //! - [`doc`]: the explanations of `advlab doc`.
 
 mod command;
@@ -23,17 +23,17 @@ use advlab::files::{Mapping, Unscored};
 /// A result whose errors say where something is wrong and what to do about it.
 pub type Result<T, E = Diagnostics> = std::result::Result<T, E>;
 
-/// An error with what to do about it.
+/// An error with a help, which says what to do about it.
 pub(crate) fn wrong(message: impl Into<String>, help: impl Into<String>) -> Diagnostics {
     Diagnostic::error(message).with_help(help).into()
 }
 
-/// Locks a mutex, also after a panic: no panic can leave the data of our locks half changed.
+/// Locks a mutex even if a thread panicked while it held the lock, because no panic leaves the locked data half changed.
 pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A name with its value, as in `--set k=8`.
+/// Parses a name with its value, as in `--set k=8`.
 pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     let trimmed = |(name, value): (&str, &str)| (name.trim().to_string(), value.trim().to_string());
     let pair = text.split_once('=').map(trimmed);
@@ -42,12 +42,12 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     })
 }
 
-/// A field that is read under another name, as in `--map reward=score`.
+/// Parses a field that is read under another name, as in `--map reward=score`.
 pub(crate) fn mapping(text: &str) -> Result<Mapping, String> {
     pair(text).map(|(ours, theirs)| Mapping { ours, theirs })
 }
 
-/// How responses without a reward are treated, as in `--unscored zero`.
+/// Parses how responses without a reward are treated, as in `--unscored zero`.
 pub fn unscored(text: &str) -> Result<Unscored, String> {
     match text {
         "error" => Ok(Unscored::Error),
@@ -57,14 +57,14 @@ pub fn unscored(text: &str) -> Result<Unscored, String> {
     }
 }
 
-/// The error for a number in the place of a recipe, which is what `--noise 0.1` gives.
+/// The error for a number in place of a recipe, which `--noise 0.1` leaves there because the option takes its value only after `=`.
 pub(crate) fn number_for_recipe(word: &str) -> Option<Diagnostics> {
     word.parse::<f64>().ok()?;
-    let help = format!("a correlation follows `=`: `--noise={word}`");
+    let help = format!("write the correlation after `=`: `--noise={word}`");
     Some(wrong(format!("`{word}` is no recipe"), help))
 }
 
-/// How much a response's score correlates with whether it is right, as in `--noise=0.1`.
+/// Parses how much a response's score correlates with whether the response is right, as in `--noise=0.1`.
 pub(crate) fn correlation(text: &str) -> Result<f64, String> {
     let number = text.parse().ok();
     let number = number.filter(|number| *number > 0.0 && *number < 1.0);

@@ -4,13 +4,14 @@ pub use advlab::paint::{Paint, WIDTH, cut, visible, width, wrapped};
 
 use advlab::paint::escaped;
 
-/// Columns that lines are made for, however narrow the terminal is.
-/// The parts of a bar of text, from the lowest to the highest.
+/// The blocks of which bars of text are made, from the lowest to the highest.
 pub const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
+/// Lines are made for at least this many columns, even if the terminal is narrower.
 pub const NARROWEST: usize = 40;
 
-/// Lines as they are printed, wherever their parts are from: escaped as by [`visible`], except for the codes of [`Paint`].
+/// Makes lines safe to print, wherever their parts come from: escapes them as [`visible`] does, except for line breaks, tabs and
+/// colour codes such as those of [`Paint`].
 pub fn printed(lines: &str) -> String {
     let shown = |text: &str| escaped(text, &['\n', '\t']);
     let is_code = |code: &str| {
@@ -31,8 +32,8 @@ pub fn filled(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }
 
-/// A line of a script or a formula, folded if it is too long: a note after a wide gap, and the rest of the line,
-/// continue below with more indentation.
+/// Folds a line of a script or a formula that is wider than `columns`: a note after a gap of three blanks, and the rest of the
+/// line, continue below with more indentation.
 pub fn folded(line: &str, columns: usize) -> String {
     if width(line) <= columns {
         return line.to_string();
@@ -47,7 +48,7 @@ pub fn folded(line: &str, columns: usize) -> String {
     format!("{indent}{}", &wrapped(&below, text, columns)[below.len()..])
 }
 
-/// Rows of cells in columns, two blanks apart: the first column to the left, the others to the right.
+/// Aligns cells in columns, two blanks apart: the first column to the left, all other columns to the right.
 pub fn table(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widest = |index: usize| {
@@ -81,7 +82,7 @@ pub fn beside(head: &str, indent: usize, text: &str, columns: usize) -> String {
     }
 }
 
-/// Wraps text to lines of at most `columns` after `start`; later lines are aligned with the beginning of the first.
+/// Wraps text to lines of at most `columns`. The first line follows `start`, and later lines are aligned with the text after `start`.
 pub fn laid_out(start: &str, text: &str, columns: usize) -> String {
     beside(start.trim_end(), start.len(), text, columns)
 }

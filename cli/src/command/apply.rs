@@ -38,12 +38,12 @@ pub struct Apply {
     /// A built-in's name, or the path of a .rhai file
     recipe: String,
     /// The rollouts: .jsonl (.gz, .zst), .parquet or .safetensors; or a run's folder, whose last batch is used. Several files, or a
-    /// folder of them, are steps in the order of their numbers; the recipe's state lasts over them
+    /// folder of files, are steps in the order of the numbers in their names, and the recipe's state lasts from step to step
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
     /// Write a copy of the input with the advantage added, and with `weight`, `shaped_reward` and `returns` if the recipe has
-    /// the hooks `weight`, `reward`, `returns`; `-` is standard output, and the summary then goes to standard error; a folder for
-    /// several inputs
+    /// the hooks `weight`, `reward`, `returns`. For several inputs, the output is a folder. `-` is standard output; the summary then
+    /// goes to standard error
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Let the output replace the input
@@ -54,12 +54,12 @@ pub struct Apply {
     set: Vec<(String, String)>,
     #[command(flatten)]
     fields: Fields,
-    /// The precision of token columns; the file's own (f64 for JSONL) if not given
+    /// The precision of token columns; if not given, that of the file (f64 for JSONL)
     #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
         .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
     dtype: Option<Dtype>,
-    /// For a run's folder, the batch of this step. For files, the number of the first step; if not given, the one in the file
-    /// or in its name
+    /// For a run's folder, the batch of this step. For files, the number of the first step; if not given, the number in the
+    /// file or in its name
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     step: Option<u64>,
     /// Write a row of numbers for each input
@@ -120,7 +120,7 @@ impl Apply {
                 metrics = self.open_metrics(&recipe, carried)?;
             }
             if let Some((file, path)) = &mut metrics {
-                // Written by one call, so that a kill leaves the whole row or nothing of it.
+                // Written by a single `write_all`, so that a kill leaves the whole row or nothing of it.
                 let row = format!("{}\n", applied.to_json());
                 let written = file.write_all(row.as_bytes());
                 let is_synced = self.state.is_some() && file.metadata()?.is_file();
@@ -144,7 +144,8 @@ impl Apply {
         Ok(true)
     }
 
-    /// Reads an input with all of its arrays and texts, or only with some of them.
+    /// Reads an input; of its arrays and texts, only those in `columns`, if they are given. A `step` replaces the number in the file
+    /// if that is 0 or the user gave `--step`.
     fn read(
         &self,
         tokenizer: Option<&Arc<dyn Tokenize>>,
@@ -184,14 +185,14 @@ impl Apply {
             spare_the_input(rollouts.path(), output, self.force)?;
         }
         let before = state.clone();
-        // The loss may use the time that the advantage left of the step's limit.
+        // Advantage and loss share one step's limits of time and memory.
         let recipe = recipe.for_step();
         let mut computed = recipe.advantage(&rollouts.batch, state);
         if let Err(error) = &computed
             && columns.is_some()
             && error[0].missing_column().is_some()
         {
-            // The error lists the columns of the file, so all of them are read.
+            // All columns are read, because the error lists those that the file has.
             (rollouts, notes) = self.read(tokenizer, input, step, None)?;
             computed = recipe.advantage(&rollouts.batch, state);
         }
@@ -200,7 +201,7 @@ impl Apply {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
             None => None,
         };
-        // A recipe with only a loss gives 0 if no token counts; without token columns it gives no loss.
+        // If no token counts, the loss of a recipe with only a loss is 0. But that 0 says nothing if there is no token column at all.
         let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
         let has_tokens = rollouts.batch.layout().tokens() > 0 || is_loss;
         if outcome.advantage.level() == Level::Token && !has_tokens {
@@ -227,17 +228,17 @@ impl Apply {
     }
 }
 
-/// Says where a column comes from, if only some trainers have that column.
+/// If the column `teacher_logp` is missing, says which trainers record it.
 fn with_source(mut error: Diagnostics) -> Diagnostics {
     if error[0].missing_column() == Some("teacher_logp") {
-        let note = "rollouts of a trainer with a teacher have it: verl with `distillation.enabled=True`, or code of yours (docs/mixing.md)";
+        let note = "it comes from a trainer with a teacher: verl with `distillation.enabled=True`, or your own code (docs/mixing.md)";
         error.first_mut().notes.push(note.to_string());
     }
     error
 }
 
-/// The recipe's own loss with the spread of dloss/dlogp; its reports are added to those of the outcome. `None` if the batch lacks
-/// a column, such as log-probs.
+/// The recipe's own loss with the spread of dloss/dlogp; the loss's reports are added to those of the outcome. `None` if the recipe
+/// has no loss, or if its loss fails, for instance because the batch lacks log-probs; a warning then says why.
 fn loss(
     recipe: &Recipe,
     rollouts: &Rollouts,
@@ -248,7 +249,7 @@ fn loss(
         Statistics::of(values.buffer().iter().map(|value| scale * value))
     };
     if let Some(loss) = outcome.loss {
-        // The equivalent advantage is -M times the gradient, so the gradient follows from it.
+        // The advantage is the equivalent one, -M times the loss's gradient (M tokens), so the gradient follows from it.
         let tokens = rollouts.batch.layout().tokens() as f64;
         return Some((loss, spread(&outcome.advantage, -1.0 / tokens)));
     }
@@ -283,11 +284,11 @@ struct Applied {
     loss: Option<(f64, Statistics)>,
     reading: Duration,
     computing: Duration,
-    /// The place to which the columns with these names were written, and the time that this took.
+    /// Where the output was written, the names of its added columns, and the time that writing took.
     written: Option<(String, Vec<&'static str>, Duration)>,
 }
 
-/// The names of the written columns, if there are any besides the advantage.
+/// The names of the written columns, the advantage included; empty if only the advantage was written.
 fn beside_advantage(names: &[&str]) -> String {
     match names {
         [] | [_] => String::new(),
@@ -352,7 +353,7 @@ impl Applied {
         shape_in(self.rollouts.batch.layout(), self.rollouts.unit)
     }
 
-    /// Prints a line for one of several steps; the notes are printed with the first step.
+    /// Prints a line for one of several steps. Notes are printed for the first step only.
     fn print_line(&self, step: u64, is_first: bool) -> Result<()> {
         let rows = Summary::of(&self.outcome).rows();
         let advantage = rows.iter().find(|(name, _)| *name == "advantage");

@@ -1,4 +1,4 @@
-//! `advlab check RECIPE... [INPUT]`: compile, lint, and test what must hold of a recipe.
+//! `advlab check RECIPE... [INPUT]`: compiles and lints recipes, and tests what must hold for each.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct Check {
     /// Built-in names, or paths of .rhai files; then, if you like, a file of rollouts or a run's folder to take the batches from
     #[arg(required = true, value_name = "RECIPE")]
     recipes: Vec<String>,
-    /// Set a parameter
+    /// Set a parameter of every recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
     /// The time limit for all checks of a recipe, in seconds
@@ -71,7 +71,7 @@ impl Check {
         Ok(!failed)
     }
 
-    /// The rollouts after the recipes, if there are any.
+    /// Takes the rollouts off the end of the list of recipes, if there are any, and reads them.
     fn input(&mut self) -> Result<Option<Batch>> {
         let is_behind = self.recipes.len() > 1;
         let is_input = |name: &Path| is_behind && (name.is_dir() || is_rollouts(name));

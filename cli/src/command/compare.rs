@@ -1,4 +1,4 @@
-//! `advlab compare A B C`, `advlab compare RUN...`: designs by seeds, run or read, with a report.
+//! `advlab compare A B C` trains designs with several seeds each and compares them; `advlab compare RUN...` compares existing runs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub struct Compare {
     /// The configuration of all runs, as for `advlab train`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The folder of the runs and of the report; if not given, runs/compare, and no report for folders of runs
+    /// The folder of the runs and of the report; if not given, runs/compare for recipes, and no report is written for folders of runs
     #[arg(short, long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
     /// The width of the curves: that of a paper's column, or of its page
@@ -53,7 +53,7 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// Runs the command. `words` are the words of the command line, because the report shows it.
+    /// Runs the command; `false` if a run failed. `words` is the command line, which the report shows.
     pub fn run(self, words: &[OsString]) -> Result<bool> {
         let paths: Vec<PathBuf> = self.designs.iter().map(PathBuf::from).collect();
         let folders = paths.iter().filter(|path| path.is_dir()).count();
@@ -106,7 +106,7 @@ impl Compare {
         Ok(failed.is_empty())
     }
 
-    /// The designs with their names and configurations.
+    /// The name and the configuration of each design.
     fn configs(&self) -> Result<Vec<(String, Config)>> {
         let words: Vec<&str> = self.designs.iter().map(String::as_str).collect();
         let base = match &self.config {
@@ -136,7 +136,7 @@ impl Compare {
         let seeds = self.seeds as usize;
         let least = stats::least_seeds(configs.len() - 1);
         if seeds < least {
-            let note = format!("of each cannot show a difference at 95 %: take {least} or more");
+            let note = format!("per design cannot show a difference at 95 %: take {least} or more");
             streams::err!("note: {} {note}", counted(seeds, "seed"));
         }
         let planned = Planned::all(&configs, self.seeds, folder)?;
@@ -157,7 +157,7 @@ impl Compare {
             streams::err!("in the run {}\n{error}", folder.display());
         }
         if stop.load(Ordering::Relaxed) {
-            bail!("stopped: the same command goes on with what is left");
+            bail!("stopped: the same command continues with the remaining steps");
         }
         let folders = planned.iter().map(|run| PathBuf::from(&run.config.out));
         let has_failed = |folder: &PathBuf| failed.iter().any(|(other, _)| other == folder);

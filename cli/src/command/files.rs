@@ -1,5 +1,5 @@
-//! The inputs and outputs of commands: how rollouts are named and read. An output replaces an input only if the user allows it,
-//! and reaches standard output only when it is complete.
+//! The inputs and outputs of commands: how rollouts are named and read. An output replaces its input only if the user allows
+//! it, and an output to standard output is written there only when it is complete.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ use advlab_train::tokenizer::Tokenizer;
 /// How the fields of rollouts are read.
 #[derive(Args)]
 pub(super) struct Fields {
-    /// Read a field under another name, as in --map reward=score, or one of an object, as in --map reward=rewards.correct
+    /// Read a field under another name, as in --map reward=score, or a field of an object, as in --map reward=rewards.correct
     #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
     pub(super) map: Vec<Mapping>,
     /// What becomes of responses whose reward is null or NaN: leave-out, zero, or error
@@ -45,7 +45,7 @@ impl Fields {
 pub(super) struct ReadArguments {
     #[command(flatten)]
     pub(super) fields: Fields,
-    /// For a run's folder, the batch of this step; the last one if not given
+    /// For a run's folder, the batch of this step; the last batch if not given
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(super) step: Option<u64>,
 }
@@ -61,10 +61,10 @@ impl ReadArguments {
     }
 }
 
-/// The step, if one was given; it is an error if the input is not a run's folder, because only a run has several steps.
+/// Returns `step`. A step for an input that is not a folder is an error, because only a run's folder has batches of several steps.
 pub(super) fn of_run(step: Option<u64>, input: &Path) -> Result<Option<u64>, Diagnostics> {
     if step.is_some() && !input.is_dir() {
-        let error = "`--step` takes a batch of a run's folder, and this is none";
+        let error = "`--step` takes a batch of a run's folder, but this is no folder";
         return Err(Diagnostic::error(error).in_file(input).into());
     }
     Ok(step)
@@ -73,8 +73,8 @@ pub(super) fn of_run(step: Option<u64>, input: &Path) -> Result<Option<u64>, Dia
 /// How the tokens of completions are counted.
 #[derive(Args)]
 pub(super) struct Tokenizing {
-    /// Count the tokens of completions by a model's tokenizer.json, if the rollouts have no lengths; without it,
-    /// words are counted
+    /// Count the tokens of completions by a model's tokenizer.json, if the rollouts have no lengths; without a
+    /// tokenizer, words are counted
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Also count the special tokens that the tokenizer adds to a text
@@ -115,8 +115,8 @@ pub fn read_rollouts(
     Ok((rollouts, notes))
 }
 
-/// Whether two paths are the same file, also through links, and also before the file exists. Devices and pipes count as different,
-/// because both may be used twice, and opening a pipe to compare it would break it.
+/// Whether two paths lead to the same file; links are followed, and the file need not exist. Folders, devices and pipes count as
+/// different: a device or pipe may be used twice, and opening a pipe to compare it would break it.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     let is_no_file = |path: &Path| path.metadata().is_ok_and(|there| !there.is_file());
     if is_no_file(one) || is_no_file(other) {
@@ -130,7 +130,7 @@ pub fn holds(input: &Path, path: &Path) -> bool {
     is_same(input, path) || input.is_dir() && resolved(path).starts_with(resolved(input))
 }
 
-/// The path without links, also of a file that does not exist yet.
+/// The path with its links resolved; the file need not exist yet. If its folder does not exist either, the path as it is.
 pub fn resolved(path: &Path) -> PathBuf {
     let to_come = || {
         let path = std::path::absolute(path).ok()?;
@@ -140,7 +140,7 @@ pub fn resolved(path: &Path) -> PathBuf {
     found.unwrap_or_else(|| path.to_path_buf())
 }
 
-/// Refuses an output that is the input, also by way of a link, unless it is `forced`.
+/// Refuses an output that is the input itself, directly or through a link, unless `forced`.
 pub fn spare_the_input(input: &Path, output: &Path, forced: bool) -> Result<(), Diagnostics> {
     if forced || !is_same(input, output) {
         return Ok(());
@@ -154,7 +154,7 @@ pub fn is_stdout(output: &Path) -> bool {
     output == Path::new("-")
 }
 
-/// The stream for a command's report: standard error if its output is standard output.
+/// The stream for a command's report: standard error if the command's output goes to standard output, else standard output.
 pub fn report_stream(output: Option<&Path>) -> Term {
     if output.is_some_and(is_stdout) {
         Term::stderr()
@@ -163,8 +163,8 @@ pub fn report_stream(output: Option<&Path>) -> Term {
     }
 }
 
-/// Writes a copy of the input with `write`. For standard output, `-`, it first writes a file: the reader of the pipe gets all
-/// of it or nothing.
+/// Writes a copy of the input with `write`. For standard output (`-`), the copy is first written to a temporary file, so
+/// that the reader of a pipe gets nothing if writing fails.
 pub fn written<R>(
     output: &Path,
     input: &Path,

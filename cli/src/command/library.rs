@@ -17,10 +17,10 @@ use super::streams::{self, out};
 /// List the built-in recipes, one line each: five to start with, then the others by kind.
 #[derive(Args)]
 pub struct Recipes {
-    /// A trainer, such as verl, to see what its names are here; or words to search for, such as overlong
+    /// A trainer, such as verl, to see which recipes its names stand for; or words to search for, such as overlong
     #[arg(value_name = "TRAINER|WORDS")]
     words: Vec<String>,
-    /// Only those that need a column, such as value
+    /// List only the recipes that need this column, such as value
     #[arg(long, value_name = "COLUMN", conflicts_with = "words")]
     needs: Option<String>,
     /// Print a JSON object per recipe instead: its kind, summary, hooks and parameters
@@ -77,7 +77,7 @@ fn list(column: Option<&str>, paint: Paint) -> Result<()> {
 }
 
 const ABOUT: &str = "`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies it,
-`advlab recipes verl` has the names of another trainer.";
+`advlab recipes verl` lists the recipes by their names in verl.";
 
 /// Explain a recipe or a function, with an example.
 #[derive(Args)]

@@ -69,8 +69,8 @@ fn run_words(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// What to write in place of an unknown option: the recipe as a word, the option of `verify` for a field, or `--set` if the option
-/// (such as `--k 2`) is a parameter of a recipe that the words name.
+/// The tip for an unknown option. For `--recipe`: the recipe is a word. For `verify --map`: `--completion` and `--solution`. For a
+/// parameter of a recipe in `words`, or a configuration key of `train` or `compare`: `--set`, if the command takes it.
 fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -151,7 +151,7 @@ fn run(command: Command, words: &[OsString]) -> Result<bool> {
     }
 }
 
-/// Ends the process at Ctrl-C or SIGTERM, after unfinished files are removed and `told` is called.
+/// From now on, Ctrl-C or SIGTERM ends the process, after unfinished files are removed and `told` is called.
 fn end_cleanly(told: fn()) -> Result<()> {
     let end = move |status| {
         discard_unfinished();
@@ -168,7 +168,7 @@ fn end_cleanly(told: fn()) -> Result<()> {
     Ok(ctrlc::set_handler(move || end(130))?)
 }
 
-/// Set by the first Ctrl-C or SIGTERM; the second one ends the process at once.
+/// Returns a flag that the first Ctrl-C or SIGTERM sets; a second signal ends the process immediately.
 fn stop_at_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let is_set = stop.clone();
@@ -177,7 +177,7 @@ fn stop_at_signals() -> Result<Arc<AtomicBool>> {
             std::process::exit(status);
         }
         // The error is ignored: the step is finished even if nobody reads this message.
-        streams::err!("\nfinishing the step; Ctrl-C again ends at once");
+        streams::err!("\nfinishing the step; press Ctrl-C again to end immediately");
     };
     // A cluster sends SIGTERM before it takes the machine away. SIGHUP is not caught, so that `nohup` decides about it.
     #[cfg(unix)]
@@ -194,10 +194,11 @@ fn stop_at_signals() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Whether native kernels compute the hooks of built-ins.
+/// Whether native kernels compute the losses of built-ins.
 #[derive(Args, Clone, Copy)]
 struct Natively {
-    /// Compute the losses of built-ins by native kernels, with the same bits: `auto`, once a kernel was faster than its script
+    /// Compute the losses of built-ins by native kernels, with bit-identical results; `auto` uses a kernel once it was faster than its
+    /// script
     #[arg(long, value_name = "WHEN", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "on", "off"]).map(|when| match &*when {
             "on" => Mode::On,
@@ -207,7 +208,7 @@ struct Natively {
     native: Mode,
 }
 
-/// Prints an error; if it is a script's, with the line and carets.
+/// Prints an error; an error in a script is shown with its line and carets.
 fn report(error: &anyhow::Error) {
     match error.downcast_ref::<Diagnostics>() {
         Some(diagnostics) => streams::tell(diagnostics),

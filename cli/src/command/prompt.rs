@@ -1,4 +1,4 @@
-//! `advlab repl [INPUT]`, formulas at a prompt, and `advlab look FILE [WHAT]`, responses with their answers and advantages.
+//! `advlab repl [INPUT]` evaluates formulas at a prompt; `advlab look FILE [WHAT]` shows responses with answers and advantages.
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ use crate::{mapping, pair, unscored};
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
 pub struct Repl {
-    /// Rollouts (.jsonl, .gz, .zst, .parquet, .safetensors), a folder of them (the last file), a run's folder, or a .rhai
-    /// file (the recipe on a small built-in batch); that batch if not given
+    /// Rollouts (.jsonl, .gz, .zst, .parquet, .safetensors), a folder of them (its last file), a run's folder, or a .rhai
+    /// file (the recipe on a small built-in batch); the built-in batch if not given
     input: Option<PathBuf>,
     /// Load a recipe: a built-in's name, or the path of a .rhai file
     #[arg(long, value_name = "RECIPE")]
@@ -33,7 +33,7 @@ pub struct Repl {
     /// Set a parameter of the recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, requires = "recipe")]
     set: Vec<(String, String)>,
-    /// The step that `batch.step` gives; of a run's folder, the batch of this step, instead of the last
+    /// The value of `batch.step`; for a run's folder, the batch of this step instead of the last batch
     #[arg(long, value_name = "N")]
     step: Option<u64>,
     /// The seed of `batch.random`; if not given, the run's seed for a run's batch, 0 for other batches
@@ -75,17 +75,17 @@ impl Repl {
     }
 }
 
-/// Show responses: prompt, completion, the answer that was found, its reward and advantage.
+/// Show responses: prompt, completion, the answer that was found, reward and advantage.
 ///
-/// As `:look` at the prompt. If the advantage is per token, the tokens with the largest |A| are listed.
+/// `:look` at the prompt shows the same. If the advantage is per token, the tokens with the largest |A| are listed.
 #[derive(Args)]
 pub struct Look {
-    /// The rollouts, or a run's folder: its last batch
+    /// The rollouts, or a run's folder, whose last batch is shown
     input: PathBuf,
     /// A group's name, a response's number, `best`, `worst`, or a condition such as 'correct == 0 & advantage > 0'
     #[arg(default_value = "best", allow_negative_numbers = true)]
     what: String,
-    /// Show the advantage of this recipe; the file's own if not given
+    /// Show the advantage of this recipe; if not given, the advantage in the file, or that of the run's recipe
     #[arg(long, value_name = "RECIPE")]
     recipe: Option<String>,
     /// Set a parameter of the recipe

@@ -1,4 +1,4 @@
-//! Runs that were done: `advlab replay RUN`, `advlab export RUN DIR`, and `advlab view RUN...`.
+//! The commands on the folders of runs: `advlab replay RUN`, `advlab export RUN DIR`, and `advlab view RUN...`.
 
 use std::path::PathBuf;
 
@@ -97,13 +97,13 @@ impl Export {
 
 /// Look at runs in a browser, during or after them: curves, reloads, groups and responses
 ///
-/// The page only reads the runs' folders, and only its address shows it: the address has a secret token.
+/// The page only reads the runs' folders. It opens only at its whole address, which has a secret token.
 #[derive(Args)]
 pub struct ShowRuns {
-    /// Folders of runs (also of a trainer's), or folders that contain runs
+    /// Folders of runs (those of trainers too), or folders that contain runs
     #[arg(value_name = "RUN|FOLDER", required = true)]
     runs: Vec<PathBuf>,
-    /// The port of 127.0.0.1; if not given, 8765, or a free one if that is in use
+    /// The port of 127.0.0.1; if not given, 8765, or a free port if 8765 is in use
     #[arg(long)]
     port: Option<u16>,
     /// Write the page to one file that needs no server
@@ -120,7 +120,7 @@ impl ShowRuns {
             return Ok(true);
         }
         let server = Server::bind(site, self.port)?;
-        // Ctrl-C is the usual way to end it.
+        // Nothing is reported at Ctrl-C, because that is the usual way to end the server.
         end_cleanly(|| ())?;
         out!("{}  Ctrl-C ends it", server.address()?);
         server.serve();

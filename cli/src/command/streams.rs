@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How many messages may wait to be printed; any further message is dropped.
 const WAITING: usize = 1 << 12;
 
-/// Prints lines to standard output; if that fails, the function returns the error. A reader that leaves early, as in `advlab doc
+/// Prints lines to standard output; if that fails, the calling function returns the error. A reader that leaves early, as in `advlab doc
 /// | head`, is an error like any other, not a panic. Text for people is printed with this macro, `err`, [`lines`] or a
 /// [`Printer`], because these escape names from files, which could control the terminal.
 macro_rules! out {
@@ -101,10 +101,10 @@ fn bar_style(template: &str) -> ProgressStyle {
     style.progress_chars("=> ")
 }
 
-/// A progress bar over bytes. The function takes the number of finished bytes and the number of all bytes.
+/// A progress bar over bytes. The returned function takes the number of finished bytes and the number of all bytes.
 pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
     let bar = ProgressBar::hidden().with_message(what);
-    // 80 columns have room for any number of bytes.
+    // This fits into 80 columns for any number of bytes.
     let template = "{msg} [{bar:16}] {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
     bar.set_style(bar_style(template));
     move |done, total| {
@@ -123,7 +123,7 @@ pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
         // The error is ignored: the bar formats into a string, which cannot fail.
         let _ = write!(out, "{:.1} steps/s", state.per_sec());
     };
-    // 80 columns have room for a million steps.
+    // This fits into 80 columns for up to a million steps.
     let style = bar_style("{prefix} [{bar:8}] {pos}/{len}  {per_sec}  {eta} left  {msg}");
     bar.set_style(style.with_key("per_sec", speed));
     // The speed is measured from here, because the earlier steps were done by another process.
@@ -157,7 +157,8 @@ impl Printer {
         }
     }
 
-    /// Prints lines above the bar, unless too many messages wait already; the next message that is printed says how many were dropped.
+    /// Prints lines above the bar. They are dropped if too many messages wait already; the next message that is printed says how many
+    /// were dropped.
     pub fn lines(&self, lines: String) {
         let lines = printed(&format!("{}{lines}", self.note()));
         let print = move |bar: &ProgressBar| {
@@ -191,7 +192,7 @@ impl Printer {
     fn note(&self) -> String {
         match self.left_out.get() {
             0 => String::new(),
-            n => format!("[{n} messages are left out: they came faster than they were read]\n"),
+            n => format!("[{n} messages were dropped: they came faster than they could be printed]\n"),
         }
     }
 }

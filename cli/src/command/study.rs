@@ -1,4 +1,4 @@
-//! `advlab objective RECIPE...`, what designs optimise, and `advlab mass RECIPE... INPUT|RUN`, where their signal goes.
+//! `advlab objective RECIPE...` shows what designs optimise; `advlab mass RECIPE... INPUT|RUN` shows which responses get the gradient.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub struct ShowObjective {
     /// Recipes, each followed by its settings: grpo passk k=4 mine.rhai
     #[arg(value_name = "RECIPE [K=V]", required = true)]
     recipes: Vec<String>,
-    /// The size of a group; if not given, 16, or the largest one of the input
+    /// The size of a group [default: 16, or with --input the size of its largest group]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     n: Option<u16>,
     /// Rollouts to estimate F'(p) on, for recipes that depend on more than a group's number of right responses
@@ -29,7 +29,7 @@ pub struct ShowObjective {
     #[command(flatten)]
     reading: ReadArguments,
     /// Also show how noisy the updates are, if a response's score (the derivative of its log-prob) has this correlation with being
-    /// right; `--noise` alone is 0.1
+    /// right; `--noise` alone means 0.1
     #[arg(long, value_name = "CORRELATION", num_args = 0..=1, require_equals = true, default_missing_value = "0.1", value_parser = correlation)]
     noise: Option<f64>,
     /// Set a parameter of every recipe
@@ -46,7 +46,7 @@ pub struct ShowObjective {
     json: bool,
 }
 
-/// Loads recipes, each followed by its settings, after the settings for all of them.
+/// Loads the recipes in `words`, each with the settings for all recipes and then with its own settings, which follow it.
 fn recipes(host: &Host, words: &[String], all: &[(String, String)]) -> Result<Vec<Recipe>> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let recipe = |(name, own): (&str, Vec<&str>)| {
@@ -80,7 +80,7 @@ impl ShowObjective {
 #[derive(Args)]
 pub struct ShowMass {
     /// Recipes, each followed by its settings, and the rollouts or a run's folder: grpo passk k=4 rollouts.jsonl. For a
-    /// run's folder, its last batch is used, with the run's loss. Several recipes stand side by side
+    /// run's folder, its last batch is used, with the run's loss. Several recipes are shown side by side
     #[arg(value_name = "RECIPE [K=V] INPUT|RUN", required = true)]
     words: Vec<String>,
     /// Set a parameter of every recipe

@@ -1,4 +1,4 @@
-//! `advlab train [CONFIG]`: a training run whose recipe can be edited while it goes.
+//! `advlab train [CONFIG]`: a training run whose recipe can be edited during the run.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -17,8 +17,8 @@ use crate::pair;
 
 /// Train a small policy, with a recipe that can be edited during the run.
 ///
-/// A save of the recipe's file is used at the next step; a save that fails its checks is reported and not used.
-/// Without arguments, it trains on the maze with grpo.
+/// When the recipe's file is saved, the next step uses it; a save that fails its checks is reported and not used.
+/// Without arguments, the policy is trained on the maze with grpo.
 #[derive(Args)]
 pub struct Train {
     /// The run's configuration, a TOML file; `--print-config` prints one
@@ -47,7 +47,7 @@ pub struct Train {
     /// Print the configuration, with a comment for each key, and do nothing else
     #[arg(long)]
     print_config: bool,
-    /// Show the run in a browser, as `advlab view` does; on this port of 127.0.0.1 (8765)
+    /// Show the run in a browser, as `advlab view` does, on this port of 127.0.0.1 (8765 if no port is given)
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true)]
     view: Option<Option<u16>>,
     #[command(flatten)]
@@ -55,7 +55,7 @@ pub struct Train {
 }
 
 impl Train {
-    /// Runs until all steps are done or Ctrl-C is pressed.
+    /// Runs until all steps are done, a step fails, or Ctrl-C or SIGTERM stops the run; with `--print-config`, only prints.
     pub fn run(self) -> Result<bool> {
         let mut notes = Vec::new();
         let mut run = match &self.resume {
@@ -86,7 +86,7 @@ impl Train {
         let ending = run.go(&stop, &mut |event| view.tell(event));
         let is_right = view.ended(ending, run.saved(), run.step());
         if self.view.is_some() {
-            // The page, which asks twice a second, reads how the run ended before its server ends.
+            // The page asks twice a second, so that it reads how the run ended before its server ends.
             drop(run);
             thread::sleep(Duration::from_millis(700));
         }

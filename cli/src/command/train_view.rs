@@ -21,8 +21,9 @@ pub struct TrainView {
     folder: PathBuf,
     config: Config,
     printer: Printer,
-    /// The number of finished steps, and the number that were finished before this process started.
+    /// The number of finished steps.
     done: u64,
+    /// The number of steps that were finished before this process started.
     first: u64,
     paint: Paint,
     started: Instant,
@@ -30,12 +31,12 @@ pub struct TrainView {
     evaluations: Vec<(u64, Evaluation)>,
     /// A response from the last evaluation.
     example: String,
-    /// Reloads, rejected saves and failures at a step.
+    /// The numbers of reloads, of rejected saves, and of failures at a step.
     counts: [usize; 3],
 }
 
 impl TrainView {
-    /// Prints notes, a description of the run that is about to start, and how to edit its recipe.
+    /// Prints notes, a description of the run that is about to start, and, if its recipe is a file, how to edit it.
     pub fn new(run: &Run, notes: &[String]) -> TrainView {
         let config = run.config().clone();
         let view = TrainView {
@@ -74,8 +75,8 @@ impl TrainView {
         view
     }
 
-    /// Prints the summary and the commands to continue. A run that failed before step `next` continues from its last
-    /// checkpoint, of step `saved`.
+    /// Prints the summary and the commands to continue with. For a run that failed, prints the error and the command to resume, and,
+    /// if the last checkpoint (after `saved` steps) is older than the `next` step, which steps are repeated.
     pub fn ended(
         self,
         ending: Result<Ending, Diagnostics>,
@@ -103,11 +104,11 @@ impl TrainView {
             }
             Err(error) => {
                 report(&error.into());
-                err!("all steps before are kept; once that is mended, go on with\n  {resume}");
+                err!("all earlier steps are kept; when the error is fixed, continue with\n  {resume}");
                 let saved = saved.unwrap_or(0);
                 if saved < next {
-                    let what = "it begins at the last checkpoint, and does the steps from";
-                    err!("{what} {saved} on again");
+                    let what = "it resumes from the last checkpoint, and repeats the steps from";
+                    err!("{what} {saved} on");
                 }
                 return Ok(false);
             }
@@ -224,7 +225,7 @@ impl TrainView {
         self.at(*done, &line);
     }
 
-    /// How fast a language model samples and learns, and its GPU memory; nothing for a small policy.
+    /// How fast a language model samples and learns, and its GPU memory; empty for a small policy.
     fn speed(&self, row: &Row) -> String {
         let config = &self.config;
         if config.policy == PolicyName::Mlp {
@@ -271,7 +272,7 @@ fn last_line(evaluations: &[(u64, Evaluation)]) -> String {
     )
 }
 
-/// The first and the last evaluation side by side, and pass@1 of all evaluations; empty if there is only one evaluation.
+/// The first and the last evaluation side by side, and pass@1 of all evaluations; empty if there are fewer than two.
 fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
     let [(first, before), .., (last, after)] = evaluations else {
         return Vec::new();
@@ -300,7 +301,7 @@ fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
     lines
 }
 
-/// pass@1 of the last evaluations, from 0 to 1, always `room` characters wide.
+/// A sparkline of pass@1 in the last `room` evaluations, on a scale from 0 to 1, padded to `room` characters.
 fn sparkline(evaluations: &[(u64, Evaluation)], room: usize) -> String {
     let from = evaluations.len().saturating_sub(room);
     let shares = evaluations[from..].iter();

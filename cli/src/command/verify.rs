@@ -19,9 +19,9 @@ const NO_REFERENCE: &str = "no reference";
 
 /// Compare the answers of completions with reference solutions.
 ///
-/// A table says how many are right, are wrong, have no answer, or could not be decided; the last two count as wrong, and a response
-/// without a reference is not judged. With
-/// `--tokenizer`, lines without a `length` get theirs in tokens, and the table says how long the responses of each row are.
+/// A table says how many completions are right, are wrong, have no answer, or could not be decided; the last two kinds count as
+/// wrong, and a response without a reference is not judged. With `--tokenizer`, lines without a `length` get the number of tokens of
+/// their completion, and the table says how many tokens the responses of each row have in the mean.
 #[derive(Args)]
 pub struct Verify {
     /// The responses, one a line (.jsonl)
@@ -32,15 +32,15 @@ pub struct Verify {
     /// Let the output replace the input
     #[arg(long, requires = "output")]
     force: bool,
-    /// The field of the completion, or its path, if it is not `completion` or `output`
+    /// The field of the completion, or the path of the field, if not `completion` or `output`
     #[arg(long, value_name = "FIELD")]
     completion: Option<String>,
-    /// The field of the reference, or its path as in `reward_model.ground_truth`, if it is not `solution`, `answer` or `gts`
+    /// The field of the reference, or the path of the field, such as `reward_model.ground_truth`, if not `solution`, `answer` or `gts`
     #[arg(long, value_name = "FIELD")]
     solution: Option<String>,
     #[command(flatten)]
     tokenizing: Tokenizing,
-    /// Show each response that is not right: the answer that was found, and that of the reference
+    /// Show each response that is not right: the answer that was found, and the answer of the reference
     #[arg(long)]
     explain: bool,
     /// Print one JSON object instead of the table: the number of responses, their share and their mean length by verdict
@@ -57,7 +57,7 @@ impl Verify {
         let stream = files::report_stream(self.output.as_deref());
         let paint = streams::whole(&stream);
         let tokenizer = self.tokenizing.load()?;
-        // For each verdict: the number of responses, of responses whose tokens were counted, and of these tokens. The last row is
+        // For each verdict: the number of responses, of responses whose tokens were counted, and of the counted tokens. The last row is
         // for responses without a reference.
         let mut counts = [[0; 3]; Verdict::ALL.len() + 1];
         let mut told = |line: usize, verified: Verified| {

@@ -56,7 +56,7 @@ fn a_sequence_carries_the_state_and_goes_on_later() {
     assert_eq!(json["metrics"]["step"], 40.0);
     lab.expect(
         "1  apply grpo steps/step_11.jsonl --state s.json  =>  it is the state of \"counts.rhai\"
-         1  apply counts.rhai steps -o out.jsonl  =>  several inputs have several outputs",
+         1  apply counts.rhai steps -o out.jsonl  =>  several inputs need a folder for their outputs",
     );
 }
 

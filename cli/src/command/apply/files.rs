@@ -20,7 +20,7 @@ use super::super::streams::tell;
 use super::{Apply, params};
 use crate::wrong;
 
-/// The recipe's state after a step, in a file.
+/// The recipe's state after a step, as a file keeps it.
 #[derive(Serialize, Deserialize)]
 struct SavedState {
     recipe: String,
@@ -31,14 +31,14 @@ struct SavedState {
 }
 
 impl Apply {
-    /// The input files, in the order of their steps; all of them exist.
+    /// The input files, in the order of their steps. If there are several, each was found to exist.
     pub(super) fn steps(&self) -> Result<Vec<PathBuf>, Diagnostics> {
         let mut inputs = Vec::new();
         for input in &self.inputs {
             match (RunFolder::open(input), self.step) {
                 (Ok(_), Some(_)) if self.inputs.len() > 1 => {
                     let what =
-                        "`--step` takes one batch of a run's folder, and there are other inputs";
+                        "`--step` takes one batch of a run's folder, but there are other inputs";
                     return Err(Diagnostic::error(what).in_file(input).into());
                 }
                 (Ok(run), Some(step)) => inputs.push(run.at(step)?.to_path_buf()),
@@ -56,7 +56,7 @@ impl Apply {
         for input in &inputs {
             let shown = input.display().to_string();
             let is_setting = shown.contains('=');
-            // A single input is not checked here, because the reader's error says more.
+            // A single input is not checked here, because the reader's error says more; but `k=8` is a parameter without `--set`.
             if let Err(error) = fs::metadata(input)
                 && (is_setting || inputs.len() > 1)
             {
@@ -70,16 +70,16 @@ impl Apply {
         Ok(inputs)
     }
 
-    /// The output for each input: for several inputs, a file of the same name in the output folder, which is created. No input is
-    /// overwritten, and no two outputs share a file.
+    /// The output for each input: for several inputs, a file of the same name in the output folder, which is created. It is an
+    /// error if an input or the script would be overwritten, or if two outputs share a file.
     pub(super) fn outputs(&self, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let is_single = inputs.len() == 1;
         let outputs: Vec<PathBuf> = match &self.output {
             None => Vec::new(),
             Some(output) if is_single => vec![output.clone()],
             Some(folder) if is_stdout(folder) || folder.extension().is_some() => {
-                let message = format!("{}: several inputs have several outputs", folder.display());
-                let help = "`-o FOLDER` writes one file into it for each of them";
+                let message = format!("{}: several inputs need a folder for their outputs", folder.display());
+                let help = "`-o FOLDER` writes one file for each input";
                 return Err(wrong(message, help).into());
             }
             Some(folder) => {
@@ -104,7 +104,7 @@ impl Apply {
             written.extend(path.as_ref().map(|path| (name.to_string(), path)));
         }
         for (index, (what, path)) in written.iter().enumerate() {
-            // A single output may replace its input, which `--force` decides elsewhere.
+            // Whether a single output may replace its input depends on `--force`, which is checked elsewhere.
             let is_for_force = is_single && outputs.contains(path);
             let over = read.iter().find(|read| !is_for_force && holds(read, path));
             let mut before = written[..index].iter();
@@ -121,13 +121,14 @@ impl Apply {
         Ok(outputs)
     }
 
-    /// Locks the state until this is dropped, because two processes that continue from one state would overwrite each other's result.
+    /// Locks the state until the returned files are dropped, because two processes that continue from one state would overwrite each
+    /// other's result.
     pub(super) fn lock(&self) -> Result<Option<(TemporaryFile, File)>, Diagnostics> {
         let Some(state) = &self.state else {
             return Ok(None);
         };
         let failed = |error| cannot_be_written(state, &error);
-        // The lock is beside the state file, because each step replaces that; all links to the state file share one lock.
+        // The lock is a file beside the state file, because each step replaces the state file; all links to it share one lock.
         let mut path = resolved(state).into_os_string();
         path.push(".lock");
         let path = PathBuf::from(path);
@@ -139,10 +140,10 @@ impl Apply {
             match file.try_lock() {
                 Err(TryLockError::WouldBlock) => {
                     let error = Diagnostic::error("another `apply --state` is using it");
-                    let help = "wait until it ends, or give this one another state";
+                    let help = "wait until that call ends, or name another state file";
                     return Err(error.in_file(state).with_help(help).into());
                 }
-                // Ignored: some network drives have no locks.
+                // `Unsupported` is ignored, because some network drives have no locks.
                 Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
                     return Err(failed(error).into());
                 }
@@ -156,13 +157,14 @@ impl Apply {
         }
     }
 
-    /// The initial state, and the step after the last one that this state has seen, if an earlier call saved a state.
+    /// The state that an earlier call saved, with the step that follows the last one it includes; or, if there is none, the initial
+    /// state. A note says if another version of the recipe, or one with other parameters, saved it.
     pub(super) fn saved_state(&self, recipe: &Recipe) -> Result<(State, Option<u64>)> {
         let Some(path) = self.state.as_deref().filter(|path| path.exists()) else {
             return Ok((recipe.init()?, None));
         };
         let wrong = |message: String| {
-            let help = "it is no state that `apply --state` left, or name another file";
+            let help = "name a file that `apply --state` wrote for this recipe, or one that does not exist yet";
             Diagnostics::from(Diagnostic::error(message).in_file(path).with_help(help))
         };
         let text = regular_file::read_to_string(path);
@@ -175,19 +177,19 @@ impl Apply {
         // Compared as text, because numbers may change their type when they are read back.
         let [then, now] = [&saved.params, &params(recipe)].map(Value::to_string);
         let other = match (then != now, saved.version != recipe.version().as_str()) {
-            (true, _) => Some("other parameters"),
-            (_, true) => Some("another version of it"),
+            (true, _) => Some("the recipe with other parameters"),
+            (_, true) => Some("another version of the recipe"),
             _ => None,
         };
         if let Some(other) = other.filter(|_| !self.json) {
-            let note = format!("the state is of the recipe with {other}");
+            let note = format!("the state comes from {other}");
             tell(&[Diagnostic::note(note).in_file(path)]);
         }
         let state = State::from_json(&saved.state).map_err(|error| error.in_file(path));
         Ok((state.map_err(Diagnostics::from)?, Some(saved.next_step)))
     }
 
-    /// Refuses a step before `carried`, because the state has already seen it.
+    /// Refuses a step before `carried`, because the state already includes that step.
     pub(super) fn check_step(
         &self,
         input: &Path,
@@ -199,13 +201,13 @@ impl Apply {
         };
         let (state, last) = (path.display(), next - 1);
         let message =
-            format!("this is step {step}, and the state in {state} is that after step {last}");
-        let help = format!("go on from step {next}, say `--step`, or begin with another `--state`");
+            format!("this is step {step}, but the state in {state} already includes step {last}");
+        let help = format!("continue with step {next}, correct the number with `--step`, or begin with another `--state`");
         let error = Diagnostic::error(message).in_file(input);
         Err(error.with_help(help).into())
     }
 
-    /// Saves the state after a step with this output.
+    /// Saves the state after a step, once the step's `output` and its row of metrics are on the disk.
     pub(super) fn save_state(
         &self,
         recipe: &Recipe,
@@ -216,7 +218,8 @@ impl Apply {
         let Some(path) = &self.state else {
             return Ok(());
         };
-        // The row and the output are on the disk before the state, so that the state is not ahead of them after a loss of power.
+        // The folders of output and metrics are synced before the state is written, so that the state is not ahead of them after a
+        // loss of power.
         for named in [output, self.metrics.as_ref()].into_iter().flatten() {
             let folder = resolved(named).parent().map(File::open);
             // Ignored: some systems cannot sync a folder.
@@ -249,7 +252,7 @@ impl Apply {
                     let is_seen = row["step"].as_u64().is_none_or(|step| step < next);
                     is_seen || row["recipe"] != recipe.name()
                 }
-                // A last row without a newline was cut off by a kill.
+                // A row without a newline, which is the last one, was cut off by a kill.
                 Err(_) => row.ends_with(b"\n"),
             };
             let kept = rows.split_inclusive(|&byte| byte == b'\n').filter(is_kept);
