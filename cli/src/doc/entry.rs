@@ -19,14 +19,14 @@ use advlab::tensor::op::{self, Class};
 /// A function or a member, from its table.
 pub(super) struct Entry {
     pub(super) name: &'static str,
-    /// How it is written.
+    /// The form of a call, such as `x.mean(level)`.
     pub(super) call: String,
     pub(super) doc: &'static str,
-    /// Its section of the reference; `about` describes the section, for functions by their effect on levels.
+    /// The entry's section of the reference. `about` describes the section; for functions, it says which levels go in and out.
     pub(super) section: String,
     pub(super) about: &'static str,
     is_function: bool,
-    /// The source of its formula, if it needs one.
+    /// The publication that the formula is from; empty if the formula needs no source.
     pub(super) source: &'static str,
     pub(super) example: &'static str,
     /// The value of the example, for docs/reference.md.
@@ -37,7 +37,7 @@ pub(super) struct Entry {
 const BATCH: &str = "what a step produced: columns of tokens, responses and groups";
 const TENSORS: &str =
     "members of tensors; all functions below can also be called as methods: `x.exp()`";
-/// The parts of the reference that have members.
+/// The sections of the reference that have members.
 const OWNERS: [(Owner, &str, &str); 3] = [
     (Owner::Batch, "the batch", BATCH),
     (Owner::Tensor, "tensors", TENSORS),
@@ -48,7 +48,7 @@ const OWNERS: [(Owner, &str, &str); 3] = [
     ),
 ];
 
-/// The functions, then the members, part by part of the reference.
+/// The functions, then the members, section by section of the reference.
 pub(super) static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     let of_class = |class| op::table().filter(move |op| op.class == class);
     let functions = Class::ALL.into_iter().flat_map(of_class);
@@ -80,7 +80,7 @@ pub(super) static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     functions.chain(members).collect()
 });
 
-/// The parts of the reference: the members of one owner, or the functions of one class.
+/// The sections of the reference, those with members first: the members of one owner, or the functions of one class.
 pub(super) fn sections() -> impl Iterator<Item = &'static [Entry]> {
     let sections = ENTRIES.chunk_by(|a, b| a.section == b.section);
     let (functions, members): (Vec<_>, Vec<_>) = sections.partition(|own| own[0].is_function);
@@ -143,7 +143,7 @@ fn example(host: &Host, script: &str) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// The values of a tensor, a string for each group.
+/// The values of a tensor, as a string for each group; of a batch tensor, its one value.
 fn by_group(computed: &Computed) -> Vec<String> {
     let (layout, level) = (computed.layout(), computed.level());
     let values: Vec<String> = computed.buffer().iter().map(value).collect();
@@ -202,7 +202,7 @@ pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
     text
 }
 
-/// A recipe's parameters: their values, their meaning, and the values that they take.
+/// A recipe's parameters: each with its value, its meaning, and the values that it takes.
 pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     let params = recipe.params().iter();
     let rows = params.map(|(own, value)| (format!("  {} = {value}", own.name), own));
@@ -217,25 +217,25 @@ pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     rows.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// A topic; `topics.toml` has them in the order in which a newcomer needs them.
+/// A topic; `topics.toml` has the topics in the order in which a newcomer needs them.
 #[derive(Deserialize)]
 pub(super) struct Topic {
     pub(super) name: String,
-    /// Other names.
+    /// Other names that find the topic.
     pub(super) others: Vec<String>,
-    /// One line about it.
+    /// The topic in one line.
     pub(super) doc: String,
-    /// The explanation: paragraphs, and lines that are indented and stay as they are.
+    /// The explanation: paragraphs, which are wrapped, and indented lines, which stay as they are.
     pub(super) text: String,
-    /// A recipe that shows it.
+    /// A recipe that shows how the topic is used.
     pub(super) example: String,
 }
 
 #[derive(Deserialize)]
 pub(super) struct Topics {
-    /// Terms of the field that are no names here, by the name that explains them.
+    /// For a name, the terms of the field that should find it although no name here has them.
     pub(super) terms: BTreeMap<String, String>,
-    /// What the pages of the documentation are about.
+    /// For each page of the documentation, what it is about.
     pub(super) pages: BTreeMap<String, String>,
     pub(super) topics: Vec<Topic>,
 }
@@ -258,7 +258,7 @@ impl Topic {
     }
 }
 
-/// A doc comment with its paragraphs rewrapped to so many columns; indented formulas stay as they are.
+/// A doc comment with its paragraphs rewrapped to `columns`; indented formulas are only folded if they are too long.
 pub(super) fn filled(doc: &str, columns: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut paragraph = String::new();

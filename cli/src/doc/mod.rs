@@ -34,8 +34,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     topics.chain(entries).chain(builtins)
 }
 
-/// A name explained: a function or member with its example, which is run; a recipe with its parameters; or a topic. If
-/// nothing has that name, a line for each function, topic and recipe that a search for it finds.
+/// A name explained: a function or member with its example, which is run; a recipe with its parameters; a topic; or a section of
+/// the reference with a line for each entry. If nothing has that name, the results of a search for it.
 pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
     let name = name_of(asked);
     let found = ENTRIES.iter().filter(|entry| entry.name == name);
@@ -70,7 +70,7 @@ pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
     search(asked, false, paint).ok_or_else(|| {
         let known = names().chain(Hook::ALL.map(Hook::name));
         let near = suggest::nearest(name, known).map(|near| format!("did you mean `{near}`?"));
-        let help = near.unwrap_or_else(|| "`advlab doc` lists all".to_string());
+        let help = near.unwrap_or_else(|| "`advlab doc` lists all names".to_string());
         let message = format!("there is neither a function nor a recipe `{name}`");
         wrong(message, help)
     })
@@ -105,7 +105,7 @@ pub fn recipe_json(recipe: &Recipe) -> Value {
     json!({ "name": recipe.name(), "version": version, "summary": recipe.summary(), "doc": recipe.doc(), "hooks": hooks, "params": params })
 }
 
-/// The name in a query: `x.mean(level)` and `a / b`, as functions are called, or the bare name.
+/// The name in a query, which is a call such as `x.mean(level)` or `a / b`, or the bare name.
 fn name_of(text: &str) -> &str {
     let text = text.trim();
     if let Some(entry) = ENTRIES.iter().find(|entry| entry.call == text) {
@@ -124,7 +124,7 @@ pub fn overview(paint: Paint) -> String {
     let mut lines = vec![heading("topics", "what scripts are made of", paint)];
     let topics = TOPICS.topics.iter();
     lines.extend(topics.map(|topic| line(&topic.name, 16, &topic.doc, paint)));
-    let about = "the name of one, or of a section, explains it";
+    let about = "`advlab doc NAME` explains a function or a section";
     lines.extend([String::new(), heading("functions", about, paint)]);
     for own in sections() {
         let names: Vec<&str> = own.iter().map(|entry| entry.name).collect();
@@ -158,7 +158,7 @@ fn heading(name: &str, about: &str, paint: Paint) -> String {
     wrapped("", &text, paint.width)
 }
 
-/// A name with its explanation, which begins at a column.
+/// A name with its explanation, which begins at `column`.
 fn line(name: &str, column: usize, doc: &str, paint: Paint) -> String {
     beside(&format!("  {name}"), column, doc, paint.width)
 }

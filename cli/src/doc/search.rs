@@ -1,4 +1,5 @@
-//! Search by words in names, other names and explanations; and what other trainers call the built-ins, from `trainers.toml`.
+//! Search by words in names, aliases and explanations; and the names that other trainers have for the built-ins, from
+//! `trainers.toml`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -11,10 +12,10 @@ use crate::{Result, wrong};
 use advlab::script::{BUILTINS, Builtin, help_for_foreign};
 use advlab::suggest;
 
-/// The most results.
+/// The largest number of results that are shown.
 const SHOWN: usize = 10;
 
-/// Something that can be found.
+/// Something that a search can find.
 pub(super) struct SearchItem {
     pub(super) name: &'static str,
     kind: &'static str,
@@ -72,7 +73,7 @@ pub(super) fn items() -> impl Iterator<Item = SearchItem> {
 }
 
 impl SearchItem {
-    /// Its names, then these with its summary, then all of its text, in lower case.
+    /// In lower case: the item's names; its names and summary; its names, summary and text.
     fn texts(&self) -> [String; 3] {
         let terms = TOPICS.terms.get(self.name).map_or("", String::as_str);
         let names = format!("{} {terms} {}", self.name, self.aliases).to_lowercase();
@@ -82,8 +83,9 @@ impl SearchItem {
     }
 }
 
-/// A line for each function, member, topic, recipe and page whose texts contain all words, or only for recipes. `None` if there
-/// is none.
+/// At most `SHOWN` lines, one for each function, member, topic, recipe or page whose texts contain all words (or only for recipes),
+/// and how many more there are. If the words are a name of another language or library, its help comes first. `None` if nothing is
+/// found.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());
     let foreign = foreign.map(|help| wrapped("", &format!("{asked}: {help}"), paint.width));
@@ -99,7 +101,8 @@ pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<St
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// The items whose texts contain all words: first those that have them in their names, then in their summaries.
+/// The items whose texts contain all words: first those with all words in their names, then those with all words in names and
+/// summary, then all others.
 pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<SearchItem> {
     let asked = asked.to_lowercase();
     let words: Vec<&str> = asked
@@ -112,12 +115,12 @@ pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<SearchItem> {
         .filter_map(|item| Some((item.texts().iter().position(has_all)?, item)))
         .collect();
     found.sort_by_key(|(place, _)| *place);
-    // `min` and `max` are rows of two classes.
+    // Functions such as `min` are found twice, because they are in two classes.
     found.dedup_by(|(_, b), (_, a)| (a.name, a.kind) == (b.name, b.kind));
     found.into_iter().map(|(_, item)| item).collect()
 }
 
-/// A trainer, at the version whose code we read, with its names for the built-ins.
+/// A trainer's names for the built-ins, at the version of the trainer whose code was read.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Trainer {
@@ -125,19 +128,19 @@ pub(super) struct Trainer {
     pub(super) names: Vec<Alias>,
 }
 
-/// A trainer's name of a built-in, or a setting there.
+/// A trainer's name for a built-in, or the trainer's setting that selects it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Alias {
     pub(super) theirs: String,
     pub(super) ours: String,
-    /// The parameters that give the same numbers, as for `--set`.
+    /// The parameters with which the built-in gives the trainer's numbers, as for `--set`.
     #[serde(default)]
     pub(super) set: String,
     /// The remaining differences between the numbers, if any.
     #[serde(default)]
     pub(super) differs: String,
-    /// The largest difference between their function's numbers and ours on random batches, if it was measured.
+    /// The largest difference between the trainer's numbers and the built-in's on random batches, if it was measured.
     #[cfg_attr(not(test), expect(dead_code))]
     pub(super) measured: Option<f64>,
 }
@@ -152,8 +155,8 @@ pub(super) fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer
     TRAINERS.iter().map(|(name, of)| (name.as_str(), of))
 }
 
-/// The meaning of a trainer's names, two lines each: its name, and the recipe with its settings; if there is no trainer of that
-/// name, the recipes that a search for it finds.
+/// The meaning of a trainer's names: each name beside the recipe with its settings, and the remaining differences below. If there
+/// is no trainer of that name, the recipes that a search for it finds.
 pub fn trainer(name: &str, paint: Paint) -> Result<String> {
     let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {
         let names = || trainers().map(|(name, _)| name);
@@ -166,7 +169,7 @@ pub fn trainer(name: &str, paint: Paint) -> Result<String> {
                 None => format!("there are {}", suggest::list(names())),
             },
         };
-        let message = format!("`{name}` is no trainer whose names are known, and no recipe has it");
+        let message = format!("`{name}` is no known trainer, and no recipe mentions it");
         return Err(wrong(message, help));
     };
     let mut lines = vec![

@@ -1,5 +1,6 @@
-//! The tables' examples and names; and the pages of `docs/` that are made from the tables: `reference.md`, every function on one page, and `recipes.md`, every
-//! built-in recipe and what other trainers call it. `UPDATE_REFERENCE=1 cargo test -p advlab-cli --lib doc::` writes them.
+//! Tests the examples and names in the tables, and the pages of `docs/` that are made from the tables: `reference.md`, every
+//! function on one page, and `recipes.md`, every built-in recipe and what other trainers call it.
+//! `UPDATE_REFERENCE=1 cargo test -p advlab-cli --lib doc::` writes the pages.
 
 use std::path::Path;
 
@@ -87,7 +88,7 @@ fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
         Err(error) => format!("{}.", capital(&error[0].message)),
         Ok(Some((known, off))) => {
             let (name, off) = (known.name(), 100.0 * off);
-            format!("Objective: closest to {name}; {off:.1} % of its weight lies elsewhere.")
+            format!("Objective: closest to {name}; their weights F'(p) differ by {off:.1} %.")
         }
         Ok(None) => "Objective: F'(p) is 0 for all p, or below 0 for some.".to_string(),
     }

@@ -1,4 +1,4 @@
-//! The table of commands (`help.txt`), which also gives help and completion, and the arguments of a command.
+//! The table of commands (`help.txt`), from which help and completion are made, and the arguments of a command.
 
 use std::path::Path;
 
@@ -25,11 +25,11 @@ pub(super) const OPTIONS: [(&str, &[&str]); 6] = [
 
 /// A row of the table.
 pub(super) struct PromptCommand {
-    /// How it is written: `:set k=8`.
+    /// How the command is written: `:set k=8`.
     pub(super) call: &'static str,
     /// The name after the colon.
     pub(super) name: &'static str,
-    /// Its arguments, as help shows them; optional ones are in brackets.
+    /// The arguments, as help shows them; optional arguments are in brackets.
     pub(super) arguments: &'static str,
     pub(super) doc: &'static str,
 }
@@ -61,13 +61,13 @@ pub(super) struct Arguments<'t> {
     pub(super) text: &'t str,
     /// The size of the groups, `--n 32`.
     pub(super) size: Option<usize>,
-    /// The noise of updates too, at this correlation, `--noise=0.1`.
+    /// The correlation at which the noise of updates is shown too, `--noise=0.1`.
     pub(super) noise: Option<f64>,
     /// The file of the figure, `--out figure.svg`.
     pub(super) out: Option<&'t Path>,
-    /// The width of that figure, `--width single`.
+    /// The width of the figure, `--width single`.
     pub(super) width: FigureWidth,
-    /// The fields of a file by their names here, `--map reward=score`.
+    /// Fields of a file that are read under other names, `--map reward=score`.
     pub(super) map: Vec<Mapping>,
     /// How responses without a reward are treated, `--unscored zero`.
     pub(super) unscored: Option<Unscored>,
@@ -77,7 +77,7 @@ impl<'t> Arguments<'t> {
     pub(super) fn parse(command: &PromptCommand, text: &'t str) -> Result<Arguments<'t>> {
         let error = |what: String| {
             let message = format!("`:{}` {what}", command.name);
-            wrong(message, format!("it is `{}`", command.call))
+            wrong(message, format!("write `{}`", command.call))
         };
         let start = if text.starts_with("--") {
             0
@@ -97,7 +97,7 @@ impl<'t> Arguments<'t> {
         while let Some(word) = words.next() {
             let (name, value) = match word.split_once('=') {
                 Some(pair) => pair,
-                // Its value is optional.
+                // The value of `--noise` is optional.
                 None if word == "--noise" => (word, "0.1"),
                 None => (word, words.next().unwrap_or_default()),
             };

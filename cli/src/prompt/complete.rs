@@ -8,7 +8,7 @@ use advlab::session::Name;
 use advlab::tensor::Level;
 use advlab::tensor::op::{self, ParamKind};
 
-/// Names that are shown in the form in which they are typed.
+/// Completions that are shown as they are typed.
 fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
     let name = |text: String| {
         let call = String::new();
@@ -35,7 +35,7 @@ impl PromptSession {
         (start, all)
     }
 
-    /// The arguments of a command, of the kind of the first argument in its row of the help.
+    /// Completions for the arguments of a command. All arguments complete like the first one in the command's row of the help.
     fn arguments(&self, name: &str, arguments: &str, before: &str) -> (usize, Vec<Name>) {
         let Some(command) = commands().find(|command| command.name == name) else {
             return (before.len(), Vec::new());
@@ -130,7 +130,7 @@ fn command_names() -> Vec<Name> {
     }))
 }
 
-/// Folders, and files with an ending, that begin as the word does.
+/// Folders, and files with this ending, whose paths begin with `word`; hidden ones only if the word's last name begins with a dot.
 fn files(word: &str, ending: &str) -> Vec<Name> {
     let (folder, start) = word.split_at(word.rfind(std::path::is_separator).map_or(0, |at| at + 1));
     let entries = std::fs::read_dir(if folder.is_empty() { "." } else { folder });

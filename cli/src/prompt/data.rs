@@ -47,11 +47,11 @@ pub(super) struct LoadedBatch {
     /// The source, as messages name it.
     pub(super) name: String,
     pub(super) batch: Arc<Batch>,
-    /// How it was read.
+    /// Notes on how the batch was read.
     pub(super) notes: Vec<String>,
-    /// The run that it is from, and the step.
+    /// The run that the batch is from, and the batch's step.
     pub(super) run: Option<(RunFolder, u64)>,
-    /// The recipe that comes with it: the run's at that step, or the script that was opened.
+    /// The recipe that comes with the batch: the run's recipe at that step, or the script that was opened.
     pub(super) recipe: Option<Recipe>,
     /// The run's loss.
     pub(super) loss: Option<Recipe>,
@@ -108,7 +108,7 @@ impl LoadedBatch {
             let message = format!("{} is not a run's folder, and has one batch", self.name);
             return Err(wrong(message, "`:load RUN` opens a run's folder"));
         };
-        // A run that goes on has others by now.
+        // The folder is opened again, because a run in progress has more batches by now.
         LoadedBatch::of_step(host, RunFolder::open(run.folder())?, step)
     }
 

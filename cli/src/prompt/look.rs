@@ -16,15 +16,16 @@ use advlab::{Batch, Diagnostics};
 use advlab_answers::Verdict;
 use serde_json::{Value, json};
 
-/// Responses that are shown at once.
+/// The largest number of responses that are shown.
 const MOST: usize = 8;
-/// Tokens that are listed, those with the largest |A|.
+/// The number of tokens that are listed, which are those with the largest |A|.
 const TOKENS: usize = 5;
-/// Columns that follow from others.
+/// Columns that may be computed from other columns.
 const COMPUTED: [&str; 4] = ["reward", "correct", "verified", "length"];
 
 impl PromptSession {
-    /// Shows responses: by number, by group, the best or the worst, or those that meet a condition.
+    /// Shows responses: by number, by group, the best or the worst, or those that meet a condition; the first response if `what` is
+    /// empty.
     pub fn look(&mut self, what: &str) -> Answered {
         let (batch, notes) = self.batch_with_advantage()?;
         let mut lines: Vec<String> = notes.iter().map(|note| self.note(note)).collect();
@@ -133,7 +134,7 @@ impl<'a> View<'a> {
         lines
     }
 
-    /// The tokens of a response with the largest |A|, if the advantage is per token.
+    /// A line with the tokens of a response that have the largest |A|, if the advantage is per token.
     fn largest(&mut self, response: usize, text: &str) -> Option<String> {
         self.batch.token_column("advantage")?;
         let (_, values) = self.script.numbers("batch.advantage").ok()?;
@@ -151,7 +152,7 @@ impl<'a> View<'a> {
         Some(wrapped("  ", &text, self.session.paint.width))
     }
 
-    /// The responses that are meant.
+    /// The responses that `what` selects.
     fn selected(&mut self, what: &str) -> Result<Vec<usize>> {
         let layout = self.batch.layout();
         let is_it = |group: &usize| layout.group_id(*group).name() == what.trim_matches('"');
@@ -162,7 +163,7 @@ impl<'a> View<'a> {
                 Ok(vec![number as usize])
             }
             (_, Ok(_)) => {
-                let help = format!("there are 0 to {}", layout.responses().saturating_sub(1));
+                let help = format!("responses are numbered from 0 to {}", layout.responses().saturating_sub(1));
                 let message = format!("`{what}` is not the number of a response");
                 Err(wrong(message, help))
             }
@@ -173,7 +174,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The first response with the largest advantage, or reward, times `sign`.
+    /// The first response with the largest `sign` times its advantage, or times its reward if the batch has no advantage.
     fn extreme(&mut self, sign: f64) -> Vec<usize> {
         let given = self.by_response("advantage");
         let given = given.or_else(|| self.by_response("reward"));
@@ -192,12 +193,12 @@ impl<'a> View<'a> {
         let keys = texts.map(|name| (name, format!("let {name} = batch.key(\"{name}\");")));
         let mut names = Vec::new();
         for (name, definition) in columns.chain(keys) {
-            // A column that this batch cannot have is no variable.
+            // A column that this batch does not have becomes no variable.
             if self.script.evaluate(&definition).is_ok() && !names.contains(&name) {
                 names.push(name);
             }
         }
-        let help = "it is a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
+        let help = "name a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
         let assigns = lex(condition).iter().any(|token| token.text == "=");
         let (level, values) = self.script.numbers(condition).map_err(|error| {
             let mut error = self.unknown(condition, &names).unwrap_or(error);
@@ -228,7 +229,7 @@ impl<'a> View<'a> {
             is_name && !is_member && !is_call && !self.script.has_variable(tokens[at].text)
         };
         let word = tokens[(0..tokens.len()).find(is_unknown)?].text;
-        // A group's name may have signs in it.
+        // A group's name may contain blanks and punctuation, so the whole condition may be meant as a name.
         let is_letter = |letter: char| letter.is_alphanumeric() || "_-.:/ ".contains(letter);
         let is_whole = condition.chars().all(is_letter);
         let named = if is_whole { condition } else { word };
@@ -243,7 +244,7 @@ impl<'a> View<'a> {
         Some(wrong(message, help))
     }
 
-    /// A column as one value per response, the mean of a token column; `None` if the batch does not have it.
+    /// A column as one value per response (of a token column, the response's mean); `None` if the batch does not have the column.
     fn by_response(&mut self, name: &str) -> Option<Vec<f64>> {
         let is_token = self.batch.token_column(name).is_some();
         let mean = if is_token { ".mean(\"response\")" } else { "" };
@@ -251,12 +252,12 @@ impl<'a> View<'a> {
         values.ok().map(|(_, values)| values)
     }
 
-    /// The group of a response with its values, and the group's means of the columns that matter.
+    /// A response's group and values in words; and, if the group has several responses, its means of reward, length and advantage.
     fn about(&mut self, response: usize) -> (String, Option<String>) {
         const WITH_MEAN: [&str; 3] = ["reward", "length", "advantage"];
         let layout = self.batch.layout().clone();
         let group = layout.group_of(response);
-        // The name may be a whole prompt.
+        // The group's name may be a whole prompt.
         let name = layout.group_id(group).name().replace('\n', " ");
         let mut about = vec![format!("group {}", cut(&visible(&name), 40))];
         let mut means = Vec::new();
@@ -272,7 +273,7 @@ impl<'a> View<'a> {
                 let own: Vec<f64> = members(&layout, group).map(|one| values[one]).collect();
                 let mean = own.iter().sum::<f64>() / own.len() as f64;
                 let largest = own.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
-                // Advantages that sum to 0 do so up to rounding.
+                // Rounding can keep the mean of advantages that should sum to 0 from being exactly 0.
                 let is_zero = mean.abs() <= 1e-12 * largest;
                 let mean = value(if is_zero { 0.0 } else { mean });
                 means.push(format!("{name} {mean}"));
@@ -284,7 +285,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// The answer in a completion and the answer in its solution; nothing if there is neither.
+/// The answer found in a completion and, if there is a solution, the verdict and the solution's answer. `None` if there is neither
+/// an answer nor a solution.
 fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     let shown =
         |answer: Option<String>| answer.map_or("none".to_string(), |text| visible(text.trim()));

@@ -1,7 +1,7 @@
 //! The prompt: a session that turns text into replies, and a terminal for it.
 //!
-//! [`PromptSession`] is the state, and knows no command; a command is a function of the session and its arguments; `run`
-//! below finds the one that an input names: a new command is a line there and in `help.txt`.
+//! [`PromptSession`] is the state, and knows no commands. A command is a function of the session and of the command's arguments;
+//! `run` below finds the function by its name, so that a new command is a line there and in `help.txt`.
 
 mod arguments;
 mod complete;
@@ -31,7 +31,7 @@ use advlab::session::{Answer, is_typed};
 use advlab::suggest::nearest;
 
 impl PromptSession {
-    /// Evaluates an input: a piece of script, a command, or a question; or several of them that were pasted together, with
+    /// Evaluates an input: a piece of script, a command, or a question; or several inputs that were pasted together, with
     /// each command and question on its own line.
     pub fn submit(&mut self, text: &str) -> Reply {
         let (mut texts, mut is_error) = (Vec::new(), false);
@@ -49,7 +49,7 @@ impl PromptSession {
         Reply { text, is_error }
     }
 
-    /// The end of the first of several inputs: before or after a line that is a command.
+    /// The end of the first of several inputs, which is before or after a line that is a command or a question.
     fn first_input(&self, text: &str) -> usize {
         let mut end = 0;
         for line in text.split_inclusive('\n') {
@@ -75,7 +75,7 @@ impl PromptSession {
         } else if let Some(name) = input.strip_prefix('?') {
             help(self, name.trim())
         } else if ["help", "quit", "exit"].contains(&word) && !self.script.has_variable(word) {
-            // Many type these without the colon.
+            // Many users type these words without the colon.
             run(self, word)
         } else {
             self.evaluate(text.trim_end())
@@ -126,7 +126,7 @@ fn run(session: &mut PromptSession, text: &str) -> Answered {
     }
 }
 
-/// Explains a name: a command, a function, a recipe or a topic; lists all commands without one.
+/// Explains a name: a command, a function, a recipe or a topic. Without a name, lists all commands.
 fn help(session: &PromptSession, name: &str) -> Answered {
     let paint = session.paint;
     let command = commands().find(|command| command.name == name.trim_start_matches(':'));

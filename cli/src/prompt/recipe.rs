@@ -12,7 +12,7 @@ use advlab::Diagnostic;
 use advlab::plan::Plan;
 use advlab::session::Answer;
 
-/// Bars of a histogram.
+/// The number of bars of a histogram.
 const BARS: usize = 32;
 /// How often `:profile` runs a recipe.
 const RUNS: usize = 5;
@@ -23,7 +23,7 @@ pub(super) fn load(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
         // The recipe is loaded even if it cannot run on this batch: the user may want to change the batch.
         session.use_recipe(recipe.clone());
     }
-    let next = "advantage() and loss() are its hooks here, p its parameters; :run sums up";
+    let next = "advantage() and loss() are its hooks here, p its parameters; :run sums it up";
     let next = session.paint.dim(&wrapped("", next, session.paint.width));
     Ok(format!("{}\n\n{next}", doc::recipe(&recipe, session.paint)))
 }
@@ -64,8 +64,8 @@ pub(super) fn run(session: &mut PromptSession, arguments: &Arguments<'_>) -> Ans
     Ok(study::outcome::report(&recipe, &session.data.batch, loss, false, session.paint)?.text)
 }
 
-/// Compares the two recipes that the words name, or the one in use and the one that they name; `k=8` is the one in use, set
-/// otherwise.
+/// Compares the two recipes that the words name; or the recipe in use with the one that they name, or with itself under other
+/// settings (`k=8`).
 pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let words = arguments.text;
     let mut both = Vec::new();
@@ -84,13 +84,13 @@ pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     match &both[..] {
         [a, b] => Ok(study::diff::report(a, b, &session.data.batch, session.paint)?.text),
         _ => {
-            let help = "it is `:diff [A] B [k=8]`";
+            let help = "write `:diff [A] B [k=8]`";
             Err(wrong("`:diff` compares two recipes", help))
         }
     }
 }
 
-/// The formula of a recipe over the columns of the batch, or what differs between two.
+/// The formula of a recipe over the columns of the batch, or what differs between the formulas of two recipes.
 pub(super) fn plan(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipes = session.recipes(arguments.text)?;
     let plans = recipes
@@ -102,12 +102,12 @@ pub(super) fn plan(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
         [a, b] => Ok(a.difference(b)),
         _ => Err(wrong(
             "`:plan` shows one recipe, or compares two",
-            "it is `:plan [A] [B]`",
+            "write `:plan [A] [B]`",
         )),
     }
 }
 
-/// The report; if possible no higher than the window.
+/// Shows a report, if possible no higher than the window.
 fn shown(session: &PromptSession, mut report: Report, arguments: &Arguments<'_>) -> Answered {
     report.show(arguments.out, arguments.width, session.height)
 }
@@ -179,7 +179,7 @@ pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     shown(session, Report::of_figure(figure, session.paint), arguments)
 }
 
-/// The bars of a histogram; none if all values are the same.
+/// The bars of a histogram, each with its middle and its count; none if all values are the same.
 fn bars(values: &[f64]) -> Vec<(f64, f64)> {
     let (least, most, counts) = show::counts(values, BARS);
     let middle = |bar: usize| {
@@ -191,7 +191,7 @@ fn bars(values: &[f64]) -> Vec<(f64, f64)> {
     bars.filter(|_| least < most).collect()
 }
 
-/// The gradient of an expression by each token's log-prob; that of the loss without one.
+/// The gradient of an expression with respect to each token's log-prob; without an expression, the gradient of the loss.
 pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let (note, gradient) = if text.is_empty() || text == "loss()" {
@@ -210,7 +210,7 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(report.text)
 }
 
-/// Where the time of a recipe goes: of the named one, of the one in use, or of what was typed.
+/// Where the time of a recipe goes: of the named recipe, or else of the recipe in use, or else of what was typed.
 pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let recipe = session.recipe_of(text).map_err(|error| {
@@ -218,7 +218,7 @@ pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) ->
             return error;
         }
         let message = format!("only recipes are profiled, and `{text}` is a formula");
-        let help = "type it, and then `:profile` alone: what was typed is a recipe";
+        let help = "type the formula first, then `:profile` alone: typed formulas count as a recipe";
         wrong(message, help)
     })?;
     let (host, batch) = (session.script.host(), &session.data.batch);

@@ -52,16 +52,16 @@ pub struct PromptSession {
     pub(super) paint: Paint,
     /// The height of the window in lines, without the line of the prompt.
     pub(super) height: usize,
-    /// Limits each call, including the calls of the thread that watches a script.
+    /// Loads recipes; its limits hold for each call, including the calls of the thread that watches a script.
     pub(super) host: Host,
     pub(super) data: LoadedBatch,
-    /// The seed of `batch.random`, if it was given: it also holds for the batches of runs.
+    /// The seed of `batch.random` that the user gave, if any; it replaces the seeds of runs too.
     seed: Option<u64>,
     /// Whether a typed hook did not compile because of an unknown function, which the user may type next.
     pub(super) lacks_function: bool,
-    /// The last piece of script, right or wrong.
+    /// The last piece of script that was typed, even if it was in error.
     pub(super) last_input: String,
-    /// The text of each script that `:save` wrote.
+    /// The text that `:save` last wrote to each file.
     pub(super) saved: BTreeMap<PathBuf, String>,
     pub(super) watched: Watching,
     /// The editor of `:edit`: a function that returns when the user has edited the file.
@@ -116,8 +116,8 @@ impl PromptSession {
         Ok(())
     }
 
-    /// Opens the batch that the run has kept of a step. That step's version takes over the parameters that were changed in the
-    /// recipe in use.
+    /// Opens the batch that the run kept of a step, with the recipe's version at that step. Parameters that were changed in the
+    /// recipe in use stay changed.
     pub fn go_to(&mut self, step: u64) -> Result<()> {
         let mut data = self.data.at_step(&self.host, step)?;
         if let (Some(recipe), Some(in_use)) = (&mut data.recipe, self.script.recipe()) {
@@ -127,26 +127,27 @@ impl PromptSession {
         Ok(())
     }
 
-    /// Whether the batch is one of a run's folder.
+    /// Whether the batch is from a run's folder.
     pub fn has_run(&self) -> bool {
         self.data.run.is_some()
     }
 
-    /// Treats the batch as one of another step.
+    /// Sets the batch's step, `batch.step`.
     pub fn set_step(&mut self, step: u64) {
         let mut data = self.data.clone();
         data.batch = Arc::new((*data.batch).clone().at_step(step));
         self.use_data(data);
     }
 
-    /// Replaces the batch, and the recipe if one comes with the batch; the user's own choice stays beside a run's batch.
+    /// Replaces the batch, and the recipe if one comes with the batch; but with a run's batch, a recipe that the user chose stays in
+    /// use.
     pub(super) fn use_data(&mut self, mut data: LoadedBatch) {
         let is_tensor = |value| matches!(value, Ok(Answer::Tensor(_)));
         let old = self.script.variables().into_iter();
         let old = old.filter_map(|(name, value)| is_tensor(value).then_some(name));
         let old: Vec<String> = old.collect();
         if !old.is_empty() {
-            let note = "these hold tensors of the batch before; define them again for this one";
+            let note = "these variables hold tensors of the previous batch; define them again for this one";
             data.notes.push(format!("{note}: {}", old.join(", ")));
         }
         if let Some(watched) = lock(&self.watched).as_mut() {
@@ -198,7 +199,7 @@ impl PromptSession {
         error.render_within(self.paint).trim_end().to_string()
     }
 
-    /// Limits the input that is being evaluated, and can cancel it from another thread.
+    /// The guard, which limits the input that is being evaluated, and can cancel it from another thread.
     pub fn guard(&self) -> &Arc<Guard> {
         self.script.guard()
     }
@@ -208,7 +209,7 @@ impl PromptSession {
         !is_command(text) && unfinished(text).goes_on()
     }
 
-    /// The changes since the last call that saves of a watched script made.
+    /// What saves of a watched script changed since the last call; `None` if there was no event.
     pub fn news(&self) -> Option<String> {
         lock(&self.watched).as_mut()?.poll()
     }
@@ -244,7 +245,7 @@ impl PromptSession {
         }
     }
 
-    /// The recipes that words name, each followed by its settings, `passk k=2 grpo`; the one in use if there are no words.
+    /// The recipes that words name, each followed by its settings, as in `passk k=2 grpo`; the recipe in use if there are no words.
     pub(super) fn recipes(&self, words: &str) -> Result<Vec<Recipe>> {
         let words: Vec<&str> = words.split_whitespace().collect();
         if words.is_empty() {
@@ -255,7 +256,7 @@ impl PromptSession {
         recipes.collect()
     }
 
-    /// The recipe that words name, with its settings, `passk k=4`; the one in use if there are no words.
+    /// The recipe that words name, with its settings, as in `passk k=4`; the recipe in use if there are no words.
     pub(super) fn recipe_of(&self, words: &str) -> Result<Recipe> {
         let words: Vec<&str> = words.split_whitespace().collect();
         match words.split_first() {
@@ -264,8 +265,8 @@ impl PromptSession {
         }
     }
 
-    /// A recipe by its name: a built-in, a script's path, a version of the batch's run, `8cdb4e`, or a run's folder, which stands
-    /// for the last version used there.
+    /// A recipe by its name: a built-in, a script's path, a version of the batch's run such as `8cdb4e`, or a run's folder, which
+    /// stands for the version used at its last batch.
     fn named(&self, name: &str, settings: &[&str]) -> Result<Recipe> {
         let host = self.script.host();
         let is_version = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
@@ -304,8 +305,8 @@ impl PromptSession {
         }
     }
 
-    /// Makes the typed script the recipe in use if the input defined a hook, or a function of the typed recipe. Returns a note if
-    /// that is a change.
+    /// Makes the typed script the recipe in use if the input defined a hook, or a function of the typed recipe. Returns a note when
+    /// the script becomes the recipe, or why it cannot; after a function that is no hook, the reason is not repeated.
     fn take_up_functions(&mut self, functions: &[String]) -> Option<String> {
         let was_typed = self.script.recipe().is_some_and(is_typed);
         let is_hook = |name: &String| Hook::ALL.iter().any(|hook| hook.name() == name);
@@ -328,7 +329,7 @@ impl PromptSession {
     }
 }
 
-/// Whether an input is a command or a question.
+/// Whether an input is a command (`:run`) or a question (`?mean`).
 pub(super) fn is_command(text: &str) -> bool {
     text.trim_start().starts_with([':', '?'])
 }
@@ -342,7 +343,7 @@ pub(super) fn assign(recipe: &mut Recipe, setting: &str) -> Result<()> {
     Ok(recipe.set_text(name.trim(), text.trim())?)
 }
 
-/// The number of a step.
+/// Parses the number of a step.
 pub(super) fn step(text: &str) -> Result<u64> {
     let wrong = |_| Diagnostic::error(format!("`{text}` is not the number of a step"));
     Ok(text.parse().map_err(wrong)?)

@@ -23,7 +23,8 @@ pub(super) fn show(session: &PromptSession, name: &str) -> Answered {
     Ok(highlighted(text.trim_end(), session.paint))
 }
 
-/// The script of a recipe, by name or path, or of the one in use; or of a function that was typed or is in that recipe.
+/// The source of a recipe by name or path, or of a function that was typed or belongs to the recipe in use; without a name, the
+/// source of the recipe in use.
 fn text_of(session: &PromptSession, name: &str) -> Answered {
     if name.is_empty() {
         return match session.script.recipe() {
@@ -52,7 +53,8 @@ fn open_editor(session: &mut PromptSession, file: &Path) -> Result<()> {
 }
 
 /// Opens a source in the editor: the named one, or else the last input, or else the recipe in use. A recipe's own file is
-/// edited in place and becomes the recipe; everything else is evaluated as an input.
+/// edited in place and becomes the recipe; everything else is evaluated as an input if it
+/// was changed.
 pub(super) fn edit(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let is_input = arguments.text.is_empty() && !session.last_input.is_empty();
     let name = match session.script.recipe() {
@@ -89,7 +91,7 @@ pub(super) fn edit(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     session.evaluate(edited.trim_end())
 }
 
-/// Follows a script, and makes it the recipe; without a name, ends that.
+/// Watches a script, and makes it the recipe in use; without a name, ends the watching.
 pub(super) fn watch(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let file = arguments.text.trim_matches('"');
     if file.is_empty() {
@@ -152,13 +154,14 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     let note = if is_same_as_typed(session, &recipe) {
         ""
     } else {
-        ", but not with the value that the prompt had: look into it"
+        ", but its advantage is not the value that the prompt had: check the script"
     };
     let version = recipe.version();
     Ok(format!("{shown}: {lines}, a recipe ({version}){note}"))
 }
 
-/// Whether a script gives the last value at the prompt. Hooks are saved as they were typed.
+/// Whether a script's advantage has the bits of the value that it was made from. Always true if hooks were typed, because these
+/// are saved as they were typed.
 fn is_same_as_typed(session: &PromptSession, recipe: &Recipe) -> bool {
     let inputs = session.script.inputs();
     let Some(signal) = inputs.signal().filter(|_| !inputs.has_hook()) else {

@@ -21,12 +21,12 @@ use crate::report::show::highlighted;
 use advlab::session::Name;
 
 const PROMPT: &str = "> ";
-/// How often a watched script is checked, so short that a change shows before the user types again.
+/// The time between checks of a watched script, so short that a change shows before the user types again.
 const LOOK: Duration = Duration::from_millis(100);
 /// How many inputs the history keeps between sessions.
 const HISTORY: usize = 5000;
 
-/// Runs a session at the terminal until Ctrl-D.
+/// Runs a session at the terminal until Ctrl-D or an input ends it.
 pub fn terminal(mut session: PromptSession) -> io::Result<()> {
     session.editor = Some(Box::new(edit));
     let guard = session.guard().clone();
@@ -76,12 +76,12 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Opens a file in the user's editor, and waits until it ends.
+/// Opens a file in the user's editor, and waits until the editor ends.
 fn edit(file: &Path) -> io::Result<()> {
     let editor = variable("VISUAL").or_else(|| variable("EDITOR"));
     let usual = if cfg!(windows) { "notepad" } else { "vi" };
     let editor = editor.unwrap_or(usual.to_string());
-    // It may have arguments, as in `code --wait`.
+    // The variable may contain arguments, as in `code --wait`.
     let mut words = editor.split_whitespace();
     let mut command = std::process::Command::new(words.next().unwrap_or(usual));
     let failed = |why: &dyn std::fmt::Display| io::Error::other(format!("{editor}: {why}"));
@@ -104,7 +104,7 @@ fn editor(session: PromptSession) -> rustyline::Result<Terminal> {
     Ok(editor)
 }
 
-/// The file that keeps the inputs: in the user's state folder.
+/// The file that keeps the inputs between sessions; its folder, in the user's state folder, is created.
 fn history_file() -> Option<PathBuf> {
     let state = variable("XDG_STATE_HOME")
         .or_else(|| Some(variable("HOME")? + "/.local/state"))
@@ -130,7 +130,7 @@ fn tell_news(editor: &mut Terminal, watching: Watching) -> io::Result<()> {
     thread.spawn(tell).map(drop)
 }
 
-/// Runs a session on lines, and writes its replies, errors too. Returns the number of inputs that were wrong.
+/// Runs a session on lines, and writes its replies, errors included. Returns the number of inputs that were in error.
 pub fn piped(
     session: &mut PromptSession,
     lines: impl BufRead,

@@ -11,7 +11,7 @@ use advlab::{Batch, Diagnostics, Host, LiveRecipe, Recipe};
 pub(super) struct Watched {
     live: LiveRecipe,
     batch: Arc<Batch>,
-    /// The newest version, with the session's settings; the next version is compared with it.
+    /// The newest version, with the session's settings; the next version is compared with this one.
     pub(super) last: Recipe,
     paint: Paint,
 }
@@ -42,7 +42,7 @@ impl Watched {
         self.batch = batch;
     }
 
-    /// The events of the file since the last call.
+    /// Describes the events of the file since the last call; `None` if there were none.
     pub(super) fn poll(&mut self) -> Option<String> {
         let events = self.live.events();
         let lines: Vec<String> = events.iter().map(|event| self.describe(event)).collect();
@@ -57,7 +57,8 @@ impl Watched {
                 error, still_using, ..
             } => format!("{name}: {still_using} stays in use\n{}", rendered(error)),
             LiveEvent::Published(change) => {
-                // The next save is compared with this version.
+                // Puts this version in use, so that the next save is compared with it. A failed `migrate` is ignored here, because
+                // it is reported as an event.
                 let _ = self.live.begin_step();
                 self.live.observe(&self.batch);
                 let mut next = self.live.newest().recipe().clone();

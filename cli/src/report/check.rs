@@ -8,7 +8,8 @@ use crate::paint::Paint;
 use advlab::check::{CheckResult, check};
 use advlab::{Batch, Diagnostic, Diagnostics, Recipe};
 
-/// Checks a recipe. The text ends with the errors of failed checks, each error once.
+/// Checks a recipe. After the table, the text has the errors of failed checks, each error once, and the number of results of each
+/// kind.
 pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
     let lint = match recipe.warnings().len() {
         0 => "passes the lint".to_string(),
@@ -45,7 +46,8 @@ pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
     report
 }
 
-/// Whether one edit fixes both errors, because they have the same place and help; the values in their messages may differ.
+/// Whether one edit fixes both errors: they have the same place and help, even if the values in their messages differ. Errors
+/// without place or help must have the same message.
 fn is_same(a: &Diagnostic, b: &Diagnostic) -> bool {
     let is_placed = a.span.is_some() && a.help.is_some();
     a.span == b.span && a.help == b.help && (is_placed || a.message == b.message)

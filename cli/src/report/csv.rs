@@ -1,4 +1,4 @@
-//! Rows of a report as CSV: what is quoted, and the empty cell of a missing or not finite number.
+//! Rows of a report as CSV: text is quoted where it must be, and a missing number is an empty cell, as is one that is not finite.
 
 use serde_json::Value;
 

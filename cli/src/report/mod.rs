@@ -1,4 +1,4 @@
-//! Reports on designs, as text, figures and JSON: the same for commands, prompt, page and the Python package.
+//! Reports on designs, as text, figures and JSON, for commands, prompt, page and the Python package.
 
 pub mod check;
 pub mod compare;
@@ -23,20 +23,20 @@ use advlab::{Diagnostic, Recipe};
 /// A report: a figure if it has one, the text below it, and its numbers.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The colours and the width of its text.
+    /// The colours and the width of the text.
     pub paint: Paint,
     pub figure: Option<Figure>,
     /// The number of panels that are shown with the text; files of the figure have all panels.
     pub panels: usize,
     /// Lines without a line break at the end.
     pub text: String,
-    /// Whether a line was added, which the text does not show if that line was empty.
+    /// Whether a line was added; the text alone does not show it if that line was empty.
     has_line: bool,
     /// The numbers as rows of a table: JSON objects with the same keys.
     pub rows: Vec<Value>,
     /// All other numbers: a JSON object.
     pub about: Value,
-    /// The file names of the figure and of the table in a folder, if the command writes both.
+    /// The file names of figure and table in a folder, for a command that writes both.
     pub names: Option<[&'static str; 2]>,
     /// The report as a page, if its command writes one.
     pub page: Option<String>,
@@ -57,7 +57,7 @@ impl Report {
         }
     }
 
-    /// A report that is a figure; its points are the rows.
+    /// A report that is only a figure, whose points are the report's rows.
     pub fn of_figure(figure: Figure, paint: Paint) -> Report {
         Report {
             about: json!({ "title": figure.title }),
@@ -66,7 +66,7 @@ impl Report {
         }
     }
 
-    /// Adds a line, or several, as they are.
+    /// Adds a line, or several lines, without wrapping.
     pub fn line(&mut self, text: impl AsRef<str>) {
         if std::mem::replace(&mut self.has_line, true) {
             self.text.push('\n');
@@ -79,7 +79,7 @@ impl Report {
         self.line(title(recipe.name(), recipe, self.paint));
     }
 
-    /// Adds secondary text, each line after `start`.
+    /// Adds dimmed text, wrapped to lines that each begin with `start`.
     pub fn aside(&mut self, start: &str, text: &str) {
         self.line(self.paint.dim(&wrapped(start, text, self.paint.width)));
     }
@@ -88,7 +88,7 @@ impl Report {
         self.aside("", &format!("note: {note}"));
     }
 
-    /// Adds a text beside its heading, from a column on.
+    /// Adds a text beside its heading; the text is wrapped, and begins at `column`.
     pub fn row(&mut self, head: &str, column: usize, text: &str) {
         self.line(beside(head, column, text, self.paint.width));
     }
@@ -108,7 +108,7 @@ impl Report {
         self.figure.as_ref().filter(|_| self.panels > 0)
     }
 
-    /// The rows of the table, or of the figure's points.
+    /// The rows of the table; if it has none, the points of the figure.
     pub fn rows(&self) -> Vec<Value> {
         match &self.figure {
             Some(figure) if self.rows.is_empty() => figure.rows(),
@@ -116,7 +116,8 @@ impl Report {
         }
     }
 
-    /// The figure in at most `most` lines, if its panels can be that low, and the text.
+    /// The figure and, below it, the text, if possible in at most `most` lines. If the figure has no room above a text, a note says so
+    /// instead.
     pub fn whole(&self, most: usize) -> String {
         let Some(mut figure) = self.shown_figure().cloned() else {
             return self.text.clone();
@@ -132,8 +133,8 @@ impl Report {
         text.trim_end().to_string()
     }
 
-    /// The text that a command prints. Without `out`, the figure comes first, in at most `most` lines. With `out`, the report is
-    /// written to that file, with a figure of this width, and the text ends with the file's name.
+    /// The text that a command prints. Without `out`, the figure comes first, if possible in at most `most` lines. With `out`,
+    /// the report is written to that file, with a figure of this width, and the text ends with the file's name.
     pub fn show(&mut self, out: Option<&Path>, width: FigureWidth, most: usize) -> Result<String> {
         let Some(path) = out else {
             return Ok(self.whole(most));
@@ -147,7 +148,7 @@ impl Report {
         Ok(told.trim_start_matches('\n').to_string())
     }
 
-    /// The report as a file with this ending; `None` if there is no such form of it.
+    /// The contents of a file with this ending; `None` if the report has no such form.
     fn file(&self, ending: &str) -> Option<String> {
         let is_table = self.names.is_some() || self.figure.is_none();
         match ending {
@@ -186,7 +187,7 @@ impl Report {
         Err(wrong(message, help))
     }
 
-    /// Writes all files of its command, and returns their names.
+    /// Writes all files that the command writes to a folder, and returns their names.
     pub fn write_folder(&self, folder: &Path) -> Result<Vec<String>> {
         std::fs::create_dir_all(folder).map_err(|error| {
             let message = format!("cannot make the folder {}: {error}", folder.display());

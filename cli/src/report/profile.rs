@@ -1,5 +1,5 @@
 //! The profile of a recipe: its time by hook and by line of the script, as a table and as JSON. JSON also has the times
-//! of its native kernel, and of results that are written to a new array.
+//! with the recipe's native kernel, and the times if each result is written to a new array.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use advlab_train::random::{Purpose, StreamKey};
 struct TimedRun {
     hooks: Vec<(&'static str, f64)>,
     map_groups: Vec<MapGroupsNote>,
-    /// The largest number of bytes that tensors held at once, without the batch and the padded array.
+    /// The largest number of bytes that tensors held at one time, without the batch and the padded array.
     peak_bytes: usize,
     /// Whether kernels computed hooks.
     is_native: bool,
     /// The lines that asked for operations, the longest time first, if operations were timed.
     lines: Vec<Line>,
-    /// The time to write the array, if the last hook's pass over the tokens has not written it.
+    /// The time to write the array after the hooks; about 0 if the last hook's pass over the tokens has written it.
     writing: f64,
-    /// The time in the script and in planning, which is all time that operations and the array did not take.
+    /// The time in the script and in planning: all time that neither the operations nor writing the array took.
     in_script: f64,
 }
 
@@ -63,7 +63,7 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Runs all hooks once, and returns the advantage as an array [B, T], or, if there is a loss, the loss's gradient.
+    /// Runs all hooks once. Returns their times, and the loss's gradient as an array [B, T], or the advantage if there is no loss.
     fn run(&self, host: &Host) -> Result<(TimedRun, Option<Large<f32>>)> {
         let (recipe, behind) = (self.recipe.on(host), self.loss.map(|loss| loss.on(host)));
         let guard = recipe.host().guard();
@@ -106,10 +106,10 @@ impl Runs<'_> {
         Ok((run, array))
     }
 
-    /// The seconds of each run, which reuses the memory of the previous run's array; `None` if kernels are not used as `native`
-    /// asks.
+    /// The seconds of each run; each run reuses the memory of the previous run's array. `None` if a run uses kernels and `native` is
+    /// false, or the reverse.
     fn times(&self, host: &Host, runs: usize, native: bool) -> Result<Option<Vec<f64>>> {
-        // The first run is not timed, because its memory and caches are not warm yet.
+        // The first run is not timed, because memory and caches are not warm yet.
         if self.run(host)?.0.is_native != native {
             return Ok(None);
         }
@@ -166,9 +166,9 @@ impl Runs<'_> {
     }
 }
 
-/// Runs all hooks of a recipe, a number of times, each time from the state that `init` makes. The advantage becomes an array
-/// [B, T], or, if there is a loss, the loss's gradient. A loss without an advantage hook takes the advantage of the
-/// batch. A recipe without a loss can be combined with another recipe's, as in a run.
+/// Runs all hooks of a recipe `runs` times, each time from the state that `init` makes. The result is an array [B, T]: the loss's
+/// gradient, or the advantage if there is no loss. A recipe with a loss but without an advantage hook takes the advantage of the
+/// batch. A recipe without a loss can be given that of another recipe, as in a run.
 pub fn report(
     host: &Host,
     recipe: &Recipe,
@@ -178,7 +178,7 @@ pub fn report(
     paint: Paint,
 ) -> Result<Report> {
     let mut host = host.clone().with_guard(host.guard());
-    // A loss reads an advantage token by token.
+    // The result is padded as it is computed, except for an advantage that a loss reads token by token.
     if loss.is_none() && !(recipe.has(Hook::Advantage) && recipe.has(Hook::Loss)) {
         host = host.with_padded_results();
     }
@@ -220,7 +220,7 @@ pub fn report(
         report.row(
             "time",
             11,
-            &format!("{best} at best, {median} in the median of {runs}"),
+            &format!("{best} at best, median {median}, {runs}"),
         );
     }
     shares(&run, &mut report);
@@ -254,7 +254,7 @@ fn shares(run: &TimedRun, report: &mut Report) {
         bytes if bytes < 1e6 => format!("{:.0} kB", bytes / 1e3),
         bytes => format!("{:.1} MB", bytes / 1e6),
     };
-    let beside = "at most, beside the batch and the array that the result goes into";
+    let beside = "at most, without the batch and the array of the result";
     report.line("");
     report.row("memory", 11, &format!("{size} {beside}"));
     for call in &run.map_groups {
@@ -269,7 +269,7 @@ fn shares(run: &TimedRun, report: &mut Report) {
 }
 
 impl Line {
-    /// The line's number, after the name of its script unless that is the profiled script.
+    /// The line's number, after the name of its script if that is not the profiled script.
     fn place(&self) -> String {
         match &self.script {
             Some(script) => format!("{}:{}", file_name(script), self.line),

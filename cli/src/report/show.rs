@@ -52,7 +52,7 @@ pub(crate) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
     })
 }
 
-/// An answer in one line of at most the given width.
+/// An answer in one line, cut to the given width.
 pub(crate) fn brief(answer: &Answer, columns: usize) -> String {
     let more = |shown: usize, length: usize| match length - shown {
         0 => String::new(),
@@ -120,7 +120,7 @@ pub fn batch(columns: &BatchColumns, paint: Paint) -> Report {
         }));
     }
     report.table(&lines);
-    report.line("  = follows from the others");
+    report.line("  = computed from other columns");
     report.about = json!({
         "responses": layout.responses(), "groups": layout.groups(), "tokens": layout.tokens(), "step": columns.step,
     });
@@ -149,7 +149,7 @@ fn tensor(computed: &Computed, paint: Paint) -> String {
             let (least, most) = (value(least), value(most));
             lines.push(format!("  {least} {} {most}", paint.blue(&blocks(&counts))));
         }
-        // For a group tensor with the groups' names, else a row per group or response.
+        // A group tensor is shown as cells, each with the group's name; other tensors have a row per group or response.
         let (level, layout) = (computed.level(), computed.layout());
         let (first, shown) = match level {
             Level::Group => in_cells(layout, &values, paint),
@@ -171,7 +171,7 @@ fn tensor(computed: &Computed, paint: Paint) -> String {
 /// Mean, standard deviation, minimum and maximum, and the shares of zeros and of values that are not finite.
 pub(crate) fn spread(values: &[f64]) -> String {
     let of = finite(values);
-    // A mean that differs from 0 only by rounding is shown as 0.
+    // A mean that differs from 0 only by rounding errors is shown as 0.
     let is_zero = of.mean.abs() < 1e-12 * of.min.abs().max(of.max.abs());
     let mean = if is_zero { 0.0 } else { of.mean };
     let mut line = if values.iter().any(|x| x.is_finite()) {
@@ -263,7 +263,8 @@ fn label(layout: &Layout, group: usize) -> String {
     cut(&visible(&start), LABEL)
 }
 
-/// The range of the finite values, and the number of values in each of `buckets` equal parts of it.
+/// The range of the finite values, and the number of values in each of `buckets` equal parts of the range; all are 0 if the values
+/// are equal.
 pub(crate) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
     let Statistics { min, max, .. } = finite(values);
     let mut counts = vec![0; buckets];

@@ -183,6 +183,6 @@ fn texts_of_a_run_are_shown_by_response() {
     assert_eq!(shown.replace("\n    \n", "\n\n"), expected);
     play(
         &mut session,
-        "> :look\n~ response 0\n> :look 2\n! there are 0 to 1",
+        "> :look\n~ response 0\n> :look 2\n! responses are numbered from 0 to 1",
     );
 }

@@ -157,7 +157,7 @@ const DIALOGUES: &[&str] = &[
        > :diff grpo passk --n 8
        ! does not take `--n 8`
        > :load examples/rollouts.jsonl --map reward
-       ! it is `:load [PATH]`"#,
+       ! write `:load [PATH]`"#,
     // A power of a negation asks for brackets.
     r#"> let x = batch.reward.mean("batch")
        > -x ** 2
