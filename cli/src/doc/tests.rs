@@ -96,25 +96,27 @@ fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
 
 const RECIPES: &str = "# Recipes
 
-For those who look for a method. This page is generated from the scripts in `stdlib/`. `advlab doc NAME` shows one recipe, `advlab new
-FILE --from NAME` copies one to edit, and `import \"NAME\" as it;` uses one. Each is tested against golden values of its formula at 1e-9.
+For those who look for a method. This page is generated from the scripts in `stdlib/`. `advlab doc NAME` shows a recipe, `advlab new
+FILE --from NAME` copies it to a file that can be edited, and `import \"NAME\" as it;` uses it in a script. Each recipe is tested
+against golden values of its formula, with a tolerance of 1e-9.
 
-\"Needs\" lists the columns without which a recipe does not run, with its default parameters; `reward` follows from `correct` or
-`token_reward`, and `logp` from `old_logp`.
+\"Needs\" lists the columns without which a recipe does not run with its default parameters; `reward` can be computed from `correct`
+or `token_reward`, and `old_logp` replaces a missing `logp`.
 
-The pictures show which prompts a recipe weighs: F'(p), the derivative of its objective with respect to p, the chance of a right
-response, in groups of 16, scaled to a mean of 1; dashed is the reward itself. [objectives.md](objectives.md) says how F' is
-computed, and `advlab objective NAME` draws it for one recipe.
+The pictures show how much weight a recipe gives to which prompts: F'(p), the derivative of its objective with respect to p, the
+chance of a right response. Groups have 16 responses, and F' is scaled to a mean of 1; the dashed line is the reward itself.
+[objectives.md](objectives.md) says how F' is computed, and `advlab objective NAME` draws it for one recipe.
 ";
 
 const NAMES: &str = "
 ## Names elsewhere
 
-What other trainers call these, read in their code at the given version; not all of it was run. `advlab recipes verl` shows one trainer's
-names. With the parameters in the second column the formulas are the same, except for the differences in the third. verl's table has
+What other trainers call these recipes, read in their code at the given version; not all of that code was run. `advlab recipes verl`
+shows one trainer's names. With the parameters in the second column the formulas are the same, except for the differences in the third
+column. verl's table has
 a fourth column, which is measured: the largest difference between verl's result and ours. It compares advantages, or a loss and its
-gradient times the number of tokens, in f64, on four batches of responses and groups of different sizes, two of them with holes in the
-mask.
+gradient times the number of tokens, in f64, on four batches of responses and groups of different sizes. Two of these batches have
+holes in the mask.
 ";
 
 fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {
@@ -193,17 +195,17 @@ fn reference() -> String {
         page.push_str(&section(&of[0].section, of[0].about));
         page.extend(of.iter().map(entry));
     }
-    page.push_str("\n## Recipes\n\n[docs/recipes.md](recipes.md) has them all.\n");
+    page.push_str("\n## Recipes\n\n[docs/recipes.md](recipes.md) lists all recipes.\n");
     page
 }
 
 const REFERENCE: &str = "# Reference
 
-For those who write scripts: everything that they can use. `advlab doc NAME`, and `?NAME` at the prompt, show the same. A test runs every
-example.
+For those who write scripts: everything that a script can use. `advlab doc NAME`, and `?NAME` at the prompt, show the same. A test runs
+every example.
 
 The examples run on five responses to two prompts: `a`, with three responses of 2, 3 and 1 tokens, of which the first and the third are
-right, and `b`, with two wrong ones of 2 and 1 tokens. After the arrow are the values of the result, in order.
+right, and `b`, with two wrong responses of 2 and 1 tokens. After the arrow are the values of the result, in order.
 ";
 
 fn section(title: &str, about: &str) -> String {
