@@ -30,7 +30,8 @@ pub(crate) fn compile(
 ) -> Result<Recipe, Diagnostics> {
     if text.len() > SCRIPT_BYTES {
         let message = format!("{name}: the script has {} bytes", text.len());
-        let help = "a script is a formula: put values per response or token into columns of the batch";
+        let help =
+            "a script is a formula: put values per response or token into columns of the batch";
         return Err(Diagnostic::error(message).with_help(help).into());
     }
     guarded("to compile the script", || {

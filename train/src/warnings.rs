@@ -132,8 +132,7 @@ mod tests {
         );
         assert!(all[1].0 == 129 && all[1].1.contains("entropy"), "{all:?}");
         // A warning names a change of version for a hundred steps.
-        let names =
-            |text: &str| text.ends_with("the reload at step 110 (aaaaaa -> bbbbbb)");
+        let names = |text: &str| text.ends_with("the reload at step 110 (aaaaaa -> bbbbbb)");
         assert!(all.iter().all(|(_, text)| names(text)), "{all:?}");
         for reload in [0, 20] {
             let late = told(&mut Warnings::default(), &mut rows(reload));

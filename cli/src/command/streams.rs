@@ -192,7 +192,9 @@ impl Printer {
     fn note(&self) -> String {
         match self.left_out.get() {
             0 => String::new(),
-            n => format!("[{n} messages were dropped: they came faster than they could be printed]\n"),
+            n => format!(
+                "[{n} messages were dropped: they came faster than they could be printed]\n"
+            ),
         }
     }
 }

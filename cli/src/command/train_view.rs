@@ -104,7 +104,9 @@ impl TrainView {
             }
             Err(error) => {
                 report(&error.into());
-                err!("all earlier steps are kept; when the error is fixed, continue with\n  {resume}");
+                err!(
+                    "all earlier steps are kept; when the error is fixed, continue with\n  {resume}"
+                );
                 let saved = saved.unwrap_or(0);
                 if saved < next {
                     let what = "it resumes from the last checkpoint, and repeats the steps from";

@@ -21,7 +21,7 @@ const NO_REFERENCE: &str = "no reference";
 ///
 /// A table says how many completions are right, are wrong, have no answer, or could not be decided; the last two kinds count as
 /// wrong, and a response without a reference is not judged. With `--tokenizer`, lines without a `length` get the number of tokens of
-/// their completion, and the table says how many tokens the responses of each row have in the mean.
+/// their completion, and the table says how many tokens the responses of each row have on average.
 #[derive(Args)]
 pub struct Verify {
     /// The responses, one a line (.jsonl)
@@ -142,7 +142,7 @@ impl Verify {
             let mut line = format!("  {name:<15} {number:>9}   {share:>7}");
             if counted > 0 {
                 let mean = tokens as f64 / counted as f64;
-                line.push_str(&format!("   {} tokens in the mean", value(mean)));
+                line.push_str(&format!("   {} tokens on average", value(mean)));
             }
             streams::lines(stream, &line)?;
         }

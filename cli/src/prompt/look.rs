@@ -163,7 +163,10 @@ impl<'a> View<'a> {
                 Ok(vec![number as usize])
             }
             (_, Ok(_)) => {
-                let help = format!("responses are numbered from 0 to {}", layout.responses().saturating_sub(1));
+                let help = format!(
+                    "responses are numbered from 0 to {}",
+                    layout.responses().saturating_sub(1)
+                );
                 let message = format!("`{what}` is not the number of a response");
                 Err(wrong(message, help))
             }

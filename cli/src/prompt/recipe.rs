@@ -218,7 +218,8 @@ pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) ->
             return error;
         }
         let message = format!("only recipes are profiled, and `{text}` is a formula");
-        let help = "type the formula first, then `:profile` alone: typed formulas count as a recipe";
+        let help =
+            "type the formula first, then `:profile` alone: typed formulas count as a recipe";
         wrong(message, help)
     })?;
     let (host, batch) = (session.script.host(), &session.data.batch);

@@ -205,7 +205,10 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     };
     let Some(most) = most.filter(|most| *most > 0) else {
         let message = "the maximum number of keys must be at least 1";
-        return Err(CallError::new(message, "omit the argument for the default, 200000"));
+        return Err(CallError::new(
+            message,
+            "omit the argument for the default, 200000",
+        ));
     };
     let columns: Vec<Vec<f64>> = args[2..2 + count]
         .iter()

@@ -119,7 +119,7 @@ fn verify_counts_tokens_where_the_lines_have_no_length() {
     let lab = lab();
     let flags = format!("--tokenizer {}", tokenizer("gpt.json"));
     let command = format!("verify texts.jsonl -o out.jsonl {flags}");
-    lab.ok(&command).shows("tokens in the mean");
+    lab.ok(&command).shows("tokens on average");
     // What `apply` counts by the same tokenizer.
     let lengths = |file: &str, flags: &str| {
         let script = "fn advantage(batch, p) { batch.length * 1.0 }";

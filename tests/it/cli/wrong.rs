@@ -196,7 +196,7 @@ const SLIPS: &str = r#"
 1  apply gone.rhai bare.jsonl  =>  it has `reward`; from these follow `token_reward`, `correct`
 1  apply ours.rhai verl.jsonl  =>  `--map old_logp=old_log_probs`
 1  objective grpo passk k=3 k=4  =>  `passk` has `k=3` and `k=4`
-1  objective k=3 passk  =>  `k=3` stands before any recipe
+1  objective k=3 passk  =>  `k=3` has no recipe before it
 1  objective passk =3  =>  "=3" is not of the form NAME=VALUE
 1  compare passk =3  =>  such as k=8 or reward=score
 2  objective grpo --n abc  =>  invalid value 'abc' for '--n <N>'

@@ -116,7 +116,7 @@ fn what_is_no_function_of_p_is_estimated_or_refused() {
         ("reinforce_pp", "the other groups of the batch"),
         ("grpo_lambda", "the other groups of the batch"),
         ("gspo", "such as its tokens"),
-        ("remax", "columns that only rollouts have"),
+        ("remax", "columns that only real rollouts have"),
     ] {
         let refused = Objective::of(&recipe(name, ""), None, 8).expect_err(name);
         let text = refused.render(false);

@@ -97,7 +97,7 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     assert!(html.contains("passk k=2") && !html.contains("src=") && !html.contains("<svg"));
     let parts = [
         "<pre>advlab compare grpo passk k=2</pre>",
-        "a design has 4 evaluations, and they take 5 at least",
+        "a design has 4 evaluations, and a curve needs at least 5",
         "seed 1\n    ",
         " from step 0\n",
         "lr = 0.01",

@@ -223,7 +223,10 @@ fn a_row_of_another_step_is_told() {
     std::fs::write(&path, format!("{whole}{{\"step\":null}}\n")).unwrap();
     for line in ["replay FOLDER/run", "train --resume FOLDER/run"] {
         let told = "metrics.jsonl, line 7: the line is not one that a run writes: ";
-        says(&refused(lab.place(), line), &[told, "null", "repair the line"]);
+        says(
+            &refused(lab.place(), line),
+            &[told, "null", "repair the line"],
+        );
     }
     let note = Run::set_damaged_aside(&lab.run()).unwrap().unwrap();
     says(&note, &["1 damaged line of metrics.jsonl"]);

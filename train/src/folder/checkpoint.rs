@@ -107,7 +107,9 @@ impl Checkpoint {
         for (own, path) in CHECKPOINTS.all(run)?.into_iter().rev() {
             if own > step {
                 let path = path.display();
-                wrong.push(format!("{path}: the metrics end at step {step}, before this checkpoint"));
+                wrong.push(format!(
+                    "{path}: the metrics end at step {step}, before this checkpoint"
+                ));
                 continue;
             }
             match Checkpoint::read(&path) {

@@ -78,7 +78,9 @@ impl TensorFile {
             |problem: Diagnostic| Diagnostics::from(problem.in_file(&self.path).in_field(name));
         let Some(tensor) = self.tensor(name) else {
             let problem = Diagnostic::error("there is no tensor of this name");
-            return Err(wrong(problem.with_help("the file belongs to another model")));
+            return Err(wrong(
+                problem.with_help("the file belongs to another model"),
+            ));
         };
         if tensor.shape != shape {
             let problem = Diagnostic::error("the tensor's shape is not the model's");

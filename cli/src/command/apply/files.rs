@@ -78,7 +78,10 @@ impl Apply {
             None => Vec::new(),
             Some(output) if is_single => vec![output.clone()],
             Some(folder) if is_stdout(folder) || folder.extension().is_some() => {
-                let message = format!("{}: several inputs need a folder for their outputs", folder.display());
+                let message = format!(
+                    "{}: several inputs need a folder for their outputs",
+                    folder.display()
+                );
                 let help = "`-o FOLDER` writes one file for each input";
                 return Err(wrong(message, help).into());
             }
@@ -202,7 +205,9 @@ impl Apply {
         let (state, last) = (path.display(), next - 1);
         let message =
             format!("this is step {step}, but the state in {state} already includes step {last}");
-        let help = format!("continue with step {next}, correct the number with `--step`, or begin with another `--state`");
+        let help = format!(
+            "continue with step {next}, correct the number with `--step`, or begin with another `--state`"
+        );
         let error = Diagnostic::error(message).in_file(input);
         Err(error.with_help(help).into())
     }

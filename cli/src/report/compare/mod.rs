@@ -28,15 +28,15 @@ pub struct Finished {
     seconds: f64,
 }
 
-/// Runs that only differ in their seed.
+/// The runs of one design, which differ only in their seeds.
 #[derive(Clone, Debug)]
 pub struct Compared {
     /// The recipe with its settings, as tables name it.
     pub name: String,
     pub runs: Vec<Finished>,
-    /// Equal for all runs of one design.
+    /// Equal for all runs of the design, and different for each other design.
     key: String,
-    /// The recipe with its parameters, and the keys of its configuration.
+    /// The recipe with its parameters, then the keys of the configuration that differ from the default.
     words: Vec<String>,
 }
 
@@ -135,7 +135,8 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
 }
 
 impl Compared {
-    /// What a paper's appendix says of the design: the seeds, the versions that its runs used, their sources, the configuration.
+    /// What a paper's appendix says of the design: the seeds, the versions that its runs used and the platforms, the configuration
+    /// of the first run, and the versions' sources.
     fn about(&self) -> String {
         let (mut text, mut versions) = (String::new(), BTreeMap::new());
         for run in &self.runs {
@@ -170,7 +171,7 @@ impl Compared {
 
 /// The files of a version that a run used: the script, under its own name, and its imports.
 pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
-    // It is the name of a folder, and anybody may have written it.
+    // Checked, because the version becomes part of a path, and anybody may have written it.
     if version.is_empty() || !version.chars().all(|letter| letter.is_ascii_alphanumeric()) {
         return BTreeMap::new();
     }
@@ -183,7 +184,7 @@ pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
     entries.filter_map(read).collect()
 }
 
-/// The folders of runs in a folder, itself included, at most three levels below it. A run that was already `seen`, perhaps
+/// The folders of runs in a folder, the folder itself included, at most three levels below it. A run that was already `seen`, perhaps
 /// through a link, is skipped, because it must count as one seed.
 pub fn folders_of_runs(folder: &Path, seen: &mut BTreeSet<PathBuf>) -> Result<Vec<PathBuf>> {
     let (mut runs, mut level) = (Vec::new(), vec![folder.to_path_buf()]);

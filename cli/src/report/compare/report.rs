@@ -26,7 +26,7 @@ const WIDEST: usize = 24;
 #[derive(Clone, Debug)]
 pub struct Comparison {
     designs: Vec<Compared>,
-    /// The name of the score, and of the other numbers.
+    /// The name of the score, then the names of the other numbers.
     numbers: Vec<String>,
     /// The last step after which all runs have the score, if there is one.
     end: Option<f64>,
@@ -100,7 +100,8 @@ impl Comparison {
         rows
     }
 
-    /// Statements about each design compared with the first, about too few seeds, failed runs, and too few evaluations.
+    /// Statements: how each design compares with the first one, or that there are too few seeds to say; which runs failed; and why
+    /// there are no learning curves, if there are none.
     pub fn claims(&self) -> Vec<String> {
         let designs = self.designs.iter();
         let scores = designs.map(|design| self.numbers_of(design, &self.numbers[0]));
@@ -127,10 +128,12 @@ impl Comparison {
             } else if count as f64 * least_p(of_first.len(), own.len()) > LEVEL {
                 let least = stats::least_seeds(count);
                 format!(
-                    "{name}: too few seeds to compare it with {than} ({seeds}): {least} of each are the least at 95 %"
+                    "{name}: too few seeds to compare it with {than} ({seeds}): the 95 % level needs at least {least} per design"
                 )
             } else {
-                format!("{name}: no difference from {than} is shown at 95 % (p = {p}, {seeds})")
+                format!(
+                    "{name}: no significant difference from {than} at the 95 % level (p = {p}, {seeds})"
+                )
             }
         };
         let claims = (0..count).map(claim);
@@ -143,10 +146,10 @@ impl Comparison {
         let score = &self.numbers[0];
         let place = match self.end {
             Some(end) => format!("after {end} steps, the last that all runs have"),
-            None => "of each run's end, as the runs have none after equally many steps: the designs are not compared at one place".to_string(),
+            None => "at the end of each run, because the runs have none after equally many steps: the designs are not compared at the same step".to_string(),
         };
         format!(
-            "{score} and the other numbers are those {place}. IQM is the interquartile mean over seeds, in brackets is its 95 % bootstrap interval (arXiv 2108.13264), which is too narrow with few seeds; P is the chance that a run scores higher than one of the first design. Whether a design is above or below the first is decided by the exact two-sided Mann-Whitney test, with Holm's correction for the number of designs; runs are not paired by seed."
+            "{score} and the other numbers are those {place}. IQM is the interquartile mean over seeds, with its 95 % bootstrap interval in brackets (arXiv 2108.13264), which is too narrow with few seeds; P is the chance that a run scores higher than a run of the first design. Whether a design is above or below the first is decided by the exact two-sided Mann-Whitney test, with Holm's correction for the number of designs; runs are not paired by seed."
         )
     }
 
@@ -156,7 +159,7 @@ impl Comparison {
         let points = points.map(|design| shared(design.runs.iter(), &self.numbers[0]).len());
         let points = points.min().filter(|points| *points < LEAST)?;
         Some(format!(
-            "No learning curves: a design has {}, and they take {LEAST} at least (more steps, or a smaller `eval_every`).",
+            "No learning curves: a design has {}, and a curve needs at least {LEAST} (take more steps, or a smaller `eval_every`).",
             counted(points, "evaluation")
         ))
     }
@@ -272,7 +275,8 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
         )
     }
 
-    /// A row per run: its design, its seed, its folder, its numbers and its seconds.
+    /// A row per run: its design, seed and folder, its numbers at the last step that all runs have (at its own last step, if there is
+    /// no such step), and its seconds.
     fn rows(&self) -> Vec<Value> {
         let designs = self.designs.iter();
         let runs = designs.flat_map(|own| own.runs.iter().map(move |run| (own, run)));
@@ -289,7 +293,7 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
     }
 }
 
-/// This machine: its system, its cores and its memory, as far as the system says.
+/// This machine: its system, its cores and, if Linux says them, its processor and memory.
 fn machine() -> String {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -315,7 +319,7 @@ fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> 
     })
 }
 
-/// The interquartile mean after steps that all runs have, including the last of these steps.
+/// The interquartile mean after steps that all runs have: at most `PLACES` of them, among them the last one.
 fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
     let shared = shared(runs.iter(), name);
     let every = shared.len().div_ceil(PLACES).max(1);

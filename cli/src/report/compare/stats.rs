@@ -8,8 +8,8 @@ use advlab_train::random::{Purpose, StreamKey};
 const RESAMPLES: usize = 2000;
 /// The share of the resamples beyond each end of an interval.
 const OUTSIDE: f64 = 0.025;
-/// If the scores of one design times all scores are at most `COUNTED`, the test counts each division of the scores; else it draws
-/// `DRAWN` divisions.
+/// If the number of one design's scores times the number of all scores is at most `COUNTED`, the test counts all divisions of the
+/// scores; else it draws `DRAWN` divisions.
 const COUNTED: usize = 5_000;
 const DRAWN: usize = 20_000;
 /// A difference is claimed if its adjusted p-value is at most this.
@@ -50,7 +50,7 @@ pub fn interquartile(scores: &[f64]) -> Estimate {
     }
 }
 
-/// The chance that a run of one design scores higher than a run of the other; an equal score counts half.
+/// The chance that a run with one of `scores` scores higher than a run with one of `over`; an equal score counts half.
 pub fn improvement(over: &[f64], scores: &[f64]) -> f64 {
     let wins = |own: &f64, other: &f64| u8::from(own > other) + u8::from(own >= other);
     let pairs = scores
@@ -60,7 +60,8 @@ pub fn improvement(over: &[f64], scores: &[f64]) -> f64 {
 }
 
 /// The two-sided p-value of the Mann-Whitney test: of all divisions of the scores between the designs, the share with a rank sum
-/// at least as far from its mean. It is exact, also with equal scores, which share their mean rank.
+/// at least as far from its mean. Equal scores share their mean rank. The p-value is exact, except for
+/// many scores, for which it is estimated from random divisions.
 pub fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
     let all = [one, other].concat();
     // Ranks are doubled, so that the mean rank of equal scores is whole.
@@ -104,7 +105,8 @@ pub fn holm(values: &[f64]) -> Vec<f64> {
     values.iter().map(adjusted).collect()
 }
 
-/// The smallest p-value that two designs with `one` and `other` scores can have: all scores of one design are higher.
+/// The smallest p-value that two designs with `one` and `other` scores can have, which is that of scores that are all higher in one
+/// design than in the other.
 pub fn least_p(one: usize, other: usize) -> f64 {
     let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
     2.0 / ways.product::<f64>()

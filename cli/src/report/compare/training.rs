@@ -25,7 +25,7 @@ pub struct Planned {
 /// A run that failed: its folder and its error.
 pub type FailedRun = (PathBuf, Diagnostics);
 
-/// Called when a step of one of the runs is done, and, with the run's folder, when a whole run is done.
+/// Called with `None` when a step of one of the runs is done, and with the run's folder when a whole run is done.
 pub type OnProgress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
 
 impl Planned {
@@ -90,7 +90,8 @@ impl Planned {
     }
 }
 
-/// Refuses a run whose last version or loss differs from the file's present content: its numbers come from another formula.
+/// Refuses a run whose last version or loss differs from the file's present content, because the run's numbers come from another
+/// formula.
 fn check_versions(run: &RunFolder, config: &Config) -> Result<()> {
     let log = run.log()?;
     let last = log.versions().last().map(|(_, version)| *version);
@@ -108,8 +109,8 @@ fn check_versions(run: &RunFolder, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Trains the runs until all steps are done or `stop` is set. As many runs as there are cores are trained at a time, and share
-/// the cores. Returns the runs that failed.
+/// Trains the runs until all steps are done or `stop` is set. As many runs as there are cores are trained at a time (of language
+/// models, one), and they share the cores. Returns the runs that failed.
 pub fn train_all(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>) -> Vec<FailedRun> {
     let is_left = |run: &&Planned| run.done < run.config.steps;
     let left: Vec<&Planned> = runs.iter().filter(is_left).collect();

@@ -1,4 +1,4 @@
-//! The colours of figures, in the order of the legend: of an SVG and of a terminal. Those of a run's page are in
+//! The colours of figures in an SVG and in a terminal, in the order of the legend. The colours of a run's page are in
 //! `view/page.css`.
 
 /// A colour as 0xRRGGBB.

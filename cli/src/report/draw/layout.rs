@@ -1,5 +1,5 @@
-//! The layout of a figure on its page, as SVG. Plain shapes on white, text as text, inks for colour-blind readers, lines
-//! that also differ in grey.
+//! The layout of a figure on its page, as SVG: plain shapes on white, text that stays text, inks that colour-blind readers can
+//! tell apart, and lines that also differ in grey.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const MARGIN: f64 = 10.0;
 /// Height above and below a panel's plot: for its name, and for the numbers and the name of the x axis.
 const ABOVE: f64 = 24.0;
 const UNDER: f64 = 38.0;
-/// About the width of a letter, and the height of a line of text.
+/// The approximate width of a letter, and the height of a line of text.
 const LETTER: f64 = 6.2;
 const LINE: f64 = 17.0;
 /// The colour bar beside a heat map, with its numbers.
@@ -201,7 +201,7 @@ impl Svg {
                 let most = series.largest();
                 for (x, y, z) in series.finite() {
                     let (x, y) = at(x, y);
-                    // A little larger than its cell, so that no seam shows.
+                    // The bar is a little larger than its cell, so that no seam shows.
                     let place = [x - wide / 2.0, y - tall / 2.0, wide + 0.3, tall + 0.3];
                     self.bar(place, colour(z / most));
                 }
@@ -216,7 +216,7 @@ fn longest(ticks: &[(f64, String)]) -> f64 {
     LETTER * letters.max().unwrap_or(0) as f64
 }
 
-/// The stroke of a mark's lines, with its ink.
+/// The stroke of a mark's lines; `index` is its place in the legend.
 fn stroke(mark: &Mark, index: usize) -> Stroke {
     match mark {
         Mark::Reference => (GREY, 1.0, REFERENCES[index % REFERENCES.len()]),
@@ -224,7 +224,8 @@ fn stroke(mark: &Mark, index: usize) -> Stroke {
     }
 }
 
-/// Splits a text into parts that are italic if they are quantities, such as the F and the p of `F'(p)`.
+/// Splits a text into parts, which are italic if they are quantities, such as the F and the p of `F'(p)`; sets minus signs and
+/// primes.
 fn set(text: &str) -> Vec<(bool, String)> {
     let mut parts: Vec<(bool, String)> = Vec::new();
     let (mut before, mut letters) = (' ', text.chars().peekable());

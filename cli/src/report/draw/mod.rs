@@ -1,5 +1,5 @@
-//! Draws figures in a terminal, as SVG or as data; what a figure shows is decided where it is made, mostly in
-//! `report/study/`. A figure is described once: lines, bands, points, bars and heat maps in panels.
+//! Draws figures in a terminal or as SVG, and writes their data. A figure is described once, as lines, bands, points, bars and
+//! heat maps in panels; what it shows is decided where it is made, mostly in `report/study/`.
 
 mod inks;
 mod layout;
@@ -90,7 +90,7 @@ impl Series {
         points.map(|(index, &(x, y))| (x, y, third.get(index).copied()))
     }
 
-    /// The points that can be drawn, with their third numbers, or y if there are none.
+    /// The points that can be drawn, each with its third number, or with y if it has none.
     fn finite(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
         let points = self.all().map(|(x, y, z)| (x, y, z.unwrap_or(y)));
         points.filter(|(x, y, z)| x.is_finite() && y.is_finite() && z.is_finite())
@@ -115,7 +115,7 @@ impl Panel {
         Panel { x, y, series }
     }
 
-    /// The name of its heat map, and the largest |value| in it.
+    /// The name of the panel's heat map, and the largest |value| in the map.
     fn heat(&self) -> Option<(&str, f64)> {
         let is_heat = |series: &&Series| matches!(series.mark, Mark::Heat(_));
         let heat = self.series.iter().find(is_heat)?;

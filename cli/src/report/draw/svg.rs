@@ -34,7 +34,7 @@ impl Svg {
         ));
     }
 
-    /// Text in parts, each upright or italic; `share` of its width lies to the left of its place: 0, 0.5 or 1.
+    /// Draws text in parts, each upright or italic; `share` of the text's width, which is 0, 0.5 or 1, lies to the left of (x, y).
     pub(super) fn parts(&mut self, (x, y): PagePoint, share: f64, parts: &[(bool, String)]) {
         let anchor = ["start", "middle", "end"][(2.0 * share) as usize];
         let part = |(is_italic, text): &(bool, String)| {

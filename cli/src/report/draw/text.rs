@@ -24,8 +24,8 @@ const WARM: [char; 4] = ['░', '▒', '▓', '█'];
 const COLD: [char; 4] = ['⠄', '⠆', '⠶', '⣿'];
 
 impl Figure {
-    /// The figure in lines of the terminal's width, without a line break at the end. It has at most `most` lines, if its first
-    /// panel can be made that low. The last panels are not drawn if there is no room for them.
+    /// The figure in lines of the terminal's width, without a line break at the end. If it does not fit into `most` lines, its panels
+    /// are made lower, and then its last panels are not drawn; a first panel that is still too high is drawn nevertheless.
     pub fn text(&self, paint: Paint, most: usize) -> String {
         let fits = |down: &usize| self.lines(*down, paint).lines().count() <= most;
         let down = (LEAST_DOWN..=DOWN).rev().find(fits);
@@ -59,7 +59,7 @@ impl Figure {
     }
 }
 
-/// The colour of a mark, the distance between the dots of its lines, and a sample of it.
+/// The colour of a mark, the distance between the dots of its lines, and a sample of such a line.
 fn stroke(mark: &Mark, index: usize) -> (&'static str, usize, &'static str) {
     let (every, sample) = STEPS[index % STEPS.len()];
     match mark {
@@ -75,7 +75,6 @@ impl Panel {
             Some((name, _)) => format!("{}, and in shades {name}", self.y),
             None => self.y.clone(),
         };
-        // Escaped, because the user may have typed `y`.
         let legend: usize = entries.iter().map(|entry| width(entry)).sum();
         let room = (paint.width - 2).saturating_sub(legend);
         let y = cut(&y, room.max(paint.width / 3));

@@ -16,17 +16,18 @@ use advlab_train::random::{Purpose, RandomStream, StreamKey};
 
 /// Rows of the table below a curve.
 const ROWS: usize = 9;
-/// A curve's batch has this many groups in the proportion of the accuracies for each group that the curve adds, if there is room.
+/// For each group that a curve adds to its batch, the batch has this many groups in the proportion of the accuracies, if there is
+/// room.
 const OWN: usize = 20;
 /// The largest number of responses in a batch that is made for a curve.
 const RESPONSES: usize = 1 << 16;
 /// The largest number of cells in a padded column of drawn responses; the responses are shortened to fit.
 const CELLS: usize = 1 << 21;
-/// The length below which no drawn response is shortened.
+/// No drawn response is shortened to less than this length.
 const LEAST: usize = 8;
 /// The number of draws if the advantage depends on more than the group's composition.
 const DRAWS: u64 = 64;
-/// Advantages that differ by less, relative to the largest, differ by rounding.
+/// A difference below this, relative to the largest advantage, counts as a rounding error.
 pub(super) const ROUNDING: f64 = 1e-9;
 
 /// The advantages in a group with a given number of right responses.
@@ -37,9 +38,9 @@ pub struct Point {
     pub of_right: Option<f64>,
     /// The mean advantage of a wrong response, if there is one.
     pub of_wrong: Option<f64>,
-    /// The sum of |A|.
+    /// The sum of |A| over the group.
     pub total: f64,
-    /// The sum of A^2.
+    /// The sum of A^2 over the group.
     pub squares: f64,
 }
 
@@ -70,7 +71,7 @@ impl Point {
     }
 }
 
-/// A recipe's advantages for groups of one size with 0, 1, ... all responses right. An advantage per token is averaged over
+/// A recipe's advantages for groups of one size, with 0, 1, ... up to all responses right. An advantage per token is averaged over
 /// the response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
@@ -78,7 +79,7 @@ pub struct Curve {
     pub points: Vec<Point>,
     /// Whether the other groups of the batch matter, so that a group on its own would get other advantages, or none.
     pub depends_on_batch: bool,
-    /// Whether equal responses of a group differ because of their order or by chance.
+    /// Whether the advantages of equal responses in a group differ, because of the responses' order or by chance.
     pub depends_on_order: bool,
     /// The points of each draw; there is a single draw if nothing is random.
     pub draws: Vec<Vec<Point>>,
@@ -198,7 +199,8 @@ fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     (0..=size).chain(own.repeat(copies)).collect()
 }
 
-/// Labels for groups with the given numbers of right responses: the first ones are right, or random ones if there is a stream.
+/// Labels for groups with the given numbers of right responses: the first responses of a group are right or, if there is a stream,
+/// random ones.
 fn labels(size: usize, groups: &[usize], mut stream: Option<&mut RandomStream>) -> Vec<f64> {
     let mut labels = Vec::with_capacity(size * groups.len());
     for &right in groups {
@@ -235,7 +237,7 @@ fn alike(
     builder.build()
 }
 
-/// The wrong and the right responses of a batch.
+/// The wrong and the right responses of a batch; an error if there are none of one kind.
 fn pools(input: &Batch) -> Result<[Vec<usize>; 2]> {
     let correct = Host::new().evaluate("batch.correct", input)?.numbers();
     let pools = [0.0, 1.0].map(|label| -> Vec<usize> {
@@ -279,12 +281,12 @@ pub fn report(
     let curve = |recipe: Recipe| Ok((Curve::of(&recipe, batch, size)?, recipe));
     let curves: Vec<(Curve, Recipe)> = recipes.into_iter().map(curve).collect::<Result<_>>()?;
     let any = |test: fn(&Curve) -> bool| curves.iter().any(|(curve, _)| test(curve));
-    let mut note = "Responses are one token long, with a log-prob of -0.5 and an entropy of 0.5: what a recipe makes of differences in these does not show.".to_string();
+    let mut note = "Responses are one token long, with a log-prob of -0.5 and an entropy of 0.5: how a recipe treats differences in these is not shown.".to_string();
     if any(|curve| curve.depends_on_order) {
-        note.push_str(" The order of a group's responses, or chance, matters: these are means over orders that are drawn.");
+        note.push_str(" The order of a group's responses, or chance, matters: these are means over random orders.");
     }
     if any(|curve| curve.depends_on_batch) {
-        note.push_str(" Groups influence each other: this is one batch, with the shares of groups of each accuracy that yours has.");
+        note.push_str(" Groups influence each other: this is for one batch, in which the groups' accuracies are distributed as in yours.");
     }
     let mut report = Report::new(paint);
     if let [(curve, _)] = &curves[..] {
@@ -359,7 +361,7 @@ fn list(points: &[Point], report: &mut Report) {
     }));
     report.table(&rows);
     let (total, right) = (value(peak.total), peak.right);
-    let most = format!("the most |A| is {total} in total, where {right} are right");
+    let most = format!("the total |A| is largest, {total}, with {right} right");
     report.line(most);
 }
 

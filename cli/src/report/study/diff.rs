@@ -13,7 +13,7 @@ use advlab::Batch;
 use advlab::script::{Computed, Outcome, Recipe, Statistics};
 use advlab::tensor::Level;
 
-/// Advantages that differ by less, relative to the largest, differ by rounding.
+/// A difference below this, relative to the largest advantage, counts as a rounding error.
 pub(super) const ROUNDING: f64 = 1e-12;
 
 /// The largest group size for which each accuracy has a row; for larger groups there are `PARTS` ranges of accuracy.
@@ -81,10 +81,10 @@ fn overall(outcomes: &[Outcome; 2], report: &mut Report) -> f64 {
     let correlation = correlation.map_or(String::new(), |r| format!(", correlation {r:.3}"));
     let place = outcomes[0].advantage.layout().describe(level, farthest);
     let [mean, a, b] = [mean, a[farthest], b[farthest]].map(value);
-    let differ = format!("{moved} of the {level}s differ, by {mean} in the mean");
+    let differ = format!("{moved} of the {level}s differ, by {mean} on average");
     report.line(differ);
     report.line(format!("the sign is the same for {same_sign}{correlation}"));
-    report.line(format!("most at {place}: {a} and {b}"));
+    report.line(format!("largest difference at {place}: {a} and {b}"));
     rounding
 }
 
@@ -131,8 +131,8 @@ fn by_accuracy(outcomes: &[Outcome; 2], correct: &Computed, rounding: f64, repor
     report.table(&cells);
 }
 
-/// The numbers of pairs with the same sign, with opposite signs, and with only one value that is 0 up to rounding. Each pair
-/// counts `counts` times.
+/// The numbers of pairs with the same sign, with opposite signs, and with exactly one value that is 0 up to rounding. The pair at
+/// an index counts `counts[index]` times.
 pub(super) fn signs(a: &[f64], b: &[f64], counts: &[f64], rounding: f64) -> [f64; 3] {
     let sign = |x: &f64| if x.abs() > rounding { x.signum() } else { 0.0 };
     let mut sums = [0.0; 3];

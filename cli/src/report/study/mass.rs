@@ -1,5 +1,5 @@
-//! The distribution of the gradient: shares of the sum of |A| by group accuracy, by length, by position, right against wrong; of
-//! one design, or of several designs side by side.
+//! The distribution of the gradient: shares of the sum of |A| by group accuracy, by length, by position, and right against wrong,
+//! for one design or for several designs side by side.
 
 use std::iter::repeat_n;
 
@@ -32,7 +32,7 @@ const KINDS: [(&str, &str); 4] = [
 ];
 /// The largest width of a bar in the table.
 const BAR: f64 = 24.0;
-/// The panels of the figure: a property, and the axis of its parts' places.
+/// The panels of the figure: a property, and the name of the x axis, at which its parts are placed.
 const PANELS: [(&str, &str); 3] = [
     ("accuracy", "accuracy of the group"),
     ("length", "tokens of the response"),
@@ -44,19 +44,19 @@ const NAME: usize = 14;
 /// A part of the tokens, with its shares of the totals; a part of the responses if no token counts.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
-    /// The recipe, if several recipes are shown side by side.
+    /// The recipe's name, if several recipes are shown side by side.
     #[serde(skip_serializing_if = "Option::is_none")]
     recipe: Option<String>,
     /// The property that divides the parts: `accuracy`, `response`, `length` or `position`.
     pub by: &'static str,
     pub part: String,
-    /// The mean accuracy, length or relative position of its tokens.
+    /// The mean accuracy, length or relative position of the part's tokens.
     #[serde(skip)]
     place: f64,
     pub tokens: f64,
-    /// Its share of the sum of |A|.
+    /// The part's share of the sum of |A|.
     pub advantage: f64,
-    /// Its share of the sum of |dloss/dlogp|, if there are a loss and log-probs.
+    /// The part's share of the sum of |dloss/dlogp|, if the loss could be computed.
     pub gradient: Option<f64>,
 }
 
@@ -72,8 +72,8 @@ pub struct Mass {
 }
 
 impl Mass {
-    /// The shares of a recipe's advantage on a batch, and of the gradient of its own loss, or of `loss` if it has none. If the
-    /// loss lacks a column, such as log-probs, there are no shares of the gradient.
+    /// The shares of a recipe's advantage on a batch, and of the gradient of the recipe's own loss, or of `loss` if it has
+    /// none. If the loss fails, for instance because log-probs are missing, there are no shares of the gradient.
     pub fn of(trial: &Trial, loss: &Recipe) -> Mass {
         let gradient = match trial.outcome.loss {
             // For a recipe with only a loss, the equivalent advantage stands for the loss's gradient.
@@ -90,8 +90,8 @@ impl Mass {
     }
 }
 
-/// The shares of recipes on a batch. One recipe is shown with bars; several are shown side by side, with a figure and what each
-/// two recipes have in common. A recipe without a loss gets `loss`.
+/// The shares of recipes on a batch. One recipe is shown with bars; several recipes are shown side by side, with a figure and with
+/// what each two of them have in common. A recipe without a loss gets `loss`.
 pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) -> Result<Report> {
     let (mut report, mut all, mut outcomes) = (Report::new(paint), Vec::new(), Vec::new());
     let is_single = recipes.len() == 1;
@@ -122,7 +122,10 @@ pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) ->
     if let Some(far) = far.reduce(f64::max) {
         let text = match &first.loss {
             Some(loss) if is_single => format!("dloss/dlogp is that of {loss}"),
-            _ => format!("shares of |dloss/dlogp| differ by {} at most", percent(far)),
+            _ => format!(
+                "shares of |dloss/dlogp| differ from those of |A| by at most {}",
+                percent(far)
+            ),
         };
         report.line("");
         report.aside("  ", &text);
@@ -283,7 +286,7 @@ fn parts(outcome: &Outcome, gradient: Option<&Computed>) -> Vec<Part> {
     parts
 }
 
-/// The sums of 1, |A|, |dloss/dlogp| and the property over the tokens of each part, by kind.
+/// For each property, and each of its parts, the sums of 1, |A|, |dloss/dlogp| and the property over the part's tokens.
 fn sums(outcome: &Outcome, gradient: Option<&Computed>, bounds: &[usize]) -> [Vec<[f64; 4]>; 4] {
     let layout = outcome.advantage.layout();
     let has_tokens = layout.tokens() > 0;

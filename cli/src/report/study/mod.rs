@@ -22,7 +22,8 @@ use advlab::check::needs;
 use advlab::script::{Computed, Hook, Loss, Outcome, Recipe, State};
 use advlab::{Batch, Diagnostic};
 
-/// The advantage for recipes that have only a loss: it optimises the reward itself, so that only the loss has an effect.
+/// The advantage for recipes that are only a loss on `batch.advantage`. It optimises the reward itself, so that every deviation
+/// from the reward is due to the loss.
 pub const NEUTRAL: &str = "rloo";
 
 /// A recipe. If it is only a loss on `batch.advantage`, it comes with a recipe for that advantage.
@@ -75,7 +76,7 @@ impl Trial {
         let (mut batch, mut note) = (batch.clone(), None);
         if !batch.has("advantage") {
             let design = Design::of(recipe)?;
-            let text = "a loss on `batch.advantage`, which the batch has not: it sees that of";
+            let text = "the batch has no `advantage`, so the loss gets that of";
             let is_loss = design.advantage.is_some();
             note = is_loss.then(|| format!("{text} {NEUTRAL}"));
             batch = design.batch(&batch)?;
@@ -118,7 +119,7 @@ pub(crate) fn indices(layout: &Layout, level: Level, group: usize) -> Vec<Vec<us
     }
 }
 
-/// The size of the largest group, from 2 to 1024.
+/// The size of the largest group, but at least 2 and at most 1024.
 pub(crate) fn largest_group(batch: &Batch) -> usize {
     let layout = batch.layout();
     let sizes = (0..layout.groups()).map(|group| layout.members(group).len());
@@ -147,10 +148,10 @@ pub fn title(recipe: &Recipe) -> String {
     title.trim_end().to_string()
 }
 
-/// A recipe's name with the parameters that differ from their defaults: `passk k=8`.
+/// A recipe's name with the parameters that differ from their defaults, and always with `k`: `passk k=8`.
 pub fn label(recipe: &Recipe) -> String {
     let params = recipe.params().iter();
-    // `k` is always shown, because Pass@k is not a full name without it.
+    // `k` is always shown, because Pass@k is not a full name without its k.
     let set =
         params.filter(|(parameter, value)| **value != parameter.default || parameter.name == "k");
     let set = set.map(|(parameter, value)| format!(" {}={value}", parameter.name));
@@ -166,15 +167,15 @@ pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>>
             continue;
         };
         let Some((recipe, settings)) = recipes.last_mut() else {
-            let help = "a setting stands behind its recipe: `passk k=8`";
-            return Err(wrong(format!("`{word}` stands before any recipe"), help));
+            let help = "a setting follows its recipe: `passk k=8`";
+            return Err(wrong(format!("`{word}` has no recipe before it"), help));
         };
         pair(word).map_err(Diagnostic::error)?;
         let start = format!("{name}=");
         if let Some(other) = settings.iter().find(|other| other.starts_with(&start)) {
             let message = format!("`{recipe}` has `{other}` and `{word}`");
             let twice = format!("`{recipe} {other} {recipe} {word}`");
-            let help = format!("for two designs, name it twice: {twice}");
+            let help = format!("for two designs, name the recipe twice: {twice}");
             return Err(wrong(message, help));
         }
         settings.push(word);

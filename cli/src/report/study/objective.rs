@@ -13,7 +13,7 @@ use advlab::script::{Hook, Outcome};
 use advlab::tensor::{Level, ln_binomial};
 use advlab::{Batch, Diagnostic, Recipe};
 
-/// Places at which densities over p are compared.
+/// The number of places p at which two objectives are compared.
 const PLACES: usize = 512;
 
 /// What a design optimises.
@@ -40,19 +40,18 @@ impl Objective {
             (Some(_), Some(input)) => Curve::drawn(recipe, input, size)?,
             (Some(why), None) => {
                 let name = recipe.name();
-                let no_function = "what it optimises does not depend on p alone";
-                let message = format!("the advantage of {name} depends on {why}: {no_function}");
+                let message = format!("what {name} optimises depends on {why}, not on p alone");
                 let mut error = Diagnostic::error(message);
                 if let Err(cause) = exact {
                     error = error.with_note(cause[0].message.clone());
                 }
-                let help = "with rollouts it is estimated on their groups: `--input FILE`";
+                let help = "`--input FILE` estimates the objective on the groups of rollouts";
                 return Err(error.with_help(help).into());
             }
         };
         let mut notes = Vec::new();
         if tried.is_ok_and(|one| one.advantage.level() == Level::Token) {
-            let note = "its advantage is one a token: A+ and A- are means over a response's tokens";
+            let note = "its advantage is per token: A+ and A- are means over a response's tokens";
             notes.push(note.to_string());
         }
         let draws = curve.draws.len();
@@ -63,7 +62,7 @@ impl Objective {
             notes.push(format!("its advantage depends on the order of a group's responses, or on chance: these are means over {draws} orders, with their standard errors"));
         }
         if design.advantage.is_some() {
-            let note = "a loss on `batch.advantage`: with that of";
+            let note = "a loss on `batch.advantage`: shown with the advantage of";
             notes.push(format!("{note} {NEUTRAL}, at logp = old_logp"));
         } else if !recipe.has(Hook::Advantage) {
             notes.push("a loss: its equivalent advantage at logp = old_logp".to_string());
@@ -145,8 +144,8 @@ impl Objective {
     }
 
     /// The named objectives with their distances from this objective, the nearest first. The distance is the total variation
-    /// between the two F', each scaled to a sum of 1 from p = 1/N to 1 - 1/N. Empty if F' is 0 or somewhere negative, and for N <
-    /// 3, because the range is then a point.
+    /// between the two F', each scaled to a sum of 1 from p = 1/N to 1 - 1/N. Empty if F' is 0 or somewhere negative, and for
+    /// N < 3, because the range is then a point.
     pub fn nearest(&self) -> Vec<(KnownObjective, f64)> {
         let (places, scale) = (self.places(), self.scale(None));
         let is_below = |&p: &f64| self.is_below(p, scale);
@@ -236,7 +235,7 @@ pub enum KnownObjective {
 }
 
 impl KnownObjective {
-    /// The objectives with which the objectives of groups of `size` are compared.
+    /// The named objectives with which a design is compared in groups of `size`.
     pub fn all(size: usize) -> Vec<KnownObjective> {
         let powers = || std::iter::successors(Some(2), |k| Some(2 * k)).take_while(|k| *k <= size);
         let mut all = vec![Reward, Log, Logit, Arcsine(1)];
@@ -256,7 +255,7 @@ impl KnownObjective {
         }
     }
 
-    /// The objective's derivative with respect to p, in the limit of large N.
+    /// The objective's derivative with respect to p, in the limit of large N, up to a constant factor.
     pub fn slope(self, p: f64) -> f64 {
         let fails = |k: usize| (1.0 - p).powi(k as i32);
         match self {
@@ -272,7 +271,7 @@ impl KnownObjective {
 /// The chances of 0 ... n right responses of n.
 fn binomial(n: usize, p: f64) -> Vec<f64> {
     let chance = |right: usize| {
-        // 0 to the power of 0 is 1; the coefficient depends on the number of responses.
+        // The logarithm of a power; 0 to the power of 0 is 1.
         let power = |base: f64, of: usize| if of == 0 { 0.0 } else { of as f64 * base.ln() };
         let ways = ln_binomial(n as i64, right as i64).unwrap_or(f64::NEG_INFINITY);
         (ways + power(p, right) + power(1.0 - p, n - right)).exp()
@@ -280,7 +279,7 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
     (0..=n).map(chance).collect()
 }
 
-/// What an advantage depends on besides the number of right responses in the group.
+/// What an advantage depends on besides the number of right responses in the group; `None` if nothing else was found.
 fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static str> {
     match curve {
         Ok(curve) if curve.depends_on_batch => Some("the other groups of the batch"),
@@ -289,7 +288,7 @@ fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static s
             Some("more of a response than whether it is right, such as its tokens")
         }
         Err(error) if error[0].missing_column().is_some() => {
-            Some("columns that only rollouts have")
+            Some("columns that only real rollouts have")
         }
         _ => None,
     }

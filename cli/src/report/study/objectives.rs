@@ -17,9 +17,9 @@ const SMALL_PLACES: usize = 48;
 /// objective.
 const MOST: usize = 6;
 const NEAREST: usize = 3;
-/// Columns of the table.
+/// The values of p that the table has columns for.
 const SHOWN: [f64; 7] = [0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9];
-/// The upper ends of the bins of difficulty.
+/// The ends of the ranges of p whose shares of the weight are shown.
 const BINS: [f64; 6] = [0.0, 0.1, 0.3, 0.7, 0.9, 1.0];
 /// The width of the names' column in the table.
 const NAMES: usize = 28;
@@ -208,7 +208,7 @@ fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
     report.aside("  ", &note);
 }
 
-/// Adds notes on a design below its name: the nearest known objective, and which p have how much of the weight.
+/// Adds notes on a design below its name: the nearest known objectives, and how much of the weight each range of p has.
 fn notes(objective: &Objective, report: &mut Report) {
     const TEXTS: usize = 12;
     report.line("");
@@ -226,7 +226,7 @@ fn notes(objective: &Objective, report: &mut Report) {
         (_, [(known, off), (second, other), ..]) => {
             let (name, off) = (known.name(), percent(*off));
             let (second, other) = (second.name(), percent(*other));
-            format!("{name}: {off} of the weight lies elsewhere; then {second}, {other}")
+            format!("{name}: the weights F'(p) differ by {off}; then {second}, by {other}")
         }
         _ => String::new(),
     };
@@ -251,7 +251,7 @@ fn groups(update: Update) -> Option<f64> {
     (ratio > 0.0).then(|| 1.0 / (ratio * ratio))
 }
 
-/// The numbers of a design at p by their names; NaN if p is 0 or 1.
+/// The numbers of a design at p by their names. Of an update's numbers, those that divide by p (1 - p) are NaN if p is 0 or 1.
 fn numbers(of: &Objective, p: f64, noise: Option<f64>) -> Value {
     let (slope, error) = of.slope(p);
     let error = (!of.is_exact()).then_some(error);

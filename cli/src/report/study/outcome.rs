@@ -34,8 +34,8 @@ impl Report {
     }
 }
 
-/// A recipe's first step on a batch. A recipe without a loss gets the loss given here, which the rows call the default loss or
-/// the run's loss. `has_rows` asks for a row per response.
+/// A recipe's first step on a batch. A recipe without a loss gets the loss given here; `whose` says in the rows whether that
+/// is the default loss or the run's. `has_rows` asks for a row per response.
 pub fn report(
     recipe: &Recipe,
     batch: &Batch,

@@ -6,14 +6,14 @@ use advlab::Batch;
 use advlab::check::usual;
 use advlab::script::{Hook, Loss, Recipe};
 
-/// The number of cells per unit of the ratio, which goes to 2. Clips at multiples of 1 / RATIOS lie between cells. `ADVANTAGES`
-/// is half the number of cells of the advantage, which goes from -2 to 2.
+/// The number of cells per unit of the ratio, which goes to 2. Clips at multiples of 1 / RATIOS lie between cells. The advantage
+/// goes from -2 to 2, in `ADVANTAGES` steps on either side of 0.
 const RATIOS: usize = 20;
 const ADVANTAGES: i32 = 10;
 /// The advantages at which the loss is drawn as lines.
 const LINES: [f64; 2] = [1.0, -1.0];
-/// Points are added to a line until it is straight between them, within this share of its height, or until they are this
-/// close.
+/// Points are added to a line until, between each two points, it is straight within `STRAIGHT` of its height, or the two are no
+/// farther apart than `CLOSE`.
 const STRAIGHT: f64 = 1e-6;
 const CLOSE: f64 = 1e-9;
 /// The largest number of points of a line.
@@ -80,7 +80,7 @@ fn line(value: &dyn Fn(f64) -> Result<f64>) -> Result<Vec<(f64, f64)>> {
     Ok(line)
 }
 
-/// The loss of a response of one token.
+/// The loss on a batch of one response of one token.
 fn at(recipe: &Recipe, columns: &[&str], ratio: f64, advantage: f64) -> Result<Loss> {
     const OLD: f64 = -0.5;
     let right = f64::from(u8::from(advantage > 0.0));

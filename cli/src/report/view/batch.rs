@@ -1,4 +1,5 @@
-//! A batch that a run has kept, with its recipe's advantage: groups, responses with their tokens, and who gets the gradient.
+//! A batch that a run has kept, with its recipe's advantage: groups, responses with their tokens, and which of them get the
+//! gradient.
 
 use std::path::Path;
 
@@ -25,7 +26,7 @@ pub(super) struct KeptBatch {
 }
 
 impl KeptBatch {
-    /// The batch of a step of a run, in a file.
+    /// Opens the batch that a run kept of a step in the file `path`.
     pub(super) fn open(kept: &RunFolder, step: u64, path: &Path) -> Result<KeptBatch> {
         let host = Host::new().with_seed(kept.seed().unwrap_or_default());
         let recipe = kept.recipe_at(&host, step)?;
@@ -76,7 +77,7 @@ impl KeptBatch {
         self.trial.batch.layout().groups()
     }
 
-    /// The responses of a group, with the largest |A| of the batch.
+    /// The responses of a group, with its prompt and the largest |A| of the batch; `None` if there is no such group.
     pub(super) fn responses(&self, group: usize) -> Option<Value> {
         let layout = self.trial.batch.layout();
         if group >= self.size() {
@@ -113,7 +114,8 @@ impl KeptBatch {
         })
     }
 
-    /// The ends of the tokens in a text, in UTF-16 units, as a browser counts: text before a token is counted to that token.
+    /// The ends of the tokens in a text, in UTF-16 units, as a browser counts; text before a token counts as
+    /// part of that token.
     fn ends(&self, text: &str, length: usize) -> Option<Vec<usize>> {
         let tokenizer = self.tokenizer.as_ref().map(|one| one as &dyn Tokenize);
         let (mut at, mut count) = (0, 0);

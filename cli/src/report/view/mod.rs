@@ -43,8 +43,8 @@ pub struct Site {
     runs: Mutex<Vec<ShownRun>>,
     /// The number of requests for news.
     asked: AtomicUsize,
-    /// The batch that was requested last, with its file and when that was written. It is kept because a reader goes from group to
-    /// group.
+    /// The batch that was requested last, with its file and the time when the file was written. The batch is kept because a reader
+    /// goes from group to group.
     last: Mutex<Option<(PathBuf, SystemTime, Arc<KeptBatch>)>>,
     /// Identifies the page's script in its content security policy, so that no other script runs.
     nonce: String,
@@ -182,7 +182,7 @@ impl Site {
                 answers.insert(address, run.exported_lines(file, EXPORTED));
             }
         }
-        // Paths are cut only in reloads and errors; responses and scripts stay as they are.
+        // Paths are cut in news, reloads and errors only; responses and scripts stay as they are.
         let is_said = |address: &str, answer: &Value| {
             address.contains("=reloads") || !answer["error"].is_null()
         };

@@ -81,7 +81,7 @@ function around({ events, curves }, index) {
 	const from = Math.max(0, step - 50, ...uses.filter((own) => own < step)), to = Math.min(step + 50, ...uses.filter((own) => own > step));
 	const mean = ({ steps, values }, from, to) => average(values.filter((_, index) => steps[index] >= from && steps[index] < to));
 	const means = Object.entries(curves).map(([name, curve]) => {
-		// An evaluation is of the previous version.
+		// An evaluation shows the previous version.
 		const late = +name.startsWith("evaluation/");
 		return [name, [mean(curve, from && from + late, step + late), mean(curve, step + late, to + late)]];
 	});
@@ -235,7 +235,7 @@ function draw(one, width, range, all) {
 		const curve = (run) => run.curves[prefix + one.name], isMany = members.length > 1;
 		const each = members.filter(curve).map((run) => marked(run, curve(run), !!prefix, range));
 		let marks = isMany ? merged(each, view.time ? size / MARKS : stride(size)) : each[0] ?? [];
-		// Other numbers have no logarithm.
+		// 0 and less have no logarithm.
 		if (isLog) marks = marks.filter(([, mean]) => mean > 0).map(([x, mean, low, ...more]) => [x, mean, low > 0 ? low : mean, ...more]);
 		if (!marks.length) continue;
 		lines.push({ marks, ink, prefix, members, hasBand: isMany || marks.some((mark) => mark[4] > 1) });
@@ -309,7 +309,7 @@ function point(value) {
 	for (const one of panels.values()) if (one.lines && one.figure.offsetParent) read(one);
 }
 
-// Draws, once a frame.
+// Draws at most once a frame.
 function redraw() {
 	if (waiting || !now()) return;
 	waiting = true;
@@ -388,7 +388,7 @@ function sortable(id, order, heads, rows, shown, current, pick, share) {
 	parts()[spot]?.focus();
 }
 
-// Marks what differs in a line, unless that is most.
+// Marks what differs in a line, unless most does.
 function changed(line, other) {
 	let start = 1, end = 0;
 	const most = Math.min(line.length, other.length);
@@ -458,7 +458,7 @@ async function load() {
 	// A newer step may be selected now.
 	batch = all && { ...seen, step, query };
 	if (all) group = batch.groups[picked] ? picked : batch.groups.reduce((best, one, index, all) => one[3] > all[best][3] ? index : best, 0);
-	$("batch-about").textContent = all ? `Step ${step}, ${seen.recipe} ${seen.version}: ${all.groups} groups, ${all.groups_without_signal} without signal, ${all.responses} responses, ${all.tokens} tokens${seen.is_first_state ? "; with a first step's state" : ""}` : seen.error;
+	$("batch-about").textContent = all ? `Step ${step}, ${seen.recipe} ${seen.version}: ${all.groups} groups, ${all.groups_without_signal} without signal, ${all.responses} responses, ${all.tokens} tokens${seen.is_first_state ? "; with the initial state" : ""}` : seen.error;
 	for (const id of ["groups", "responses", "mass"]) fill(id);
 	if (!all) return fill("objective", drawn = "");
 	list();
@@ -526,9 +526,9 @@ async function grow(run, id, file, add) {
 	const size = run.heading[file];
 	let into = run;
 	if (add === addRow && size > 4e6 && !run.metrics.last && !data.answers) {
-		// All rows take long: first a sample.
+		// First a sample: reading all rows takes long.
 		const { text = "" } = await get(`sample?run=${id}`);
-		for (const line of text.split("\n")) try { addRow(run, JSON.parse(line)); } catch { /* Told later. */ }
+		for (const line of text.split("\n")) try { addRow(run, JSON.parse(line)); } catch { /* Told below. */ }
 		into = empty();
 		run.isSample = true;
 		redraw();
@@ -608,7 +608,7 @@ function head() {
 	redraw();
 }
 
-// A run's progress, and if it is over.
+// A run's progress, and whether it is over.
 function place({ exists, done, steps, is_stopped }) {
 	if (!exists) return ["the folder is gone", true];
 	const at = done ? `step ${done}${steps ? ` of ${steps}` : ""}` : "the first step";

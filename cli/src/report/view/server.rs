@@ -16,11 +16,11 @@ use crate::{Result, lock, wrong};
 const PORT: u16 = 8765;
 /// The largest number of unauthenticated connections; it is limited because each occupies a waiting thread.
 const STRANGERS: usize = 32;
-/// The largest size of a request line with its headers, and the time within which these must arrive.
+/// The limits of a request's head: its size, its number of headers, and the time within which it must arrive.
 const HEAD: usize = 8 << 10;
 const HEADERS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest time that the client may take to receive a part of an answer; it is long because the tunnel may be slow.
+/// The longest time that the client may take to receive a part of an answer; it is long because a tunnel may be slow.
 const SLOWEST: Duration = Duration::from_secs(30);
 
 pub struct Server {
@@ -35,7 +35,7 @@ pub struct Server {
 type HttpResponse = (&'static str, &'static str, String);
 
 impl Server {
-    /// Listens on a port of 127.0.0.1; if none is given, on the usual one, or on a free one if that is taken.
+    /// Listens on a port of 127.0.0.1; if no port is given, on 8765, or on a free port if 8765 is in use.
     pub fn bind(site: Site, port: Option<u16>) -> Result<Server> {
         let on = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let listener = match port {
@@ -45,7 +45,10 @@ impl Server {
         let listener = listener.map_err(|error| {
             let port = port.unwrap_or(PORT);
             let message = format!("cannot listen on 127.0.0.1:{port}: {error}");
-            wrong(message, "choose another with --port; 0 is any that is free")
+            wrong(
+                message,
+                "choose another port with --port; 0 stands for any free port",
+            )
         })?;
         Ok(Server {
             listener,
@@ -92,7 +95,7 @@ impl Server {
         }
     }
 
-    /// Removes a connection that is closed or authenticated from the list.
+    /// Removes a connection, because it is closed or authenticated, from the list of unauthenticated connections.
     fn forget(&self, stream: &Arc<TcpStream>) {
         lock(&self.strangers).retain(|one| !Arc::ptr_eq(one, stream));
     }
@@ -119,7 +122,7 @@ impl Server {
     fn found(&self, head: &[u8], stream: &Arc<TcpStream>) -> HttpResponse {
         let mut headers = [EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);
-        // `head` has parsed it already.
+        // The error is ignored, because `head` has parsed these bytes without one.
         let _ = request.parse(head);
         let target = request.path.unwrap_or("/");
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -183,7 +186,7 @@ fn is_local(host: &str) -> bool {
     ["localhost", "127.0.0.1"].contains(&name) && port.parse::<u16>().is_ok()
 }
 
-/// Compares tokens, and takes as long for any token of that length.
+/// Compares tokens in a time that depends only on their lengths, so that it does not tell how much of a guess is right.
 fn is_equal(given: &str, token: &str) -> bool {
     let pairs = given.bytes().zip(token.bytes());
     given.len() == token.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0

@@ -65,7 +65,7 @@ impl ShownRun {
     fn heading(&self) -> Value {
         let run = RunFolder::read(&self.folder);
         let (kind, config) = run.kind_and_config().ok().unzip();
-        // The number of a trainer's steps is not known.
+        // For a trainer's run, the number of steps, the seed and the settings are not known.
         let own = config.as_ref().filter(|_| kind == Some(RunKind::Own));
         let file = |name: &str| std::fs::metadata(self.folder.join(name)).ok();
         let size = |name: &str| file(name).map_or(0, |found| found.len());
@@ -165,7 +165,8 @@ pub(super) fn for_others(json: &Value) -> Value {
     serde_json::from_str(&(shown + &text[rest..])).unwrap_or_default()
 }
 
-/// Whether an absolute path begins at the `/` between two texts, because this is not within a name or the `//` of an address.
+/// Whether an absolute path begins at the `/` between two texts: not if the `/` is within a relative path or in the `//` of an
+/// address.
 fn begins_path(before: &str, after: &str) -> bool {
     let left = before.trim_end_matches('/');
     let is_address = left.ends_with(':') && before.len() == left.len() + 1;

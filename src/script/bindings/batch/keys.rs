@@ -100,8 +100,9 @@ impl WholeBatch {
 fn numbers(name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, CallError> {
     if column.level() != Level::Response {
         let level = column.level();
-        let message =
-            format!("a key needs one text or number per response, and `{name}` is a {level} column");
+        let message = format!(
+            "a key needs one text or number per response, and `{name}` is a {level} column"
+        );
         let help = format!("reduce it first: `batch.regroup({name}.sum(\"response\"))`");
         return Err(CallError::new(message, help));
     }
