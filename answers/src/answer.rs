@@ -15,7 +15,7 @@ use super::turn;
 /// If a text has neither a box nor `####`, its answer is searched for in this many bytes at its end.
 const END: usize = 20_000;
 
-/// What the marks of a text say about its answer.
+/// The answer that the marks of a text give, as far as they give one.
 pub(super) enum Found {
     /// There is a mark, but no answer: an empty box or tag, a box that is never closed, thoughts that do not end.
     Nothing,
@@ -94,8 +94,9 @@ fn tagged(text: &str) -> Option<String> {
     values.filter(|_| !has_box(&text[end..])).map(list)
 }
 
-/// The contents of the last mark and of the marks joined to it, each with its joint, and where the last mark ends; no contents if
-/// a mark is never closed. `content` takes the text after a mark, and returns the content's range and where the mark ends.
+/// The contents of the last mark and of the marks joined to it, each with its joint, and where the last mark ends. `None` if
+/// there is no mark; no contents if a mark is never closed. `content` takes the text after a mark, and returns the content's
+/// range and where the mark ends.
 fn last_marks<'t>(
     text: &'t str,
     open: &Regex,

@@ -91,7 +91,7 @@ fn have_names(values: &[Expr]) -> bool {
     names.any(|name| Some(name) != first)
 }
 
-/// The values of a list. Their names are dropped if all are the same, as in `x = 1, x = 2`.
+/// The values of a list. Their names are dropped if all names are the same, as in `x = 1, x = 2`.
 fn unnamed(values: &[Expr]) -> Vec<Expr> {
     let have_names = have_names(values);
     let bare = |value| {
@@ -121,7 +121,8 @@ fn all(mut verdicts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     if is_different { Some(false) } else { verdict }
 }
 
-/// Compares two lists in any order; in their given order if only one of them has different names, or if they are long.
+/// Compares two lists in any order; in their given order if only one of them has different names, or if one has more than
+/// [`LONGEST`] elements.
 fn lists(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     let is_bare = |values: &[Expr]| values.iter().all(|value| assigned(value).is_none());
     let has_order = have_names(golds) != have_names(answers);

@@ -181,7 +181,7 @@ impl Expr {
         elements.into_iter().flat_map(signed).collect()
     }
 
-    /// This expression with a plus, or with a minus if `is_minus`, in place of each `\pm`.
+    /// This expression with each `\pm` replaced by a plus, or by a minus if `is_minus`.
     fn with_sign(self, is_minus: bool) -> Expr {
         let signed = self.parts.into_iter().map(|part| part.with_sign(is_minus));
         match self.symbol {

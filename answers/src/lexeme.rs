@@ -57,7 +57,7 @@ const FUNCTIONS: &str = "sin cos tan cot sec csc asin acos atan ln log exp abs f
 /// Other names that mean their command in plain text too.
 const NAMES: &str = "sqrt pi infinity infty alpha beta theta lambda cup";
 
-/// The function with a name, which may begin with `arc` in place of `a`.
+/// The function with this name; `arcsin` is another name of `asin`.
 pub(super) fn function(name: &str) -> Option<&'static str> {
     let inverse = name.strip_prefix("arc");
     let is_it = |own: &&str| *own == name || inverse.is_some() && own.strip_prefix('a') == inverse;
@@ -201,7 +201,7 @@ impl Lexer {
         }
     }
 
-    /// A name, a word, or several letters in a row.
+    /// The name of a function or a letter, a word, or several letters in a row.
     fn letters(&mut self, text: &str) -> usize {
         let end = text.find(|c: char| !c.is_alphabetic());
         let run = &text[..end.unwrap_or(text.len())];

@@ -17,7 +17,7 @@ use label::label;
 /// Longer answers are compared only as texts.
 pub(super) const LONGEST: usize = 10_500;
 
-/// Fractions, roots, powers and brackets inside of each other; what follows an operand, or unions, in one chain.
+/// The most levels of fractions, roots, powers and brackets inside each other; a chain of unions may have half as many.
 const DEEPEST: usize = 120;
 
 /// The meaning of a cleaned answer; `None` if it is not mathematics, or cannot be read.
@@ -79,7 +79,7 @@ struct Parser<'t> {
     /// How many digits of the current number were read: `\frac12` has two arguments in one number.
     taken: usize,
     depth: usize,
-    /// Inside of `| |` or `\\{ \\}`, where a bar ends a value.
+    /// Whether this is inside `| |` or `\{ \}`, where a bar ends a value.
     has_bars: bool,
     /// Whether this is inside the argument of a function, where an angle in degrees is a number.
     is_angle: bool,

@@ -28,7 +28,7 @@ pub(super) fn unit(word: &str) -> Option<&'static str> {
     names.get(word).or_else(|| names.get(singular)).copied()
 }
 
-/// The name of the currency whose sign can stand before a number.
+/// The name of a currency, for a sign that can stand before a number.
 pub(super) fn currency(sign: &str) -> Option<&'static str> {
     unit(sign).filter(|_| matches!(sign, "¤" | "€" | "£" | "¥" | "₹"))
 }

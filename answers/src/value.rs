@@ -76,7 +76,7 @@ pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Rational>) -> Optio
     })
 }
 
-/// The exact square of an expression that is a product or a quotient of rational numbers and their square roots.
+/// The square of a product or a quotient of rational numbers and their square roots, exactly; `None` for any other expression.
 pub(super) fn square(expr: &Expr) -> Option<Rational> {
     let exact = |expr: &Expr| constant(expr)?.exact().cloned();
     let parts = &expr.parts;
@@ -166,7 +166,7 @@ fn nearly(name: &str, parts: &[Complex64]) -> Option<Complex64> {
         ("log", [base, x]) => x.ln() * inverse(base.ln())?,
         ("exp", _) => x.exp(),
         ("abs", _) => x.norm().into(),
-        // Rounding errors may put a value just below or just above the whole number that it is.
+        // Rounding errors may put a value just below or just above the whole number that it should be.
         ("floor", _) => (real(x)? + 1e-12).floor().into(),
         ("ceil", _) => (real(x)? - 1e-12).ceil().into(),
         _ => return None,

@@ -16,7 +16,7 @@ pub trait BufferOwner<T>: Any + Send + Sync {
     /// Returns the values. Every call must return the same memory.
     fn as_slice(&self) -> &[T];
 
-    /// The number of values, which may be known without loading them.
+    /// The number of values, which may be known before the values are in memory.
     fn count(&self) -> usize {
         self.as_slice().len()
     }
@@ -44,7 +44,7 @@ impl<T> Buffer<T> {
         Buffer(Arc::new(owner))
     }
 
-    /// The number of values. This does not read the values of a column in a file.
+    /// The number of values. Token values in a compressed form are not expanded for this.
     pub fn len(&self) -> usize {
         self.0.count()
     }
@@ -376,7 +376,7 @@ where
     }
 }
 
-/// The array in row order, which is copied only if its memory has another order.
+/// The array in row order; a view, or an array in another order in memory, is copied.
 fn in_order<T: Clone, S: Data<Elem = T>, D: Dimension>(array: ArrayBase<S, D>) -> ArcArray<T, D> {
     if array.is_standard_layout() {
         array.into_owned().into_shared()

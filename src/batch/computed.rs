@@ -120,7 +120,7 @@ impl Computed {
         (cells.map(move |token| value(response, token)), each)
     }
 
-    /// The sum of |x| over some tokens of a response, and the number of zeros among these values.
+    /// The sum of |x| over some tokens of a response, and the number of these tokens whose value is 0.
     pub fn magnitude(&self, response: usize, tokens: Range<usize>) -> (f64, usize) {
         let (values, each) = self.of_tokens(response, tokens);
         let zeros = values.clone().filter(|x| *x == 0.0).count() * each;

@@ -92,7 +92,8 @@ impl SpareMemory {
         }
         let values = match values {
             Some(values) => *values,
-            // A quarter more, because the next batch may have more tokens. Memory that is not written costs nothing.
+            // A quarter more memory is taken, because the next batch may have more tokens. Memory that is not written costs
+            // nothing.
             None if is_large::<T>(count) => zeros(count + count / 4)?,
             None => zeros(count)?,
         };

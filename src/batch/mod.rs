@@ -224,7 +224,7 @@ impl Batch {
         self.is_f64
     }
 
-    /// The text columns, one string per response, such as `prompt` and `completion`. Texts of a file are read on first use.
+    /// The text columns, one string per response, such as `prompt` and `completion`.
     pub fn texts(&self) -> impl Iterator<Item = (&str, &Buffer<Arc<str>>)> {
         self.texts.iter().map(|(name, texts)| (&**name, texts))
     }

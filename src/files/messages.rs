@@ -164,7 +164,7 @@ fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String
                 let is_known = is_call || OTHERS.split(' ').any(|other| other == who);
                 stranger = stranger.or((!is_known).then(|| who.to_string()));
             }
-            // An object without an author and without `content` (as a message has) or `type` (as a part has) is neither.
+            // An object without an author is a message only if it has `content`, and a part only if it has `type`.
             None if !has(&fields, &["content", "type"]) => return Err(describe(raw)),
             // Skipped: the channel in which OpenAI's open models reason.
             _ if string(&fields, "channel").as_deref() == Some("analysis") => {}

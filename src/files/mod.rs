@@ -100,7 +100,8 @@ impl Rollouts {
     }
 
     /// Like [`Rollouts::write_advantage`], for any of the columns that a recipe computes. An existing field or tensor with the
-    /// same name is replaced. `progress` is called from time to time with the numbers of bytes and lines copied so far.
+    /// same name is replaced. While lines are copied, `progress` is called from time to time with the number of bytes copied and
+    /// the total.
     ///
     /// # Errors
     /// As [`Rollouts::write_advantage`].

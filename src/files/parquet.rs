@@ -398,7 +398,7 @@ fn each<T: DataType>(
 }
 
 /// The values of a column to add.
-// Only verdicts are booleans and counts.
+// Only the verifier's results are booleans and counts.
 #[cfg_attr(not(feature = "answers"), expect(dead_code))]
 pub(super) enum AddedValues<'a> {
     Bools(Vec<Option<bool>>),

@@ -25,7 +25,7 @@ impl Room {
         Room(bytes.min().unwrap_or(u64::MAX) / 2)
     }
 
-    /// Fails if `bytes` are more than this; called before the memory is taken. The message begins with `what`.
+    /// Fails if `bytes` are more than this room; called before the memory is taken. The message begins with `what`.
     pub(super) fn check(self, bytes: u64, what: &str) -> io::Result<()> {
         match bytes <= self.0 {
             true => Ok(()),

@@ -101,7 +101,7 @@ pub(super) enum FileKind {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schema {
     pub(super) kind: FileKind,
-    /// Columns that are read from a field with another name.
+    /// Columns whose field is set by `--map`, a known dump or a guess.
     pub(super) readings: Vec<Reading>,
     /// Whether the words of completions are counted, because no field gives lengths.
     pub(super) count_words: bool,
@@ -294,7 +294,7 @@ impl Schema {
         }
     }
 
-    /// The reading of a column whose field has another name.
+    /// The reading of a column among [`Schema::readings`].
     pub(super) fn reading(&self, ours: &str) -> Option<&Reading> {
         self.readings.iter().find(|reading| reading.ours == ours)
     }

@@ -20,8 +20,8 @@ use crate::tensor::Guard;
 /// The most events kept for a run that does not fetch them; the oldest are dropped first.
 const EVENTS: usize = 1024;
 
-/// A check is abandoned after this many times its time limit. That is far above the limit because comparing answers with
-/// references does not count as the script's time, and because a busy machine stalls.
+/// A check is abandoned after this many times its time limit. This wait is far longer than the limit, because comparing answers
+/// with references does not count as the script's time, and because a busy machine stalls.
 const PATIENCE: u32 = 6;
 
 /// A version that passed its checks; `None` if it is the version in use.

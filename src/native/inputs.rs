@@ -50,7 +50,7 @@ impl HookInputs<'_> {
     }
 
     /// Computes a gradient response by response; `None` if it is not finite, if `compute` declines a response, or if the guard
-    /// stops. `compute` also returns a summary of its response; the summaries are in batch order.
+    /// stops the computation. `compute` also returns a summary of its response; the summaries are in batch order.
     pub(super) fn gradient<T: Precision, S, R: Send>(
         &self,
         scratch: impl Fn() -> S + Send + Sync,

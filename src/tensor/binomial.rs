@@ -26,7 +26,7 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     for i in 1..=k {
         // Exact while below 2^53: C(n - k + i, i) is a whole number, and so is the product before the division.
         product = product * (n - k + i) as f64 / i as f64;
-        // This takes at most some thousand factors, because each factor at least doubles the product.
+        // This takes at most about a thousand factors, because each factor at least doubles the product.
         if product.is_infinite() {
             break;
         }

@@ -94,7 +94,7 @@ impl Frame {
     pub(crate) fn group(&self, group: usize) -> Arc<Frame> {
         Arc::new(Frame {
             responses: ResponsesId(Arc::new(())),
-            // An odd multiplier keeps streams of nested groups apart: 0 for the batch, 1, 2, ... for its groups.
+            // Stream 0 is the batch's, and 1, 2, ... are its groups'. An odd multiplier keeps the streams of nested groups apart.
             stream: self
                 .stream
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -123,7 +123,7 @@ impl Parser<'_> {
     }
 }
 
-/// The inverse of a function, which `\sin^{-1}` means.
+/// The inverse function: `asin` for `\sin^{-1}`.
 fn inverse(name: &str) -> Option<&'static str> {
     function(&format!("a{name}"))
 }
