@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(deep(), LEVELS);
         assert_eq!(call(deep), LEVELS);
         let one = ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-        // A thread of the pool that waited for the pool would wait for ever.
+        // If a thread of the pool waited for the pool, it would wait for ever.
         assert_eq!(
             one.install(|| call(|| rayon::join(deep, deep))),
             (LEVELS, LEVELS)

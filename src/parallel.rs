@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_threads_allocate_for_results_is_counted_as_the_callers() {
         let before = held();
-        // As the allocator of a program does.
+        // Counts as the allocator of a program does.
         let counts = each(1000, 1, &|index| {
             moved(16);
             index

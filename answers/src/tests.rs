@@ -1,4 +1,4 @@
-//! Against pairs with verdicts by hand, and input that wants to do harm.
+//! Tests against pairs whose verdicts were given by hand, and against hostile input.
 
 use std::collections::BTreeMap;
 
@@ -19,15 +19,15 @@ fn pairs(lines: &str) -> Vec<Pair> {
     lines.lines().map(pair).collect()
 }
 
-/// The pairs that stay wrong, each by its answer; all of them are refused.
+/// The pairs, by reference and answer, whose verdict is still wrong: the answers are right, and all are refused.
 const REFUSED: [(&str, &str); 15] = [
-    // Digits are compared in one base alone.
+    // Numbers in different bases are not converted.
     ("101_2", "5_{10}"),
     ("A1_{16}", "161_{10}"),
     ("1000_2", "8_{10}"),
     ("1000_2", "10_8"),
     ("1000_2", "22_3"),
-    // Functions and environments that hardly any answer has.
+    // These functions and environments occur in hardly any answer.
     ("3", r"\gcd(9,12)"),
     (r"\max(2,5)", "5"),
     (r"\max(2,5)", r"\max\{2,5\}"),
@@ -39,7 +39,7 @@ const REFUSED: [(&str, &str); 15] = [
         r"\begin{pmatrix}1/3&0\\0&1\end{pmatrix}",
         r"\frac13\begin{pmatrix}1&0\\0&3\end{pmatrix}",
     ),
-    // Accents are letters of their own, whether a letter or two write them.
+    // A letter with an accent is compared as it is written: as a command, one character or two.
     (r"\text{caf\'e}", "café"),
     (r"\text{caf\'e}", "cafe\u{301}"),
 ];
@@ -63,7 +63,7 @@ fn pairs_have_the_verdicts_that_they_were_given_by_hand() {
     assert_eq!(wrong, BTreeMap::new());
 }
 
-/// Each rule accepts what is right and refuses what is wrong, such as one of two values that a completion names.
+/// Each rule accepts right answers, and refuses wrong answers, such as a completion that names two values.
 #[test]
 fn rules_accept_and_refuse() {
     let mut verdicts: BTreeMap<String, [usize; 2]> = BTreeMap::new();
@@ -85,7 +85,7 @@ fn rules_accept_and_refuse() {
     );
 }
 
-/// A token is seen also where nothing stands around it.
+/// `has_tags` finds each token even if the text has nothing else.
 #[test]
 fn the_quick_look_sees_every_form_of_token() {
     let lines = ["", "#", "# ", "### "].map(|head| {
@@ -193,7 +193,7 @@ fn answers_are_found_where_they_stand() {
     assert_eq!(reference("So it is 5.").as_deref(), Some("So it is 5."));
 }
 
-/// Whatever stands in a text, and however deep, there is a verdict, also where the stack is small.
+/// Every text has a verdict, whatever it contains and however deeply it is nested, even on a small stack.
 #[test]
 fn hostile_texts_have_a_verdict() {
     let thread = std::thread::Builder::new().stack_size(1536 << 10);

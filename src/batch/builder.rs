@@ -333,7 +333,7 @@ mod tests {
                 "{why}"
             );
         }
-        // Values of the same number, in the same layout and in other layouts.
+        // As many values, in the same layout and in other layouts.
         for (other, is_fit) in [
             (of([0, 0], [1, 2]), true),
             (of([0, 1], [1, 2]), false),

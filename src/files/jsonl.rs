@@ -403,7 +403,7 @@ mod tests {
         }
     }
 
-    /// For each column its name, its first invalid value, its kind, and its values if all are valid.
+    /// For each column: its name, its first invalid value, its kind, and its values if all are valid.
     fn columns(rows: &TableBuilder) -> Vec<String> {
         let columns = rows.columns.iter().map(|column| {
             let values = format!("{:?}", column.data);

@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// Each letter is a token.
+    /// A tokenizer for which each letter is a token.
     #[derive(Debug)]
     struct Letters;
 
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(spans("a bc", 2, None), Some(vec![0..1, 2..4]));
         assert_eq!(spans("a bc", 3, None), None);
         assert_eq!(spans("aé", 2, Some(&Letters)), Some(vec![0..1, 1..3]));
-        // The last part is empty: it is the token that ended the response.
+        // The last part is empty, because it is the token that ended the response.
         assert_eq!(spans("aé", 3, Some(&Letters)), Some(vec![0..1, 1..3, 3..3]));
         assert_eq!(spans("aé", 4, Some(&Letters)), None);
     }

@@ -253,12 +253,12 @@ mod tests {
         assert!(added == removed && (9_999..=10_000).contains(&added));
         let blank = |lines, last| "\n".repeat(lines) + last;
         assert_eq!(count(&blank(250_000, ""), &blank(250_001, "x")), (2, 0));
-        // Small enough for an exact number, however busy the machine is.
+        // The texts are small, so that the number is exact, however busy the machine is.
         let moved = format!("b\n{}", blank(901, "c"));
         assert_eq!(count(&blank(900, "a\n"), &moved), (3, 1));
     }
 
-    /// The longest common subsequence, by the textbook's table.
+    /// The length of the longest common subsequence, by the textbook's table.
     fn common(old: &[&str], new: &[&str]) -> usize {
         let mut row = vec![0; new.len() + 1];
         for a in old {

@@ -432,7 +432,7 @@ mod tests {
         let (_folder, path, mut live) = live();
         let shared = Arc::get_mut(&mut live.shared).unwrap();
         shared.options.deadline = Some(Duration::from_millis(50));
-        // Nothing looks at its guard here, as where a function of the engine never comes back.
+        // This check never looks at its guard, like a function of the script engine that never returns.
         shared.dry_runs = |recipe, last, failed_on| {
             while recipe.text() == times(2) || recipe.text() == times(3) {
                 std::thread::sleep(LONG);
@@ -457,7 +457,7 @@ mod tests {
         assert_eq!(live.newest().recipe().text(), times(5));
     }
 
-    /// Settling takes the ring of whoever asks meanwhile, and answers them.
+    /// While the files settle, the wake-up of a caller is consumed; the caller is answered nevertheless.
     #[test]
     fn a_refresh_beside_a_save_is_answered_by_it() {
         let (_folder, path, live) = live();
@@ -481,7 +481,7 @@ mod tests {
         follower.look(Some(Instant::now()));
         asking.join().unwrap();
         assert_eq!(live.newest().recipe().text(), times(2));
-        // Either this look answers, or the next one follows at once.
+        // Either this call of `look` answers, or the next call follows immediately.
         let is_left = !live.shared.ledger().waiting.is_empty();
         assert!(follower.waiting.len() == 1 || is_left && follower.watch.wait().is_some());
     }

@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(ln_binomial(3, 4), Ok(f64::NEG_INFINITY));
     }
 
-    /// ln of a product of rationals, as a sum with term-by-term compensation: independent of the code above.
+    /// ln of a product of rationals, as a compensated sum: independent of the code above.
     fn ln_ratio(a: i64, b: i64, k: i64) -> f64 {
         let (mut sum, mut lost) = (0.0f64, 0.0f64);
         for i in 0..k {

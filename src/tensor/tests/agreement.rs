@@ -1,4 +1,4 @@
-//! Steps that are fused give the bits of steps that are computed one by one, on every row and level.
+//! Fused steps give the same bits as steps that are computed one by one, for every row and level.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::tensor::op::{Argument, Op, Param};
 use crate::tensor::plan::Plan;
 use crate::tensor::{Frame, Guard, Level, Origin, TensorError, op};
 
-/// The bits of a tensor's values, or what the executor says instead.
+/// The level and the bits of a tensor's values, or the executor's error.
 fn run(executor: &OnThreads, tensor: &Tensor) -> Result<(Level, Vec<u64>), TensorError> {
     let plan = Plan::new(std::slice::from_ref(tensor));
     let mut found = executor.run(&plan, &Guard::unlimited())?;
@@ -24,7 +24,7 @@ fn check(a: &OnThreads, b: &OnThreads, tensor: &Tensor, what: &str) {
     );
 }
 
-/// Values of a wide range, with zeros and ties, the same for each seed; whole numbers where the row needs them.
+/// Values from a wide range, with zeros and ties, always the same for a seed; whole numbers if the row needs them.
 pub(super) fn inputs(
     frame: &Arc<Frame>,
     param: &Param,
@@ -46,7 +46,7 @@ pub(super) fn inputs(
     (0..frame.size(level)).map(value).collect()
 }
 
-/// All rows on a batch of several blocks.
+/// Checks all rows on a batch of several blocks.
 fn agree(world: World, is_f64: bool, cases: fn(&'static Op) -> Vec<Case>) {
     let (alone, fused) = (
         OnThreads::new(Steps::OneByOne, 1),
@@ -75,7 +75,7 @@ fn steps_have_the_same_bits_either_way_in_few_groups_in_f32() {
     agree(World::of_two_groups(), false, some_cases);
 }
 
-/// What is given back after an operation that is computed alone must not be held for a whole pass.
+/// Memory that is freed after an operation computed alone must not be held for a whole pass.
 #[test]
 fn what_goes_by_no_tiles_takes_as_much_memory_either_way() {
     let frame = World::large().frame();
@@ -112,7 +112,7 @@ fn what_goes_by_no_tiles_takes_as_much_memory_either_way() {
     }
 }
 
-/// A stop is told of an operation's line.
+/// The error of a stopped computation names an operation's line.
 #[test]
 fn a_plan_without_memory_tells_of_the_same_line_either_way() {
     let frame = World::large().frame();

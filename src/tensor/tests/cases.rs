@@ -1,4 +1,5 @@
-//! All ways to apply a row: each tensor parameter at each level, each level and choice named, options left out or given.
+//! All ways to apply a row: with a tensor of each level for each tensor parameter, each level, each choice, and with and without
+//! optional parameters.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ pub(super) struct Case {
     pub(super) slots: Vec<Slot>,
 }
 
-/// What stands for a parameter.
+/// The argument for a parameter.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Slot {
     Tensor(Level),
@@ -27,7 +28,7 @@ pub(super) enum Slot {
     Choice(usize),
 }
 
-/// Where a case's values are drawn from; the first that the row accepts and that gives finite results is taken.
+/// The domain from which a case's values are drawn: the first domain that gives finite results is used.
 #[derive(Clone, Copy, Debug)]
 enum Domain {
     Signed,
@@ -74,18 +75,18 @@ pub(super) fn cases(op: &'static Op) -> Vec<Case> {
     cases
 }
 
-/// Some of a row's cases: each argument has each of its levels and choices in one case, beside others by chance; and those
-/// whose tensors are all of tokens, which alone may be f32.
+/// Some of a row's cases: each level and choice of each argument occurs in a case, with random other arguments. Also all cases
+/// whose tensors are all token tensors, because only token tensors may be f32.
 pub(super) fn some_cases(op: &'static Op) -> Vec<Case> {
     covering(op, |a, b| a == b)
 }
 
-/// More of a row's cases: any two arguments have each pair of their levels and choices in one case.
+/// More of a row's cases: for any two arguments, each pair of their levels and choices occurs in a case.
 pub(super) fn pairwise_cases(op: &'static Op) -> Vec<Case> {
     covering(op, |a, b| a <= b)
 }
 
-/// The cases, in random order, that have something new at two chosen arguments.
+/// The cases, in random order, that have a new pair of values at two arguments that `chosen` accepts.
 fn covering(op: &'static Op, chosen: fn(usize, usize) -> bool) -> Vec<Case> {
     let mut cases = cases(op);
     cases.shuffle(&mut ChaCha8Rng::seed_from_u64(1));
@@ -114,7 +115,7 @@ impl Case {
         })
     }
 
-    /// The row over tensors that stand for its tensor parameters.
+    /// The row applied to tensors for its tensor parameters.
     pub(super) fn over(&self, tensors: &[Tensor]) -> Result<Tensor, TensorError> {
         let mut tensors = tensors.iter();
         let arguments = self.slots.iter().map(|slot| match *slot {
@@ -126,7 +127,7 @@ impl Case {
         self.op.apply(&arguments.collect::<Vec<_>>())
     }
 
-    /// The row over leaves with the given values: the leaves, and the result.
+    /// The row applied to leaves with the given values: the leaves, and the result.
     pub(super) fn apply(
         &self,
         frame: &Arc<Frame>,
@@ -141,7 +142,7 @@ impl Case {
         Ok((leaves, result))
     }
 
-    /// Values for each tensor parameter, away from where the row's derivative jumps.
+    /// Values for each tensor parameter, away from the points where the row's derivative jumps.
     pub(super) fn inputs(&self, frame: &Arc<Frame>, seed: u64) -> Vec<Vec<f64>> {
         for domain in [Domain::Signed, Domain::Positive, Domain::Whole] {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -161,12 +162,12 @@ impl Case {
     }
 }
 
-/// Whether a parameter only says where: its values are 0 and 1.
+/// Whether a parameter is a condition, with the values 0 and 1.
 pub(super) fn is_condition(param: &Param) -> bool {
     matches!(param.name, "selection" | "c")
 }
 
-/// Values that keep a distance from each other, from those of other parameters, from 0 and from halves and wholes.
+/// Values that keep a distance from each other, from the values of other parameters, and from whole and half numbers.
 fn draw(
     domain: Domain,
     param: &Param,

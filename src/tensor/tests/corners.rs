@@ -1,4 +1,4 @@
-//! Corner cases: nothing at all, one alone, values that are not finite, huge graphs, and the guard.
+//! Corner cases: no values, a single value, values that are not finite, huge graphs, and the guard.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ fn reductions() -> impl Iterator<Item = &'static Op> {
     op::table().filter(move |op| op.class == Class::Reduction && is_selective(op))
 }
 
-/// Responses of one group each, all tokens counting.
+/// Responses of these lengths in one group; all their tokens count.
 pub(super) fn lengths(lengths: &[usize]) -> World {
     let width = lengths.iter().copied().max().unwrap_or(0);
     World {
@@ -105,7 +105,7 @@ fn one_alone_is_its_own_mean_and_has_no_deviation() {
     }
 }
 
-/// The group of equal rewards, in the form of GRPO's and RLOO's advantages.
+/// A group of equal rewards, with the statistics of GRPO's and RLOO's advantages.
 #[test]
 fn equal_values_have_an_advantage_of_exactly_0() {
     for (value, count) in [
@@ -259,7 +259,7 @@ fn a_chain_of_50000_nodes_evaluates_differentiates_and_drops() {
     });
 }
 
-/// Nodes of a graph, each once.
+/// The number of different nodes in a graph.
 fn nodes(of: &[Tensor]) -> usize {
     Plan::new(of).steps().len()
 }
@@ -281,7 +281,7 @@ fn a_gradient_grows_with_the_graph_and_not_with_its_ways() {
     let (single, double) = (nodes(&[slope(60).0]), nodes(&[slope(120).0]));
     assert!(double <= 2 * single, "{single} nodes, then {double}");
     assert!(single <= 60 * 4 + 10, "{single} nodes for a graph of 120");
-    // Of the second order too: x^(2^5), whose derivative has its own diamonds.
+    // The second derivative too: of x^(2^5), whose derivative has shared nodes of its own.
     let x = leaf(&frame, Level::Response, vec![1.01]);
     let mut y = x.clone();
     for _ in 0..5 {
@@ -303,10 +303,10 @@ fn doubled(frame: &Arc<Frame>, times: usize) -> Tensor {
     x
 }
 
-/// The number of values that the operation [`CANCELS`] was asked for, and the guard that it cancels at one of them.
+/// The number of values that [`CANCELS`] has computed, and the guard that it cancels.
 static ASKED: Mutex<(usize, Option<Arc<Guard>>)> = Mutex::new((0, None));
 
-/// The number of the value at which the guard is cancelled.
+/// [`CANCELS`] cancels the guard from this value on.
 const LAST: usize = 10;
 
 static CANCELS: Op = Op {
@@ -342,13 +342,13 @@ fn a_cancel_stops_values_that_may_take_long_at_once() {
         let ran = OnThreads::new(Steps::Fused, threads).run(&Plan::new(&[long]), &guard);
         let stopped = TensorErrorKind::Stopped(Stopped::Cancelled);
         assert_eq!(ran.unwrap_err().kind, stopped);
-        // Each thread may be at a value of its own.
+        // Each thread may have been computing a value.
         let asked = ASKED.lock().unwrap().0;
         assert!((LAST..LAST + threads).contains(&asked), "{asked} of {size}");
     }
 }
 
-/// Values that cancel the guard as soon as they are read, and count how often that was.
+/// Values that cancel the guard when they are read, and count the reads.
 struct Cancels(Vec<f64>, Arc<Guard>, Arc<AtomicUsize>);
 
 impl BufferOwner<f64> for Cancels {
@@ -409,7 +409,7 @@ fn the_memory_limit_stops_a_large_value_and_everything_comes_back() {
         "50 values, two of which live at once"
     );
     assert!(guard.peak() <= limit);
-    // Values that stay: each of these is kept with its tensor.
+    // These values stay in memory, because each is kept with its tensor.
     let many: Vec<Tensor> = (0..10).map(|_| doubled(&frame, 2)).collect();
     let stopped = many.iter().find_map(|x| x.evaluate().err()).unwrap();
     assert_eq!(
@@ -418,7 +418,7 @@ fn the_memory_limit_stops_a_large_value_and_everything_comes_back() {
     );
     drop((few, many));
     assert_eq!(guard.used(), 0);
-    // Nodes count, though nothing is computed.
+    // Nodes count too, even if nothing is computed.
     let small = Guard::new(None, 1 << 16);
     let frame = World::small().frame_with(true, small.clone());
     let mut x = leaf(&frame, Level::Response, vec![1.0; 7]);
@@ -437,7 +437,7 @@ fn the_memory_limit_stops_a_large_value_and_everything_comes_back() {
 fn what_sorts_counts_its_copies() {
     let tokens = World::large().layout().tokens();
     for (name, class) in [("rank", Class::Order), ("median", Class::Reduction)] {
-        // The values and the result alone would have room.
+        // There is room for the values and the result, but not for the copies that sorting makes.
         let guard = Guard::new(None, tokens * (8 + 8) + 4096);
         let frame = World::large().frame_with(true, guard.clone());
         let tensor = op::add(
@@ -455,7 +455,7 @@ fn what_sorts_counts_its_copies() {
     }
 }
 
-/// f32 holds no whole numbers beyond 2^24, which a batch's tokens are more than.
+/// f32 has no odd numbers beyond 2^24, and a batch can have more tokens than that.
 #[test]
 fn ranks_indices_and_coarse_values_are_f64_whatever_they_are_made_from() {
     let frame = World::small().frame_with(false, Guard::unlimited());
@@ -491,7 +491,8 @@ fn a_cancelled_computation_stops_on_all_threads() {
     assert_eq!(error.kind, TensorErrorKind::Stopped(Stopped::Cancelled));
 }
 
-/// A mean that no f64 can hold the sum of is infinite, and not the largest value; of equal values it is their value all the same.
+/// A mean is infinite, and not the largest value, if the sum is too large for f64; but the mean of equal values is always their
+/// value.
 #[test]
 fn a_sum_beyond_f64_is_no_mean() {
     let frame = lengths(&[1, 1, 1]).frame();
@@ -512,7 +513,7 @@ fn equal_nodes_are_computed_once() {
     let mean = || reduce("mean", &reward, Level::Group, None);
     let twice = op::add(&mean(), &mean()).unwrap();
     assert_eq!(nodes(&[twice]), 3, "the reward, its mean once, and the sum");
-    // The same formula over another grouping is another formula.
+    // The same formula over other groups is another node.
     let finer = regrouped(&frame, &[0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
     let spread = |frame: &Arc<Frame>| Tensor::number(1.0).expanded(Level::Group, frame).unwrap();
     assert_eq!(nodes(&[spread(&frame), spread(&finer)]), 3);

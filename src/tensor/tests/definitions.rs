@@ -1,4 +1,4 @@
-//! Rows that are made of several operations, against their definitions. The oracle defines the single operations.
+//! Rows that are made of several operations are compared with their definitions. The oracle defines the single operations.
 
 use super::cases::{Case, Slot, cases, is_condition};
 use super::oracle::{Cells, check, reduce, sum};
@@ -32,7 +32,7 @@ fn defined(case: &Case, cells: &Cells, args: &[Vec<f64>]) -> Option<Vec<f64>> {
         let cells = members().into_iter();
         cells.map(|members| f(&inside(&members))).collect()
     };
-    // `f` of each value, the selected ones of its cell, and whether it is selected itself.
+    // `f` of each value, of the selected values of its cell, and of whether the value itself is selected.
     let beside = |f: &dyn Fn(f64, &[f64], bool) -> f64| -> Vec<f64> {
         let mut out = vec![0.0; cells.size(join)];
         for members in members() {
@@ -43,7 +43,7 @@ fn defined(case: &Case, cells: &Cells, args: &[Vec<f64>]) -> Option<Vec<f64>> {
         }
         out
     };
-    // 1 for the first selected value that is the extreme of its cell.
+    // 1 for the first selected value that equals the extreme of its cell.
     let first_of = |extreme: &str| -> Vec<f64> {
         let mut out = vec![0.0; cells.size(join)];
         for members in members() {
@@ -106,7 +106,7 @@ fn defined(case: &Case, cells: &Cells, args: &[Vec<f64>]) -> Option<Vec<f64>> {
             let share = if sum == 0.0 { 0.0 } else { x.exp() / sum };
             if is_selected { share } else { 0.0 }
         }),
-        // Ties have the mean of their ranks; NaN are last, and ties too.
+        // Ties have the mean of their ranks; NaN values come last, as ties.
         ("rank", Some(Slot::Choice(1))) => beside(&|x, inside, _| {
             let is_before = |y: f64| y < x || x.is_nan() && !y.is_nan();
             let is_tied = |y: f64| y == x || x.is_nan() && y.is_nan();
@@ -220,7 +220,7 @@ fn ties_and_values_that_are_not_finite_follow_the_definitions_too() {
     alone(|| {
         for case in op::table().filter(is_exact).flat_map(cases) {
             for turn in 0..some.len() {
-                // Each parameter at its own stride, so that all pairs of values meet.
+                // Each parameter has its own stride, so that all pairs of values occur.
                 let draw = |(place, (param, level)): (usize, (&op::Param, Level))| {
                     let value = |i: usize| some[(turn + i * (2 * place + 1)) % some.len()];
                     let values = (0..frame.size(level)).map(value);

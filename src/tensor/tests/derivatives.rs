@@ -1,8 +1,8 @@
-//! Every row's derivative against central finite differences, and the derivative's derivative too.
+//! Every row's first and second derivative is compared with central finite differences.
 //!
-//! The step is 1e-5 on values of about 1: the third derivative leaves an error of some 1e-10, rounding one of 1e-11, and
-//! both grow with the steepest rows (1/x^3 at 0.5) to some 1e-8. 1e-6 relative is thus loose for the method and tight for
-//! any wrong factor, sign or cell.
+//! The step is 1e-5, on values of about 1. The third derivative causes an error of about 1e-10, rounding an error of 1e-11, and
+//! in the steepest rows (1/x^3 at 0.5) both grow to about 1e-8. A relative tolerance of 1e-6 is thus loose for the method, but
+//! tight for any wrong factor, sign or cell.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn first_order(case: &Case, leaves: &[Tensor], frame: &Arc<Frame>) -> Result<Ten
     weighed(&case.over(leaves)?, frame)
 }
 
-/// The row's gradients by all its arguments, weighed.
+/// The weighed sum of the row's gradients with respect to all its arguments.
 fn second_order(case: &Case, leaves: &[Tensor], frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
     let loss = first_order(case, leaves, frame)?;
     let mut total = Tensor::number(0.0);
@@ -76,7 +76,7 @@ fn check(case: &Case, frame: &Arc<Frame>, inputs: &[Vec<f64>], loss: Loss) {
     }
 }
 
-/// Cases of rows that have a derivative. `detach` is there to have none in spite of its values.
+/// Cases of rows that have a derivative; without `detach`, whose purpose is to have none although its values change.
 fn differentiable(cases: fn(&'static Op) -> Vec<Case>) -> impl Iterator<Item = Case> {
     op::table()
         .filter(|op| !matches!(op.derivative, Derivative::None(_)) && op.name != "detach")

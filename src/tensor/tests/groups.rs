@@ -1,4 +1,4 @@
-//! Taking groups apart, putting them together, and other groupings: values and gradients are those of the whole.
+//! Splitting a batch into groups, joining groups, and regrouping: values and gradients are the same as over the whole batch.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn inputs(frame: &Arc<Frame>, level: Level) -> Tensor {
     leaf(frame, level, (0..frame.size(level)).map(value).collect())
 }
 
-/// What a formula gives group by group.
+/// The results of a formula for each group, joined.
 fn by_group(
     frame: &Arc<Frame>,
     level: Level,
@@ -48,7 +48,7 @@ fn by_group(
     Tensor::assemble(frame, level, parts).unwrap()
 }
 
-/// GRPO's advantage with a KL penalty: values of all levels above the batch take part.
+/// GRPO's advantage with a KL penalty, from tensors at response, token and position level.
 fn advantage(inputs: &[Tensor]) -> Tensor {
     let [reward, kl, weight] = inputs else {
         panic!("three inputs");
@@ -88,7 +88,7 @@ fn a_formula_over_groups_is_that_over_the_batch_and_so_is_its_gradient() {
     });
 }
 
-/// A value that all groups share gets the gradients of all of them.
+/// A value that all groups share gets the sum of all groups' gradients.
 #[test]
 fn a_batch_tensor_within_groups_gets_the_gradient_of_all() {
     let frame = World::small().frame();
@@ -109,7 +109,7 @@ fn a_batch_tensor_within_groups_gets_the_gradient_of_all() {
     }
 }
 
-/// Coarse results of a group fill the finer level that they are put together at.
+/// If a group's results are coarser than the level at which they are joined, each result fills its finer cells.
 #[test]
 fn numbers_and_batch_values_of_groups_fill_their_responses() {
     let frame = World::small().frame();
@@ -143,7 +143,7 @@ fn a_group_that_no_part_was_given_for_has_zeros() {
     assert_eq!(values(&only), expected);
 }
 
-/// Tensors of two groupings meet at response or token level; what flows back to each is summed over its own groups.
+/// Tensors of two groupings are combined at response or token level; the gradient of each is summed over its own groups.
 #[test]
 fn gradients_find_the_groups_of_each_grouping() {
     alone(|| {

@@ -1,4 +1,4 @@
-//! What is made of a view of all groups at once is what a loop makes of one after the other.
+//! A formula over a view of all groups at once gives the same as a loop over the groups.
 
 use std::sync::{Arc, LazyLock};
 
@@ -18,14 +18,14 @@ static EXECUTORS: LazyLock<[OnThreads; 3]> = LazyLock::new(|| {
     ]
 });
 
-/// The bits of a tensor, by an executor.
+/// The bits of a tensor's values, computed by an executor.
 fn run(tensor: &Tensor, executor: &OnThreads) -> Result<Vec<u64>, TensorError> {
     let plan = Plan::new(std::slice::from_ref(tensor));
     let values = executor.run(&plan, &Guard::unlimited())?;
     Ok(bits(values[plan.outputs()[0]].as_ref().unwrap()))
 }
 
-/// A batch's tensors, one a level, the token tensor in f32 or f64.
+/// A batch's tensors, one per level; the token tensor is f32 or f64.
 fn columns(frame: &Arc<Frame>, is_f64: bool) -> Vec<Tensor> {
     let leaf = if is_f64 { leaf } else { narrow_leaf };
     let column = |(salt, level): (usize, Level)| {
@@ -39,7 +39,7 @@ fn row(name: &str) -> &'static Op {
     op::table().find(|op| op.name == name).unwrap()
 }
 
-/// The gradient by a column of a loss that weighs each value by its own square.
+/// The gradient, with respect to a column, of the mean of the squared values.
 fn gradient(result: &Tensor, column: &Tensor) -> Result<Tensor, TensorError> {
     let squared = op::mul(result, result)?;
     let arguments = [Argument::Tensor(squared), Argument::Level(Level::Batch)];
@@ -59,7 +59,7 @@ proptest! {
         let (columns, view) = (columns(&frame, is_f64), frame.view());
         let home = |group: usize| frame.group(group);
         let homes: Vec<Arc<Frame>> = (0..frame.layout().groups()).map(home).collect();
-        // By group: the nodes so far, and the same over the view.
+        // The nodes so far, of each group; and the same nodes over the view.
         let number = Tensor::number(0.7);
         let with_number = |mut nodes: Vec<Tensor>| {
             nodes.push(number.clone());
@@ -82,8 +82,8 @@ proptest! {
                 continue;
             }
             let made = grow(&at_once, pick, &Level::ALL);
-            // The gradient of a group's loss is an error over a view, after which a script runs group by group. A sum of values of
-            // the whole batch, which no script has within `map_groups`, is none of a group's.
+            // Over a view, the gradient of a group's loss is an error, after which a script runs group by group. So is a sum of
+            // values of the whole batch, which no script has within `map_groups`.
             let is_one_by_one = pick[0].is_row("grad")
                 || grown[0].iter().all(|node| node.level() == Level::Batch);
             if made.is_empty() && is_one_by_one {
@@ -95,7 +95,7 @@ proptest! {
         }
         prop_assert!(view.close_view());
         for index in columns.len() + 1..at_once.len() {
-            // What was made of values of the whole batch alone belongs to no group.
+            // A node made only of values of the whole batch belongs to no group.
             let is_of_group = |(nodes, home): (&Vec<Tensor>, &Arc<Frame>)| {
                 let (level, frame) = (nodes[index].level(), nodes[index].frame());
                 level == Level::Batch || frame.is_none_or(|own| own.responses == home.responses)
@@ -131,7 +131,7 @@ proptest! {
     }
 }
 
-/// Groups of more values than a tile holds, interleaved, of which some are selected.
+/// Interleaved groups with more values than a tile holds; some values are selected.
 #[test]
 fn selections_of_large_groups_go_by_the_same_tiles() {
     let world = World {
@@ -163,7 +163,7 @@ fn selections_of_large_groups_go_by_the_same_tiles() {
     }
 }
 
-/// No value of a group is there in a view, and nothing of the batch beside single numbers goes with it.
+/// In a view, no value of a group can be read, and a tensor of the batch cannot be combined with it.
 #[test]
 fn a_view_tells_that_it_was_looked_at_or_mixed() {
     let frame = World::small().frame();

@@ -1,4 +1,4 @@
-//! What a researcher reads when an operation cannot be done: the operation, the levels, and what to do.
+//! The messages for operations that cannot be done: they name the operation, the levels, and what to do.
 
 use insta::assert_snapshot;
 
@@ -16,7 +16,7 @@ fn zeros(level: Level) -> Tensor {
     leaf(&frame, level, vec![0.0; frame.size(level)])
 }
 
-/// The message of a row that cannot be built, or not be computed.
+/// The message of a row that cannot be built or cannot be computed.
 fn message(op: &'static Op, arguments: &[Argument]) -> String {
     let outcome = op.apply(arguments).and_then(|tensor| tensor.evaluate());
     outcome.unwrap_err().to_string()
@@ -128,7 +128,7 @@ fn values_that_do_not_fit() {
     );
 }
 
-/// Rust code may pass what no script can.
+/// Rust code may pass arguments that no script can pass.
 #[test]
 fn arguments_of_another_kind_or_number() {
     let x = tensor(Level::Response);
@@ -158,7 +158,7 @@ fn what_was_stopped() {
     );
 }
 
-/// The line of the script is that of the operation at fault, not of the place where its value was asked for.
+/// An error names the line of the operation at fault, not the line that requested its value.
 #[test]
 fn an_error_knows_where_its_tensor_was_made() {
     let at = |line| Origin {

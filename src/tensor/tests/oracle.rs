@@ -1,8 +1,8 @@
-//! The oracle: each node of a graph from the values of its arguments, by plain loops in f64 over explicit cells.
+//! The oracle computes each node of a graph from the values of its arguments, by plain loops in f64 over explicit cells.
 //!
-//! It shares no sum, scan, sort or exponential with the executor, and no layout: a world knows its cells itself. As each
-//! node is checked against the executor's own values of its arguments, bounds are those of a single operation, however
-//! deep the graph. That a node has the same bits in every other plan is the other half of the claim.
+//! It shares no sum, scan, sort or exponential with the executor, and no layout: a world knows its cells itself. Each node is
+//! computed from the executor's values of its arguments, so that the tolerance is that of a single operation, however deep the
+//! graph is. The oracle also checks that a node has the same bits in every other plan.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -20,7 +20,7 @@ use crate::tensor::op;
 use crate::tensor::plan::Plan;
 use crate::tensor::{Guard, Level, Value, grad};
 
-/// The cells of a world's levels, and which coarser one each lies in.
+/// The cells of a world's levels, and the coarser cell in which each cell lies.
 pub(super) struct Cells(HashMap<(Level, Level), Vec<usize>>);
 
 impl Cells {
@@ -37,7 +37,7 @@ impl Cells {
         Cells(parents)
     }
 
-    /// The cell of `to` that each cell of `from` lies in.
+    /// The cell of `to` in which each cell of `from` lies.
     pub(super) fn parents(&self, from: Level, to: Level) -> &[usize] {
         &self.0[&(from, to)]
     }
@@ -54,7 +54,7 @@ impl Cells {
         members
     }
 
-    /// What the node's definition gives: each value, and the size of what it is computed from (for rounding errors).
+    /// The node's values by its definition, each with the size of the numbers from which it is computed (for rounding errors).
     fn define(&self, node: &Tensor, args: &[(Level, Vec<f64>)]) -> Vec<(f64, f64)> {
         let level = node.level();
         let seen = |arg: usize, cell: usize| {
@@ -145,7 +145,8 @@ impl Cells {
     }
 }
 
-/// An elementwise row by the standard library's functions; the second number bounds what rounding may be a share of.
+/// An elementwise row, computed with the standard library's functions; the second number is the size to which rounding errors are
+/// relative.
 fn elementwise(op: &dyn Row, args: impl Iterator<Item = f64>) -> (f64, f64) {
     let args: Vec<f64> = args.collect();
     let truth = |test: bool| f64::from(u8::from(test));
@@ -185,7 +186,7 @@ fn elementwise(op: &dyn Row, args: impl Iterator<Item = f64>) -> (f64, f64) {
         ("is_finite", &[x]) => exact(truth(x.is_finite())),
         ("!", &[x]) => exact(truth(x == 0.0)),
         ("detach", &[x]) => exact(x),
-        // exp(-d) - 1 + d, of which the difference takes the digits.
+        // exp(-d) - 1 + d, which loses digits by cancellation.
         ("kl", &[d]) => ((-d).exp_m1() + d, (-d).exp_m1().abs() + d.abs()),
         ("+", &[a, b]) => rounded(a + b),
         ("-", &[a, b]) => rounded(a - b),
@@ -222,7 +223,7 @@ fn ways(n: f64, k: f64) -> f64 {
     }
 }
 
-/// A sum with its lost digits (Kahan, Neumaier); of values that are not finite, a plain one.
+/// A compensated sum (Kahan, Neumaier); a plain sum if a value is not finite.
 pub(super) fn sum(values: &[f64]) -> f64 {
     let (mut sum, mut lost) = (0.0f64, 0.0f64);
     for &value in values {
@@ -240,7 +241,7 @@ pub(super) fn sum(values: &[f64]) -> f64 {
     }
 }
 
-/// A reduction of a cell's values; exact for equal ones, where its row promises that.
+/// A reduction of a cell's values; exact for equal values if the row promises that.
 pub(super) fn reduce(name: &str, x: &[f64]) -> (f64, f64) {
     let count = x.len() as f64;
     let absolute = sum(&x.iter().map(|x| x.abs()).collect::<Vec<_>>());
@@ -310,9 +311,9 @@ fn scan(name: &str, x: &[f64], number: f64) -> Vec<(f64, f64)> {
     out
 }
 
-/// Whether an executor's value is the defined one, but for the rounding of one operation.
+/// Whether an executor's value is the defined value, apart from the rounding of one operation.
 fn is_defined(found: f64, (value, size): (f64, f64), is_f64: bool) -> bool {
-    // Sums of large finite values may or may not overflow on the way, by their order.
+    // Whether a sum of large finite values overflows depends on the order.
     if size.is_infinite() && !value.is_infinite() {
         return true;
     }
@@ -326,7 +327,7 @@ fn is_defined(found: f64, (value, size): (f64, f64), is_f64: bool) -> bool {
         || (found - rounded).abs() <= 2e-13 * size + ulp * rounded.abs() + least
 }
 
-/// All nodes under some, arguments first.
+/// The outputs and all nodes below them, arguments first.
 fn nodes_of(outputs: &[Tensor]) -> Vec<Tensor> {
     fn visit(tensor: &Tensor, seen: &mut HashSet<usize>, nodes: &mut Vec<Tensor>) {
         if seen.insert(tensor.id()) {
@@ -346,7 +347,8 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.iter().collect()
 }
 
-/// That all nodes under the outputs are as defined, and that each output alone has the bits that it has beside all.
+/// Checks that all nodes below the outputs have the defined values, and that each output has the same bits when it is computed
+/// alone.
 pub(super) fn check(executor: &OnThreads, cells: &Cells, outputs: &[Tensor]) -> Result<(), String> {
     let nodes = nodes_of(outputs);
     let plan = Plan::new(&nodes);
@@ -390,7 +392,7 @@ pub(super) fn check(executor: &OnThreads, cells: &Cells, outputs: &[Tensor]) -> 
     Ok(())
 }
 
-/// Every row at every level; `ADVLAB_ORACLE` also takes batches of several blocks of work.
+/// Checks every row at every level; with `ADVLAB_ORACLE`, also on batches of several blocks of work.
 #[test]
 fn every_row_is_as_defined() {
     let mut worlds = vec![(World::small(), true), (World::small(), false)];
@@ -422,8 +424,8 @@ fn every_row_is_as_defined() {
     }
 }
 
-/// Checks random graphs by the oracle, with the gradients of the last node's sum with respect to the leaves if there are
-/// any, and that all executors agree on them.
+/// Checks a random graph with the oracle, with the gradients (if they exist) of the last node's sum with respect to the leaves,
+/// and checks that all executors agree on it.
 fn random_graph(
     world: &World,
     is_f64: bool,
@@ -442,12 +444,13 @@ fn random_graph(
     check(&executors[1], &Cells::of(world), &nodes)
 }
 
-/// The same few graphs in each run; a long run draws others: `ADVLAB_ORACLE=10000 ADVLAB_FUZZ_SEED=2 cargo test --release --lib oracle`.
+/// Each run draws the same few graphs; a long run draws other graphs: `ADVLAB_ORACLE=10000 ADVLAB_FUZZ_SEED=2 cargo test
+/// --release --lib oracle`.
 fn cases_of(few: u32) -> ProptestConfig {
     let asked = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     ProptestConfig {
         cases: asked("ADVLAB_ORACLE").map_or(few, |many| many as u32),
-        // Graphs with `others_std` are not tried, one in six.
+        // One graph in six has `others_std`, and is rejected.
         max_global_rejects: u32::MAX,
         rng_seed: RngSeed::Fixed(asked("ADVLAB_FUZZ_SEED").unwrap_or(1)),
         ..ProptestConfig::default()

@@ -1,4 +1,4 @@
-//! Rows on f32 tokens against the same rows in f64, on inputs that an f32 holds exactly.
+//! Rows on f32 tokens are compared with the same rows in f64, on inputs that an f32 holds exactly.
 
 use super::cases::{Case, cases};
 use super::world::{World, alone, leaf, narrow_leaf, values};
@@ -20,8 +20,8 @@ fn both(case: &Case) -> (Tensor, Tensor) {
     (result(&narrow, narrow_leaf), result(&is_f64, leaf))
 }
 
-/// A kernel computes in f64 whatever its inputs are, so a row of one kernel rounds once where its result is a token
-/// tensor of f32, and not at all where it is coarser.
+/// A kernel computes in f64 whatever its inputs are, so that a row of one kernel rounds once if its result is an f32 token
+/// tensor, and not at all if the result is coarser.
 #[test]
 fn a_row_of_one_kernel_rounds_once() {
     alone(|| {
@@ -52,10 +52,9 @@ fn a_row_of_one_kernel_rounds_once() {
     });
 }
 
-/// A composed row rounds each of its steps on tokens: at most six, each by half an ulp (2^-24) of a value that is at most
-/// as large as the inputs and the result together (all are within 2 here), and none is divided by less than the std of
-/// two neighbouring values, 0.04. So 6 * 2^-24 * 4 / 0.04 bounds what can come of it at worst; where nothing is divided,
-/// it is below 1e-6.
+/// A composed row rounds each of its steps on tokens: at most six steps, each by half an ulp (2^-24) of a value that is at most
+/// as large as the inputs and the result together (all are within 2 here). No step divides by less than the std of two
+/// neighbouring values, 0.04. So the error is at most 6 * 2^-24 * 4 / 0.04; for rows without a division, it is below 1e-6.
 #[test]
 fn composed_rows_stay_within_their_steps_roundings() {
     alone(|| {
@@ -75,7 +74,7 @@ fn composed_rows_stay_within_their_steps_roundings() {
     });
 }
 
-/// d^2/2 of two log-probs that differ by little: what a rounding between k3's two parts would leave nothing of.
+/// For two log-probs that differ by little, k3 is d^2/2, of which nothing would be left if the two parts of k3 were rounded.
 #[test]
 fn k3_keeps_its_digits_for_close_f32_log_probs() {
     let world = World {

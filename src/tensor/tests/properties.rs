@@ -13,7 +13,7 @@ use crate::tensor::op::{self, Argument, Op, Param, ParamKind};
 use crate::tensor::plan::Plan;
 use crate::tensor::{Frame, Guard, Level, Tensor};
 
-/// Interleaved groups, groups of one, holes, responses without tokens, and at times no token at all.
+/// Batches with interleaved groups, groups of one, holes, responses without tokens, and sometimes no token at all.
 pub(super) fn worlds() -> impl Strategy<Value = World> {
     (1..10usize, 0..6usize).prop_flat_map(|(responses, width)| {
         let groups = prop::collection::vec(0..4i64, responses);
@@ -36,7 +36,7 @@ fn close(a: f64, b: f64) -> bool {
     a == b || (a - b).abs() <= 1e-11 * (1.0 + a.abs()) || a.is_nan() && b.is_nan()
 }
 
-/// One step of a random graph: which row, and a number for each choice on the way.
+/// One step of a random graph: its row, and a number for each choice to be made.
 #[derive(Clone, Debug)]
 pub(super) struct Pick {
     row: usize,
@@ -44,14 +44,14 @@ pub(super) struct Pick {
 }
 
 impl Pick {
-    /// Whether the step is of that row.
+    /// Whether the step applies this row.
     pub(super) fn is_row(&self, name: &str) -> bool {
         let rows: Vec<&Op> = rows().collect();
         rows[self.row % rows.len()].name == name
     }
 }
 
-/// The rows of random graphs: binomials refuse most numbers.
+/// The rows of random graphs; without binomials, which refuse most numbers.
 fn rows() -> impl Iterator<Item = &'static Op> {
     op::table().filter(|op| op.class != op::Class::Combinatorics)
 }
@@ -62,15 +62,14 @@ pub(super) fn picks(steps: usize) -> impl Strategy<Value = Vec<Pick>> {
     prop::collection::vec(pick, steps)
 }
 
-/// Adds nodes to some leaves, each of a random row over random nodes before it; a step whose levels do not fit is left
-/// out.
+/// Adds nodes to some leaves: each applies a random row to random earlier nodes. A step whose levels do not fit is skipped.
 pub(super) fn grow(leaves: &[Tensor], picks: &[Pick], levels: &[Level]) -> Vec<Tensor> {
     let rows: Vec<&'static Op> = rows().collect();
     let mut nodes = leaves.to_vec();
     for pick in picks {
         let op = rows[pick.row % rows.len()];
         let argument = |(param, choice): (&Param, &usize)| match param.kind {
-            // The newest nodes are the likeliest arguments, so that graphs get deep.
+            // The newest nodes are the likeliest arguments, so that graphs become deep.
             ParamKind::Tensor if choice % 3 > 0 => {
                 Argument::Tensor(nodes[nodes.len() - 1 - choice % nodes.len().min(2)].clone())
             }
@@ -111,7 +110,7 @@ fn padded(world: &World, junk: f64, by_column: bool) -> Array2<f64> {
     Array2::from_shape_fn(shape, value)
 }
 
-/// The bits of all nodes that some picks make of a token column.
+/// The bits of all nodes that some picks add to a token column.
 fn grown_from(world: &World, store: TokenValues, picks: &[Pick]) -> Vec<Vec<u64>> {
     let frame = world.frame();
     let leaves = [
@@ -126,7 +125,7 @@ fn grown_from(world: &World, store: TokenValues, picks: &[Pick]) -> Vec<Vec<u64>
         .collect()
 }
 
-/// The same column as a view of somebody's array.
+/// The bits from [`grown_from`], with the column as a view of another owner's array.
 fn lent(world: &World, array: &Array2<f64>, picks: &[Pick]) -> Vec<Vec<u64>> {
     let mask = Array2::from_shape_fn(array.dim(), |(r, t)| world.mask[r][t]);
     let batch = Batch::builder()
@@ -141,8 +140,8 @@ fn lent(world: &World, array: &Array2<f64>, picks: &[Pick]) -> Vec<Vec<u64>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Some rows are about the order in the batch, or have it decide between equal values; all others only see which
-    /// responses there are.
+    /// Some rows depend on the order in the batch, or use it to decide between equal values; all other rows see only the set of
+    /// responses.
     #[test]
     fn permuting_responses_permutes_results(
         (world, order) in with_order(),
@@ -189,8 +188,8 @@ proptest! {
         }
     }
 
-    /// Each of a formula's groups is as if it were alone: what a formula gives by groups is what it gives of the whole,
-    /// where nothing in it goes to the batch.
+    /// Groups do not affect each other: applied to each group alone, a formula gives the same as over the whole batch, if nothing
+    /// in it is reduced to the batch.
     #[test]
     fn groups_are_independent_where_nothing_is_reduced_to_the_batch(
         world in worlds(),
@@ -199,7 +198,7 @@ proptest! {
         let frame = world.frame();
         let leaves = [Level::Response, Level::Token, Level::Position, Level::Group]
             .map(|level| spread(&frame, level, level as usize));
-        // The batch is out of reach for a group alone.
+        // A group alone does not see the whole batch.
         let within = &Level::ALL[1..];
         let Some(whole) = grow(&leaves, &picks, within).pop() else {
             return Ok(());
@@ -222,7 +221,7 @@ fn computed(executor: &OnThreads, outputs: &[Tensor]) -> Vec<Vec<u64>> {
     plan.outputs().iter().map(of).collect()
 }
 
-/// That executors give the same bits of some nodes of a graph, or all, computed together.
+/// Checks that all executors give the same bits for a graph's nodes, computed together.
 pub(super) fn agree(executors: &[OnThreads], nodes: &[Tensor]) -> Result<(), String> {
     let (middle, last) = (nodes.len() / 2, nodes.len().saturating_sub(1));
     let one = &nodes[middle..(middle + 1).min(nodes.len())];
@@ -237,8 +236,8 @@ pub(super) fn agree(executors: &[OnThreads], nodes: &[Tensor]) -> Result<(), Str
     Ok(())
 }
 
-/// A leaf of each level, a padded column full of NaN where no token counts, and f32 tokens; each value off by a share of
-/// itself, one way or the other.
+/// A leaf of each level, a padded column with NaN where no token counts, and f32 tokens; each value is changed by a fraction of
+/// itself, up or down.
 pub(super) fn leaves(world: &World, frame: &Arc<Frame>, is_f64: bool, off: f64) -> Vec<Tensor> {
     let shaken = |(i, x): (usize, f64)| x * (1.0 + if i % 3 == 0 { off } else { -off });
     let shake = |x: &Tensor| values(x).into_iter().enumerate().map(shaken).collect();

@@ -1,4 +1,4 @@
-//! A batch as a test knows it: explicit (group, response, token) triples, beside the layout that is tested against them.
+//! A batch as a test knows it: explicit (group, response, token) triples, against which the layout is tested.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,18 +10,18 @@ use crate::tensor::exec::{run, run_step_by_step};
 use crate::tensor::plan::Plan;
 use crate::tensor::{Context, Frame, Guard, Level, Tensor, TensorError, Value};
 
-/// A cell of any level: what it leaves out is coarser. The batch's one cell has nothing.
+/// A cell of any level: a coarser cell has fewer of these fields, and the batch's only cell has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cell {
     pub(super) group: Option<i64>,
     pub(super) trajectory: Option<usize>,
     pub(super) response: Option<usize>,
-    /// The index of the token among those of its response that count.
+    /// The index of the token among its response's tokens that count.
     pub(super) token: Option<usize>,
 }
 
 impl Cell {
-    /// The cell of a coarser level that this one lies in.
+    /// The cell of a coarser level in which this cell lies.
     pub(super) fn at(self, level: Level) -> Cell {
         let (group, trajectory, response, token) = match level {
             Level::Batch => (false, false, false, false),
@@ -48,8 +48,8 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Interleaved groups of 3, 2, 1 and 1 responses, masks with holes, two responses without tokens, one of which is
-    /// its group's only one.
+    /// Interleaved groups of 3, 2, 1 and 1 responses, masks with holes, and two responses without tokens, one of which is the
+    /// only response of its group.
     pub(super) fn small() -> World {
         let row = |text: &str| text.chars().map(|c| c == '1').collect();
         World {
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// Several blocks of work for an executor: some 4000 tokens, in responses of up to three tiles.
+    /// Several blocks of work for an executor: about 4000 tokens, in responses of up to three tiles.
     pub(super) fn large() -> World {
         let length = |response: usize| match response % 9 {
             4 => 2600 - response,
@@ -78,7 +78,7 @@ impl World {
         }
     }
 
-    /// Several blocks of responses of which many go into a tile, some without a token.
+    /// Several blocks of short responses, many of which share a tile; some have no tokens.
     pub(super) fn short() -> World {
         let row = |response: usize| {
             let length = response * 7919 % 90;
@@ -121,7 +121,7 @@ impl World {
         Frame::new(Arc::new(self.layout()), is_f64, context(guard))
     }
 
-    /// Two in a group at most: of responses with an even and with an odd number of tokens.
+    /// The trajectory of a response: a group has at most two, one of responses with an even and one with an odd number of tokens.
     fn trajectory(&self, response: usize) -> usize {
         self.length(response) % 2
     }
@@ -130,7 +130,7 @@ impl World {
         self.mask[response].iter().filter(|&&counts| counts).count()
     }
 
-    /// The cells of a level, in the order in which a tensor's values stand.
+    /// The cells of a level, in the order of a tensor's values.
     pub(super) fn cells(&self, level: Level) -> Vec<Cell> {
         let cell = |(response, &group): (usize, &i64)| Cell {
             group: Some(group),
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// The same responses in another order: the one at `order[i]` comes at `i`.
+    /// The same responses in another order: response `order[i]` becomes response `i`.
     pub(super) fn permuted(&self, order: &[usize]) -> World {
         World {
             groups: order.iter().map(|&from| self.groups[from]).collect(),
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    /// Where each cell of this world stands in the permuted one.
+    /// The index that each cell of this world has in the permuted world.
     pub(super) fn places_in(&self, order: &[usize], level: Level) -> Vec<usize> {
         let there = self.permuted(order).cells(level);
         let find = |cell: Cell| {
@@ -218,7 +218,7 @@ pub(super) fn leaf(frame: &Arc<Frame>, level: Level, values: Vec<f64>) -> Tensor
     Tensor::from_buffer(frame, level, values.into()).unwrap()
 }
 
-/// The same at token level in f32, where the values allow it.
+/// Like [`leaf`], but f32 at token level.
 pub(super) fn narrow_leaf(frame: &Arc<Frame>, level: Level, values: Vec<f64>) -> Tensor {
     if level != Level::Token {
         return leaf(frame, level, values);
@@ -236,7 +236,7 @@ pub(super) fn number(tensor: &Tensor) -> f64 {
     values(tensor)[0]
 }
 
-/// Bits, with all NaNs as one: which of them comes of an operation is nobody's claim.
+/// The bits of values. All NaNs are the same here, because no operation promises a certain NaN.
 pub(super) fn bits(values: &Value) -> Vec<u64> {
     let bits = |x: f64| if x.is_nan() { u64::MAX } else { x.to_bits() };
     values.iter().map(bits).collect()
@@ -254,9 +254,9 @@ fn context(guard: Arc<Guard>) -> Context {
 /// How a plan's steps are computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Steps {
-    /// As many as possible in one pass, as in use.
+    /// As many steps as possible in one pass, as outside tests.
     Fused,
-    /// Each alone, in the plan's order.
+    /// Each step alone, in the plan's order.
     OneByOne,
 }
 
@@ -270,7 +270,7 @@ impl OnThreads {
         OnThreads(pool.build().unwrap(), steps)
     }
 
-    /// Step by step on one thread, and fused on 1, 2 and 7.
+    /// Step by step on one thread, and fused on 1, 2 and 7 threads.
     pub(super) fn all() -> [OnThreads; 4] {
         [
             OnThreads::new(Steps::OneByOne, 1),
@@ -298,7 +298,7 @@ impl OnThreads {
 /// The pool of [`alone`].
 pub(super) static ALONE: LazyLock<OnThreads> = LazyLock::new(|| OnThreads::new(Steps::Fused, 1));
 
-/// Runs `f` on one thread: many small graphs are faster without waking others.
+/// Runs `f` on one thread, because many small graphs are faster if no other thread is woken.
 pub(super) fn alone<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     ALONE.0.install(f)
 }
