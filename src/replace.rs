@@ -21,7 +21,7 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
 pub fn discard_unfinished() {
     let mut unfinished = unfinished();
     for file in unfinished.drain(..) {
-        // An error is ignored, because the process ends and nobody can be told.
+        // An error is ignored, because the process ends and cannot report it.
         let _ = fs::remove_file(file);
     }
     std::mem::forget(unfinished);

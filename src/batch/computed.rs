@@ -189,7 +189,8 @@ impl Computed {
         let (found, shape) = (array.dim(), (self.layout.responses(), self.layout.width()));
         if found != shape {
             let what = format!("the array has shape {found:?}, the advantage {shape:?}");
-            let help = "one row per response, as wide as the batch's padded columns";
+            let help =
+                "the array needs one row per response, as wide as the batch's padded columns";
             return Err(Diagnostic::error(what).with_help(help));
         }
         match array.as_slice_mut() {

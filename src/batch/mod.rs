@@ -180,7 +180,7 @@ impl Batch {
         self.columns.keys().map(|name| &**name)
     }
 
-    /// The names of the response columns, then those of the token columns, each in alphabetical order.
+    /// The names of the response columns, then the names of the token columns, each in alphabetical order.
     pub(crate) fn column_names(&self) -> impl Iterator<Item = &str> {
         let responses = self.response_columns().map(|(name, _)| name);
         responses.chain(self.token_columns().map(|(name, _)| name))

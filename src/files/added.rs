@@ -142,7 +142,7 @@ impl<'a> NewColumn<'a> {
             let value = row[column];
             let why = match in_lines {
                 _ if value.is_finite() => ", which is too large for f32 (`--dtype f64` writes f64)",
-                true => ", which JSON has no number for",
+                true => ", which JSON cannot represent",
                 false => "",
             };
             let mut place = place.name_of(response);

@@ -67,8 +67,9 @@ impl Format {
             Err(_) if out.extension().is_none() => return Ok(()),
             _ => {}
         }
-        let what =
-            format!("{added} is added to a copy of the input, which is another kind of file");
+        let what = format!(
+            "{added} is added to a copy of the input, and the output is another kind of file than the input"
+        );
         let endings = Format::endings(|format| format == self);
         let help = format!("give the output a name that ends in {endings}");
         Err(Diagnostic::error(what).with_help(help).in_file(out))
@@ -104,7 +105,7 @@ impl Format {
             "npy" | "pkl" | "pickle" => {
                 "put the arrays in one file: `safetensors.numpy.save_file({\"rewards\": ..., \"index\": ...}, \"rollouts.safetensors\")`"
             }
-            _ => "the ending of the name says what a file is",
+            _ => "the ending of a file's name decides its format",
         };
         let endings = Format::endings(|_| true);
         let error = Diagnostic::error(format!("rollouts are read from {endings} files"));
@@ -186,7 +187,7 @@ pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     let help = match entries.iter().find(|entry| has_lines(entry)) {
         Some(folder) => format!("there are rollouts in {}", folder.display()),
         None => format!(
-            "each step is a file in it ({}), or a folder with a number in its name",
+            "each step is a file in this folder ({}), or a subfolder with a number in its name",
             Format::endings(|_| true)
         ),
     };

@@ -374,7 +374,7 @@ fn text(line: &[u8]) -> Result<Option<&str>> {
         let byte = after.first().copied().unwrap_or_default();
         let before = String::from_utf8_lossy(before);
         Diagnostic::error("")
-            .found(format!("the byte 0x{byte:02x}, which is not UTF-8 there"))
+            .found(format!("the byte 0x{byte:02x}, which is not valid UTF-8"))
             .expected("text in UTF-8")
             .at_column(before.trim_start_matches(BYTE_ORDER_MARK).chars().count() + 1)
     })?;

@@ -62,7 +62,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Reports all bytes as read, including those that were skipped.
+    /// Reports all bytes as read, including skipped bytes.
     pub(super) fn finish(&self) {
         let total = self.total.load(Relaxed);
         self.report.iter().for_each(|report| report(total, total));

@@ -141,7 +141,7 @@ impl Shared {
             }
         }
         guard.cancel();
-        let message = "the check of this version does not end, and was given up";
+        let message = "the check of this version does not end, and was abandoned";
         let help = "this is a defect of advlab: please report it with the script";
         Err(Diagnostic::error(message).with_help(help).into())
     }

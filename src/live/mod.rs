@@ -60,7 +60,7 @@ pub struct LiveStep {
     pub outcome: Outcome,
     /// The version that computed the advantage.
     pub loaded: Arc<Published>,
-    /// Events since the last step, in order: new versions, rejected ones, and those that failed at this step.
+    /// Events since the last step, in order: new versions, rejected versions, and versions that failed at this step.
     pub events: Vec<LiveEvent>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A kernel belongs to the exact text of the shipped script, imports included: an edited copy is another version, and runs
 //! as a script. A kernel declines inputs that it does not support (rows with holes, columns of an unusual kind, values that are
-//! not finite): then the script runs, so that results, errors and notes are always those of the script.
+//! not finite): then the script runs, so that results, errors and notes are always the script's.
 
 mod inputs;
 mod pacs;

@@ -139,11 +139,11 @@ impl std::error::Error for TensorError {
 /// Why a computation was stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// It exceeded its time limit.
+    /// The computation exceeded its time limit.
     Deadline(Duration),
-    /// It was cancelled.
+    /// The computation was cancelled.
     Cancelled,
-    /// Its tensors would exceed the memory limit.
+    /// The computation's tensors would exceed the memory limit.
     Memory {
         /// The limit in bytes.
         limit: usize,

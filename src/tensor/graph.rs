@@ -57,7 +57,7 @@ pub(crate) enum Prim {
     Map(&'static dyn Row),
     /// The same value in each finer cell.
     Expand,
-    /// A reduction row of the op table; if there is a second argument, only the values count for which it is not 0.
+    /// A reduction row of the op table; if there is a second argument, values for which it is 0 do not count.
     Reduce(&'static dyn Row),
     /// How many values of a finer level each cell has.
     Count(Level),
@@ -93,8 +93,8 @@ impl Prim {
         }
     }
 
-    /// Identifies the operation among those on the same arguments, at the same level and in the same frame; `None` for
-    /// given values, and for operations that take groups apart.
+    /// Identifies the operation among operations on the same arguments, at the same level and in the same frame; `None` for given
+    /// values, and for operations that split or join groups.
     pub(crate) fn signature(&self) -> Option<[u64; 3]> {
         let row = |op: &'static dyn Row| std::ptr::from_ref(op).addr() as u64;
         Some(match self {

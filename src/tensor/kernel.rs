@@ -85,7 +85,7 @@ pub(crate) enum Within {
     Index,
     /// The sum up to and including each value, in the order of a second argument.
     CumsumBy,
-    /// The sample standard deviation of the other values; if there is a second argument, only values count for which it is not 0.
+    /// The sample standard deviation of the other values; if there is a second argument, values for which it is 0 do not count.
     OthersStd,
 }
 

@@ -19,7 +19,7 @@ pub struct Profile {
 pub struct Timing {
     /// The line of the script that requested the operations; `None` if no line did.
     pub origin: Option<Origin>,
-    /// How long they took, in seconds.
+    /// The time of these operations, in seconds.
     pub seconds: f64,
 }
 

@@ -340,7 +340,7 @@ impl Resolving<'_> {
         let ColumnData::Tensor(tensor) = &column.data else {
             if found == "an object" {
                 let ours = &reading.ours;
-                let help = format!("`--map {ours}={field}.FIELD` reads a field of it");
+                let help = format!("`--map {ours}={field}.FIELD` reads a field of this object");
                 return error.with_help(help);
             }
             if reading.ours == "reward" && found.starts_with("an array") {

@@ -28,7 +28,7 @@ pub(super) struct Scratch {
     f64s: Vec<Vec<f64>>,
 }
 
-/// Numbers in a buffer of which only the first ones are used, in memory that is kept, or in memory that is only read.
+/// Numbers: the first numbers of a buffer, numbers in memory that is kept, or numbers in memory that is only read.
 pub(super) enum Slice<'t, T> {
     Buffer(Vec<T>, usize),
     Out(&'t mut [T]),
@@ -357,7 +357,7 @@ impl<'t> Tile<'t> {
     }
 }
 
-/// The moments of a response's values, or of those for which a selection is not 0.
+/// The moments of a response's values, or of the values for which a selection is not 0.
 fn moments_of<T: Precision>(
     values: &[T],
     selection: Option<&Floats<'_>>,

@@ -13,7 +13,7 @@ use crate::tensor::kernel::{Binary, Kernel, Ternary, Unary};
 const X: &[Param] = &[tensor("x")];
 const A_B: &[Param] = &[tensor("a"), tensor("b")];
 
-/// The exponential, the sigmoid and its logarithm at -1.
+/// The exponential, the sigmoid and the sigmoid's logarithm at -1.
 const EXP_1: f64 = 0.36787944117144233;
 const SIGMOID_1: f64 = 0.2689414213699951;
 const LOG_1: f64 = -1.3132616875182228;
@@ -49,8 +49,8 @@ rows! {
             // a^0 is 1 for any a: the slope is 0, also at a = 0, where a^-1 is infinite.
             let slope = b * pow(a, b - 1.0);
             let by_a = vjp.grad() * select(b, slope, 0.0);
-            // The slope of a^b by b is 0 at a = 0, where ln a is infinite; and is taken as 0 for a below 0, where a^b is a number
-            // only for whole b.
+            // The slope of a^b by b is 0 at a = 0, where ln a is infinite. For a below 0, where a^b is a number only for whole b,
+            // it is taken as 0.
             let log = select(less(0.0, a), ln(a), 0.0);
             let by_b = vjp.grad() * vjp.result() * log;
             vec![by_a, by_b]
@@ -95,7 +95,7 @@ rows! {
         "floor(batch.length / 2)" => [1.0, 1.0, 0.0, 1.0, 0.0]; One(Unary::Floor);
     CEIL = "ceil", X, "the whole number at or above x";
         "ceil(batch.length / 2)" => [1.0, 2.0, 1.0, 1.0, 1.0]; One(Unary::Ceil);
-    ROUND = "round", X, "the nearest whole number, halves to the even one (torch.round)";
+    ROUND = "round", X, "the nearest whole number, halves to the even number (torch.round)";
         "round(batch.length / 2)" => [1.0, 2.0, 0.0, 1.0, 0.0]; One(Unary::Round);
     CLAMP = "clamp", &[tensor("x"), tensor("low"), tensor("high")],
         "x, limited to low ... high; NaN if any of the three is NaN";

@@ -120,7 +120,7 @@ static SOFTMAX: Op = Op {
     ..ROW
 };
 
-/// 1 for the `k` values in each cell of a level with the smallest draws, 0 for the others.
+/// 1 for the `k` values in each cell of a level with the smallest draws, 0 for all other values.
 pub(crate) fn subset(draws: &Tensor, to: Level, k: &Tensor) -> Result<Tensor, TensorError> {
     let rank = RANK.apply(&[Argument::Tensor(draws.clone()), Argument::Level(to)])?;
     less(&rank, k).built()

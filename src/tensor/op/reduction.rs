@@ -40,7 +40,7 @@ rows! {
         "batch.length.population_std(\"group\")" => [0.816496580927726, 0.5];
         Reduce(Reduction::PopulationStd), |vjp| deviation_grads(vjp, 0.0);
     COUNT = "count", PARAMS,
-        "the number of values in each cell of a level (only the selected ones, if there is a selection)";
+        "the number of values in each cell of a level (only the selected values, if there is a selection)";
         "batch.reward.count(\"group\")" => [3.0, 2.0]; Reduce(Reduction::Count);
 }
 

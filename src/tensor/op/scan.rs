@@ -1,5 +1,5 @@
-//! Rows that run along the tokens of each response, over those that count, across the holes of a mask; for response tensors,
-//! along the turns of each trajectory.
+//! Rows that run along the tokens of each response that count, across the holes of a mask; for response tensors, along the turns
+//! of each trajectory.
 
 use super::elementwise::{add, select};
 use super::param::{Argument, number, optional, tensor, tensor_at};
@@ -114,7 +114,7 @@ fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
 /// A scan with one number, or with one number per response.
 fn along(op: &'static Op, x: &Tensor, by: &Tensor) -> Result<Tensor, TensorError> {
     if let Some(number) = by.as_number() {
-        // The suffix sum of a value on the last token is that value, on all tokens. Adding 0 makes -0 to 0, as the sum does.
+        // The suffix sum of a value on the last token is that value, on all tokens. Adding 0 turns -0 into 0, as the sum does.
         if let (Kernel::Scan(Scan::SuffixSum), 1.0, Prim::AtLastToken, Some(frame)) =
             (op.kernel, number, &x.inner().prim, x.frame())
         {

@@ -1,5 +1,5 @@
-//! Rows of statistics composed of others: variances, quantiles, correlations, and statistics of the other values in a value's
-//! cell.
+//! Rows of statistics that are composed of other rows: variances, quantiles, correlations, and statistics of the other values in
+//! a value's cell.
 
 use std::sync::Arc;
 
@@ -195,7 +195,7 @@ fn given(x: &Tensor, selection: &Option<Tensor>) -> Vec<Tensor> {
 /// The quantile of a tensor at one level; if there is a second tensor, only of the values for which that is not 0.
 fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     let (x, selection) = (&args[0], args.get(1));
-    // Values that are not selected rank after all others, including infinite ones.
+    // Values that are not selected rank after all selected values, even infinite values.
     let ranked = match selection {
         Some(selection) => select(selection, x, f64::NAN),
         None => x.into(),
@@ -217,7 +217,8 @@ fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     select(equal(&most, &most), quantile, most)
 }
 
-/// The derivative of s_i, the std of the n_i others of i, whose mean is m_i, by x_j: (x_j - m_i) / ((n_i - 1) s_i).
+/// s_i is the std of the n_i other values of i, and m_i their mean. The derivative of s_i by x_j is (x_j - m_i) / ((n_i - 1)
+/// s_i).
 fn others_std_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let Prim::Within(_, to) = vjp.result.inner().prim else {
         unreachable!("the row's node says within which level");
@@ -228,7 +229,7 @@ fn others_std_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let others = reduce(&COUNT, &x, to, selection) - &own;
     let mean = safe_div(reduce(&SUM, &x, to, selection) - &own * &x, &others);
     let share = safe_div(vjp.grad(), (others - 1.0) * vjp.result());
-    // The sum over all i other than j: the sum over the whole cell without j's own.
+    // The sum over all i other than j is the sum over the whole cell without j's term.
     let over_others = |of: Term| reduce(&SUM, &of, to, None) - of;
     let by_x = &x * over_others(share.clone()) - over_others(share * mean);
     vec![own * by_x, 0.0.into()]

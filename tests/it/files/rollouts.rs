@@ -349,7 +349,7 @@ fn a_field_of_an_object_is_read_by_its_path() {
     for (path, told) in [
         (
             "rewards",
-            "`--map reward=rewards.FIELD` reads a field of it",
+            "`--map reward=rewards.FIELD` reads a field of this object",
         ),
         ("rewards.wrong", "found nothing"),
         ("reward.correct", "there is no field `reward.correct`"),
