@@ -92,7 +92,7 @@ pub fn column(numbers: &[f64]) -> Vec<String> {
     let text = |&number: &f64| {
         let text = format!("{number:.decimals$}");
         match text.strip_prefix('-') {
-            // A number that is rounded to zero has no sign.
+            // A number that rounds to zero gets no sign.
             Some(zero) if zero.parse() == Ok(0.0) => zero.to_string(),
             _ => text,
         }

@@ -136,7 +136,7 @@ pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
     let header: Header = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     let mut infos: Vec<(String, TensorInfo)> = header.tensors.into_iter().collect();
     infos.sort_by_key(|(_, info)| info.data_offsets);
-    // The crate checks that shapes and offsets agree.
+    // The crate `safetensors` checks that shapes and offsets agree.
     let checked = Metadata::new(None, infos.clone()).map_err(|error| wrong(error.to_string()))?;
     let (told, found) = (checked.data_len() as u64, length - 8 - size);
     if told != found {

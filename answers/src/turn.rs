@@ -112,8 +112,8 @@ fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) ->
     }
 }
 
-/// What the model says before the first turn of another author. A tool's turn does not end this: what the model says after the
-/// last tool's turn counts, or, if it says nothing there, what it said before.
+/// What the model says before the first turn of another author. A tool's turn is no such end: what the model says after the last
+/// tool's turn counts or, if it says nothing there, what it said before.
 fn said(text: &str) -> Cow<'_, str> {
     let tokens = TOKEN.find_iter(text);
     let mut tokens = tokens

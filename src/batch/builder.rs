@@ -219,7 +219,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Checks the level of each column that a batch knows by name, and the values of such response columns.
+    /// Checks each column that a batch knows by name: its level and, for a response column, its values.
     fn check_columns(&self, groups: &[GroupId]) -> Result<(), BuildError> {
         for (name, column) in &self.columns {
             let known = column_names::column(name);

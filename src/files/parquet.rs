@@ -131,7 +131,7 @@ fn cell_of(field: &Field) -> Cell<'_> {
             Ok(text) => Cell::Text(text),
             Err(_) => Cell::Json(Value::from(bytes.data()).to_string().into()),
         },
-        // With all digits, because a decimal may be a group's name.
+        // A decimal keeps all its digits, because it may be a group's name.
         Field::Decimal(_) => Cell::Json(field.to_string().trim_end_matches('.').to_string().into()),
         Field::Group(row) => Cell::Json(line(row).into()),
         Field::ListInternal(items) => {

@@ -11,7 +11,7 @@ pub(super) type Result<T, E = Diagnostic> = std::result::Result<T, E>;
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) path: PathBuf,
-    /// If each response has a line: for each blank line, the index of the response after it.
+    /// For each blank line, the index of the response after it; `None` if responses are not lines.
     pub(super) blank: Option<Vec<usize>>,
     /// Checksum of what was read: all lines, the end of a parquet file, or the header of a tensor file.
     pub(super) sum: u32,

@@ -187,8 +187,8 @@ fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     named.collect()
 }
 
-/// If two versions have more than a million pairs of lines, the time for finding the smallest number of changed lines. After this
-/// time, a larger number is shown, which may differ from one machine to another.
+/// The time limit for finding the smallest number of changed lines between versions with more than a million pairs of lines.
+/// After this time, a larger number is shown, which may differ from one machine to another.
 const DEADLINE: Duration = Duration::from_millis(20);
 
 /// The numbers of lines added and removed.

@@ -83,7 +83,7 @@ pub struct LiveStep {
 ///
 /// A trainer that runs more than the advantage in a step, such as the recipe's loss on minibatches, calls the two parts of
 /// a step: [`LiveRecipe::begin_step`] takes the newest version, and [`LiveRecipe::attempt`] runs a function with it.
-/// [`LiveRecipe::numbered`] gives the batch its step if it has none.
+/// [`LiveRecipe::numbered`] gives a step to a batch that has none.
 #[derive(Debug)]
 pub struct LiveRecipe {
     shared: Arc<Shared>,
@@ -293,7 +293,7 @@ impl LiveRecipe {
         Attempt { result, failed }
     }
 
-    /// The batch, with the number of the next step if it has none.
+    /// The batch, with the number of the next step if the batch has no step.
     pub fn numbered(&self, batch: &Batch) -> Batch {
         let step = batch.given_step().unwrap_or(self.next_step);
         batch.clone().at_step(step)

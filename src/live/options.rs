@@ -7,7 +7,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Hook, Host, Recipe, State};
 use crate::tensor::Guard;
 
-/// The usual limit on the time of a version's checks, some hundred times as long as they usually take.
+/// The default time limit for a version's checks: some hundred times the time that they usually take.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// How a recipe is watched and checked. By default nothing is set or required.

@@ -148,7 +148,7 @@ impl Guard {
         let Some(time) = self.time else {
             return Ok(());
         };
-        // Another thread may have restarted the clock after this one read it.
+        // Another thread may have restarted the clock after this thread read the time.
         let running = self
             .elapsed()
             .saturating_sub(self.started.load(Ordering::Relaxed));

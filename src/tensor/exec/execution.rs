@@ -182,7 +182,7 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// Whether a step on tokens is computed in a pass, alone if it cannot be fused with other steps.
+/// Whether a step on tokens is computed in a pass, which has no other steps if this step cannot be fused.
 pub(super) fn goes_by_tile(prim: &Prim) -> bool {
     matches!(
         prim,

@@ -147,7 +147,7 @@ impl Execution<'_> {
                     self.methods[reader] == Method::InFull && self.values[reader].is_some()
                 };
                 let is_free = is_large(self.tensor(arg)) && !self.is_output[arg];
-                // Reversed, because the last reader is most often the one that has not run yet.
+                // Tested in reverse, because the reader that has not run yet is most often the last.
                 if is_free && self.readers[arg].iter().rev().all(is_read) {
                     self.values[arg] = None;
                 }

@@ -46,7 +46,7 @@ rows! {
         "batch.length ** 2" => [4.0, 9.0, 1.0, 4.0, 1.0];
         Two(Binary::Pow), |vjp| {
             let (a, b) = (&vjp.arg(0), &vjp.arg(1));
-            // a^0 is 1 for any a: the slope is 0, also at a = 0, where a^-1 is infinite.
+            // a^0 is 1 for any a: the slope is 0, even at a = 0, where a^-1 is infinite.
             let slope = b * pow(a, b - 1.0);
             let by_a = vjp.grad() * select(b, slope, 0.0);
             // The slope of a^b by b is 0 at a = 0, where ln a is infinite. For a below 0, where a^b is a number only for whole b,

@@ -63,7 +63,7 @@ pub(super) static ALL: Op = Op {
     example: "batch.length.all(\"group\")",
     shows: &[1.0, 1.0],
     derivative: Derivative::Composed,
-    // 1 for no values: none of them is 0.
+    // 1 for an empty cell, because none of its values is 0.
     build: |op, args| not(&any(op, args, |x| not(x))?).built(),
     ..ROW
 };

@@ -1,5 +1,5 @@
-//! Rows that run along the tokens of each response that count, across the holes of a mask; for response tensors, along the turns
-//! of each trajectory.
+//! Rows that run along each response's counting tokens, across the holes of a mask; for response tensors, along the turns of each
+//! trajectory.
 
 use super::elementwise::{add, select};
 use super::param::{Argument, number, optional, tensor, tensor_at};
