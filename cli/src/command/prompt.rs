@@ -95,10 +95,10 @@ pub struct Look {
     reading: ReadArguments,
     #[command(flatten)]
     tokenizing: Tokenizing,
-    /// Show where this dump of the same batch parts from the input: groups, masks, columns and texts
+    /// Show where this dump of the same batch differs from the input: in groups, masks, columns and texts
     #[arg(long, value_name = "FILE|RUN", conflicts_with_all = ["what", "recipe"])]
     against: Option<PathBuf>,
-    /// Print a JSON object per response instead, of all that are selected
+    /// Print a JSON object per response instead, for all selected responses
     #[arg(long)]
     json: bool,
 }

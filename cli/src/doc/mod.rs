@@ -76,7 +76,7 @@ pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
     })
 }
 
-/// What [`explain`] says, for programs: the functions and members with that name, the recipe, and the text.
+/// What [`explain`] says, as JSON: the functions and members with that name, the recipe, and the text.
 pub fn json(host: &Host, asked: &str) -> Result<Value> {
     let text = explain(host, asked, Paint::PLAIN)?;
     let name = name_of(asked);
@@ -90,7 +90,7 @@ pub fn json(host: &Host, asked: &str) -> Result<Value> {
     Ok(json!({ "asked": asked, "functions": functions, "recipe": recipe, "text": text }))
 }
 
-/// A recipe for programs: its hooks, and its parameters with what they take.
+/// A recipe as JSON: its name, version and doc, its hooks, and its parameters with the values that they take.
 pub fn recipe_json(recipe: &Recipe) -> Value {
     let hooks = Hook::OF_BATCH.into_iter().chain([Hook::Returns]);
     let hooks: Vec<&str> = hooks

@@ -41,7 +41,7 @@ impl PromptSession {
         Ok(lines.join("\n"))
     }
 
-    /// The responses that [`look`](Self::look) selects, all of them, for programs.
+    /// All responses that [`look`](Self::look) selects, as JSON.
     pub fn look_json(&mut self, what: &str) -> Result<Vec<Value>> {
         let (batch, _) = self.batch_with_advantage()?;
         let mut view = View::of(self, &batch);
