@@ -144,8 +144,8 @@ impl Apply {
         Ok(true)
     }
 
-    /// Reads an input; of its arrays and texts, only those in `columns`, if they are given. A `step` replaces the number in the file
-    /// if that is 0 or the user gave `--step`.
+    /// Reads an input. If `columns` are given, only these arrays and texts are read. `step` becomes the batch's step if the user gave
+    /// `--step`, or if the file gives no step.
     fn read(
         &self,
         tokenizer: Option<&Arc<dyn Tokenize>>,
@@ -318,8 +318,8 @@ impl Applied {
     /// The columns to write, which are all that training on the batch needs.
     fn columns(&self) -> Vec<(AddedColumn, &Computed)> {
         let outcome = &self.outcome;
-        // An advantage that is equivalent to a loss includes the weights; if no hook gives weights, those of the batch are in the
-        // input already.
+        // Weights are not written if the advantage is equivalent to a loss, because it includes them, or if no hook gives weights,
+        // because the input has those of the batch already.
         let is_weighted = outcome.loss.is_none() && self.recipe.has(Hook::Weight);
         let weight = outcome.weight.as_ref().filter(|_| is_weighted);
         let columns = [

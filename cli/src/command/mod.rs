@@ -47,7 +47,7 @@ fn run_words(words: &[OsString]) -> ExitCode {
     let is_broken_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     match Command::try_parse_from(words).map(|command| run(command, words)) {
         Ok(Ok(is_right)) => ExitCode::from(u8::from(!is_right)),
-        // Not an error of ours: the reader of standard output closed it, as `head` does.
+        // This is no failure: the reader of standard output closed the pipe, as `head` does.
         Ok(Err(error)) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
             report(&error);
@@ -55,8 +55,8 @@ fn run_words(words: &[OsString]) -> ExitCode {
         }
         Err(mut error) => {
             if let Some(tip) = tip(&error, words) {
-                // Clap's tip is replaced, because it only compares spellings.
-                // Its usage repeats the option that clap guessed.
+                // Clap's tip is replaced, because it only compares spellings. The usage is removed, because it repeats the option
+                // that clap guessed.
                 error.remove(ContextKind::SuggestedArg);
                 error.remove(ContextKind::Usage);
                 let tip = ContextValue::StyledStrs(vec![tip.into()]);
@@ -162,7 +162,7 @@ fn end_cleanly(told: fn()) -> Result<()> {
     {
         use signal_hook::consts::SIGTERM;
         let mut signals = signal_hook::iterator::Signals::new([SIGTERM])?;
-        // 128 plus the signal's number, as in shells.
+        // The exit status is 128 plus the signal's number, as in shells.
         std::thread::spawn(move || signals.forever().for_each(|signal| end(128 + signal)));
     }
     Ok(ctrlc::set_handler(move || end(130))?)

@@ -173,7 +173,7 @@ impl TrainView {
             } => {
                 self.evaluations.push((done, evaluation.clone()));
                 self.example = example.to_string();
-                // An evaluation after a step is shown together with the script's metrics of the step.
+                // An evaluation after a step is shown later, together with the script's metrics of that step.
                 if done == self.done {
                     self.evaluation(None);
                 }
@@ -219,7 +219,7 @@ impl TrainView {
             return;
         };
         let mut line = last_line(&self.evaluations);
-        // Only three metrics, because `metrics.jsonl` has all of them.
+        // Only three metrics are shown, because `metrics.jsonl` has all of them.
         for (name, number) in row.iter().flat_map(|row| &row.metrics).take(3) {
             line.push_str(&format!("  {name} {}", value(*number)));
         }

@@ -1,4 +1,4 @@
-//! One name explained: a function or member with its example, a recipe with its parameters, a topic.
+//! The explanation of one name: of a function or member with its example, of a recipe with its parameters, or of a topic.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -16,7 +16,7 @@ use advlab::session::Answer;
 use advlab::tensor::Level;
 use advlab::tensor::op::{self, Class};
 
-/// A function or a member, from its table.
+/// A function or a member of the scripting language, with its documentation.
 pub(super) struct Entry {
     pub(super) name: &'static str,
     /// The form of a call, such as `x.mean(level)`.
@@ -164,7 +164,7 @@ fn by_group(computed: &Computed) -> Vec<String> {
     (0..layout.groups()).map(of_group).collect()
 }
 
-/// The result of an example, in full.
+/// The result of an example with all its values.
 pub(super) fn shown(answer: &Answer) -> String {
     match answer {
         Answer::Tensor(computed) => {
@@ -233,7 +233,7 @@ pub(super) struct Topic {
 
 #[derive(Deserialize)]
 pub(super) struct Topics {
-    /// For a name, the terms of the field that should find it although no name here has them.
+    /// For each name, terms of the field by which a search finds the name.
     pub(super) terms: BTreeMap<String, String>,
     /// For each page of the documentation, what it is about.
     pub(super) pages: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! The documentation: what every function, member and recipe is, from the op table and the scripts themselves.
+//! The documentation of every function, member and recipe, made from the table of operations and from the scripts themselves.
 //!
 //! `advlab doc`, `?name` at the prompt, `docs/reference.md`, and `docs/recipes.md` all come from here.
 
@@ -34,8 +34,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     topics.chain(entries).chain(builtins)
 }
 
-/// A name explained: a function or member with its example, which is run; a recipe with its parameters; a topic; or a section of
-/// the reference with a line for each entry. If nothing has that name, the results of a search for it.
+/// The explanation of a name: of a function or member with its example, which is run; of a recipe with its parameters; of a topic; or of a
+/// section of the reference with a line for each entry. If nothing has that name, the results of a search for it.
 pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
     let name = name_of(asked);
     let found = ENTRIES.iter().filter(|entry| entry.name == name);

@@ -115,7 +115,7 @@ impl<'a> View<'a> {
         found.iter().map(row).collect()
     }
 
-    /// A response in lines.
+    /// A response as lines of text.
     fn response(&mut self, response: usize) -> Vec<String> {
         let (batch, paint) = (self.batch, self.session.paint);
         let (about, means) = self.about(response);

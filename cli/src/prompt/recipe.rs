@@ -37,7 +37,7 @@ pub(super) fn params(session: &mut PromptSession, _: &Arguments<'_>) -> Answered
 }
 
 pub(super) fn set(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
-    // `k = 8` is as clear as `k=8`.
+    // Blanks around `=` are removed, because `k = 8` is as clear as `k=8`.
     let parts: Vec<&str> = arguments.text.split('=').map(str::trim).collect();
     if let ["step", number] = parts[..] {
         session.set_step(step(number)?);

@@ -37,7 +37,7 @@ type Editor = Box<dyn FnMut(&Path) -> io::Result<()>>;
 
 /// A session at a prompt: a batch, a recipe, what was typed, and the commands.
 ///
-/// It knows no terminal: text goes in, text comes out.
+/// The session knows no terminal: text goes in, and text comes out.
 ///
 /// ```
 /// use advlab_cli::prompt::{Paint, PromptSession};
@@ -209,7 +209,7 @@ impl PromptSession {
         !is_command(text) && unfinished(text).goes_on()
     }
 
-    /// What saves of a watched script changed since the last call; `None` if there was no event.
+    /// Describes what saves of a watched script changed since the last call; `None` if there was no save.
     pub fn news(&self) -> Option<String> {
         lock(&self.watched).as_mut()?.poll()
     }
@@ -227,7 +227,7 @@ impl PromptSession {
         Ok(lines.join("\n"))
     }
 
-    /// Makes a recipe the one in use, as `:recipe` does.
+    /// Makes a recipe the recipe in use, as `:recipe` does.
     pub fn use_recipe(&mut self, recipe: Recipe) {
         self.script.use_recipe(Some(recipe));
         self.lacks_function = false;

@@ -161,7 +161,7 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
 }
 
 /// Whether a script's advantage has the bits of the value that it was made from. Always true if hooks were typed, because these
-/// are saved as they were typed.
+/// are saved as they were typed, and if there is no such value.
 fn is_same_as_typed(session: &PromptSession, recipe: &Recipe) -> bool {
     let inputs = session.script.inputs();
     let Some(signal) = inputs.signal().filter(|_| !inputs.has_hook()) else {

@@ -42,7 +42,7 @@ impl Watched {
         self.batch = batch;
     }
 
-    /// Describes the events of the file since the last call; `None` if there were none.
+    /// Describes the events of the watched file since the last call; `None` if there were none.
     pub(super) fn poll(&mut self) -> Option<String> {
         let events = self.live.events();
         let lines: Vec<String> = events.iter().map(|event| self.describe(event)).collect();

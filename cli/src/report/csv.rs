@@ -1,4 +1,4 @@
-//! Rows of a report as CSV: text is quoted where it must be, and a missing number is an empty cell, as is one that is not finite.
+//! Rows of a report as CSV. Text is quoted if it has to be. A number that is missing or not finite is an empty cell.
 
 use serde_json::Value;
 

@@ -20,7 +20,7 @@ use crate::{Result, wrong};
 use advlab::replace::Replacement;
 use advlab::{Diagnostic, Recipe};
 
-/// A report: a figure if it has one, the text below it, and its numbers.
+/// A report: a figure, if there is one, the text below the figure, and the numbers.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The colours and the width of the text.
@@ -207,7 +207,7 @@ impl Report {
     }
 }
 
-/// A recipe's version and settings, after a name for it.
+/// A recipe's version and settings, after the given name.
 pub(crate) fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
     let version = recipe.version().short();
     let head = format!("{} {}", paint.bold(name), paint.dim(version));

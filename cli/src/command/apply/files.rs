@@ -20,7 +20,7 @@ use super::super::streams::tell;
 use super::{Apply, params};
 use crate::wrong;
 
-/// The recipe's state after a step, as a file keeps it.
+/// The contents of a state file: the recipe's state after a step.
 #[derive(Serialize, Deserialize)]
 struct SavedState {
     recipe: String,
@@ -152,7 +152,7 @@ impl Apply {
                 }
                 _ => {}
             }
-            // Opened again if needed, because the process that held the lock may have removed the file in the meantime.
+            // Tried again if the file at this path is another one, because the process that held the lock may have removed the file.
             let handle = file.try_clone().and_then(Handle::from_file);
             if handle.ok() == Handle::from_path(&path).ok() {
                 return Ok(Some((TemporaryFile::there(&path).map_err(failed)?, file)));
@@ -227,7 +227,7 @@ impl Apply {
         // loss of power.
         for named in [output, self.metrics.as_ref()].into_iter().flatten() {
             let folder = resolved(named).parent().map(File::open);
-            // Ignored: some systems cannot sync a folder.
+            // The error is ignored, because some systems cannot sync a folder.
             let _ = folder.map(|folder| folder.and_then(|folder| folder.sync_all()));
         }
         let saved = serde_json::to_string_pretty(&SavedState {
@@ -240,7 +240,7 @@ impl Apply {
         Ok(Replacement::write(path, format!("{saved}\n").as_bytes())?)
     }
 
-    /// Opens the file of metrics. If the state continues at the step `next`, this removes the recipe's rows from that step on:
+    /// Opens the file of metrics. If the state continues at the step `next`, the recipe's rows from that step on are removed, because
     /// an earlier call wrote them and was killed before it saved the state.
     pub(super) fn open_metrics(
         &self,

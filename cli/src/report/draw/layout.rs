@@ -24,11 +24,11 @@ const SQUARE: f64 = 2.0;
 /// The dashes of lines, so that lines also differ in grey.
 const DASHES: [&str; 4] = ["none", "7 3", "2 2.5", "9 3 2 3"];
 const REFERENCES: [&str; 4] = ["7 3", "2 2.5", "9 3 2 3", "14 5"];
-/// The strokes of axes, of the zero line, and of the other labelled levels.
+/// The strokes of axes, of the zero line, and of the lines at all other numbers of the y axis.
 const AXIS: Stroke = (GREY, 1.0, "none");
 const ZERO: Stroke = (GREY, 0.7, "none");
 const LEVEL: Stroke = (0xe4e4e4, 0.8, "none");
-/// Letters that stand for a quantity if they are whole words.
+/// Letters that are set as quantities, in italics, if they are whole words.
 const QUANTITIES: [char; 3] = ['F', 'p', 'A'];
 
 impl Figure {

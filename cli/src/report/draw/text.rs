@@ -10,7 +10,7 @@ use crate::paint::{self, Paint, cut, width, wrapped};
 /// The largest number of rows of a plot, and the smallest.
 const DOWN: usize = 10;
 const LEAST_DOWN: usize = 3;
-/// The columns beside the plot: they hold the numbers at its y axis, the axis, and a margin on the right.
+/// The width of what is beside the plot: the numbers at the y axis, the axis, and a margin on the right.
 const BESIDE: usize = 16;
 /// The width of the numbers at the y axis.
 const MARGIN: usize = 9;

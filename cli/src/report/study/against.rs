@@ -1,4 +1,4 @@
-//! Where two dumps of one batch part: groups, masks, columns and texts.
+//! Where two dumps of one batch differ: in groups, masks, columns and texts.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,20 +13,21 @@ use advlab::script::Host;
 use advlab::session::Session;
 use advlab::tensor::Level;
 
-/// Values that differ by less, relative to the larger of both, are equal, because trainers dump f32.
+/// Two values count as equal if they differ by at most this, relative to the larger value, because trainers dump f32.
 const ROUNDING: f64 = 1e-6;
-/// Columns that may follow from others.
+/// Columns that may be computed from other columns.
 const COMPUTED: [&str; 3] = ["reward", "correct", "length"];
 
 /// A row of the table.
 struct Row {
     what: String,
-    /// The number of responses that differ; `None` if only one file has this.
+    /// The number of responses that differ; `None` if only one file has the column, or if its levels differ.
     differ: Option<usize>,
     detail: String,
 }
 
-/// Compares two batches response by response: in their order or, if one has more responses, in their order within each group.
+/// Compares two batches response by response: in their order or, if one batch has more responses, in their order within groups of
+/// the same name.
 pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Report {
     let mut report = Report::new(paint);
     let [a, b] = batches.map(Batch::layout);
@@ -38,7 +39,7 @@ pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Report {
     if a.responses() != b.responses() {
         let compared = counted(pairs.len(), "response");
         report.note(&format!(
-            "compared are the {compared} that both have in a group, by its name"
+            "only the {compared} that both have in groups of the same name are compared"
         ));
     }
     report.line("");
@@ -76,7 +77,7 @@ pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Report {
     report
 }
 
-/// The responses to compare.
+/// The pairs of responses to compare, as numbers in `a` and in `b`.
 fn pairs(a: &Layout, b: &Layout) -> Vec<(usize, usize)> {
     if a.responses() == b.responses() {
         return (0..a.responses())
@@ -103,7 +104,7 @@ fn pairs(a: &Layout, b: &Layout) -> Vec<(usize, usize)> {
 }
 
 impl Row {
-    /// A row about what differs or is equal in each response; `detail` is asked about the first that differs.
+    /// A row about something that may differ in each pair of responses; `detail` describes the first pair that differs.
     fn of(
         what: &str,
         pairs: &[(usize, usize)],
@@ -145,7 +146,7 @@ fn groups(a: &Layout, b: &Layout, pairs: &[(usize, usize)]) -> Row {
     Row::of("groups", pairs, differs, |_| String::new())
 }
 
-/// Masks are equal if as many tokens count, in the same places from the first that counts on.
+/// Masks are equal if the same tokens count, with positions counted from the first token that counts.
 fn masks(a: &Layout, b: &Layout, pairs: &[(usize, usize)]) -> Row {
     let places = |layout: &Layout, response: usize| -> Vec<(u32, u32)> {
         let runs = layout.runs(response);
@@ -195,7 +196,7 @@ fn columns(batches: [&Batch; 2], pairs: &[(usize, usize)]) -> Vec<Row> {
     names.into_iter().filter_map(row).collect()
 }
 
-/// A column: where it differs most, and whether one is the other times a number.
+/// A row about a column: where it differs most, and whether it is in `b` what it is in `a`, times a number.
 fn column(
     name: &str,
     level: Level,
@@ -228,7 +229,7 @@ fn column(
     let largest = all()
         .filter(|pair| !is_equal(pair.1))
         .max_by(|x, y| gap(x).total_cmp(&gap(y)));
-    // Least squares: the number that `a` times it is nearest to `b`.
+    // The factor for which `a` times the factor is nearest to `b`, by least squares.
     let sum = |of: fn(f64, f64) -> f64| all().map(|(_, (a, b))| of(*a, *b)).sum::<f64>();
     let factor = sum(|a, b| a * b) / sum(|a, _| a * a);
     let scaled = |(_, (a, b)): (usize, (&f64, &f64))| is_equal((&(a * factor), b));

@@ -14,10 +14,10 @@ use advlab::session::Answer;
 use advlab::{Batch, Diagnostic, Host, Recipe};
 use advlab_train::random::{Purpose, RandomStream, StreamKey};
 
-/// Rows of the table below a curve.
+/// About how many rows the table below a curve has.
 const ROWS: usize = 9;
-/// For each group that a curve adds to its batch, the batch has this many groups in the proportion of the accuracies, if there is
-/// room.
+/// For each group that a curve adds to its batch, the batch has this many groups with the accuracies of the given batch, if there
+/// is room.
 const OWN: usize = 20;
 /// The largest number of responses in a batch that is made for a curve.
 const RESPONSES: usize = 1 << 16;
@@ -25,7 +25,7 @@ const RESPONSES: usize = 1 << 16;
 const CELLS: usize = 1 << 21;
 /// No drawn response is shortened to less than this length.
 const LEAST: usize = 8;
-/// The number of draws if the advantage depends on more than the group's composition.
+/// The number of draws if the advantage depends on more than the number of right responses.
 const DRAWS: u64 = 64;
 /// A difference below this, relative to the largest advantage, counts as a rounding error.
 pub(super) const ROUNDING: f64 = 1e-9;
@@ -86,8 +86,8 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// The curve for groups of `size`, in one batch with the token columns of `like` and with groups in the proportion of
-    /// `like`'s accuracies, plus one group of each composition. All responses are one token long and differ only in whether they
+    /// The curve for groups of `size`, in one batch with the token columns of `like` and with groups whose accuracies are those of
+    /// `like`'s groups, plus one group of each composition. All responses are one token long and differ only in whether they
     /// are right; if the order of the responses matters, it is random.
     pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
@@ -184,8 +184,8 @@ fn accuracies_of(batch: &Batch) -> Vec<f64> {
     }
 }
 
-/// The number of right responses in each group of a batch: first every number from 0 to `size`, then groups in the
-/// proportion of the accuracies.
+/// The number of right responses in each group of a batch: first every number from 0 to `size`, then the numbers
+/// that the accuracies give, repeated if there is room.
 fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     let room = RESPONSES / size;
     let right = |accuracy: &f64| (accuracy * size as f64).round() as usize;

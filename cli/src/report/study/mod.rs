@@ -1,6 +1,6 @@
 //! Studies of a design: the advantages of right and wrong responses ([`Curve`]), the objective that they optimise
 //! ([`Objective`]), a loss over ratio and advantage ([`surface`]), what a recipe gives ([`outcome`]), how two recipes differ
-//! ([`diff`]), and where two dumps of a batch part ([`against`]).
+//! ([`diff`]), and where two dumps of a batch differ ([`against`]).
 
 pub mod against;
 pub mod curve;

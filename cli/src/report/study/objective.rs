@@ -13,7 +13,7 @@ use advlab::script::{Hook, Outcome};
 use advlab::tensor::{Level, ln_binomial};
 use advlab::{Batch, Diagnostic, Recipe};
 
-/// The number of places p at which two objectives are compared.
+/// The number of values of p at which two objectives are compared.
 const PLACES: usize = 512;
 
 /// What a design optimises.
@@ -29,7 +29,7 @@ pub struct Objective {
 
 impl Objective {
     /// The objective of a recipe for groups of `size`: exact if the advantage depends only on the number of right responses of a
-    /// group; else estimated on responses and groups drawn from `input`.
+    /// group; else estimated on responses and groups drawn from `input`, or an error if there is no `input`.
     pub fn of(recipe: &Recipe, input: Option<&Batch>, size: usize) -> Result<Objective> {
         let usual = on_policy(&usual());
         let design = Design::of(recipe)?;

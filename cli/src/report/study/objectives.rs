@@ -10,7 +10,7 @@ use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::{Batch, Recipe};
 
-/// The number of places of a curve, and of a curve in a small panel.
+/// The number of values of p in a curve, and in the curve of a small panel.
 const PLACES: usize = 200;
 const SMALL_PLACES: usize = 48;
 /// The largest number of lines that can be told apart in one panel, and of designs that are shown with their nearest known
@@ -26,7 +26,7 @@ const NAMES: usize = 28;
 /// The correlation of a response's score with whether it is right, if none is given.
 pub const CORRELATION: f64 = 0.1;
 
-/// Evenly spaced places from `least` to `most`.
+/// Evenly spaced values from `least` to `most`.
 fn places((least, most): (f64, f64), count: usize) -> impl Iterator<Item = f64> {
     (0..=count).map(move |index| least + (most - least) * index as f64 / count as f64)
 }
