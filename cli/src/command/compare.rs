@@ -66,7 +66,7 @@ impl Compare {
             all if all == paths.len() => {
                 if self.steps.is_some() || self.config.is_some() || !self.set.is_empty() {
                     let flags = "--steps, --config and --set";
-                    bail!("folders of runs are only read: {flags} are for recipes");
+                    bail!("folders of runs are only read: {flags} apply to recipes");
                 }
                 (self.out.clone(), paths, Vec::new())
             }
@@ -78,7 +78,7 @@ impl Compare {
                 match paths.iter().find(|path| !path.exists() && !is_recipe(path)) {
                     Some(path) => bail!("{} does not exist", path.display()),
                     None => bail!(
-                        "recipes are run and folders of runs are read: give the one or the other"
+                        "recipes are trained and folders of runs are read: give either recipes or folders"
                     ),
                 }
             }

@@ -54,7 +54,7 @@ impl ReplayArguments {
         }
         let Some(found) = difference? else {
             match steps {
-                0 => out!("{run}: it has done no step yet"),
+                0 => out!("{run}: no step has been done yet"),
                 _ => out!("{run}: every number of {steps} steps agrees, bit for bit"),
             }
             return Ok(true);
@@ -64,8 +64,8 @@ impl ReplayArguments {
         out!("{run}: step {} is the first that differs", found.step);
         out!("  {field}: recorded {}", shown(found.recorded));
         out!("  {blank}  repeated {}", shown(found.repeated));
-        let question = "has a file been edited, or is this another build?";
-        out!("The same build of advlab repeats its own runs: {question}");
+        let question = "was a file edited, or is this another build?";
+        out!("A build of advlab repeats its own runs exactly: {question}");
         Ok(false)
     }
 }

@@ -105,7 +105,7 @@ impl Train {
                 path.display()
             ),
             Some(path) if path.is_dir() => bail!(
-                "{0} is a folder, not a configuration: `advlab train --resume {0}` goes on with a run",
+                "{0} is a folder, not a configuration: `advlab train --resume {0}` continues a run",
                 path.display()
             ),
             Some(path) => Config::read(path)?,

@@ -96,11 +96,11 @@ impl TrainView {
                     commands.push(format!("advlab apply {} {folder}", self.config.recipe));
                 }
                 commands.push(format!("{resume} --steps {}", self.config.steps * 2));
-                "go on with".to_string()
+                "continue with".to_string()
             }
             Ok(Ending::Stopped(step)) => {
                 commands.push(resume);
-                format!("stopped before step {step}; go on with")
+                format!("stopped before step {step}; continue with")
             }
             Err(error) => {
                 report(&error.into());

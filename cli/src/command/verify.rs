@@ -95,7 +95,8 @@ impl Verify {
         self.tell(&counts, &stream)?;
         streams::tell(&notes);
         if tokenizer.is_some() && counts.iter().all(|[_, counted, _]| *counted == 0) {
-            let note = "the tokenizer counts nothing: the lines have a `length`, or no completion";
+            let note =
+                "the tokenizer counts nothing, because each line has a `length` or no completion";
             streams::tell(&[Diagnostic::note(note)]);
         }
         if let Some(output) = self

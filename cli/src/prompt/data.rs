@@ -93,7 +93,7 @@ impl LoadedBatch {
             return LoadedBatch::of_script(host, name);
         }
         if Builtin::find(&name).is_some() && !path.exists() {
-            let message = format!("`{name}` is a recipe, and a batch is read from a file or a run");
+            let message = format!("`{name}` is a recipe, but a batch is read from a file or a run");
             let help = format!("`:recipe {name}` loads it, as `advlab repl --recipe {name}` does");
             return Err(wrong(message, help));
         }
@@ -105,7 +105,10 @@ impl LoadedBatch {
     /// Another batch of the run.
     pub(super) fn at_step(&self, host: &Host, step: u64) -> Result<LoadedBatch> {
         let Some((run, _)) = &self.run else {
-            let message = format!("{} is not a run's folder, and has one batch", self.name);
+            let message = format!(
+                "{} is not a run's folder, so it has only one batch",
+                self.name
+            );
             return Err(wrong(message, "`:load RUN` opens a run's folder"));
         };
         // The folder is opened again, because a run in progress has more batches by now.

@@ -216,7 +216,7 @@ impl<'a> View<'a> {
         }
         let found: Vec<usize> = (0..values.len()).filter(|&at| values[at] != 0.0).collect();
         if found.is_empty() {
-            Err(wrong(format!("no response has `{condition}`"), help))
+            Err(wrong(format!("no response meets `{condition}`"), help))
         } else {
             Ok(found)
         }

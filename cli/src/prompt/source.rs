@@ -36,7 +36,7 @@ fn text_of(session: &PromptSession, name: &str) -> Answered {
         return Ok(function);
     }
     if doc::is_known(name) && Builtin::find(name).is_none() {
-        let message = format!("`{name}` is no script, but a part of advlab");
+        let message = format!("`{name}` is not a script, but a part of advlab");
         return Err(wrong(message, format!("`?{name}` explains it")));
     }
     Ok(session.host.load(name)?.text().to_string())
@@ -126,7 +126,7 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     let inputs = session.script.inputs();
     if !inputs.has_advantage() && !inputs.has_function() {
         let help = "a formula with a value per response or token, or a function";
-        return Err(wrong("nothing has been typed that makes a recipe", help));
+        return Err(wrong("nothing that makes a recipe has been typed", help));
     }
     if let Some((hook, recipe)) = inputs.called_hook() {
         let name = Path::new(recipe).file_stem().unwrap_or_default().display();
@@ -137,7 +137,7 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     }
     let there = advlab::regular_file::read_to_string(&file).ok();
     if file.exists() && there.as_ref() != session.saved.get(&file) {
-        let message = format!("{shown} is not what `:save` wrote, and is not replaced");
+        let message = format!("{shown} differs from what `:save` wrote, so it is not replaced");
         return Err(wrong(message, "choose another name"));
     }
     let script = session.script.typed_script();

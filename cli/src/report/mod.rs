@@ -182,7 +182,7 @@ impl Report {
             _ => "",
         };
         let path = path.display();
-        let message = format!("{path}: this report is not written as such a file");
+        let message = format!("{path}: this report has no form for such a file");
         let help = format!("its file ends in {kinds}or .txt{more}");
         Err(wrong(message, help))
     }

@@ -140,7 +140,7 @@ const SLIPS: &str = r#"
 2  apply grpo rollouts.jsonl --dtype f16  =>  f32, f64
 2  check grpo --stes 3  =>  '--step'
 2  check  =>  <RECIPE>
-1  apply passk k=2 rollouts.jsonl  =>  a parameter is set by `--set k=2`
+1  apply passk k=2 rollouts.jsonl  =>  to set a parameter, write `--set k=2`
 1  apply grpo broken.jsonl  =>  broken.jsonl, line 1
 1  apply sdpo rollouts.jsonl  =>  no column `teacher_logp`  &  docs/mixing.md
 1  apply broken.rhai rollouts.jsonl  =>  broken.rhai:1

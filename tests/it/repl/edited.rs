@@ -33,7 +33,7 @@ fn an_editor_changes_the_last_input_a_function_or_the_recipe() {
         > twice(1)
         = 20
         > :edit mean
-        ! is no script";
+        ! is not a script";
     play(&mut editing("2", "20"), dialogue);
     let dialogue = "> :recipe dr_grpo
         > :edit

@@ -157,7 +157,7 @@ fn a_flag_means_one_thing_for_all_designs() {
     }
     for (other, said) in [
         ("runs/nope", "runs/nope does not exist"),
-        ("grpo", "give the one or the other"),
+        ("grpo", "give either recipes or folders"),
     ] {
         let text = refused(folder.path(), &format!("compare FOLDER {other}"));
         says(&text, &[said]);

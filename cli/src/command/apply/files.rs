@@ -62,7 +62,7 @@ impl Apply {
             {
                 let mut error = Diagnostic::error(format!("it cannot be read: {error}"));
                 if is_setting {
-                    error = error.with_help(format!("a parameter is set by `--set {shown}`"));
+                    error = error.with_help(format!("to set a parameter, write `--set {shown}`"));
                 }
                 return Err(error.in_file(input).into());
             }
@@ -267,7 +267,9 @@ impl Apply {
             }
             if kept != rows {
                 Replacement::write(path, &kept)?;
-                let note = format!("rows from step {next} on are removed: the state lacks them");
+                let note = format!(
+                    "rows from step {next} on are removed, because the state does not include these steps"
+                );
                 tell(&[Diagnostic::note(note).in_file(path)]);
             }
         }

@@ -197,7 +197,7 @@ pub fn folders_of_runs(folder: &Path, seen: &mut BTreeSet<PathBuf>) -> Result<Ve
         level = below.filter(|path| path.is_dir()).collect();
     }
     if runs.is_empty() {
-        let message = format!("{} is not a run, and has none in it", folder.display());
+        let message = format!("{} is not a run, and contains no run", folder.display());
         let help = "a run's folder has a `metrics.jsonl`";
         return Err(wrong(message, help));
     }

@@ -120,7 +120,7 @@ impl Comparison {
             if of_first.is_empty() || own.is_empty() {
                 format!("{name} has no run to compare")
             } else if is_same {
-                format!("{name} has every number of {than}: they compute the same")
+                format!("{name} has exactly the numbers of {than}: they compute the same")
             } else if found[index] <= LEVEL {
                 let is_above = improvement(of_first, own) > 0.5;
                 let side = if is_above { "above" } else { "below" };

@@ -11,7 +11,7 @@ use advlab::deep_stack;
 use advlab::diagnostic::Diagnostics;
 use advlab_train::{Config, Ending, Event, PolicyName, Run, RunFolder};
 
-const ANOTHER: &str = "choose another folder with -o, or remove that one";
+const ANOTHER: &str = "choose another folder with -o, or remove this folder";
 
 /// A run that is planned or already finished.
 #[derive(Clone, Debug)]
@@ -101,8 +101,9 @@ fn check_versions(run: &RunFolder, config: &Config) -> Result<()> {
         if let Some(used) = used.filter(|used| now.version().as_str() != *used) {
             let used = used.get(..6).unwrap_or(used);
             let (folder, now) = (run.folder().display(), now.version().short());
-            let message =
-                format!("{folder} was run with version {used} of {path}, the file is {now} now");
+            let message = format!(
+                "{folder} was run with version {used} of {path}, but the file now has version {now}"
+            );
             return Err(wrong(message, ANOTHER));
         }
     }

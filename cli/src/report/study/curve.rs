@@ -286,7 +286,7 @@ pub fn report(
         note.push_str(" The order of a group's responses, or chance, matters: these are means over random orders.");
     }
     if any(|curve| curve.depends_on_batch) {
-        note.push_str(" Groups influence each other: this is for one batch, in which the groups' accuracies are distributed as in yours.");
+        note.push_str(" Groups influence each other: these numbers are for one batch, in which the groups' accuracies are distributed as in yours.");
     }
     let mut report = Report::new(paint);
     if let [(curve, _)] = &curves[..] {

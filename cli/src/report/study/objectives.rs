@@ -203,7 +203,7 @@ fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
     rows.push(grey(GROUPS, |p| number(best(p)), report.paint));
     report.table(&rows);
     let note = format!(
-        "mean by standard deviation of a group's update; best 1 is REINFORCE with the best constant baseline; scores correlate with being right by {correlation}"
+        "signal-to-noise: the mean of a group's update divided by its standard deviation, as a share of REINFORCE with the best constant baseline; scores correlate with being right by {correlation}"
     );
     report.aside("  ", &note);
 }
