@@ -82,7 +82,8 @@ pub fn beside(head: &str, indent: usize, text: &str, columns: usize) -> String {
     }
 }
 
-/// Wraps text to lines of at most `columns`. The first line follows `start`, and later lines are aligned with the text after `start`.
+/// Wraps text to lines of at most `columns`. The first line follows `start`, and later lines are aligned with the text after
+/// `start`.
 pub fn laid_out(start: &str, text: &str, columns: usize) -> String {
     beside(start.trim_end(), start.len(), text, columns)
 }

@@ -37,12 +37,12 @@ use crate::{pair, wrong};
 pub struct Apply {
     /// A built-in's name, or the path of a .rhai file
     recipe: String,
-    /// The rollouts: .jsonl (.gz, .zst), .parquet or .safetensors; or a run's folder, whose last batch is used. Several files, or a
-    /// folder of files, are steps in the order of the numbers in their names, and the recipe's state lasts from step to step
+    /// The rollouts: .jsonl (.gz, .zst), .parquet or .safetensors; or a run's folder, whose last batch is used. Several files, or
+    /// a folder of files, are steps in the order of the numbers in their names, and the recipe's state lasts from step to step
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// Write a copy of the input with the advantage added, and with `weight`, `shaped_reward` and `returns` if the recipe has
-    /// the hooks `weight`, `reward`, `returns`. For several inputs, the output is a folder. `-` is standard output; the summary then
+    /// Write a copy of the input with the advantage added, and with `weight`, `shaped_reward` and `returns` if the recipe has the
+    /// hooks `weight`, `reward`, `returns`. For several inputs, the output is a folder. `-` is standard output; the summary then
     /// goes to standard error
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -144,8 +144,8 @@ impl Apply {
         Ok(true)
     }
 
-    /// Reads an input. If `columns` are given, only these arrays and texts are read. `step` becomes the batch's step if the user gave
-    /// `--step`, or if the file gives no step.
+    /// Reads an input. If `columns` are given, only these arrays and texts are read. `step` becomes the batch's step if the user
+    /// gave `--step`, or if the file gives no step.
     fn read(
         &self,
         tokenizer: Option<&Arc<dyn Tokenize>>,
@@ -201,7 +201,8 @@ impl Apply {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
             None => None,
         };
-        // If no token counts, the loss of a recipe with only a loss is 0. But that 0 says nothing if there is no token column at all.
+        // If no token counts, the loss of a recipe with only a loss is 0. But that 0 says nothing if there is no token column at
+        // all.
         let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
         let has_tokens = rollouts.batch.layout().tokens() > 0 || is_loss;
         if outcome.advantage.level() == Level::Token && !has_tokens {
@@ -237,8 +238,8 @@ fn with_source(mut error: Diagnostics) -> Diagnostics {
     error
 }
 
-/// The recipe's own loss with the spread of dloss/dlogp; the loss's reports are added to those of the outcome. `None` if the recipe
-/// has no loss, or if its loss fails, for instance because the batch lacks log-probs; a warning then says why.
+/// The recipe's own loss with the spread of dloss/dlogp; the loss's reports are added to those of the outcome. `None` if the
+/// recipe has no loss, or if its loss fails, for instance because the batch lacks log-probs; a warning then says why.
 fn loss(
     recipe: &Recipe,
     rollouts: &Rollouts,

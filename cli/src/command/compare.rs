@@ -1,4 +1,5 @@
-//! `advlab compare A B C` trains designs with several seeds each and compares them; `advlab compare RUN...` compares existing runs.
+//! `advlab compare A B C` trains designs with several seeds each and compares them; `advlab compare RUN...` compares existing
+//! runs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,8 @@ pub struct Compare {
     /// The configuration of all runs, as for `advlab train`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The folder of the runs and of the report; if not given, runs/compare for recipes, and no report is written for folders of runs
+    /// The folder of the runs and of the report; if not given, runs/compare for recipes, and no report is written for folders of
+    /// runs
     #[arg(short, long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
     /// The width of the curves: that of a paper's column, or of its page

@@ -90,7 +90,8 @@ impl Tokenizing {
     }
 }
 
-/// The rollouts of a file, or of a batch in a run's folder (the batch of `step`, or the last batch), and notes on how they were read.
+/// The rollouts of a file, or of a batch in a run's folder (the batch of `step`, or the last batch), and notes on how they were
+/// read.
 pub fn read_rollouts(
     input: &Path,
     step: Option<u64>,

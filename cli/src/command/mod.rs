@@ -197,8 +197,8 @@ fn stop_at_signals() -> Result<Arc<AtomicBool>> {
 /// Whether native kernels compute the losses of built-ins.
 #[derive(Args, Clone, Copy)]
 struct Natively {
-    /// Compute the losses of built-ins by native kernels, with bit-identical results; `auto` uses a kernel once it was faster than its
-    /// script
+    /// Compute the losses of built-ins by native kernels, with bit-identical results; `auto` uses a kernel once it was faster
+    /// than its script
     #[arg(long, value_name = "WHEN", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "on", "off"]).map(|when| match &*when {
             "on" => Mode::On,

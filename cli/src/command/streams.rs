@@ -17,9 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How many messages may wait to be printed; any further message is dropped.
 const WAITING: usize = 1 << 12;
 
-/// Prints lines to standard output; if that fails, the calling function returns the error. A reader that leaves early, as in `advlab doc
-/// | head`, is an error like any other, not a panic. Text for people is printed with this macro, `err`, [`lines`] or a
-/// [`Printer`], because these escape names from files, which could control the terminal.
+/// Prints lines to standard output; if that fails, the calling function returns the error. A reader that leaves early, as in
+/// `advlab doc | head`, is an error like any other, not a panic. Text for people is printed with this macro, `err`, [`lines`] or
+/// a [`Printer`], because these escape names from files, which could control the terminal.
 macro_rules! out {
     ($($text:tt)*) => {
         $crate::command::streams::data(&$crate::paint::printed(&format_args!($($text)*).to_string()))?
@@ -157,8 +157,8 @@ impl Printer {
         }
     }
 
-    /// Prints lines above the bar. They are dropped if too many messages wait already; the next message that is printed says how many
-    /// were dropped.
+    /// Prints lines above the bar. They are dropped if too many messages wait already; the next message that is printed says how
+    /// many were dropped.
     pub fn lines(&self, lines: String) {
         let lines = printed(&format!("{}{lines}", self.note()));
         let print = move |bar: &ProgressBar| {

@@ -1,4 +1,5 @@
-//! `advlab objective RECIPE...` shows what designs optimise; `advlab mass RECIPE... INPUT|RUN` shows which responses get the gradient.
+//! `advlab objective RECIPE...` shows what designs optimise; `advlab mass RECIPE... INPUT|RUN` shows which responses get the
+//! gradient.
 
 use std::path::{Path, PathBuf};
 

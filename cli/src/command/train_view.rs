@@ -75,8 +75,8 @@ impl TrainView {
         view
     }
 
-    /// Prints the summary and the commands to continue with. For a run that failed, prints the error and the command to resume, and,
-    /// if the last checkpoint (after `saved` steps) is older than the `next` step, which steps are repeated.
+    /// Prints the summary and the commands to continue with. For a run that failed, prints the error and the command to resume,
+    /// and, if the last checkpoint (after `saved` steps) is older than the `next` step, which steps are repeated.
     pub fn ended(
         self,
         ending: Result<Ending, Diagnostics>,

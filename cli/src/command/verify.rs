@@ -20,8 +20,8 @@ const NO_REFERENCE: &str = "no reference";
 /// Compare the answers of completions with reference solutions.
 ///
 /// A table says how many completions are right, are wrong, have no answer, or could not be decided; the last two kinds count as
-/// wrong, and a response without a reference is not judged. With `--tokenizer`, lines without a `length` get the number of tokens of
-/// their completion, and the table says how many tokens the responses of each row have on average.
+/// wrong, and a response without a reference is not judged. With `--tokenizer`, lines without a `length` get the number of tokens
+/// of their completion, and the table says how many tokens the responses of each row have on average.
 #[derive(Args)]
 pub struct Verify {
     /// The responses, one a line (.jsonl)
@@ -35,7 +35,8 @@ pub struct Verify {
     /// The field of the completion, or the path of the field, if not `completion` or `output`
     #[arg(long, value_name = "FIELD")]
     completion: Option<String>,
-    /// The field of the reference, or the path of the field, such as `reward_model.ground_truth`, if not `solution`, `answer` or `gts`
+    /// The field of the reference, or the path of the field, such as `reward_model.ground_truth`, if not `solution`, `answer` or
+    /// `gts`
     #[arg(long, value_name = "FIELD")]
     solution: Option<String>,
     #[command(flatten)]
@@ -57,8 +58,8 @@ impl Verify {
         let stream = files::report_stream(self.output.as_deref());
         let paint = streams::whole(&stream);
         let tokenizer = self.tokenizing.load()?;
-        // For each verdict: the number of responses, of responses whose tokens were counted, and of the counted tokens. The last row is
-        // for responses without a reference.
+        // For each verdict: the number of responses, of responses whose tokens were counted, and of the counted tokens. The last
+        // row is for responses without a reference.
         let mut counts = [[0; 3]; Verdict::ALL.len() + 1];
         let mut told = |line: usize, verified: Verified| {
             let row = verified

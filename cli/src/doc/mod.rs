@@ -34,8 +34,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     topics.chain(entries).chain(builtins)
 }
 
-/// The explanation of a name: of a function or member with its example, which is run; of a recipe with its parameters; of a topic; or of a
-/// section of the reference with a line for each entry. If nothing has that name, the results of a search for it.
+/// The explanation of a name: of a function or member with its example, which is run; of a recipe with its parameters; of a
+/// topic; or of a section of the reference with a line for each entry. If nothing has that name, the results of a search for it.
 pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
     let name = name_of(asked);
     let found = ENTRIES.iter().filter(|entry| entry.name == name);

@@ -83,9 +83,9 @@ impl SearchItem {
     }
 }
 
-/// At most `SHOWN` lines, one for each function, member, topic, recipe or page whose texts contain all words (or only for recipes),
-/// and how many more there are. If the words are a name of another language or library, its help comes first. `None` if nothing is
-/// found.
+/// At most `SHOWN` lines, one for each function, member, topic, recipe or page whose texts contain all words (or only for
+/// recipes), and how many more there are. If the words are a name of another language or library, its help comes first. `None` if
+/// nothing is found.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());
     let foreign = foreign.map(|help| wrapped("", &format!("{asked}: {help}"), paint.width));

@@ -1,5 +1,5 @@
-//! The state of a session: its batch, the recipe in use, and the typed inputs. A new command goes elsewhere: a line in `mod.rs` and
-//! in `help.txt`, and its function in `recipe.rs`, `look.rs` or `source.rs`.
+//! The state of a session: its batch, the recipe in use, and the typed inputs. A new command goes elsewhere: a line in `mod.rs`
+//! and in `help.txt`, and its function in `recipe.rs`, `look.rs` or `source.rs`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -139,8 +139,8 @@ impl PromptSession {
         self.use_data(data);
     }
 
-    /// Replaces the batch, and the recipe if one comes with the batch; but with a run's batch, a recipe that the user chose stays in
-    /// use.
+    /// Replaces the batch, and the recipe if one comes with the batch; but with a run's batch, a recipe that the user chose stays
+    /// in use.
     pub(super) fn use_data(&mut self, mut data: LoadedBatch) {
         let is_tensor = |value| matches!(value, Ok(Answer::Tensor(_)));
         let old = self.script.variables().into_iter();
@@ -245,7 +245,8 @@ impl PromptSession {
         }
     }
 
-    /// The recipes that words name, each followed by its settings, as in `passk k=2 grpo`; the recipe in use if there are no words.
+    /// The recipes that words name, each followed by its settings, as in `passk k=2 grpo`; the recipe in use if there are no
+    /// words.
     pub(super) fn recipes(&self, words: &str) -> Result<Vec<Recipe>> {
         let words: Vec<&str> = words.split_whitespace().collect();
         if words.is_empty() {
@@ -305,8 +306,8 @@ impl PromptSession {
         }
     }
 
-    /// Makes the typed script the recipe in use if the input defined a hook, or a function of the typed recipe. Returns a note when
-    /// the script becomes the recipe, or why it cannot; after a function that is no hook, the reason is not repeated.
+    /// Makes the typed script the recipe in use if the input defined a hook, or a function of the typed recipe. Returns a note
+    /// when the script becomes the recipe, or why it cannot; after a function that is no hook, the reason is not repeated.
     fn take_up_functions(&mut self, functions: &[String]) -> Option<String> {
         let was_typed = self.script.recipe().is_some_and(is_typed);
         let is_hook = |name: &String| Hook::ALL.iter().any(|hook| hook.name() == name);

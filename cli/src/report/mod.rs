@@ -116,8 +116,8 @@ impl Report {
         }
     }
 
-    /// The figure and, below it, the text, if possible in at most `most` lines. If the figure has no room above a text, a note says so
-    /// instead.
+    /// The figure and, below it, the text, if possible in at most `most` lines. If the figure has no room above a text, a note
+    /// says so instead.
     pub fn whole(&self, most: usize) -> String {
         let Some(mut figure) = self.shown_figure().cloned() else {
             return self.text.clone();

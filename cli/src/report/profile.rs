@@ -106,8 +106,8 @@ impl Runs<'_> {
         Ok((run, array))
     }
 
-    /// The seconds of each run; each run reuses the memory of the previous run's array. `None` if a run uses kernels and `native` is
-    /// false, or the reverse.
+    /// The seconds of each run; each run reuses the memory of the previous run's array. `None` if a run uses kernels and `native`
+    /// is false, or the reverse.
     fn times(&self, host: &Host, runs: usize, native: bool) -> Result<Option<Vec<f64>>> {
         // The first run is not timed, because memory and caches are not warm yet.
         if self.run(host)?.0.is_native != native {

@@ -124,8 +124,8 @@ impl Apply {
         Ok(outputs)
     }
 
-    /// Locks the state until the returned files are dropped, because two processes that continue from one state would overwrite each
-    /// other's result.
+    /// Locks the state until the returned files are dropped, because two processes that continue from one state would overwrite
+    /// each other's result.
     pub(super) fn lock(&self) -> Result<Option<(TemporaryFile, File)>, Diagnostics> {
         let Some(state) = &self.state else {
             return Ok(None);
@@ -152,7 +152,8 @@ impl Apply {
                 }
                 _ => {}
             }
-            // Tried again if the file at this path is another one, because the process that held the lock may have removed the file.
+            // Tried again if the file at this path is another one, because the process that held the lock may have removed the
+            // file.
             let handle = file.try_clone().and_then(Handle::from_file);
             if handle.ok() == Handle::from_path(&path).ok() {
                 return Ok(Some((TemporaryFile::there(&path).map_err(failed)?, file)));
@@ -160,8 +161,8 @@ impl Apply {
         }
     }
 
-    /// The state that an earlier call saved, with the step that follows the last one it includes; or, if there is none, the initial
-    /// state. A note says if another version of the recipe, or one with other parameters, saved it.
+    /// The state that an earlier call saved, with the step that follows the last one it includes; or, if there is none, the
+    /// initial state. A note says if another version of the recipe, or one with other parameters, saved it.
     pub(super) fn saved_state(&self, recipe: &Recipe) -> Result<(State, Option<u64>)> {
         let Some(path) = self.state.as_deref().filter(|path| path.exists()) else {
             return Ok((recipe.init()?, None));
@@ -240,8 +241,8 @@ impl Apply {
         Ok(Replacement::write(path, format!("{saved}\n").as_bytes())?)
     }
 
-    /// Opens the file of metrics. If the state continues at the step `next`, the recipe's rows from that step on are removed, because
-    /// an earlier call wrote them and was killed before it saved the state.
+    /// Opens the file of metrics. If the state continues at the step `next`, the recipe's rows from that step on are removed,
+    /// because an earlier call wrote them and was killed before it saved the state.
     pub(super) fn open_metrics(
         &self,
         recipe: &Recipe,

@@ -184,8 +184,8 @@ pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
     entries.filter_map(read).collect()
 }
 
-/// The folders of runs in a folder, the folder itself included, at most three levels below it. A run that was already `seen`, perhaps
-/// through a link, is skipped, because it must count as one seed.
+/// The folders of runs in a folder, the folder itself included, at most three levels below it. A run that was already `seen`,
+/// perhaps through a link, is skipped, because it must count as one seed.
 pub fn folders_of_runs(folder: &Path, seen: &mut BTreeSet<PathBuf>) -> Result<Vec<PathBuf>> {
     let (mut runs, mut level) = (Vec::new(), vec![folder.to_path_buf()]);
     for _ in 0..4 {

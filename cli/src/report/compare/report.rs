@@ -275,8 +275,8 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
         )
     }
 
-    /// A row per run: its design, seed and folder, its numbers at the last step that all runs have (at its own last step, if there is
-    /// no such step), and its seconds.
+    /// A row per run: its design, seed and folder, its numbers at the last step that all runs have (at its own last step, if
+    /// there is no such step), and its seconds.
     fn rows(&self) -> Vec<Value> {
         let designs = self.designs.iter();
         let runs = designs.flat_map(|own| own.runs.iter().map(move |run| (own, run)));

@@ -105,8 +105,8 @@ pub fn holm(values: &[f64]) -> Vec<f64> {
     values.iter().map(adjusted).collect()
 }
 
-/// The smallest p-value that two designs with `one` and `other` scores can have, which is that of scores that are all higher in one
-/// design than in the other.
+/// The smallest p-value that two designs with `one` and `other` scores can have, which is that of scores that are all higher in
+/// one design than in the other.
 pub fn least_p(one: usize, other: usize) -> f64 {
     let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
     2.0 / ways.product::<f64>()

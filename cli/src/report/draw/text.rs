@@ -24,8 +24,8 @@ const WARM: [char; 4] = ['░', '▒', '▓', '█'];
 const COLD: [char; 4] = ['⠄', '⠆', '⠶', '⣿'];
 
 impl Figure {
-    /// The figure in lines of the terminal's width, without a line break at the end. If it does not fit into `most` lines, its panels
-    /// are made lower, and then its last panels are not drawn; a first panel that is still too high is drawn nevertheless.
+    /// The figure in lines of the terminal's width, without a line break at the end. If it does not fit into `most` lines, its
+    /// panels are made lower, and then its last panels are not drawn; a first panel that is still too high is drawn nevertheless.
     pub fn text(&self, paint: Paint, most: usize) -> String {
         let fits = |down: &usize| self.lines(*down, paint).lines().count() <= most;
         let down = (LEAST_DOWN..=DOWN).rev().find(fits);
