@@ -105,7 +105,7 @@ fn a_step_that_the_state_has_seen_is_refused() {
     let (state, rows) = (lab.read("s.json"), lab.read("m.jsonl"));
     let last = "apply counts.rhai steps/step_11.jsonl --state s.json";
     for again in [steps, last] {
-        lab.run(again).ends(1, "that after step 11");
+        lab.run(again).ends(1, "already includes step 11");
     }
     assert_eq!((lab.read("s.json"), lab.read("m.jsonl")), (state, rows));
     let set = "apply grpo steps/step_9.jsonl --state g.json --set std=";
@@ -213,7 +213,7 @@ fn a_state_and_its_rows_agree() {
     lab.write("s.json", &state);
     lab.write("m.jsonl", all.trim_end().strip_suffix('}').unwrap());
     let ran = lab.run(rest);
-    ran.says("the state lacks them");
+    ran.says("the state does not include");
     let seen = [[9.0, 1.0], [10.0, 3.0], [11.0, 7.0]];
     assert_eq!(metrics(&lab, "m.jsonl"), seen);
     assert!(lab.read("m.jsonl").starts_with(&row));

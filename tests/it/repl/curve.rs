@@ -10,7 +10,7 @@ use super::{play, session};
 fn peak(arguments: &str) -> (f64, usize) {
     let text = session().submit(&format!(":curve {arguments}")).text;
     let mut lines = text.lines();
-    let line = lines.find(|line| line.starts_with("the most |A|"));
+    let line = lines.find(|line| line.starts_with("the total |A|"));
     let line = line.expect("a line with the peak");
     let number = |word: &str| word.trim_end_matches(',').parse::<f64>().ok();
     let numbers: Vec<f64> = line.split_whitespace().filter_map(number).collect();

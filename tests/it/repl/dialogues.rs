@@ -223,7 +223,7 @@ const DIALOGUES: &[&str] = &[
        ! no
        > batch.random("response")
        > :save DIR/other.rhai
-       ~ not with the value"#,
+       ~ is not the value"#,
 ];
 
 #[test]
