@@ -20,7 +20,7 @@ use crate::array::Array;
 use crate::error::{in_python, raise};
 use crate::pool::in_pool;
 
-/// Columns over a layout.
+/// Python's `Batch`: a batch, the step that the trainer gave, and the reader's notes.
 #[pyclass(frozen, subclass, name = "Batch", module = "advlab._native")]
 pub struct PyBatch {
     pub batch: Batch,
@@ -141,7 +141,7 @@ impl PyBatch {
         })
     }
 
-    /// B.
+    /// The number of responses, B.
     #[getter]
     fn responses(&self) -> usize {
         self.batch.layout().responses()
@@ -221,13 +221,13 @@ fn padded<T>(
     array.map_err(|_| PyTypeError::new_err("NumPy has no array for this column"))
 }
 
-/// The rows, which are stored one after another.
+/// Splits an array in which rows are stored one after another.
 fn rows<'a, T>(mut flat: &'a [T], lengths: &[usize]) -> impl Iterator<Item = &'a [T]> {
     let row = move |&length: &usize| flat.split_off(..length).unwrap_or_default();
     lengths.iter().map(row)
 }
 
-/// The value of each response.
+/// The value of each response, from the distinct values and the index of each response's value.
 fn spread<T: Clone>(
     (indices, values): Labels<'_>,
     read: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>,

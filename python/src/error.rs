@@ -48,7 +48,7 @@ pub fn in_python(text: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// The Python expression for words of the command line.
+/// The Python expression for words of the command line; `None` if there is none.
 fn typed(words: &str) -> Option<String> {
     let (command, rest) = words.split_once(' ').unwrap_or((words, ""));
     let (name, value) = rest.split_once('=').unwrap_or((rest, ""));

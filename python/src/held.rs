@@ -84,7 +84,7 @@ impl Held {
         Ok(Held::new(live))
     }
 
-    /// A recipe that follows its file.
+    /// Opens a recipe that follows its file.
     pub fn watch(name: &str, settings: Settings, follow: Follow) -> Result<Held, Diagnostics> {
         let refused = |hook: Hook| Some((hook, follow.refuses.get(hook.name())?.clone()));
         let options = LiveOptions {
@@ -117,7 +117,7 @@ impl Held {
         (version, serial, serial != before)
     }
 
-    /// Computes with the version in use, and keeps the state if that succeeds.
+    /// Computes with the version in use, and keeps the changed state if that succeeds.
     pub fn update<R>(
         &mut self,
         compute: impl FnOnce(&Recipe, &mut State) -> Result<R, Diagnostics>,
@@ -128,7 +128,7 @@ impl Held {
         Ok(done)
     }
 
-    /// A step of a recipe that follows its file, which is also written to the folder.
+    /// Does a step of a recipe that follows its file, and writes it to the folder if there is one.
     pub fn step(&mut self, batch: &PyBatch) -> Result<StepResult, Diagnostics> {
         // If weights are refused, no version has the hook `weight`, but the batch may have the column.
         let mut refuses = self.options.refuses.iter();

@@ -89,7 +89,7 @@ fn explain(name: Option<&str>) -> PyResult<String> {
     }
 }
 
-/// How the answer of a completion compares with that of a reference: `right`, `wrong`, `no answer` or `not decided`.
+/// How the answer of a completion compares with the answer of a reference: `right`, `wrong`, `no answer` or `not decided`.
 #[pyfunction]
 fn verify(py: Python<'_>, solution: &str, completion: &str) -> &'static str {
     py.detach(|| advlab::answers::equal(solution, completion))

@@ -100,8 +100,8 @@ impl PyRecipe {
         })
     }
 
-    /// The advantage by the newest version that passed its checks, or by the previous one if that fails; with `padded`, one value
-    /// per response also becomes [B, T].
+    /// The advantage by the newest version that passed its checks, or, if that fails, by the version before it; with `padded`,
+    /// one value per response also becomes [B, T].
     fn _compute_advantage(
         &self,
         py: Python<'_>,
@@ -273,7 +273,7 @@ impl Drop for PyRecipe {
     }
 }
 
-/// With `padded`, one value per response also becomes [B, T].
+/// Python's entries of an advantage. With `padded`, one value per response also becomes [B, T].
 fn of_advantage(
     py: Python<'_>,
     ((outcome, returns), used): (StepResult, Used),

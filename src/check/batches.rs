@@ -202,7 +202,7 @@ pub(super) fn with_tokens(
     made_of(batch, name, name, value)
 }
 
-/// The batch with a token column computed from another one, if it has that one.
+/// The batch with the token column `name` computed from the column `from`; unchanged if it has no column `from`.
 fn made_of(
     batch: &Batch,
     from: &str,

@@ -12,7 +12,7 @@ use crate::script::{Hook, Outcome, Recipe, State};
 pub enum CheckResult {
     /// The property holds.
     Holds,
-    /// The property does not hold. It need not, but this is worth knowing.
+    /// The property does not hold. It does not have to, but the user may want to know.
     Note,
     /// The property must hold, and does not.
     Fails,

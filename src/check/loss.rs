@@ -62,7 +62,7 @@ impl Checks<'_> {
         Ok((loss, advantage))
     }
 
-    /// The gradient against finite differences, away from logp = old_logp, where ratios are clipped.
+    /// Compares the gradient with finite differences, at values of logp so far from old_logp that some ratios are clipped.
     fn slope(&self, batch: &Batch) -> Result<ResultLine, Diagnostics> {
         let (loss, _) = self.loss_on(batch, 1.0)?;
         let layout = loss.gradient.layout().clone();

@@ -21,7 +21,8 @@ pub(crate) struct CallContext {
     effects: Mutex<Effects>,
 }
 
-/// The effects of scripts in a call: what they drew, reported and remembered, and the notes of the host.
+/// The effects of scripts in a call: the random numbers that they drew, what they reported and remembered, and the notes of the
+/// host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Effects {
     /// The hook that is running; `None` at the prompt.

@@ -76,7 +76,7 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
         true
     });
     for (name, _, value) in ast.iter_literal_variables(true, false) {
-        // The variables that a closure captures are parameters of its function.
+        // The engine also makes parameters of the variables that a closure captures; these do not count here.
         let is_parameter = |name| {
             let functions = ast.iter_functions().filter(|f| f.params.contains(&name));
             functions.count() > captured.iter().filter(|own| *own == name).count()

@@ -88,7 +88,7 @@ fn is_operand(comment: &str, is_variable: &dyn Fn(&str) -> bool) -> bool {
     let operand = operand.trim_end_matches(['{', ' ']);
     let mut tokens = code(operand);
     let mut open = 0;
-    // A closing bracket here belongs to a bracket that was opened before the `//`.
+    // A closing bracket that no bracket here opens belongs to a bracket before the `//`.
     let closing = tokens.iter().position(|token| {
         open += token.nesting();
         open < 0

@@ -296,7 +296,7 @@ impl Summary {
             rows.push(("groups", text));
         }
         let spread = |Statistics { min, max, .. }| format!("min {min:.4}   max {max:.4}");
-        // A mean that is 0 but for rounding is shown as 0, not as -0.0000.
+        // A mean that is 0 except for rounding is shown as 0, not as -0.0000.
         let mean = format!("{:.4}", self.advantage.mean).replace("-0.0000", "0.0000");
         let std = self.advantage.std;
         let (range, level) = (spread(self.advantage), self.level);

@@ -1,5 +1,5 @@
-//! The sandbox: limits the resources of a script, so that no recipe exhausts a run's time, memory or stack. It measures the
-//! depth and the bytes of the script's variables; the figures are in `limits.rs`.
+//! The sandbox: limits the resources of a script, so that no recipe exhausts a run's time, memory or stack. It measures the depth
+//! and the bytes of the script's variables; the limits themselves are in `limits.rs`.
 //!
 //! A script's `try` catches none of these errors. Most come from the engine as `ErrorTerminated`, `ErrorDataTooLarge` and the
 //! like, which cannot be caught; the errors of native functions on tensors are converted to these.
@@ -55,7 +55,7 @@ const VALUE_BYTES: usize = size_of::<Dynamic>();
 /// The bytes of a map's entry, without its value.
 const ENTRY_BYTES: usize = 48;
 
-/// The message about an exceeded limit, to follow the value's name, and its help.
+/// The message about an exceeded limit, which continues a sentence that begins with the value's name, and the help.
 pub(super) type Excess = (String, &'static str);
 
 /// Measures the variables of a function and its `this`; returns the number of values in them.

@@ -36,7 +36,7 @@ pub enum TokenKind {
     String,
     /// A comment.
     Comment,
-    /// A minus before its operand.
+    /// A minus that negates the operand after it.
     Negation,
     /// Any other operator, bracket or mark.
     Symbol,

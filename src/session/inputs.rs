@@ -216,7 +216,7 @@ impl Inputs {
         format!("{imports}{lines}{text}")
     }
 
-    /// The text of all inputs and of the next one, each line at the line number of its positions.
+    /// The text of all inputs and of the next one, in which each line has the number that the engine gives it.
     pub(super) fn whole(&self, text: &str) -> String {
         format!("\n{}{text}", self.counted)
     }

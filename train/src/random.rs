@@ -57,7 +57,7 @@ impl StreamKey {
         }
     }
 
-    /// The stream at `index`, which is that of a prompt in its step or of a response in its batch.
+    /// The stream at `index`. The index is that of a prompt in its step, or that of a response in its batch.
     pub fn stream(&self, index: u64) -> RandomStream {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.seed.to_le_bytes());

@@ -53,7 +53,7 @@ pub struct Row {
     /// How many responses effectively carry the sum of |A|, as a fraction of the step's responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effective_responses: Option<f64>,
-    /// Mean of the advantage's values, with equal weights: one value per token, response or whatever the recipe's level is.
+    /// Mean of the advantage over its values, of which there is one per response or one per token, as the recipe gives them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advantage_mean: Option<f64>,
     /// Standard deviation of the advantage, ddof 1.

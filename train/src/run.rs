@@ -46,7 +46,8 @@ pub struct Run {
     warnings: Warnings,
     /// The recorded rows of steps that are still to be repeated.
     pub(super) recorded: VecDeque<Row>,
-    /// For repeated steps that began with another version than the step before, or tried to: that version.
+    /// The versions with which repeated steps began, or tried to begin, by step, if these are not the versions of the steps
+    /// before.
     switches: HashMap<u64, Recipe>,
     /// `None` if the run is only repeated.
     writer: Option<RunWriter>,

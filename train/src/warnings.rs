@@ -48,7 +48,7 @@ impl Warnings {
             row.groups_without_signal,
             row.sampled.entropy,
             row.clip_share,
-            // If no group has a signal, the first warning already says so.
+            // A share of 0 is left out, because the first warning already says that no group has a signal.
             row.effective_responses.filter(|share| *share > 0.0),
             row.sampled.length,
         ]);

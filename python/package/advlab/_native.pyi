@@ -34,7 +34,7 @@ class Batch:
     ) -> Batch: ...
     @property
     def responses(self) -> int:
-        """B."""
+        """The number of responses, B."""
     @property
     def step(self) -> int:
         """The training step that the batch comes from; 0 if nothing says it."""
@@ -126,7 +126,7 @@ def doc(name: str | None = None) -> str:
 
 def check_recipe(recipe: Recipe, batch: Batch | None) -> list[tuple[Any, ...]]: ...
 def verify(solution: str, completion: str) -> Literal["right", "wrong", "no answer", "not decided"]:
-    """How the answer of a completion compares with that of a reference."""
+    """How the answer of a completion compares with the answer of a reference."""
 
 def answer(completion: str) -> str | None:
     """The answer of a completion; None if it has none."""

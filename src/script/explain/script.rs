@@ -77,7 +77,7 @@ impl<'a> Script<'a> {
         let here = code.get(index);
         let is_here = |token: &&Token<'_>| (token.line, token.column) == (line, column);
         let token = match here.filter(is_here) {
-            // The engine reports a property at its dot; its name is the next token.
+            // The engine reports a property at its dot; the property's name is the next token.
             Some(dot) if dot.text == "." => code.get(index + 1),
             token => token,
         };
@@ -129,7 +129,7 @@ impl<'a> Script<'a> {
         self.sources.get(self.name).cloned().unwrap_or_default()
     }
 
-    /// The definition of a function in the script itself.
+    /// The location of a function's definition in the script itself.
     pub(crate) fn definition(&self, function: &str) -> Option<Span> {
         self.first(|site| site.text(0) == function && site.text(-1) == "fn")
     }

@@ -32,8 +32,8 @@ impl Recipe {
         self.state_from(Hook::Init, (self.params.to_map(),))
     }
 
-    /// The state with which this version continues after another version: the result of `migrate(old, p)`. Without a
-    /// `migrate` it is the old state, plus the entries that only `init(p)` has.
+    /// The state with which this version continues after another version: the result of `migrate(old, p)`. Without a `migrate`,
+    /// it is the old state, plus the entries that only `init(p)` has. The values remembered by key stay in both cases.
     pub fn migrate(&self, old: &State) -> Result<State, Diagnostics> {
         if !self.has(Hook::Migrate) {
             return Ok(old.with_missing_of(&self.init()?));

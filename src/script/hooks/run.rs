@@ -215,8 +215,8 @@ impl HookRun<'_> {
         match (tensor, level) {
             (Some(tensor), Some(Level::Response)) => return Ok(tensor),
             (Some(tensor), Some(Level::Token)) if !is_weight => return Ok(tensor),
-            // If all groups took the same branch of a function, its result may be a number. A filter's value for a
-            // group applies to all responses of the group.
+            // If all groups took the same branch of a function of `map_groups`, the result of that function may be a number. A
+            // filter's value for a group applies to all responses of the group.
             (Some(tensor), Some(level))
                 if tensor.is_number_of_each_group()
                     || level == Level::Trajectory

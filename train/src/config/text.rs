@@ -223,7 +223,7 @@ fn place(table: &DeTable<'_>, key: &str) -> Option<usize> {
     }
 }
 
-/// The key, with its table, that is at a place of the text, or whose value is there.
+/// The key at a place of the text, or whose value is at that place; as `table.key` if it is in a table.
 fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let name = key.get_ref();

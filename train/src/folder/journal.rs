@@ -57,7 +57,8 @@ impl Journal {
     pub(crate) fn append(&mut self, line: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string(line);
         let text = text.map_err(|error| io("write", &self.path)(error.into()))? + "\n";
-        // In one call, so that a process that is killed leaves the complete line or nothing, except on a full disk.
+        // The line is written in one call, so that a process that is killed leaves the complete line or nothing, except on a full
+        // disk.
         if let Err(error) = self.file.write_all(text.as_bytes()) {
             // An error is ignored, because readers skip an incomplete last line.
             let _ = self.cut();

@@ -255,7 +255,7 @@ impl RunLog {
         used
     }
 
-    /// The recipe with which the run began; an error if the run was killed before it wrote that line.
+    /// The recipe with which the run began; an error if the run was killed before it logged its start.
     pub(crate) fn start(&self, folder: &Path) -> Result<&KeptVersion> {
         match self.0.first().map(|line| &line.event) {
             Some(LogEvent::Start { recipe, .. }) => Ok(recipe),

@@ -81,7 +81,8 @@ impl LockedFolder {
         // Fails before the lock is created if the folder does not belong to a run.
         RunFolder::read(path).config()?;
         let _lock = lock(path)?;
-        // Read again, because another process may have extended the run while this process waited for the lock.
+        // The configuration is read again, because another process may have extended the run while this process waited for the
+        // lock.
         let (kind, config) = RunFolder::read(path).kind_and_config()?;
         let path = path.to_path_buf();
         let folder = LockedFolder { _lock, path, kind };
@@ -141,7 +142,7 @@ fn write_folder(place: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result
     }
     fs::rename(part.path(), place).map_err(io("write", place))?;
     sync_folder(above)?;
-    // Synced too, because `above` may have been made just now.
+    // The folder that contains `above` is synced too, because `above` may have been made just now.
     above.parent().map_or(Ok(()), sync_folder)
 }
 

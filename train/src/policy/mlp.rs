@@ -1,4 +1,4 @@
-//! The embedded policy: an MLP over the raw features of the prompt and the tokens so far, on the CPU.
+//! The built-in policy: an MLP over the raw features of the prompt and the tokens so far, on the CPU.
 
 mod network;
 #[cfg(test)]

@@ -53,8 +53,8 @@ pub trait Policy: Send {
     fn accumulate(&mut self, responses: &Responses, dloss_dlogp: &[f64]) -> Result<()>;
 
     /// One step of the optimizer along the accumulated gradient. If the gradient's norm (L2, all parameters together) is above
-    /// `max_grad_norm`, it is scaled down to it. The gradient is cleared afterwards. Returns the norm before scaling, or the
-    /// reason why the parameters and the optimizer were left unchanged.
+    /// `max_grad_norm`, the gradient is scaled down to this norm. The gradient is cleared afterwards. Returns the norm before
+    /// scaling, or the reason why the parameters and the optimizer were left unchanged.
     fn update(&mut self, max_grad_norm: Option<f64>) -> Result<Result<f64, NonFinite>>;
 
     /// Sets the learning rate of the next updates.

@@ -200,8 +200,8 @@ impl Learner {
     }
 }
 
-/// The metrics of all hooks, each a mean. If the loss reports a name too, the key has the hook before the name, as in
-/// `loss/name`.
+/// The metrics of all hooks, each a mean over its reports. If the advantage and the loss report the same name, the key begins
+/// with the hook, as in `loss/name`.
 fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     let own = outcome.reports.metrics.iter();

@@ -198,7 +198,8 @@ impl Run {
                 .filter(|group| !layout.members(*group).iter().any(has_weight))
                 .collect();
             if self.config.prompts > 0 {
-                // At most as many as the pool has left, because no two groups of a batch have the same prompt.
+                // At most as many groups are replaced as the pool has prompts left, because no two groups of a batch have the
+                // same prompt.
                 empty.truncate(self.config.prompts.saturating_sub(layout.groups()));
             }
             if empty.is_empty() {

@@ -105,7 +105,8 @@ impl Task for Arithmetic {
         Some(digits.chain([STOP]).collect())
     }
 
-    /// The sum and the response as text, the last digit first, with spaces between digits so that each counts as a token.
+    /// The sum as text, and the digits of the response, whose last digit comes first, with spaces so that each digit counts as a
+    /// token.
     fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let sum = self.terms(prompt);
         let sum = sum.map_or(String::new(), |(a, b)| format!("{a} + {b} ="));

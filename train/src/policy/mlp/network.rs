@@ -28,7 +28,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// PyTorch's default for linear layers: weights and biases uniform in +-1/sqrt(inputs of the layer).
+    /// A network initialised as PyTorch initialises linear layers: weights and biases uniform in +-1/sqrt(inputs of the layer).
     pub fn new(task: TaskShape, hidden: usize, stream: &mut RandomStream) -> Network {
         let mut network = Network {
             task,
@@ -125,7 +125,7 @@ pub(super) struct Forward {
     choices: Vec<Vec<(u32, usize)>>,
     /// The distinct prefixes, sorted by position.
     prefixes: Vec<Prefix>,
-    /// The first layer's sums for the prefixes of the last position, without the input for the position: `[prefixes, hidden]`.
+    /// The first layer's sums for the prefixes of the current position, without the input for the position: `[prefixes, hidden]`.
     sums: Vec<f32>,
     /// The sums for the prefixes of the next position.
     next_sums: Vec<f32>,
@@ -244,7 +244,7 @@ impl Forward {
         std::mem::swap(&mut self.sums, &mut self.next_sums);
     }
 
-    /// Computes the first hidden layer for the prefixes of the last position.
+    /// Computes the first hidden layer for the prefixes of the current position.
     fn enter(&mut self, network: &Network, position: usize) {
         let start = self.h1.len();
         self.h1.extend_from_slice(&self.sums);

@@ -159,7 +159,7 @@ impl Transformer {
     /// The cache with the prompts, each computed once for its group, and for each row the hidden state after its prompt.
     fn read_prompts(&self, prompts: &[Prompt], rows: usize) -> TorchResult<(Cache, Tensor)> {
         let group_size = rows / prompts.len();
-        // Responses of a single token, because these need only the prompt's forward pass.
+        // The responses here have a single token, because such responses need only the prompt's forward pass.
         let mut responses = Responses::to(prompts);
         (0..rows).for_each(|row| responses.push(row / group_size, &[0]));
         let all: Vec<usize> = (0..rows).collect();
