@@ -415,7 +415,7 @@ def test_a_loss_over_groups_needs_them():
     recipe = advlab.load("pacs")
     with pytest.raises(advlab.RecipeError, match="no column"):
         recipe.loss(logp=LOGP, mask=MASK)
-    with pytest.raises(advlab.RecipeError, match="looks at groups") as caught:
+    with pytest.raises(advlab.RecipeError, match="depends on groups") as caught:
         recipe.loss(**columns)
     assert caught.value.path is None
     assert recipe.loss(groups=GROUPS, **columns).loss > 0

@@ -101,7 +101,7 @@ impl Checks<'_> {
         } else {
             let off = 100.0 * worst;
             let why =
-                "is a number of `value()` on the way, which the gradient takes as a constant?";
+                "does a number from `value()` come in, which the gradient takes as a constant?";
             (Fails, format!("{off:.0} % off its slope: {why}"))
         };
         Ok((result, format!("is {line}")))

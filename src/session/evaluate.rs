@@ -385,12 +385,12 @@ fn recipe_of(
 ) -> Result<Recipe, CallError> {
     let name = hook.name();
     let Some(mut recipe) = recipe.cloned() else {
-        let message = format!("`{name}()` is a recipe's, and none is loaded");
+        let message = format!("`{name}()` is a hook of a recipe, and no recipe is loaded");
         let help = "`:recipe grpo` loads one; a formula that you typed is run by `:run`";
         return Err(CallError::new(message, help));
     };
     if batch.is_some_and(|batch| !Arc::ptr_eq(batch.frame(), current.frame())) {
-        let message = format!("`{name}` runs on the whole batch at the prompt, this is another");
+        let message = format!("`{name}` runs on the whole batch at the prompt; this is another batch");
         let help = "`advantage()` has the values of all groups: `where(batch.correct, advantage(), 0)` shows some";
         return Err(CallError::new(message, help));
     }

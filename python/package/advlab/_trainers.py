@@ -24,10 +24,10 @@ from ._recipe import LiveRecipe, Recipe, load, log, watch
 RESERVED = _arrays.NUMBERS | {"batch", "completion", "groups", "prompt", "rollout_logp", "step", "uid"}
 """Names that a data set's columns cannot have in a recipe."""
 
-ONLY_A_LOSS = "the recipe is a loss on an advantage that is there: what is needed here is a recipe that gives the advantage"
+ONLY_A_LOSS = "the recipe is only a loss, which needs an advantage: choose a recipe that gives the advantage"
 NOT_OVER_TOKENS = (
     "a recipe with a `loss` and no `advantage` gives -M dloss/dlogp, which needs a loss that is a mean over the M tokens of the "
-    "batch; the trainer's own has another mean"
+    "batch; the trainer's own loss has another mean"
 )
 RETURNS = ["token_reward", "value"]
 """If a recipe reads one of these columns, its parameters `gamma` and `lambda` are those of a return; otherwise, as for a KL per
@@ -185,7 +185,7 @@ def warn_once(text: str) -> None:
 
 
 def warn_of_unknown_loss(live: LiveRecipe, setting: str) -> None:
-    warn_once(f"`{setting}` is unknown here: the weights of {live.name} are exact only if it is proportional to the advantage")
+    warn_once(f"`{setting}` is unknown here: the weights of {live.name} are exact only if that loss is proportional to the advantage")
 
 
 def announce(live: LiveRecipe, notes: Mapping[str, str]) -> None:

@@ -51,7 +51,7 @@ pub(super) fn not_parsed(
         ParseErrorType::Reserved(name) | ParseErrorType::UnknownOperator(name) => reserved(name),
         ParseErrorType::AssignmentToConstant(name) => constant(name),
         ParseErrorType::FnDuplicatedDefinition(name, _) => say(
-            format!("the function `{name}` is defined twice, with as many parameters"),
+            format!("the function `{name}` is defined twice, with the same number of parameters"),
             "rename or remove one of them",
         ),
         ParseErrorType::WrongFnDefinition => say(

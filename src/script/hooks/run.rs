@@ -295,13 +295,13 @@ impl HookRun<'_> {
             }
             "/" => "something is divided by 0 here: `safe_div(a, b)` is 0 where b is 0",
             OTHERS => {
-                "n - 1 is 0 here, as in a group of one: `where(n > 1, r - a / (n - 1), 0)` gives it 0, `safe_div` alone its whole reward"
+                "n - 1 is 0 here, as in a group of one: `where(n > 1, r - a / (n - 1), 0)` gives such a group 0; `safe_div` alone would give it its whole reward"
             }
             "ln" | "log1p" | "ln_binomial" => {
                 "this is the logarithm of 0 or less here: `ln(max(x, 1e-12))`"
             }
             _ => {
-                "every value that goes in is finite: limit them, as in `x.clamp(-20, 20)` or `max(x, 1e-12)`"
+                "every value that goes in is finite: limit these values, as in `x.clamp(-20, 20)` or `max(x, 1e-12)`"
             }
         };
         let help = columns.next().unwrap_or_else(|| of_operation().to_string());

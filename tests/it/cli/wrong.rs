@@ -193,7 +193,7 @@ const SLIPS: &str = r#"
 0  objective passk k=4  =>  passk k=4
 1  apply verl.rhai rollouts.jsonl  =>  did you mean `old_logp`?
 1  apply mask.rhai rollouts.jsonl  =>  a script needs no mask
-1  apply gone.rhai bare.jsonl  =>  it has `reward`; from these follow `token_reward`, `correct`
+1  apply gone.rhai bare.jsonl  =>  it has `reward`; derived from these: `token_reward`, `correct`
 1  apply ours.rhai verl.jsonl  =>  `--map old_logp=old_log_probs`
 1  objective grpo passk k=3 k=4  =>  `passk` has `k=3` and `k=4`
 1  objective k=3 passk  =>  `k=3` has no recipe before it

@@ -44,7 +44,7 @@ fn every_mistake_in_a_loss_fails() {
         r#"the loss | -(batch.old_logp * a).mean("batch") => the loss does not depend on `batch.logp`"#,
         r#"the loss | -(ratio * a).mean("response") => `loss` must return a batch tensor, it returned a response tensor"#,
         r#"the loss | -(ratio * a).mean("batch").value() => `loss` must return a batch tensor, it returned a number ("#,
-        r#"gradient of the loss | -(ratio * a).mean("batch") / ratio.mean("batch").value() => off its slope: is a number of `value()` on the way, which the gradient takes as a constant?"#,
+        r#"gradient of the loss | -(ratio * a).mean("batch") / ratio.mean("batch").value() => off its slope: does a number from `value()` come in, which the gradient takes as a constant?"#,
         "gradient of the loss | /* detach() */ let s = \"detach()\"; // x.detach()\n -(ratio * a).mean(\"batch\") / ratio.mean(\"batch\").value() => off its slope",
         r#"gradient of the loss | (0 * batch.logp * a).mean("batch") => is 0 everywhere"#,
         r#"gradient of the loss | -(ratio.clamp(5.0, 6.0) * a).mean("batch") => is 0 everywhere"#,

@@ -45,7 +45,7 @@ fn a_missing_logp_is_old_logp_and_is_noted() {
         "{:?}",
         outcome.reports.notes
     );
-    assert!(outcome.reports.notes[0].contains("`old_logp` stands for it"));
+    assert!(outcome.reports.notes[0].contains("`old_logp` is used instead"));
 }
 
 #[test]

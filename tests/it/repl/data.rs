@@ -41,7 +41,7 @@ fn a_run_opens_with_its_last_batch_and_has_the_others_by_step() {
         > batch.reward.sum(\"batch\").value()
         = 1
         > :batch 30
-        ! the nearest are those of 20, 140
+        ! the nearest steps with a batch are 20, 140
         > batch.reward.sum(\"batch\").value()
         = 1
         > batch.old_logp

@@ -206,7 +206,7 @@ fn lock(folder: &Path) -> Result<File> {
             Err(TryLockError::WouldBlock) if started.elapsed() < PATIENCE => sleep(PATIENCE / 20),
             Err(TryLockError::WouldBlock) => {
                 let message = format!("{} is being written by another advlab", folder.display());
-                let help = "wait for it, or stop it with Ctrl-C there";
+                let help = "wait until it ends, or stop it there with Ctrl-C";
                 return Err(Diagnostic::error(message).with_help(help).into());
             }
             Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {

@@ -156,7 +156,7 @@ impl RunFolder {
         }
         let steps = nearest.iter().take(NEAREST).map(|(own, _)| own.to_string());
         let steps: Vec<String> = steps.collect();
-        let help = format!("the nearest are those of {}", steps.join(", "));
+        let help = format!("the nearest steps with a batch are {}", steps.join(", "));
         let what = format!("the run has kept no batch of step {step}");
         Err(Diagnostic::error(what).with_help(help).into())
     }

@@ -68,7 +68,7 @@ const DERIVED: [(&str, &[&str]); 6] = [
 
 /// The note for a batch without `logp`.
 pub(crate) const OLD_FOR_LOGP: &str =
-    "there is no column `logp`: `old_logp` stands for it, as at a step's first update";
+    "there is no column `logp`: `old_logp` is used instead, as at a step's first update";
 
 impl ScriptBatch {
     /// The whole batch of a call.
@@ -396,7 +396,7 @@ impl WholeBatch {
             match (&*suggest::list(own), &*derived) {
                 ("", "") => "it has only groups".to_string(),
                 ("", names) | (names, "") => format!("it has {names}"),
-                (own, derived) => format!("it has {own}; from these follow {derived}"),
+                (own, derived) => format!("it has {own}; derived from these: {derived}"),
             }
         };
         let diagnostic =
