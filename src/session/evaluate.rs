@@ -390,7 +390,8 @@ fn recipe_of(
         return Err(CallError::new(message, help));
     };
     if batch.is_some_and(|batch| !Arc::ptr_eq(batch.frame(), current.frame())) {
-        let message = format!("`{name}` runs on the whole batch at the prompt; this is another batch");
+        let message =
+            format!("`{name}` runs on the whole batch at the prompt; this is another batch");
         let help = "`advantage()` has the values of all groups: `where(batch.correct, advantage(), 0)` shows some";
         return Err(CallError::new(message, help));
     }
