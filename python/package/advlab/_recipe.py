@@ -131,8 +131,8 @@ class _Hooks(Lab):
             return
         if not np.array_equal(alone, together):
             raise RecipeError(
-                f"the loss of {self.name} depends on groups, and the call gives none: pass `groups=`, and whole groups in each call; "
-                "if a trainer splits groups, give it an advantage"
+                f"the loss of {self.name} depends on groups, and the call gives none: pass `groups=`, and whole groups in each "
+                "call; if a trainer splits groups, give it an advantage"
             )
         self._groupless |= {version}
 

@@ -185,7 +185,9 @@ def warn_once(text: str) -> None:
 
 
 def warn_of_unknown_loss(live: LiveRecipe, setting: str) -> None:
-    warn_once(f"`{setting}` is unknown here: the weights of {live.name} are exact only if that loss is proportional to the advantage")
+    warn_once(
+        f"`{setting}` is unknown here: the weights of {live.name} are exact only if that loss is proportional to the advantage"
+    )
 
 
 def announce(live: LiveRecipe, notes: Mapping[str, str]) -> None:
