@@ -118,9 +118,13 @@ impl Checks<'_> {
         // Whether the advantages stay the same when right and wrong are swapped.
         let turned = self.advantage(&with_rewards(batch, |i, _| 1.0 - right.at(i, 0)));
         if turned.is_ok_and(|turned| bits(&turned) == bits(base)) {
-            self.add(SIGN, Note, format!("{why}: its reward is in other columns"))
+            self.add(
+                SIGN,
+                Note,
+                format!("{why}: the recipe takes its reward from other columns"),
+            )
         } else {
-            let why = format!("{why}: each group prefers its wrong ones: is a sign turned?");
+            let why = format!("{why}: each group prefers its wrong ones: is a sign reversed?");
             self.add(SIGN, Fails, why);
         }
     }

@@ -96,7 +96,7 @@ impl Checks<'_> {
         } else if worst <= SLOPE {
             (Holds, "its slope".to_string())
         } else if detaches {
-            let line = "not its slope, as something on the way is detached";
+            let line = "not its slope, because something between `logp` and the loss is detached";
             (Note, line.to_string())
         } else {
             let off = 100.0 * worst;

@@ -43,7 +43,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
                     "give rollouts that have it: `advlab check {name} FILE`"
                 ));
             } else if error.kind == ProblemKind::Values {
-                let note = "the check's own groups have 4 to 8 responses: `advlab check RECIPE FILE` takes those of a file";
+                let note = "the check's own groups have 4 to 8 responses: `advlab check RECIPE FILE` uses the groups of a file";
                 error.notes.push(note.to_string());
             }
         }

@@ -61,7 +61,7 @@ impl From<TensorError> for CallError {
 fn help_for(error: &TensorError) -> Option<String> {
     let help = match &error.kind {
         TensorErrorKind::Argument(_) if !error.op.starts_with(char::is_alphabetic) => {
-            "operators work on tensors and numbers; `parse_float(string)` makes a number of a string"
+            "operators work on tensors and numbers; `parse_float(string)` makes a number from a string"
         }
         TensorErrorKind::Argument(_) => return signature(error.op),
         TensorErrorKind::Value { .. } if error.op.contains("binomial") => {

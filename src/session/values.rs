@@ -51,8 +51,9 @@ impl Session {
         };
         if left.len() != right.len() {
             let (of_x, of_y) = (left.len(), right.len());
-            let message =
-                format!("`{x}` has {of_x} values and `{y}` has {of_y}: they must go together");
+            let message = format!(
+                "`{x}` has {of_x} values and `{y}` has {of_y}: both must have the same number"
+            );
             return Err(Diagnostic::error(message).into());
         }
         Ok((level, left.into_iter().zip(right).collect()))

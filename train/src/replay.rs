@@ -83,7 +83,7 @@ impl Replay {
 fn recompute(run: &RunFolder, host: &Host, recorded: &Row) -> Result<Option<Difference>> {
     let step = recorded.step;
     let lost = |what| {
-        let message = format!("it has not kept the {what} of step {step}");
+        let message = format!("the run has not kept the {what} of step {step}");
         damaged(run.folder(), message)
     };
     let recipe = run.recipe_named(host, &recorded.version)?;

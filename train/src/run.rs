@@ -392,7 +392,8 @@ fn change_steps(config: &mut Config, steps: Option<u64>) -> Result<bool> {
     if is_changed && config.lr_schedule == Schedule::Cosine {
         let end = config.steps;
         let message = format!("the run's learning rate falls to 0 at step {end}");
-        let help = "with `lr_schedule = \"cosine\"` a run has the steps that it began with";
+        let help =
+            "with `lr_schedule = \"cosine\"` a run keeps the number of steps that it began with";
         return Err(Diagnostic::error(message).with_help(help).into());
     }
     config.steps = steps.unwrap_or(config.steps);

@@ -202,7 +202,7 @@ pub(super) fn failed(
         other => stopped(script, other).unwrap_or_else(|| {
             let help = match other {
                 EvalAltResult::ErrorArithmetic(..) => {
-                    "numbers look like `8`, `0.5` and `1e-6`; a float goes further: `2.0` instead of `2`"
+                    "numbers look like `8`, `0.5` and `1e-6`; a float has a larger range: `2.0` instead of `2`"
                 }
                 _ => {
                     "indices count from 0, and from the end with -1; `key in map` tells whether there is an entry"

@@ -107,7 +107,7 @@ fn operator_help(arguments: &[&str]) -> &'static str {
     if arguments.contains(&type_named("()").1) {
         NO_ELSE
     } else if arguments.contains(&"a string") {
-        "strings are joined as in `\"k = \" + k`; `parse_float(string)` makes a number of a string"
+        "strings are joined as in `\"k = \" + k`; `parse_float(string)` makes a number from a string"
     } else {
         "operators work on tensors and numbers"
     }

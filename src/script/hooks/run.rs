@@ -153,7 +153,7 @@ impl HookRun<'_> {
             }
             None if result.is_unit() => NOTHING,
             None => {
-                "a loss is made of `batch.logp`, without `value()`: its gradient has to be found"
+                "a loss is made of `batch.logp`, without `value()`, because its gradient is needed"
             }
         };
         let found = describe(&result);
@@ -291,7 +291,7 @@ impl HookRun<'_> {
         });
         let of_operation = || match operation {
             _ if what == GRADIENT => {
-                "the derivative of a root, a power or a std is infinite at 0: `max(x, 1e-12)` keeps away from it"
+                "the derivative of a root, a power or a std is infinite at 0: `max(x, 1e-12)` avoids 0"
             }
             "/" => "something is divided by 0 here: `safe_div(a, b)` is 0 where b is 0",
             OTHERS => {

@@ -41,7 +41,7 @@ impl From<TorchError> for Diagnostics {
         let memory = ["out of memory", "can't allocate memory"];
         if memory.iter().any(|text| error.0.contains(text)) {
             return problem
-                .with_help("a lower `tokens_per_forward` needs less at a time, and in sampling a lower `rows_per_batch` or `max_new_tokens`; the model itself needs 4 bytes a weight, and 16 while it learns")
+                .with_help("a lower `tokens_per_forward` needs less at a time, and in sampling a lower `rows_per_batch` or `max_new_tokens`; the model itself needs 4 bytes per weight, and 16 while it learns")
                 .into();
         }
         problem.into()

@@ -62,7 +62,7 @@ pub(super) fn open(folder: &Path) -> Result<Vec<TensorFile>> {
             return TensorFile::open(&path);
         }
         let message = format!("the weights are missing: there is no {}", path.display());
-        let help = "a model's folder has `model.safetensors`, or all the files that its index names; `save_pretrained` of transformers writes them, also from older kinds";
+        let help = "a model's folder has `model.safetensors`, or all the files that its index names; `save_pretrained` of transformers writes them, also for a model that was loaded from an older format";
         Err(Diagnostic::error(message).with_help(help).into())
     };
     files.iter().map(open).collect()
