@@ -22,7 +22,8 @@ const EXACT: f64 = (1 << 24) as f64;
 /// Evaluates an expression with the type of an array's numbers as `T`.
 macro_rules! typed {
     ($array:expr, $T:ident => $body:expr) => {
-        // A truth value that is neither 0 nor 1 is refused as a number. Two bytes without a type are a bf16, which NumPy lacks.
+        // A bool is read as u8, because a byte of a bool array may be neither 0 nor 1, which a mask refuses. Two bytes without a
+        // type are a bf16, which NumPy lacks.
         typed!($array, $T => $body; b'b' 1 u8, b'u' 1 u8, b'u' 2 u16, b'u' 4 u32, b'u' 8 u64, b'i' 1 i8, b'i' 2 i16,
             b'i' 4 i32, b'i' 8 i64, b'V' 2 bf16, b'f' 2 f16, b'f' 4 f32, b'f' 8 f64)
     };
@@ -83,7 +84,8 @@ impl Array {
 
     fn numbers<T: 'static>(&self) -> &'static [T] {
         let length = self.memory.len() / size_of::<T>();
-        // SAFETY: `T` is the type of the array's numbers (`typed`), every bit pattern is valid for it, and they are aligned.
+        // SAFETY: `T` is the type of the array's numbers, as `typed` chooses it; every bit pattern is a valid `T`, and the
+        // numbers are aligned.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), length) }
     }
 
@@ -213,7 +215,7 @@ pub fn to_numpy<'py>(
     .into_any())
 }
 
-/// The memory of arrays that the caller has dropped, for the next arrays.
+/// The memory of arrays that the caller has dropped, kept for the next arrays.
 static SPARE: LazyLock<SpareMemory> = LazyLock::new(SpareMemory::default);
 
 /// The memory of a NumPy array [B, T].

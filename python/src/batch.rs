@@ -100,7 +100,7 @@ impl PyBatch {
         })
     }
 
-    /// Reads rollouts; without a path, gives the prompt's built-in rollouts.
+    /// Reads rollouts; without a path, gives the built-in rollouts of `advlab repl`.
     #[new]
     fn new(
         py: Python<'_>,

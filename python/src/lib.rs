@@ -60,7 +60,7 @@ fn row_sums<'py>(
 #[pyfunction]
 fn command_line(py: Python<'_>, words: Vec<OsString>) -> u8 {
     let code = py.detach(|| advlab_cli::command_line(words));
-    // A status can only be read by comparing it.
+    // An `ExitCode` can be compared, but not read.
     let mut all = 0..=u8::MAX;
     all.find(|status| ExitCode::from(*status) == code)
         .unwrap_or(1)

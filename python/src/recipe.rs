@@ -132,7 +132,7 @@ impl PyRecipe {
         of_loss(py, loss, f64).map(Bound::unbind)
     }
 
-    /// The formula of the newest version over the columns of a batch: as text, or as a file of PyTorch.
+    /// The formula of the newest version over the columns of a batch: as text, or as a Python file that uses PyTorch.
     #[pyo3(signature = (batch, torch, expand))]
     fn _plan(
         &self,

@@ -19,7 +19,7 @@ use crate::error::{in_python, raise};
 use crate::pool::in_pool;
 use crate::recipe::PyRecipe;
 
-/// Texts are in colours, and their lines as wide as those that a command writes to a file.
+/// Texts are in colours, and their lines are as wide as the lines that a command writes to a file.
 const PAINT: Paint = Paint {
     color: true,
     width: WIDTH,

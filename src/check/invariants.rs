@@ -16,7 +16,7 @@ const ALONE: usize = 16;
 
 impl Checks<'_> {
     pub(super) fn invariant(&mut self, batch: &Batch, base: &Outcome) {
-        // The reverse order is used because it also reverses ties between responses or groups.
+        // The reverse order is used because it changes which of two equal responses or groups comes first.
         let reversed: Vec<usize> = (0..batch.layout().responses()).rev().collect();
         self.same("permuted responses", base, (batch, &reversed), |off| {
             let why = format!("the order of responses matters: by up to {off:.3}");
@@ -172,8 +172,8 @@ fn prefers_wrong(layout: &Layout, right: &Computed, advantage: &[f64]) -> bool {
     leads.iter().any(|&lead| lead < -EXACT) && !leads.iter().any(|&lead| lead > EXACT)
 }
 
-/// The largest per-token difference between the given responses of `a` and the responses of `b`, in order, whose values are
-/// multiplied by `scale`.
+/// The largest difference, per token, between the values of `a` for `responses` and `scale` times the values of `b`, whose
+/// responses are in the same order.
 fn differences(a: &Computed, responses: &[usize], b: &Computed, scale: f64) -> f64 {
     if a.level() != b.level() {
         return f64::INFINITY;

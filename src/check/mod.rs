@@ -161,8 +161,8 @@ pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
     Some(Diagnostic::warning(message).with_note(format!("in {}", recipe.name())))
 }
 
-/// Whether a group has the same advantages when it is the whole batch: tried on the first groups of `batch`, with its rewards and
-/// with others, and on a batch with all usual columns.
+/// Whether a group has the same advantages when it is the whole batch: tried on the first groups of `batch`, with its own rewards
+/// and with other rewards, and on a batch with all usual columns.
 ///
 /// # Errors
 /// [`Diagnostics`] if the recipe fails on the batch.

@@ -134,7 +134,7 @@ impl Functions {
     }
 }
 
-/// Operations between two checks of the guard: some 10 microseconds.
+/// Operations between two checks of the guard; they take some 10 microseconds.
 const OPERATIONS_PER_CHECK: u64 = 64;
 
 /// Limits the resources of a script: operations, depth, values, and the time and memory of the call.
@@ -176,7 +176,7 @@ fn bound(engine: &mut Engine, call: &Arc<CallContext>) {
 /// fraction of the script's time. Also gives closures the batch and the script's constants.
 fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
     let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
-    // Deprecated here means that the callback may change in a later version; our version is pinned.
+    // The engine marks as deprecated any API that may change in a later version; we pin the version.
     #[allow(deprecated)]
     engine.on_var(move |name, index, context| {
         let read = reads.fetch_add(1, Ordering::Relaxed);
@@ -308,7 +308,7 @@ mod tests {
             gone.is_empty(),
             "these rows of natives.txt are of no function: {gone:#?}"
         );
-        // What takes a type that no value of a script has is refused with the rest.
+        // Rows with a `?` are left out here: they take a type that no value of a script has.
         let refused = refused.iter().filter(|row| !row.contains('?'));
         let names: BTreeSet<&str> = refused.filter_map(|row| row.split(':').next()).collect();
         let known = "bits chars get$bits get$chars get$is_anonymous get$name is_anonymous name pad to_binary to_blob to_hex to_json to_octal";

@@ -25,9 +25,9 @@ impl Default for Limits {
 
 /// Bytes of a script's text. A recipe has a few kilobytes; a larger script contains data, and compiling megabytes takes minutes.
 pub(super) const SCRIPT_BYTES: usize = 256 << 10;
-/// Calls within calls. A hook needs three or four.
+/// The depth to which calls may be nested. A hook needs three or four levels.
 pub(super) const CALL_LEVELS: usize = 32;
-/// Expressions within expressions, outside and inside functions.
+/// The depth to which expressions may be nested, outside and inside functions.
 pub(super) const EXPRESSION_DEPTH: usize = 64;
 /// Operations per call: a formula over 4096 groups, group by group, takes a million; an endless loop reaches this in a second.
 pub(super) const OPERATIONS: u64 = 20_000_000;

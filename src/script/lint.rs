@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Nobody reads a list of mistakes to its end.
+    /// A long list of mistakes is cut short, because nobody reads it to its end.
     #[test]
     fn many_findings_are_cut_short() {
         let params: String = (0..10_000)
@@ -298,7 +298,7 @@ mod tests {
         let recipe = Host::new().compile("long", &text);
         assert!(recipe.is_ok(), "{}", recipe.unwrap_err().render(false));
         let taken = started.elapsed();
-        // Far more than is needed, and far less than anything quadratic takes.
+        // This is far more than the lint needs, and far less than a quadratic algorithm would take.
         assert!(taken < Duration::from_secs(8), "{taken:?}");
     }
 }

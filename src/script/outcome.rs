@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_summary_looks_at_each_response_and_not_at_its_tokens() {
-        // One by one, these tokens would take days.
+        // Counting these tokens one by one would take days.
         let (count, length) = (1_000_000, 1 << 31);
         let batch = Batch::builder().groups((0..count).map(|at| at / 2));
         let batch = batch.lengths(vec![length; count]).build().unwrap();

@@ -164,7 +164,7 @@ mod tests {
     use crate::script::{Host, Recipe};
     use rhai::{Array, Dynamic, Engine, Map};
 
-    /// As deep as the limits of elements and entries let a value be, and which the engine walks by recursion.
+    /// The greatest depth that the limits of elements and entries allow; the engine walks a value of this depth by recursion.
     const DEEPEST: usize = ARRAY_ELEMENTS + MAP_ENTRIES;
 
     fn nested(depth: usize) -> Dynamic {
@@ -207,7 +207,7 @@ mod tests {
         Host::new().compile("nested", &format!("fn advantage(batch, p) {{ {body} }}"))
     }
 
-    /// A script that is nested itself is refused or done, however deep; a script is dropped on any thread.
+    /// A script whose code is nested is refused or runs, however deep it is, and can be dropped on any thread.
     #[test]
     fn no_text_overflows_the_stack() {
         const DEEP: usize = 30_000;

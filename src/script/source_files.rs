@@ -83,7 +83,7 @@ pub struct SourceFiles {
     pub(super) recipe: String,
     /// The script itself; `None` for a built-in, which has no files.
     pub(crate) main: Option<PathBuf>,
-    /// The script's file, and those where its imports are or might be.
+    /// The script's file, and the files in which its imports were sought, including missing files.
     pub(crate) files: BTreeMap<PathBuf, FileBytes>,
     /// The version that was read, even if it does not compile; `None` if the script could not be read.
     pub version: Option<Version>,

@@ -78,7 +78,7 @@ impl State {
         (*self.this).clone()
     }
 
-    /// The same state, with the top-level entries of another state that this one lacks.
+    /// The same state, plus those top-level entries of `other` whose keys it lacks.
     pub(super) fn with_missing_of(&self, other: &State) -> State {
         let map = |state: &State| state.to_dynamic().try_cast::<Map>().unwrap_or_default();
         let mut whole = map(other);
@@ -286,7 +286,7 @@ mod tests {
         recipe.unwrap().init().unwrap()
     }
 
-    /// Through a text, as a checkpoint does it.
+    /// The state after it was written as JSON text and read back, as in a checkpoint.
     fn again(state: &State) -> State {
         let text = state.to_json().to_string();
         State::from_json(&serde_json::from_str(&text).unwrap()).unwrap()

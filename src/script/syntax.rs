@@ -53,7 +53,7 @@ pub(crate) enum TokenEnd {
 }
 
 impl<'a> Token<'a> {
-    /// The byte after it.
+    /// The index of the byte after the token.
     pub fn end(&self) -> usize {
         self.start + self.text.len()
     }
@@ -421,7 +421,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// A prompt asks at each key: no text may end the session, or lose a letter.
+        /// The prompt calls these functions at each key press, so no text may make them panic or lose a character.
         #[test]
         fn no_text_is_too_odd(text in "(fn |let |[a-z_0-9.#!?=<>+*/ -]|[(){}\\[\\],;:|&@~^%$]|[\"'`\\\\]|\\$\\{|/\\*|\\*/|//|\\\\[xuU]|[\r\n\té∞\u{feff}]){0,40}") {
             let mut at = 0;

@@ -42,7 +42,7 @@ pub struct Inputs {
 
 struct Input {
     text: String,
-    /// The number of lines that are counted before it.
+    /// The number of lines that are counted before the input.
     lines_before: usize,
     /// The names of its functions.
     functions: Vec<String>,

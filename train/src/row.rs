@@ -137,7 +137,7 @@ pub enum Stage {
     Native,
     /// The evaluation.
     Evaluate,
-    /// A stage that only another program has.
+    /// A stage that this version of advlab does not have.
     #[serde(other)]
     Other,
 }

@@ -46,8 +46,8 @@ pub struct Run {
     warnings: Warnings,
     /// The recorded rows of steps that are still to be repeated.
     pub(super) recorded: VecDeque<Row>,
-    /// The versions with which repeated steps began, or tried to begin, by step, if these are not the versions of the steps
-    /// before.
+    /// For each repeated step that did not begin with the version of the step before: the version with which it began or tried to
+    /// begin.
     switches: HashMap<u64, Recipe>,
     /// `None` if the run is only repeated.
     writer: Option<RunWriter>,

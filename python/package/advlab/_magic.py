@@ -44,7 +44,7 @@ def register(shell: Any) -> None:
             found = f"of the type {type(batch).__name__}" if options.batch in shell.user_ns else "not there"
             parser.error(f"the variable `{options.batch}` is {found}: a batch is what `advlab.read` gives")
         try:
-            # Without the addition, a cell with the name of a built-in would be taken for the built-in.
+            # Without "(cell)", a cell with the name of a built-in would be taken for the built-in.
             title = "cell" if name is None else f"{name} (cell)" if name in _native.recipes() else name
             recipe = Recipe(title, settings, {title: cell})
             run, check = recipe.run(batch), recipe.check(batch)
@@ -60,7 +60,7 @@ def register(shell: Any) -> None:
                 more = f"`{name}.check()` lists them" if name else f"to keep the recipe, name it: {USAGE}"
                 print(f"checks: {check.about['holds']} hold, {check.about['notes']} to know; {more}")
         except RecipeError as error:
-            # The line and the caret say where; Python's own lines would say nothing about the cell.
+            # The message shows the line of the cell with a caret; Python's own traceback would say nothing about the cell.
             error._render_traceback_ = str(error).splitlines  # type: ignore[attr-defined]
             raise
 

@@ -9,9 +9,9 @@ from typing_extensions import Self
 
 __version__: str
 
-# [B]; [B, T], of which two bytes without a type are a bf16; or rows one after another, and their lengths.
+# An array [B]; an array [B, T], where two bytes without a type are a bf16; or rows one after another, with their lengths.
 _Given: TypeAlias = npt.NDArray[Any] | tuple[npt.NDArray[Any], list[int]]
-# For each response the index of its value, and the values, each once.
+# A column of labels: for each response the index of its value, and the list of different values.
 _Labels: TypeAlias = tuple[list[int], list[Any]]
 
 class Batch:

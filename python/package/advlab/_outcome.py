@@ -39,7 +39,7 @@ _COMMON = """
     """
 
 
-# Compared and hashed by identity: arrays have no single truth value.
+# Compared and hashed by identity, because arrays have no single truth value.
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Outcome:
     metrics: dict[str, float]

@@ -215,7 +215,7 @@ class LiveRecipe(_Hooks):
     """
 
     def __init__(self, *_: Any) -> None:
-        # A run that never asks for events loses the oldest.
+        # If a run never asks for its events, the oldest ones are dropped.
         self._kept_events: deque[LiveEvent] = deque(maxlen=1024)
 
     def _advantage(self, call: Call, padded: bool) -> Advantage:

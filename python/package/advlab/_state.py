@@ -58,7 +58,7 @@ def settings(params: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _text(name: str, value: Any) -> str:
     if hasattr(value, "tolist"):
-        # A number or an array of NumPy's or torch's becomes Python's.
+        # A number or an array of NumPy or torch becomes a number or a list of Python.
         value = value.tolist()
     if value is None:
         return "none"

@@ -136,7 +136,7 @@ def _targets(recipe: Recipe | LiveRecipe, out: Advantage, columns: Mapping[str, 
     if out.returns is not None:
         return out.returns
     gamma = recipe.params.get("gamma", 1.0) if recipe._reads(RETURNS) else 1.0
-    # The reward to go is the GAE of a critic that knows nothing.
+    # The reward to go is the GAE with lambda 1 of a critic whose values are all 0.
     to_go = load("gae", gamma=gamma, **{"lambda": 1.0}, whiten=False)
     return to_go._advantage(Call.of_columns({**columns, "value": columns["value"].float() * 0}), padded=True).advantage
 
@@ -151,7 +151,7 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     """
     if out.loss is not None and mean != "tokens":
         raise ValueError(f"{NOT_OVER_TOKENS} ({mean})")
-    # An advantage that is derived from a loss already has the weights.
+    # An advantage that is derived from a loss already contains the weights.
     if out.loss is not None or out.weight is None:
         return out.advantage
     weight, counts = np.asarray(out.weight, dtype=np.float64), np.asarray(mask)

@@ -60,7 +60,7 @@ pub(in crate::script) fn arrays(module: &mut Module) {
     }
 }
 
-/// Removes each element that repeats the last element kept, as the comparer `is` says. The engine's own function ignores a
+/// Removes each element that repeats the last element kept, which the comparer `is` decides. The engine's own function ignores a
 /// comparer's errors.
 fn without_repeats(context: &NativeCallContext, array: Array, is: &FnPtr) -> Raised<Array> {
     let mut kept = Array::new();
@@ -100,7 +100,8 @@ fn sorted(
     Ok(merged)
 }
 
-/// Whether `a` is less than `b`; an error if they have no order, as a NaN has none, or a number and a text.
+/// Whether `a` is less than `b`; an error if they cannot be ordered, because one is a NaN, or because one is a number and the
+/// other a text.
 fn is_less(a: &Dynamic, b: &Dynamic) -> Raised<bool> {
     let letter = |value: &Dynamic| Some(value.as_char().ok()?.to_string().into());
     let order = match (a.as_int(), b.as_int(), number(a), number(b)) {

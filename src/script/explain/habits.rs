@@ -30,7 +30,7 @@ pub(super) fn say(message: impl Into<String>, help: impl Into<String>) -> Diagno
     Diagnostic::error(message).with_help(help)
 }
 
-/// The engine's own message without its position and with a small first letter, to be embedded in a sentence.
+/// The engine's own message without its position and with its first letter in lower case, to be embedded in a sentence.
 pub(super) fn in_its_words(message: &str) -> String {
     // The message ends in the position, which the caret shows anyway.
     let text = message.split(" (line ").next().unwrap_or(message);

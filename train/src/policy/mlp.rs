@@ -23,9 +23,9 @@ use network::{Forward, Network, draw};
 /// are summed.
 const PART: usize = 256;
 
-/// The maximum number of passes in memory at a time, for the policy and for its reference each, and the maximum number of bytes
-/// that these passes may take together if no two responses share a prefix. A single pass may take more. The memory is reused in
-/// the next step.
+/// The maximum number of passes that the policy and its reference each keep in memory, and the maximum number of bytes that these
+/// passes may take together if no two responses share a prefix. A single pass may take more. The memory is reused in the next
+/// step.
 const PASSES: usize = 64;
 const MEMORY: usize = 1 << 30;
 

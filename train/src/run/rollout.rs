@@ -161,7 +161,7 @@ pub(super) fn batch(
         .token("logp", FloatBuffer::from(logp.clone()));
     if task.turns() > 1 {
         let trajectory = |one: &Response| (one.group * size + one.trajectory) as f64;
-        // The prompt's tokens as a text, which is different if the tokens are.
+        // The prompt's tokens as a text, so that different prompts have different texts.
         let state = |one: &Response| format!("{:?}", one.prompt.tokens);
         batch = batch
             .response("trajectory", all.iter().map(trajectory).collect::<Vec<_>>())

@@ -112,7 +112,7 @@ fn damaged(path: &Path, error: &Error) -> Diagnostics {
     let whole = || error.to_string();
     let what = error.detail().map_or_else(whole, str::to_string);
     let problem = Diagnostic::error(format!("the chat template: {what}")).in_file(path);
-    // Lines are not named in JSON, because the template's lines are not those of the file.
+    // A template inside a JSON file gets no line number, because its lines are not the lines of the file.
     let line = error.line().filter(|_| path.ends_with(FILE));
     match line {
         Some(line) => problem.on_line(line).into(),

@@ -100,7 +100,7 @@ impl ScriptBatch {
         }))
     }
 
-    /// The same batch with the given columns, which hide its own of the same names.
+    /// The same batch with the given columns, which hide the batch's own columns of the same names.
     pub(in crate::script) fn with(&self, columns: BTreeMap<String, Tensor>) -> Self {
         if columns.is_empty() {
             return self.clone();
@@ -193,7 +193,8 @@ impl ScriptBatch {
         Ok(Some(all.entry(name.to_string()).or_insert(carried).clone()))
     }
 
-    /// The same batch with columns that a script gives as tensors or numbers. They hide the batch's own of the same names.
+    /// The same batch with columns that a script gives as tensors or numbers. They hide the batch's own columns of the same
+    /// names.
     pub(super) fn with_columns(&mut self, columns: Map) -> Raised<ScriptBatch> {
         let mut given = BTreeMap::new();
         for (name, value) in columns {
@@ -251,7 +252,7 @@ impl ScriptBatch {
         }
     }
 
-    /// Whether the batch has the column without deriving it, as its own or as an added one.
+    /// Whether the column is one of the batch's own columns or was added, so that it need not be derived.
     pub(in crate::script) fn has(&self, name: &str) -> bool {
         self.0.added.contains_key(name) || self.0.whole.batch.has(name)
     }
@@ -322,7 +323,7 @@ impl WholeBatch {
             "verified" => self.verified()?,
             "token_reward" => op::at_last_token(&self.column("reward")?)?,
             "correct" => {
-                // This reward is the batch's own: one that a script has shaped is not a column of the whole batch.
+                // This reward is the batch's own, because a reward that a script has shaped is not a column of the whole batch.
                 op::greater(&self.column("reward")?, &Tensor::number(0.0))?
             }
             "logp" => {
