@@ -149,7 +149,7 @@ impl HookRun<'_> {
         let help = match tensor {
             Some(loss) if loss.level() == Level::Batch => return Ok(loss),
             Some(_) => {
-                "say how to average it: `x.mean(\"batch\")` weighs tokens alike, `x.mean(\"response\").mean(\"batch\")` responses"
+                "say how to average it: `x.mean(\"batch\")` weights tokens equally, `x.mean(\"response\").mean(\"batch\")` weights responses equally"
             }
             None if result.is_unit() => NOTHING,
             None => {
