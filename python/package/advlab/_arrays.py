@@ -52,7 +52,7 @@ def texts(name: str, value: Any) -> list[str] | None:
 
 
 def labels(values: list[Any]) -> tuple[list[int], list[Any]]:
-    """For each value its index in a list that has each once, and that list."""
+    """The index of each value in the list of the different values, and that list."""
     places = {value: place for place, value in enumerate(dict.fromkeys(values))}
     return list(map(places.__getitem__, values)), list(places)
 

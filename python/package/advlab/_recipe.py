@@ -255,7 +255,7 @@ class LiveRecipe(_Hooks):
         return {**left, "state": _state.of_json(left["state"])}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from what `state_dict` gave; the content of the file is checked as any new version is.
+        """Continues from what `state_dict` gave; the content of the file is then checked as any new version is.
 
         The parameters are those that `watch` was given; if the checkpoint had others, a warning says so.
         """
@@ -294,7 +294,7 @@ _writers: WeakValueDictionary[str, LiveRecipe] = WeakValueDictionary()  # Live r
 def load(recipe: str | os.PathLike[str] | None = None, *, source: str | None = None, **params: Any) -> Recipe:
     """Loads a recipe: a built-in by its name, a script by its path, or by its text, `source`; keywords set its parameters.
 
-    Raises `RecipeError` if there is no such recipe, if it does not compile, or does not take a parameter.
+    Raises `RecipeError` if there is no such recipe, if it does not compile, or if it refuses a parameter.
     """
     if (recipe is None) == (source is None) or "fn " in str(recipe):
         raise TypeError("`load(recipe)` takes a built-in's name or a script's path, `load(source=text)` a script's text")
@@ -315,11 +315,11 @@ def watch(
     """Opens a recipe that follows its file while a run goes: a script by its path, or a built-in, which stays as it is.
 
     `folder` keeps each version, the history of reloads, a row of metrics for each call, and the last `keep_batches` batches,
-    whole, with the state that the recipe had: `advlab repl FOLDER` opens them, and `advlab replay FOLDER` computes them again.
-    A run that is there already is continued, from the trainer's `step`; rows of steps that are done again are set aside in
-    `cut.jsonl`. If something cannot be written, an event and the log say so, and the run goes on. Each call waits until its
-    batch is written; `keep_batches=0` writes none. If a live recipe of this process already writes the folder, it is closed,
-    provided that it follows the same recipe.
+    each whole and with the state of the recipe before it: `advlab repl FOLDER` opens them, and `advlab replay FOLDER` computes
+    them again. A run that is there already is continued, from the trainer's `step`; rows of steps that are done again are set
+    aside in `cut.jsonl`. If something cannot be written, an event and the log say so, and the run goes on. Each call waits
+    until its batch is written; `keep_batches=0` writes none. If a live recipe of this process already writes the folder, it is
+    closed, provided that it follows the same recipe.
 
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
     they are. Raises as `load` does, and if the folder is another run's.
@@ -356,12 +356,12 @@ def read(
 ) -> Batch:
     """Reads rollouts as the commands do; without a path, the small built-in batch of the prompt.
 
-    `path` is a .jsonl (.gz, .zst), .parquet or .safetensors file, of advlab or as a trainer dumps it; a folder of such
-    lines; or a run's folder, of which the batch of `step` is read, or the last one. `map` names the fields that the file calls
-    otherwise, by their names here: `{"reward": "score"}`, or `{"reward": "rewards.correct"}` for a field of an object. `dtype`
-    is `float32` or `float64` for token columns; by default, it is that of the file. `tokenizer` is a model's tokenizer.json,
-    which counts the tokens of completions if nothing else says how long they are; without it, words are counted. `unscored`
-    says what becomes of responses whose reward is None or NaN: `error`, `zero`, or `leave-out`.
+    `path` is a .jsonl (.gz, .zst), .parquet or .safetensors file, of advlab or as a trainer dumps it; a folder of JSONL and
+    Parquet files; or a run's folder, of which the batch of `step` is read, or the last one. `map` says which fields of the file
+    stand for the names that advlab uses: `{"reward": "score"}`, or `{"reward": "rewards.correct"}` for a field of an object.
+    `dtype` is `float32` or `float64` for token columns; by default, it is that of the file. `tokenizer` is a model's
+    tokenizer.json, which counts the tokens of completions if nothing else says how long they are; without it, words are
+    counted. `unscored` says what becomes of responses whose reward is None or NaN: `error`, `zero`, or `leave-out`.
 
     Raises `RecipeError` with the file, the line and the field.
     """

@@ -71,7 +71,7 @@ class Report:
         return pandas.DataFrame(self.numbers)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes what the command writes, as the name ends.
+        """Writes what the command writes; the ending of the name says in which format.
 
         `path` ends in `.svg`, `.csv` (the points of the figure) or `.json` for a report with a figure; in `.csv` (the table)
         for one without; in `.txt` for any. A comparison is written as `.html`, `.svg`, `.csv` (a line per run), or as a
@@ -151,8 +151,8 @@ class Lab(_native.Recipe):
         correlation of a response's score with being right, in place of 0.1.
 
         `numbers` of the report, a row per percent of p: `recipe`, `p`, `slope` (F', not scaled), `slope_error` (its standard
-        error, NaN if it is exact), `value` (F); with `noise` also of a group's update the `mean`, the `variance`, their `ratio`
-        (mean by standard deviation), `ratio_to_best`, the `groups` for a ratio of 1, and the share with `no_signal`.
+        error, NaN if it is exact), `value` (F); with `noise` also, for a group's update, the `mean`, the `variance`, their
+        `ratio` (mean by standard deviation), `ratio_to_best`, the `groups` for a ratio of 1, and the share with `no_signal`.
         `about["designs"]`: for each recipe its `nearest` known objectives with distances.
         """
         correlation = 0.1 if noise is True else float(noise) or None
@@ -169,7 +169,8 @@ class Lab(_native.Recipe):
         `numbers` of the report, a row per part: `by` (`accuracy` of the group, `response`, `length`, `position`), `part`, and
         shares from 0 to 1: `tokens`, `advantage`, `gradient` (NaN without log-probs); `about`: `loss`, `summary`. For several
         recipes, the rows also have `recipe`, and `about` has `designs`, each with `loss` and `summary`, and `pairs`, each with
-        the `correlation` of the advantages and the shares of tokens with `opposite_sign` and of which `one_is_zero`.
+        the `correlation` of the advantages and the shares of tokens whose two advantages have the `opposite_sign`, and of those
+        where `one_is_zero`.
         """
         recipes = (str, os.PathLike, _native.Recipe)
         others = [_recipe(one) for one in given if isinstance(one, recipes)]
@@ -192,8 +193,9 @@ def diff(a: Any, b: Any, batch: Batch | None = None, **columns: Any) -> Report:
     `batch` is what `advlab.read` gives; or pass columns as keywords, as `recipe.advantage` takes them.
 
     `numbers` of the report, a row per accuracy of the group: `accuracy`, `groups`, and of either recipe the mean advantage of
-    right and of wrong responses and the mean sum of |A| of a group: `right_a`, `right_b`, `wrong_a`, ..., `total_b`. `about`: the
-    shares of values that `differ` and that have the `same_sign`, the `mean` difference, the `correlation`, the `most`.
+    right and of wrong responses and the mean sum of |A| of a group: `right_a`, `right_b`, `wrong_a`, ..., `total_b`. `about`:
+    the shares of values that `differ` and that have the `same_sign`, the `mean` difference, the `correlation`, and as `most`
+    the two values that differ most.
     """
     return Report("diff", [_recipe(a), _recipe(b)], _batch(batch, columns, "diff"))
 
@@ -206,7 +208,7 @@ def compare(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
     `numbers` of the report, a row per run: `design`, `seed`, `folder`, its numbers (`pass@1`, `entropy`, `length` in tokens,
     ...), and `seconds`; `about`: `claims`, statements about each design compared with the first.
 
-    Raises `RecipeError` if a folder is no run and has none in it.
+    Raises `RecipeError` if a folder is no run and contains no run.
     """
     given = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
     if not given:

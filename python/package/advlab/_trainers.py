@@ -122,15 +122,15 @@ def refusals(mean: str, no_weights: str | None = None) -> dict[str, str]:
 
 
 def metrics(out: Advantage, counts: bool = True) -> dict[str, float]:
-    """The numbers that a trainer logs for a step. With `counts`, they show which version did it, so that a reload stands out in
-    a plot."""
+    """The numbers that a trainer logs for a step. With `counts`, they show which version did the step, so that a reload stands
+    out in a plot."""
     found = {**out.metrics, **({"serial": out.serial, "reloaded": out.is_reloaded} if counts else {})}
     return {f"advlab/{name}": float(value) for name, value in found.items()}
 
 
 def _targets(recipe: Recipe | LiveRecipe, out: Advantage, columns: Mapping[str, Any]) -> Any:
-    """What a critic learns of a step, [B, T]: what the recipe's hook `returns` gives, or else the discounted reward to go; without a
-    critic the advantage."""
+    """What a critic learns from a step, [B, T]: what the recipe's hook `returns` gives, or else the discounted reward to go;
+    without a critic the advantage."""
     if columns.get("value") is None:
         return out.advantage
     if out.returns is not None:
@@ -144,8 +144,8 @@ def _targets(recipe: Recipe | LiveRecipe, out: Advantage, columns: Mapping[str, 
 def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     """The advantage times the recipe's weights, scaled so that the trainer's own mean over `mean` equals the recipe's weighted
     mean: w A (sum of T / sum of w T) for "tokens", where T counts a response's tokens, and w A (B / sum of w) for "responses",
-    where B counts the responses with tokens; with "sum" the trainer adds tokens up, and w A is all. If all weights are 0, so is
-    the advantage.
+    where B counts the responses with tokens; with "sum", where the trainer adds up the losses of tokens, it is w A. If all
+    weights are 0, so is the advantage.
 
     `mask` is [B, T], or T itself, [B]. Exact if the trainer's loss is proportional to the advantage, as PPO's clipped loss is.
     """
@@ -225,7 +225,7 @@ def save(live: LiveRecipe, folder: Path) -> None:
 
 
 def resume(live: LiveRecipe, folder: Path, step: int | None) -> None:
-    """Goes on from what `save` put into a checkpoint's folder; a warning if there is nothing."""
+    """Continues from what `save` put into a checkpoint's folder; logs a warning if there is nothing."""
     kept = folder / STATE
     if not kept.exists():
         log.warning("%s has no state of %s: it begins at step %s with that of `init`", folder, live.name, step)
@@ -271,7 +271,7 @@ def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None 
 
 
 def plain(value: Any) -> Any:
-    """A number of NumPy's or torch's as Python's; anything else as it is."""
+    """A number of NumPy or torch as a number of Python; anything else as it is."""
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
@@ -294,7 +294,7 @@ def setting(config: Any, path: str) -> Any:
 
 
 def callers() -> Iterator[FrameType]:
-    """The frames of the function that asks and of those that called it, for what a trainer does not pass."""
+    """The frames of the function that calls this one and of its callers, to find what a trainer does not pass."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
@@ -302,7 +302,7 @@ def callers() -> Iterator[FrameType]:
 
 
 def registry(trainer: str, *modules: str) -> Any:
-    """The first of the modules that this version of a trainer has."""
+    """The first of these modules that the installed version of a trainer has."""
     for module in modules:
         with contextlib.suppress(ModuleNotFoundError):
             return importlib.import_module(module)
