@@ -234,7 +234,7 @@ fn a_step_of_a_run_is_its_batch() {
         lab.ok(&format!("{command} --step 20"));
         let ran = lab.run(&format!("{command} --step 15"));
         ran.ends(1, "the run has kept no batch of step 15");
-        ran.says("those of 10, 20, 30");
+        ran.says("the nearest steps with a batch are 10, 20, 30");
     }
     lab.expect(
         "0  apply grpo run --step 20 -o out.safetensors  =>  run/batches/step-000020.safetensors: 256 responses

@@ -51,7 +51,7 @@ fn a_run_opens_with_its_last_batch_and_has_the_others_by_step() {
     std::fs::remove_file(step("step-000020")).expect("an old one");
     play(
         &mut session,
-        "> :batch 160\n~ step-000160\n> :batch 20\n! those of 140, 160",
+        "> :batch 160\n~ step-000160\n> :batch 20\n! the nearest steps with a batch are 140, 160",
     );
 }
 

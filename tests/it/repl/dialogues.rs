@@ -104,7 +104,7 @@ const DIALOGUES: &[&str] = &[
        > :grad
        ~ d loss() / d logp
        > loss()
-       ! none is loaded"#,
+       ! no recipe is loaded"#,
     // A variable of the batch before does not mix with the new one.
     r#"> let r = batch.reward
        > :load examples/rollouts.jsonl

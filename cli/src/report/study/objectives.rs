@@ -203,7 +203,7 @@ fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
     rows.push(grey(GROUPS, |p| number(best(p)), report.paint));
     report.table(&rows);
     let note = format!(
-        "signal-to-noise: the mean of a group's update divided by its standard deviation, as a share of REINFORCE with the best constant baseline; scores correlate with being right by {correlation}"
+        "the mean of a group's update over its standard deviation; 1 is REINFORCE with the best constant baseline; scores correlate with being right by {correlation}"
     );
     report.aside("  ", &note);
 }
@@ -226,7 +226,7 @@ fn notes(objective: &Objective, report: &mut Report) {
         (_, [(known, off), (second, other), ..]) => {
             let (name, off) = (known.name(), percent(*off));
             let (second, other) = (second.name(), percent(*other));
-            format!("{name}: the weights F'(p) differ by {off}; then {second}, by {other}")
+            format!("{name}: weights F'(p) differ by {off}; then {second}, by {other}")
         }
         _ => String::new(),
     };
