@@ -3,8 +3,8 @@
 mod numbers;
 
 use super::expr::{Expr, Symbol};
+use super::intervals;
 use super::number::look;
-use super::region;
 use super::value::value;
 use Symbol::{List, Measured, Or, Percent, Relation, Set, Tuple};
 use numbers::{at_points, numbers};
@@ -20,7 +20,7 @@ pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     look(100)?;
     if let (Relation(_), Relation(_)) = (&gold.symbol, &answer.symbol) {
         // Two relations are compared whole. Below, `x =` is dropped, because only one of the answers is a relation.
-        return relations(gold, answer).or_else(|| region::same(gold, answer));
+        return relations(gold, answer).or_else(|| intervals::same(gold, answer));
     }
     if let Some((_, gold)) = assigned(gold) {
         return same(gold, answer);
@@ -31,7 +31,7 @@ pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     if is_quantity(gold) && is_quantity(answer) {
         return quantities(gold, answer);
     }
-    region::same(gold, answer).or_else(|| structures(gold, answer))
+    intervals::same(gold, answer).or_else(|| structures(gold, answer))
 }
 
 /// A name and its value: `x = 5`, `f(x) = 2x`.
@@ -60,7 +60,7 @@ fn quantities(gold: &Expr, answer: &Expr) -> Option<bool> {
 /// `50%` equals 0.5 and, because some references omit the sign, also 50; a percentage below 1 % equals only its value.
 fn percent(number: &Expr, is_same: impl Fn(&Expr) -> Option<bool>) -> Option<bool> {
     let by_value = is_same(&number.clone().over(Expr::integer(100)));
-    let is_large = || region::end(number).is_some_and(|value| value.abs() >= 1.0);
+    let is_large = || intervals::end(number).is_some_and(|value| value.abs() >= 1.0);
     if by_value != Some(true) && is_large() {
         is_same(number)
     } else {

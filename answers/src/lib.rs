@@ -12,15 +12,15 @@
 //! assert_eq!(answer("The answer is 5 apples."), Some("5 apples".to_string()));
 //! ```
 
-mod answer;
 mod clean;
 mod compare;
 mod expr;
+mod find;
+mod intervals;
 mod lexeme;
 mod named;
 mod number;
 mod read;
-mod region;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -28,8 +28,8 @@ mod turn;
 mod units;
 mod value;
 
-use answer::Found;
 use clean::cleaned;
+use find::Found;
 use read::read;
 
 /// The result of a comparison. Only [`Verdict::Equal`] counts as right.
@@ -93,7 +93,7 @@ pub fn answer(text: &str) -> Option<String> {
 /// The answer of a reference solution; if the solution has no mark, its whole text. `None` if there is no answer.
 pub fn reference(gold: &str) -> Option<String> {
     number::begin();
-    let answer = match answer::marked(gold) {
+    let answer = match find::marked(gold) {
         Found::Nothing => return None,
         Found::Answer(answer) => answer,
         Found::Sentence(sentence) => of_sentence(sentence, ""),
@@ -105,7 +105,7 @@ pub fn reference(gold: &str) -> Option<String> {
 
 /// `gold` is the cleaned reference. A completion without a mark is an answer as a whole if it has the same text.
 fn of_completion(completion: &str, gold: &str) -> Option<String> {
-    match answer::marked(completion) {
+    match find::marked(completion) {
         Found::Nothing => None,
         Found::Answer(answer) => Some(answer),
         Found::Sentence(sentence) => Some(of_sentence(sentence, gold)),
@@ -127,7 +127,7 @@ fn of_sentence(sentence: String, gold: &str) -> String {
     }
     let clean = cleaned(&sentence);
     // A sentence that equals the reference is kept whole only if the reference is in words.
-    if answer::is_whole(&sentence, &clean) || is_text(&clean, gold) && read(gold).is_none() {
+    if find::is_whole(&sentence, &clean) || is_text(&clean, gold) && read(gold).is_none() {
         return sentence;
     }
     named::named(&sentence).unwrap_or(sentence)
@@ -137,7 +137,7 @@ fn of_sentence(sentence: String, gold: &str) -> String {
 fn is_whole(text: &str, gold: &str) -> bool {
     text.len() <= read::LONGEST && {
         let clean = cleaned(text);
-        is_text(&clean, gold) || answer::is_whole(text, &clean)
+        is_text(&clean, gold) || find::is_whole(text, &clean)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Diagnostics as a Python exception, with help in terms of Python.
+//! Diagnostics as a Python exception, with help in terms of Python. What is no array of numbers is refused before, in
+//! `package/advlab/_arrays.py`.
 
 use advlab::diagnostic::{Diagnostic, Diagnostics, Problem};
 use pyo3::prelude::*;

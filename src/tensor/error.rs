@@ -1,5 +1,5 @@
 //! The error types of operations on tensors: the operation, what failed, and the line of the script. The errors of one operation
-//! are made in `op/`, all other errors in `graph.rs`, `grad.rs`, `evaluate.rs` and `exec/`.
+//! are made in `op/`, all other errors in `graph.rs`, `backprop.rs`, `evaluate.rs` and `exec/`.
 
 use std::fmt;
 use std::sync::Arc;

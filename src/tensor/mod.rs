@@ -1,12 +1,12 @@
 //! Tensors: levels, the op table, the lazy graph with its gradients, and the executor.
 
+mod backprop;
 mod binomial;
 mod error;
 mod evaluate;
 mod exec;
 mod exp;
 mod frame;
-mod grad;
 mod graph;
 mod guard;
 pub(crate) mod kernel;
@@ -20,14 +20,14 @@ mod trace;
 mod value;
 
 pub use crate::batch::Level;
+pub(crate) use backprop::depends_on;
+pub use backprop::grad;
 pub use binomial::{binomial_ratio, ln_binomial};
 pub use error::{Origin, Stopped, TensorError, TensorErrorKind};
 pub(crate) use exec::finish;
-pub(crate) use exec::moments::{Depth, Moments, TILE};
+pub(crate) use exec::sums::{Depth, Moments, TILE};
 pub use exp::k3;
 pub(crate) use frame::{Context, Frame};
-pub(crate) use grad::depends_on;
-pub use grad::grad;
 pub(crate) use graph::Prim;
 pub use graph::Tensor;
 pub use guard::Guard;

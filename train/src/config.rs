@@ -1,4 +1,4 @@
-//! The settings of a run. `config/config.toml` explains each key and gives its default.
+//! The settings of a run. `config/defaults.toml` explains each key and gives its default.
 
 mod bounds;
 mod schedule;
@@ -22,7 +22,7 @@ pub use schedule::Schedule;
 /// The configuration of a run, as `advlab train --print-config` prints it:
 ///
 /// ```toml
-#[doc = include_str!("config/config.toml")]
+#[doc = include_str!("config/defaults.toml")]
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

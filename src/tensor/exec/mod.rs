@@ -6,12 +6,12 @@ mod columns;
 mod execution;
 mod full;
 mod kernels;
-pub(crate) mod moments;
 mod output;
 mod pass;
 mod reduce;
 mod run;
 mod scan;
+pub(crate) mod sums;
 mod tile;
 
 pub(crate) use reduce::finish;

@@ -4,7 +4,7 @@ use std::mem::take;
 use std::sync::Arc;
 
 use super::execution::Execution;
-use super::moments::Moments;
+use super::sums::Moments;
 use crate::batch::large::Large;
 use crate::batch::{Buffer, FloatBuffer, Layout};
 use crate::tensor::error::{TensorError, TensorErrorKind};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::execution::{Arg, Execution, Method};
-use super::moments::Depth;
 use super::reduce::depth;
+use super::sums::Depth;
 use crate::batch::{FloatBuffer, Layout, Level, TokenValues};
 use crate::tensor::graph::Prim;
 use crate::tensor::kernel::{Kernel, Scan, Unary};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::execution::{Execution, Method, goes_by_tile};
-use super::moments::Moments;
 use super::output::{Output, Parts};
 use super::pass::Pass;
 use super::reduce::{finish, of_responses};
+use super::sums::Moments;
 use super::{blocks, full};
 use crate::batch::{FloatBuffer, Level};
 use crate::tensor::error::TensorError;

@@ -4,7 +4,7 @@ use super::elementwise::{abs, less, log_sigmoid, max, select, square};
 use super::param::{Argument, choice, level, level_at, tensor, tensor_at};
 use super::reduction::{MEAN, POPULATION_STD, reduce};
 use super::row::{self, Class, Derivative, Op, Term};
-use crate::tensor::grad::grad;
+use crate::tensor::backprop::grad;
 use crate::tensor::graph::Tensor;
 use crate::tensor::kernel::{Kernel, Unary};
 

@@ -14,7 +14,7 @@ use advlab::script::Host;
 use advlab::suggest;
 
 /// Every key below its comment, with its default. Comments and defaults are defined only here.
-const COMMENTED: &str = include_str!("config.toml");
+const COMMENTED: &str = include_str!("defaults.toml");
 /// The tables of parameters. Their keys are the parameters of the recipe or of the loss recipe.
 const PARAMETERS: [&str; 2] = ["params", "loss_params"];
 

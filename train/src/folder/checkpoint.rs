@@ -1,5 +1,5 @@
 //! A checkpoint: a folder with the policy's files, and `run.json` with everything else that a run needs to continue with the same
-//! numbers.
+//! numbers. How many are kept is `keep_checkpoints` in `config/defaults.toml`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

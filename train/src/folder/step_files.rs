@@ -1,5 +1,5 @@
 //! The names of a run's batches, states and checkpoints, which contain the step, and the removal of all but the newest; how many
-//! are kept is in `config/config.toml`.
+//! are kept is in `config/defaults.toml`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Finds the answer in the text of a completion.
+//! Finds the answer in the text of a completion by its marks: a box, `####`, a tag, "the answer is"; without a mark, at its end.
 
 use std::ops::Range;
 use std::sync::LazyLock;
