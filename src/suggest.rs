@@ -44,6 +44,17 @@ pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
     }
 }
 
+/// The name that the clause of a help puts in place of what was written: of ``did you mean `x`?`` and ``the column is `x` ``.
+pub fn replacement(help: &str) -> Option<&str> {
+    let clauses = ["did you mean the hook ", "did you mean ", "the column is "];
+    let mut rest = clauses
+        .iter()
+        .find_map(|clause| help.strip_prefix(clause))?
+        .chars();
+    let quote = rest.next().filter(|quote| "`\"".contains(*quote))?;
+    Some(rest.as_str().split_once(quote)?.0)
+}
+
 /// Names in backquotes, separated by commas; a list of more than sixteen is cut, and its length is given.
 pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 16;

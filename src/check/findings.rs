@@ -166,7 +166,10 @@ impl<'a> Checks<'a> {
 }
 
 /// Runs every hook of a step on a copy of the state; the loss of a recipe that also has an advantage only if `runs_loss` is true.
-pub(crate) fn dry_run(
+///
+/// # Errors
+/// [`Diagnostics`] of the first hook that fails.
+pub fn dry_run(
     recipe: &Recipe,
     batch: &Batch,
     state: &State,

@@ -207,7 +207,7 @@ impl Diagnostic {
     }
 
     /// The message, with what was found and expected.
-    fn sentence(&self) -> String {
+    pub fn sentence(&self) -> String {
         let found = self.found.iter().map(|found| format!("found {found}"));
         let expected = self.expected.iter().map(|e| format!("expected {e}"));
         let values: Vec<String> = found.chain(expected).collect();

@@ -115,6 +115,12 @@ fn refuse(own: &mut Module) {
 }
 
 impl Functions {
+    /// These functions, and those of one more module.
+    pub(crate) fn with(&self, module: Module) -> Functions {
+        let modules = self.0.iter().cloned();
+        Functions(modules.chain([module.into()]).collect())
+    }
+
     /// An engine for one call, in which functions see the constants.
     pub(crate) fn engine(
         &self,

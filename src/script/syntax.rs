@@ -75,7 +75,7 @@ impl<'a> Token<'a> {
     }
 
     /// 1 if the token opens a bracket, -1 if it closes one, 0 otherwise.
-    pub(crate) fn nesting(&self) -> i32 {
+    pub fn nesting(&self) -> i32 {
         match self.text {
             "(" | "[" | "{" | "#{" | "?[" => 1,
             ")" | "]" | "}" => -1,

@@ -4,6 +4,7 @@ mod answer;
 mod evaluate;
 mod inputs;
 mod names;
+mod observe;
 mod values;
 
 pub use self::answer::{Answer, BatchColumns};

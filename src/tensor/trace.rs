@@ -1,9 +1,10 @@
-//! The trace of a computation, for its plan: the calls of composed rows, of which the graph holds only the parts, and the tensors
-//! whose values were read.
+//! The trace of a computation: for its plan, the calls of composed rows, of which the graph holds only the parts, and the tensors
+//! whose values were read; for an editor, the tensors by the places of the operations that made them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
+use super::error::Origin;
 use super::frame::Frame;
 use super::graph::Tensor;
 use super::op::param::{Argument, Param};
@@ -23,11 +24,12 @@ pub(crate) struct ComposedCall {
 pub(crate) struct Trace {
     calls: Mutex<HashMap<usize, ComposedCall>>,
     read: Mutex<Vec<Tensor>>,
+    made: Mutex<BTreeMap<Origin, Tensor>>,
 }
 
 impl Trace {
     /// The trace of a frame's computation, if there is one.
-    pub(super) fn of(frame: Option<&Arc<Frame>>) -> Option<&Trace> {
+    pub(crate) fn of(frame: Option<&Arc<Frame>>) -> Option<&Trace> {
         frame?.context.trace.as_ref()?.downcast_ref()
     }
 
@@ -54,6 +56,17 @@ impl Trace {
 
     pub(super) fn note_read(&self, tensor: &Tensor) {
         lock(&self.read).push(tensor.clone());
+    }
+
+    /// Notes the first tensor that the operation at a place of a script made.
+    pub(crate) fn note_made(&self, origin: Origin, tensor: &Tensor) {
+        let mut made = lock(&self.made);
+        made.entry(origin).or_insert_with(|| tensor.clone());
+    }
+
+    /// The first tensor of each operation, by its place.
+    pub(crate) fn made(&self) -> BTreeMap<Origin, Tensor> {
+        lock(&self.made).clone()
     }
 
     /// The call that made a node.

@@ -12,7 +12,7 @@ use crate::script::reference;
 use crate::script::value::{as_tensor, describe, in_brackets, level_of, number, text};
 use crate::suggest;
 use crate::tensor::op::{self, Argument, Class, Op, ParamKind};
-use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind};
+use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Trace};
 
 /// Registers each row of the op table under its name, once for each number of arguments that the row takes.
 ///
@@ -128,7 +128,11 @@ fn dispatch(
         // If all arguments are numbers, so is the result.
         return Ok(Dynamic::from_float(tensor.evaluate()?.get(0)));
     }
-    tensor.mark(&origin(context));
+    let origin = origin(context);
+    tensor.mark(&origin);
+    if let Some(trace) = Trace::of(tensor.frame()) {
+        trace.note_made(origin, &tensor);
+    }
     if op.class == Class::Logic && tensor.level_for_script() == Level::Batch {
         // A single value becomes a plain true or false, so that a script can branch on it.
         return Ok(Dynamic::from_bool(tensor.evaluate()?.get(0) != 0.0));
