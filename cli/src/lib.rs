@@ -6,7 +6,10 @@
 //! - [`doc`]: the explanations of `advlab doc`.
 
 mod command;
+mod complete;
 pub mod doc;
+mod loaded;
+pub mod lsp;
 pub(crate) mod paint;
 pub mod prompt;
 pub mod report;

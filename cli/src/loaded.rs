@@ -1,4 +1,4 @@
-//! The session's batch and its source: the built-in one, a file of rollouts, a run's folder.
+//! A batch and its source: the built-in one, a file of rollouts, a run's folder. The prompt and the language server take theirs from here.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,18 +43,18 @@ pub fn builtin() -> Batch {
 
 /// A batch and its source.
 #[derive(Clone)]
-pub(super) struct LoadedBatch {
+pub(crate) struct LoadedBatch {
     /// The source, as messages name it.
-    pub(super) name: String,
-    pub(super) batch: Arc<Batch>,
+    pub(crate) name: String,
+    pub(crate) batch: Arc<Batch>,
     /// Notes on how the batch was read.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// The run that the batch is from, and the batch's step.
-    pub(super) run: Option<(RunFolder, u64)>,
+    pub(crate) run: Option<(RunFolder, u64)>,
     /// The recipe that comes with the batch: the run's recipe at that step, or the script that was opened.
-    pub(super) recipe: Option<Recipe>,
+    pub(crate) recipe: Option<Recipe>,
     /// The run's loss.
-    pub(super) loss: Option<Recipe>,
+    pub(crate) loss: Option<Recipe>,
 }
 
 impl LoadedBatch {
@@ -69,11 +69,11 @@ impl LoadedBatch {
         }
     }
 
-    pub(super) fn builtin() -> LoadedBatch {
+    pub(crate) fn builtin() -> LoadedBatch {
         LoadedBatch::new("the built-in batch", builtin())
     }
 
-    pub(super) fn open(host: &Host, path: &Path, options: &ReadOptions) -> Result<LoadedBatch> {
+    pub(crate) fn open(host: &Host, path: &Path, options: &ReadOptions) -> Result<LoadedBatch> {
         let name = path.display().to_string();
         if path.is_dir() {
             let run = RunFolder::open(path);
@@ -103,7 +103,7 @@ impl LoadedBatch {
     }
 
     /// Another batch of the run.
-    pub(super) fn at_step(&self, host: &Host, step: u64) -> Result<LoadedBatch> {
+    pub(crate) fn at_step(&self, host: &Host, step: u64) -> Result<LoadedBatch> {
         let Some((run, _)) = &self.run else {
             let message = format!(
                 "{} is not a run's folder, so it has only one batch",

@@ -9,6 +9,7 @@ mod golden;
 mod host;
 mod invariance;
 mod live;
+mod lsp;
 mod memory;
 mod native;
 #[path = "../parquet_rows.rs"]

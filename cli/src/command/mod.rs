@@ -5,6 +5,7 @@ mod check;
 mod compare;
 mod files;
 mod library;
+mod lsp;
 mod plan;
 mod profile;
 mod prompt;
@@ -126,6 +127,7 @@ enum Command {
     Recipes(library::Recipes),
     Doc(library::Doc),
     New(library::New),
+    Lsp(lsp::LanguageServer),
 }
 
 /// Runs a command. Returns `false` if the command found and reported something wrong.
@@ -148,6 +150,7 @@ fn run(command: Command, words: &[OsString]) -> Result<bool> {
         Command::Recipes(command) => command.run(),
         Command::Doc(command) => command.run(),
         Command::New(command) => command.run(),
+        Command::Lsp(command) => command.run(),
     }
 }
 

@@ -34,6 +34,12 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     topics.chain(entries).chain(builtins)
 }
 
+/// The forms of the functions and members of a name, each with its line of doc.
+pub(crate) fn forms(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let found = ENTRIES.iter().filter(move |entry| entry.name == name);
+    found.map(|entry| (&*entry.call, entry.doc))
+}
+
 /// The explanation of a name: of a function or member with its example, which is run; of a recipe with its parameters; of a
 /// topic; or of a section of the reference with a line for each entry. If nothing has that name, the results of a search for it.
 pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {

@@ -2,11 +2,9 @@
 
 use super::arguments::{OPTIONS, commands};
 use super::session::PromptSession;
-use crate::doc;
-use advlab::script::{BUILTINS, Builtin, Token, TokenKind, Unfinished, unfinished};
+use crate::{complete, doc};
+use advlab::script::BUILTINS;
 use advlab::session::Name;
-use advlab::tensor::Level;
-use advlab::tensor::op::{self, ParamKind};
 
 /// Completions that are shown as they are typed.
 fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
@@ -29,7 +27,7 @@ impl PromptSession {
         } else if before.starts_with('?') {
             (1, plain(doc::names()))
         } else {
-            self.of_script(before)
+            complete::of_script(&self.script, before)
         };
         all.retain(|name| name.text.starts_with(&before[start..]));
         (start, all)
@@ -49,7 +47,7 @@ impl PromptSession {
         let first = command.arguments.split(' ').next().unwrap_or_default();
         let all = match first.trim_matches(['[', ']']) {
             "X" => {
-                let (start, all) = self.of_script(arguments);
+                let (start, all) = complete::of_script(&self.script, arguments);
                 return (before.len() - arguments.len() + start, all);
             }
             "RECIPE" | "A" => {
@@ -74,52 +72,6 @@ impl PromptSession {
         let names = recipe.iter().flat_map(|recipe| recipe.params().iter());
         plain(names.map(|(parameter, _)| format!("{}=", parameter.name)))
     }
-
-    fn of_script(&self, before: &str) -> (usize, Vec<Name>) {
-        let open = unfinished(before);
-        if let Some(last) = open.last {
-            return match last.kind {
-                TokenKind::String => (last.start + 1, in_quotes(&open)),
-                _ => (before.len(), Vec::new()),
-            };
-        }
-        let is_word = |token: &Token<'_>| {
-            let is_name = matches!(token.kind, TokenKind::Name | TokenKind::Keyword);
-            is_name && token.end() == before.len()
-        };
-        let (start, code) = match open.code.split_last() {
-            Some((word, code)) if is_word(word) => (word.start, code),
-            _ => (before.len(), &open.code[..]),
-        };
-        let names = match code.split_last() {
-            Some((dot, receiver)) if dot.text == "." => self.script.members(receiver),
-            _ => self.script.names(),
-        };
-        (start, names)
-    }
-}
-
-/// The strings that fit between the open quotes: recipes to import, the choices of a function's parameter, or else levels.
-fn in_quotes(open: &Unfinished<'_>) -> Vec<Name> {
-    let quoted = |name: &str| Name {
-        text: format!("{name}\""),
-        call: name.to_string(),
-    };
-    if open.code.last().is_some_and(|token| token.text == "import") {
-        return Builtin::importable().map(|one| quoted(one.name)).collect();
-    }
-    let head = open.call().and_then(|(head, _)| head.last());
-    let function = op::table().find(|op| head.is_some_and(|head| head.text == op.name));
-    let choices = function
-        .iter()
-        .flat_map(|op| op.params)
-        .find_map(|param| match param.kind {
-            ParamKind::Choice(choices) => {
-                Some(choices.iter().map(|choice| quoted(choice)).collect())
-            }
-            _ => None,
-        });
-    choices.unwrap_or_else(|| Level::ALL.iter().map(|one| quoted(one.name())).collect())
 }
 
 /// The commands, with a space after those that take arguments.

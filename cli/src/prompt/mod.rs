@@ -5,7 +5,6 @@
 
 mod arguments;
 mod complete;
-mod data;
 mod look;
 mod recipe;
 mod session;
@@ -15,15 +14,15 @@ mod watch;
 
 use std::path::Path;
 
-pub use self::data::builtin;
 pub use self::session::{PromptSession, Reply};
 pub use self::terminal::{piped, terminal};
+pub use crate::loaded::builtin;
 pub use crate::paint::Paint;
 
 use self::arguments::{Arguments, HELP, commands, row};
-use self::data::LoadedBatch;
 use self::session::{Answered, is_command, step};
 use crate::doc;
+use crate::loaded::LoadedBatch;
 use crate::paint::{beside, wrapped};
 use crate::report::show;
 use crate::{Result, wrong};

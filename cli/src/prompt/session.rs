@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::data::LoadedBatch;
 use super::watch::Watching;
+use crate::loaded::LoadedBatch;
 use crate::number_text::value;
 use crate::paint::{Paint, wrapped};
 use crate::report::show;

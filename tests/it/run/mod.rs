@@ -5,7 +5,7 @@ mod compare;
 mod config;
 mod fallback;
 mod folder;
-mod lab;
+pub mod lab;
 mod learns;
 mod replay;
 mod resume;

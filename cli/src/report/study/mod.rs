@@ -54,6 +54,21 @@ impl Design<'_> {
     }
 }
 
+/// The batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has none; then with a note
+/// that says so.
+pub(crate) fn with_advantage(recipe: &Recipe, batch: &Batch) -> Result<(Batch, Option<String>)> {
+    if batch.has("advantage") {
+        return Ok((batch.clone(), None));
+    }
+    let design = Design::of(recipe)?;
+    let text = "the batch has no `advantage`, so the loss gets that of";
+    let note = design
+        .advantage
+        .is_some()
+        .then(|| format!("{text} {NEUTRAL}"));
+    Ok((design.batch(batch)?, note))
+}
+
 /// A recipe's step on a batch.
 pub struct Trial {
     pub recipe: Recipe,
@@ -73,14 +88,7 @@ impl Trial {
     }
 
     pub fn in_state(recipe: &Recipe, batch: &Batch, mut state: State) -> Result<Trial> {
-        let (mut batch, mut note) = (batch.clone(), None);
-        if !batch.has("advantage") {
-            let design = Design::of(recipe)?;
-            let text = "the batch has no `advantage`, so the loss gets that of";
-            let is_loss = design.advantage.is_some();
-            note = is_loss.then(|| format!("{text} {NEUTRAL}"));
-            batch = design.batch(&batch)?;
-        }
+        let (batch, note) = with_advantage(recipe, batch)?;
         Ok(Trial {
             recipe: recipe.clone(),
             outcome: recipe.advantage(&batch, &mut state)?,

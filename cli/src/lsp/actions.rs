@@ -1,0 +1,134 @@
+//! Answers that lead to another place or change the text: definitions, renaming, and the edits that mend a diagnostic.
+
+use std::ops::Range;
+
+use advlab::script::{Hook, TokenKind, lex};
+use advlab::suggest::replacement;
+use lsp_server::ErrorCode;
+use serde_json::{Value, json};
+
+use super::answers::Here;
+use super::check::is_own;
+use super::code::{Code, Meaning};
+use super::text::Text;
+use super::{Answer, Checked};
+
+impl Here<'_> {
+    /// The definition: its source, unless it is the document itself, and the range there.
+    pub(super) fn definition(&self) -> Option<(Option<String>, Value)> {
+        let (code, index) = (self.code, self.index?);
+        let name = code.tokens[index].text;
+        let inside = |(source, text): (String, String)| {
+            let code = Code::of(&text);
+            let bytes = code
+                .function(name)
+                .map_or(0..0, |one| code.bytes(one.tokens.start + 1));
+            (Some(source), Text::new(&*text).range(bytes))
+        };
+        let here = |at: usize| (None, self.document.text.range(code.bytes(at)));
+        match code.meaning(index) {
+            Meaning::Recipe(recipe) => self.imported(recipe).map(inside),
+            Meaning::Imported(alias) => self.module(alias).map(inside),
+            Meaning::Other => self.module(name).map(inside),
+            Meaning::Member("p") => {
+                let (_, keys) = code.parameters()?;
+                keys.into_iter()
+                    .find(|at| code.tokens[*at].text == name)
+                    .map(here)
+            }
+            _ => code.definition(index).map(here),
+        }
+    }
+
+    pub(super) fn rename(&self, name: &str) -> Answer {
+        let (code, text) = (self.code, &self.document.text);
+        let refused = |why: &str| Err((ErrorCode::InvalidParams, why.to_string()));
+        let Some(index) = self.index.filter(|at| code.definition(*at).is_some()) else {
+            return refused("there is no variable or function of this script here");
+        };
+        let (meaning, old) = (code.meaning(index), code.tokens[index].text);
+        if meaning == Meaning::Function && Hook::ALL.iter().any(|hook| hook.name() == old) {
+            return refused("this is a hook: a step calls it by its name");
+        }
+        let is_name = matches!(lex(name)[..], [token] if token.kind == TokenKind::Name);
+        if !is_name || !name.is_ascii() {
+            return refused("a name has letters, digits and `_`, and is no word of the language");
+        }
+        let around = code
+            .function_around(index)
+            .filter(|_| meaning == Meaning::Variable);
+        let around = around.map_or(0..code.tokens.len(), |function| function.tokens.clone());
+        if around
+            .into_iter()
+            .any(|at| code.tokens[at].text == name && code.meaning(at) == meaning)
+        {
+            return refused("this name is used already");
+        }
+        let edits = code
+            .same(index)
+            .into_iter()
+            .map(|at| json!({ "range": text.range(code.bytes(at)), "newText": name }));
+        Ok(json!({ "changes": { self.uri: edits.collect::<Vec<Value>>() } }))
+    }
+
+    /// The edits for a range: what the helps of its diagnostics put in place, and declarations of parameters.
+    pub(super) fn actions(&self, checked: &Checked, asked: Range<usize>) -> Vec<Value> {
+        let (code, text) = (self.code, &self.document.text);
+        let touches = |bytes: &Range<usize>| bytes.start <= asked.end && bytes.end >= asked.start;
+        let edit = |title: String, bytes: Range<usize>, new: String| {
+            let edit = json!({ "range": text.range(bytes), "newText": new });
+            json!({ "title": title, "kind": "quickfix", "edit": { "changes": { self.uri: [edit] } } })
+        };
+        let own = checked
+            .diagnostics
+            .iter()
+            .filter(|one| is_own(self.document, one));
+        let mends = own.filter_map(|diagnostic| {
+            let bytes = text.bytes(diagnostic.span.as_ref()?);
+            let name = replacement(diagnostic.help.as_deref()?).filter(|_| touches(&bytes))?;
+            let quote = if text.all[bytes.clone()].starts_with('"') {
+                "\""
+            } else {
+                ""
+            };
+            Some(edit(
+                format!("replace by `{name}`"),
+                bytes,
+                format!("{quote}{name}{quote}"),
+            ))
+        });
+        let map = code.parameters();
+        let keys = map
+            .iter()
+            .flat_map(|(_, keys)| keys)
+            .map(|at| code.tokens[*at].text);
+        let keys: Vec<&str> = keys.collect();
+        let undeclared = (0..code.tokens.len()).filter(|&at| {
+            let is_read = code.meaning(at) == Meaning::Member("p") && touches(&code.bytes(at));
+            is_read && !keys.contains(&code.tokens[at].text)
+        });
+        let declare = undeclared.map(|at| {
+            let name = code.tokens[at].text;
+            let entry = format!("{name}: #{{ value: 1.0, doc: \"\" }}");
+            let (at, new) = match &map {
+                Some((at, keys)) if keys.is_empty() => (*at, format!(" {entry} ")),
+                Some((at, _)) => (*at, format!(" {entry},")),
+                None => (
+                    self.above_functions(),
+                    format!("fn params() {{\n    #{{ {entry} }}\n}}\n\n"),
+                ),
+            };
+            edit(format!("declare `{name}` as a parameter"), at..at, new)
+        });
+        mends.chain(declare).collect()
+    }
+
+    /// The byte above the first function and its comment.
+    fn above_functions(&self) -> usize {
+        let first = self.code.functions.first();
+        let first = first.map_or(0, |one| self.code.tokens[one.tokens.start].start);
+        let lines = self.document.text.all[..first].split_inclusive('\n').rev();
+        let is_comment = |line: &&str| line.starts_with("//") && !line.starts_with("//!");
+        first - lines.take_while(is_comment).map(str::len).sum::<usize>()
+    }
+}

@@ -1,0 +1,158 @@
+//! The batch on which a script is tried: of the newest run with this recipe, of a setting, or the built-in one.
+
+use std::cmp::Reverse;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use advlab::Batch;
+use advlab::check::usual;
+use advlab::files::ReadOptions;
+use advlab::script::{Host, Recipe};
+use advlab::session::{Answer, Session};
+use advlab_train::RunFolder;
+
+use crate::Result;
+use crate::loaded::LoadedBatch;
+use crate::report::show::shape;
+use crate::paint::Paint;
+use crate::report::show;
+
+/// How deep below the workspace runs are looked for, and in how many folders.
+const DEPTH: usize = 6;
+const FOLDERS: usize = 1000;
+/// Folders that have no runs and many folders.
+const SKIPPED: [&str; 4] = ["target", "node_modules", "checkpoints", "site-packages"];
+/// Lines for an editor's window.
+pub(super) const PLAIN: Paint = Paint {
+    color: false,
+    width: 72,
+};
+
+/// A run's folder or a file, with the time of its last batch; `None` for the built-in batch.
+pub(super) type Source = Option<(PathBuf, Option<SystemTime>)>;
+
+/// The source for a script: the newest run below the folders whose recipe it is, else the file of the setting.
+pub(super) fn source(script: &Path, folders: &[PathBuf], setting: Option<&str>) -> Source {
+    let (mut runs, mut left) = (Vec::new(), FOLDERS);
+    folders
+        .iter()
+        .for_each(|folder| add_runs(folder, DEPTH, &mut left, &mut runs));
+    runs.sort_by_key(|(time, _)| Reverse(*time));
+    let script = fs::canonicalize(script).ok();
+    let newest = runs.into_iter().find(|(_, run)| {
+        let recipe = run.config().ok().map(|config| config.recipe);
+        recipe.is_some_and(|recipe| script.is_some() && fs::canonicalize(recipe).ok() == script)
+    });
+    let newest = newest.map(|(time, run)| (run.folder().to_path_buf(), time));
+    newest.or_else(|| setting.map(|path| (PathBuf::from(path), written(Path::new(path)))))
+}
+
+fn written(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|about| about.modified()).ok()
+}
+
+/// Adds the runs below a folder that have batches, each with the time of its last one.
+fn add_runs(
+    folder: &Path,
+    depth: usize,
+    left: &mut usize,
+    runs: &mut Vec<(Option<SystemTime>, RunFolder)>,
+) {
+    *left = left.saturating_sub(1);
+    let run = RunFolder::read(folder);
+    if run.has_config() && !run.batches().is_empty() {
+        return runs.push((written(run.last().1), run));
+    }
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let is_skipped = name.starts_with('.') || SKIPPED.contains(&&*name);
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if is_folder && !is_skipped && depth > 0 && *left > 0 {
+            add_runs(&entry.path(), depth - 1, left, runs);
+        }
+    }
+}
+
+/// What a name or a column holds, as text, because the values would be many.
+pub(super) struct Held {
+    /// A tensor's level; else empty.
+    pub(super) level: &'static str,
+    /// The value as the prompt shows it.
+    pub(super) shown: String,
+}
+
+impl Held {
+    pub(super) fn of(answer: &Answer) -> Held {
+        let level = match answer {
+            Answer::Tensor(computed) => computed.level().name(),
+            _ => "",
+        };
+        let shown = show::answer(answer, PLAIN).unwrap_or_default();
+        Held { level, shown }
+    }
+}
+
+/// A batch with what is shown of it.
+pub(super) struct Tried {
+    pub(super) source: Source,
+    /// What it is, in a line.
+    pub(super) about: String,
+    pub(super) batch: Arc<Batch>,
+    pub(super) seed: u64,
+    /// The run's version of the recipe, with its settings.
+    pub(super) run: Option<Recipe>,
+    /// The columns by name, with what they hold; `true` for those that follow from others.
+    pub(super) columns: Vec<(String, Held, bool)>,
+}
+
+impl Tried {
+    pub(super) fn open(source: &Source, recipe: Option<&Recipe>) -> Result<Tried> {
+        let loaded = match source {
+            Some((path, _)) => LoadedBatch::open(&Host::new(), path, &ReadOptions::default())?,
+            None => LoadedBatch::builtin(),
+        };
+        let (source, mut name, mut batch) = (source.clone(), loaded.name, loaded.batch);
+        let run = loaded.run.as_ref().map(|(run, _)| run);
+        if let Some((run, step)) = &loaded.run {
+            name = format!("the last batch of {}, step {step}", run.folder().display());
+        } else if source.is_none() && lacks(&batch, recipe) {
+            name = "a made-up batch with all usual columns".to_string();
+            batch = Arc::new(usual());
+        }
+        let mut columns = Vec::new();
+        let all = Session::new(&Host::new(), &batch).evaluate("batch")?.answer;
+        if let Answer::Batch(all) = all {
+            for (index, (name, computed)) in all.columns.into_iter().enumerate() {
+                columns.push((name, Held::of(&Answer::Tensor(computed)), index >= all.own));
+            }
+        }
+        let about = format!("{name}: {}", shape(batch.layout()));
+        let (seed, run) = (
+            run.and_then(RunFolder::seed).unwrap_or_default(),
+            loaded.recipe,
+        );
+        Ok(Tried {
+            source,
+            about,
+            batch,
+            seed,
+            run,
+            columns,
+        })
+    }
+
+    /// Whether it is still the batch of a source, for a version of the script.
+    pub(super) fn serves(&self, source: &Source, recipe: Option<&Recipe>) -> bool {
+        self.source == *source && (source.is_some() || !lacks(&self.batch, recipe))
+    }
+}
+
+/// Whether a script reads a column that the batch lacks and that the batch with all usual columns has.
+fn lacks(batch: &Batch, recipe: Option<&Recipe>) -> bool {
+    let has = |batch: &Batch, name: &str| batch.has(name) || batch.text(name).is_some();
+    let mut reads = recipe.iter().flat_map(|recipe| recipe.reads());
+    reads.any(|name| !has(batch, name) && has(&usual(), name))
+}

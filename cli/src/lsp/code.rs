@@ -1,0 +1,190 @@
+//! The names of a script: what each stands for, where it is defined, and where else it is used. Works on tokens, so that a text
+//! that does not compile has answers too.
+
+use std::ops::Range;
+
+use advlab::script::{Token, TokenKind, lex};
+
+pub(super) struct Code<'t> {
+    /// Without comments.
+    pub(super) tokens: Vec<Token<'t>>,
+    pub(super) functions: Vec<Function<'t>>,
+}
+
+pub(super) struct Function<'t> {
+    pub(super) name: &'t str,
+    /// As in `f(a, b)`.
+    pub(super) call: String,
+    /// The indices of its tokens, from the `fn` to its last brace, and of its body.
+    pub(super) tokens: Range<usize>,
+    body: usize,
+}
+
+/// What a token stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Meaning<'t> {
+    /// A function of the script.
+    Function,
+    /// A variable, or a parameter of a function.
+    Variable,
+    /// A name after a dot, with what is before the dot.
+    Member(&'t str),
+    /// A function of the import with this alias.
+    Imported(&'t str),
+    /// The name of a recipe in an import.
+    Recipe(&'t str),
+    /// A key of a map.
+    Key,
+    /// A function or an operator of advlab, or a word of the language.
+    Other,
+}
+
+impl<'t> Code<'t> {
+    pub(super) fn of(text: &'t str) -> Code<'t> {
+        let mut tokens = lex(text);
+        tokens.retain(|token| token.kind != TokenKind::Comment);
+        let starts = (0..tokens.len()).filter(|&at| tokens[at].text == "fn");
+        let functions = starts
+            .filter_map(|start| function(&tokens, start))
+            .collect();
+        Code { tokens, functions }
+    }
+
+    /// The token at a byte: of two that meet there, the name.
+    pub(super) fn at(&self, byte: usize) -> Option<usize> {
+        let first = self.tokens.partition_point(|token| token.end() < byte);
+        let here = (first..self.tokens.len()).take_while(|&at| self.tokens[at].start <= byte);
+        here.max_by_key(|&at| (self.tokens[at].kind == TokenKind::Name, at))
+    }
+
+    /// The text of the token at a distance from another one; empty if there is none.
+    pub(super) fn text(&self, index: usize, offset: isize) -> &'t str {
+        let index = index.checked_add_signed(offset);
+        index
+            .and_then(|index| self.tokens.get(index))
+            .map_or("", |token| token.text)
+    }
+
+    pub(super) fn bytes(&self, index: usize) -> Range<usize> {
+        self.tokens[index].start..self.tokens[index].end()
+    }
+
+    pub(super) fn function(&self, name: &str) -> Option<&Function<'t>> {
+        self.functions.iter().find(|function| function.name == name)
+    }
+
+    pub(super) fn function_around(&self, index: usize) -> Option<&Function<'t>> {
+        self.functions
+            .iter()
+            .find(|function| function.tokens.contains(&index))
+    }
+
+    pub(super) fn is_call(&self, index: usize) -> bool {
+        self.tokens.get(index + 1).is_some_and(Token::opens_call)
+    }
+
+    pub(super) fn meaning(&self, index: usize) -> Meaning<'t> {
+        let (token, before, after) = (
+            &self.tokens[index],
+            self.text(index, -1),
+            self.text(index, 1),
+        );
+        let is_own_call = self.is_call(index) && self.function(token.text).is_some();
+        match before {
+            "import" if token.kind == TokenKind::String => Meaning::Recipe(unquoted(token.text)),
+            _ if token.kind != TokenKind::Name => Meaning::Other,
+            "fn" => Meaning::Function,
+            "::" => Meaning::Imported(self.text(index, -2)),
+            _ if is_own_call => Meaning::Function,
+            "." | "?." => Meaning::Member(self.text(index, -2)),
+            "#{" | "," if after == ":" => Meaning::Key,
+            _ if after == "::" || before == "as" || self.is_call(index) => Meaning::Other,
+            _ => Meaning::Variable,
+        }
+    }
+
+    /// The tokens that stand for the same variable or function as a token.
+    pub(super) fn same(&self, index: usize) -> Vec<usize> {
+        let (meaning, name) = (self.meaning(index), self.tokens[index].text);
+        let all = match (meaning, self.function_around(index)) {
+            (Meaning::Variable, Some(function)) => function.tokens.clone(),
+            (Meaning::Variable | Meaning::Function, _) => 0..self.tokens.len(),
+            _ => 0..0,
+        };
+        let is_it = |at: &usize| self.tokens[*at].text == name && self.meaning(*at) == meaning;
+        all.filter(is_it).collect()
+    }
+
+    /// Whether a name is declared here: `let x`, `for x`, `fn x`, or a parameter of a function or a closure.
+    pub(super) fn declares(&self, index: usize) -> bool {
+        let (before, after) = (self.text(index, -1), self.text(index, 1));
+        let function = self.function_around(index);
+        let is_in_head = function.is_some_and(|one| (one.tokens.start..one.body).contains(&index));
+        let is_of_closure =
+            ["|", ","].contains(&before) && after == "|" || before == "|" && after == ",";
+        let is_name = self.tokens[index].kind == TokenKind::Name;
+        is_name && (["let", "const", "for"].contains(&before) || is_in_head || is_of_closure)
+    }
+
+    /// Where a variable or a function is declared: last before the token, or else first.
+    pub(super) fn definition(&self, index: usize) -> Option<usize> {
+        let mut declared = self.same(index);
+        declared.retain(|at| self.declares(*at));
+        let before = declared.iter().rfind(|at| **at <= index);
+        before.or(declared.first()).copied()
+    }
+
+    /// The imports: the name of the recipe, its alias, and the index of the name.
+    pub(super) fn imports(&self) -> impl Iterator<Item = (&'t str, &'t str, usize)> {
+        let names = (0..self.tokens.len()).filter(|&at| self.text(at, -1) == "import");
+        names.map(|at| (unquoted(self.tokens[at].text), self.text(at, 2), at))
+    }
+
+    /// The map that `params()` returns: the byte behind its `#{`, and the indices of its keys.
+    pub(super) fn parameters(&self) -> Option<(usize, Vec<usize>)> {
+        let tokens = self.function("params")?.tokens.clone();
+        let open = tokens.clone().find(|&at| self.tokens[at].text == "#{")?;
+        let (mut depth, mut keys) = (0, Vec::new());
+        for at in open..tokens.end {
+            depth += self.tokens[at].nesting();
+            keys.extend((depth == 1 && self.meaning(at) == Meaning::Key).then_some(at));
+        }
+        Some((self.tokens[open].end(), keys))
+    }
+}
+
+/// The function whose `fn` is at an index. One that is being typed ends at the next function.
+fn function<'t>(tokens: &[Token<'t>], start: usize) -> Option<Function<'t>> {
+    let name = tokens
+        .get(start + 1)
+        .filter(|name| name.kind == TokenKind::Name)?
+        .text;
+    let rest = &tokens[start + 2..];
+    let head = rest
+        .iter()
+        .take_while(|token| !["{", "fn"].contains(&token.text));
+    let body = start + 2 + head.clone().count();
+    let names = head
+        .filter(|token| token.kind == TokenKind::Name)
+        .map(|token| token.text);
+    let call = format!("{name}({})", names.collect::<Vec<_>>().join(", "));
+    let mut depth = 0;
+    let is_end = |token: &Token<'_>| {
+        depth += token.nesting();
+        token.text == "fn" || token.text == "}" && depth == 0
+    };
+    let end = rest.iter().position(is_end).map_or(tokens.len(), |end| {
+        start + 2 + end + usize::from(rest[end].text == "}")
+    });
+    Some(Function {
+        name,
+        call,
+        tokens: start..end,
+        body,
+    })
+}
+
+fn unquoted(text: &str) -> &str {
+    let name = text.trim_matches('"');
+    name.strip_suffix(".rhai").unwrap_or(name)
+}

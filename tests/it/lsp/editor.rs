@@ -1,0 +1,247 @@
+//! An editor without a window: a client in the server's own process.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use lsp_server::{Connection, Message, Notification, Request};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+pub struct Editor {
+    client: Option<Connection>,
+    server: Option<JoinHandle<anyhow::Result<bool>>>,
+    folder: PathBuf,
+    _made: Option<TempDir>,
+    last: i32,
+    answers: HashMap<i32, Value>,
+    /// The open document: its name, version and text.
+    document: (String, i64, String),
+    /// What was told: the document, its version, and the diagnostics.
+    pub told: Vec<(String, i64, Vec<Value>)>,
+    read: usize,
+}
+
+impl Drop for Editor {
+    fn drop(&mut self) {
+        self.client = None;
+        let ended = self.server.take().map(JoinHandle::join);
+        assert!(ended.is_some_and(|ended| ended.is_ok()) || std::thread::panicking());
+    }
+}
+
+impl Editor {
+    /// In a folder of its own, with settings.
+    pub fn new(settings: Value) -> Editor {
+        let made = tempfile::tempdir().unwrap();
+        let mut editor = Editor::within(made.path(), settings);
+        editor._made = Some(made);
+        editor
+    }
+
+    pub fn within(folder: &Path, settings: Value) -> Editor {
+        let (server, client) = Connection::memory();
+        let mut editor = Editor {
+            client: Some(client),
+            server: Some(std::thread::spawn(move || advlab_cli::lsp::serve(server))),
+            folder: folder.to_path_buf(),
+            _made: None,
+            last: 0,
+            answers: HashMap::new(),
+            document: Default::default(),
+            told: Vec::new(),
+            read: 0,
+        };
+        let root = format!("file://{}", folder.display());
+        let about =
+            json!({ "capabilities": {}, "rootUri": root, "initializationOptions": settings });
+        assert!(editor.ask("initialize", about)["capabilities"].is_object());
+        editor.tell("initialized", json!({}));
+        editor
+    }
+
+    pub fn uri(&self, name: &str) -> String {
+        format!("file://{}", self.folder.join(name).display())
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.folder.join(name), text).unwrap();
+    }
+
+    fn client(&self) -> &Connection {
+        self.client.as_ref().unwrap()
+    }
+
+    pub fn tell(&self, method: &str, params: Value) {
+        let note = Notification::new(method.to_string(), params);
+        self.client()
+            .sender
+            .send(Message::Notification(note))
+            .unwrap();
+    }
+
+    pub fn send(&mut self, method: &str, params: Value) -> i32 {
+        self.last += 1;
+        let request = Request::new(self.last.into(), method.to_string(), params);
+        self.client()
+            .sender
+            .send(Message::Request(request))
+            .unwrap();
+        self.last
+    }
+
+    /// Takes in a message.
+    fn receive(&mut self) {
+        match self.client().receiver.recv().unwrap() {
+            Message::Response(response) => {
+                let id: i32 = response.id.to_string().parse().unwrap();
+                let all = json!(response);
+                let answer = all.get("result").unwrap_or(&all["error"]).clone();
+                assert!(
+                    self.answers.insert(id, answer).is_none(),
+                    "{id} has two answers"
+                );
+            }
+            Message::Notification(note) if note.method.ends_with("publishDiagnostics") => {
+                let found = note.params["diagnostics"].as_array().unwrap().clone();
+                let version = note.params["version"].as_i64().unwrap_or(-1);
+                let uri = note.params["uri"].as_str().unwrap().to_string();
+                self.told.push((uri, version, found));
+            }
+            _ => {}
+        }
+    }
+
+    pub fn answer_to(&mut self, id: i32) -> Value {
+        while !self.answers.contains_key(&id) {
+            self.receive();
+        }
+        self.answers[&id].clone()
+    }
+
+    pub fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params);
+        self.answer_to(id)
+    }
+
+    pub fn open(&mut self, name: &str, text: &str) {
+        self.document = (name.to_string(), 1, text.to_string());
+        let about =
+            json!({ "uri": self.uri(name), "languageId": "rhai", "version": 1, "text": text });
+        self.tell("textDocument/didOpen", json!({ "textDocument": about }));
+    }
+
+    /// Replaces the text; what was told before is about another one.
+    pub fn change(&mut self, text: &str) {
+        self.send_change(text);
+        self.read = self.told.len();
+    }
+
+    pub fn send_change(&mut self, text: &str) {
+        self.document.1 += 1;
+        self.document.2 = text.to_string();
+        let about = json!({ "uri": self.uri(&self.document.0), "version": self.document.1 });
+        let changes = json!([{ "text": text }]);
+        self.tell(
+            "textDocument/didChange",
+            json!({ "textDocument": about, "contentChanges": changes }),
+        );
+    }
+
+    pub fn set_settings(&mut self, settings: Value) {
+        self.tell(
+            "workspace/didChangeConfiguration",
+            json!({ "settings": settings }),
+        );
+    }
+
+    pub fn has_news(&self) -> bool {
+        self.read < self.told.len()
+    }
+
+    /// The next diagnostics of the open document.
+    pub fn diagnostics(&mut self) -> Vec<Value> {
+        loop {
+            while !self.has_news() {
+                self.receive();
+            }
+            let (uri, _, found) = &self.told[self.read];
+            self.read += 1;
+            if *uri == self.uri(&self.document.0) {
+                return found.clone();
+            }
+        }
+    }
+
+    /// The answer at the place between two texts.
+    pub fn at(&mut self, method: &str, before: &str, after: &str, more: Value) -> Value {
+        let text = &self.document.2;
+        let found = text.find(&format!("{before}{after}"));
+        let start = &text[..found.unwrap_or_else(|| panic!("{before}{after}")) + before.len()];
+        let line = start.rsplit('\n').next().unwrap_or_default();
+        let place = json!({ "line": start.matches('\n').count(), "character": line.encode_utf16().count() });
+        let all = json!({ "start": { "line": 0, "character": 0 }, "end": { "line": 99_999, "character": 0 } });
+        let mut params = json!({ "textDocument": { "uri": self.uri(&self.document.0) }, "position": place, "range": all });
+        for (key, value) in more.as_object().unwrap() {
+            params[key] = value.clone();
+        }
+        self.ask(&format!("textDocument/{method}"), params)
+    }
+
+    /// The text after an edit of the workspace; the message of an error.
+    pub fn edited(&self, edit: &Value) -> String {
+        if let Some(message) = edit["message"].as_str() {
+            return message.to_string();
+        }
+        let edits = edit["changes"][self.uri(&self.document.0)]
+            .as_array()
+            .unwrap();
+        let mut text = self.document.2.clone();
+        let byte = |text: &str, place: &Value| {
+            let lines = text.split_inclusive('\n');
+            let before: usize = lines
+                .take(place["line"].as_u64().unwrap() as usize)
+                .map(str::len)
+                .sum();
+            let mut units = place["character"].as_u64().unwrap() as usize;
+            let letters = text[before..].chars().take_while(|letter| {
+                let is_before = units > 0;
+                units = units.saturating_sub(letter.len_utf16());
+                is_before
+            });
+            before + letters.map(char::len_utf8).sum::<usize>()
+        };
+        for edit in edits.iter().rev() {
+            let (start, end) = (
+                byte(&text, &edit["range"]["start"]),
+                byte(&text, &edit["range"]["end"]),
+            );
+            text.replace_range(start..end, edit["newText"].as_str().unwrap());
+        }
+        text
+    }
+}
+
+/// How a server ends that gets these messages, and then no more.
+pub fn session(messages: &str) -> String {
+    let (server, client) = Connection::memory();
+    let server = std::thread::spawn(move || advlab_cli::lsp::serve(server));
+    for (id, message) in messages.split_whitespace().enumerate() {
+        let document = json!({ "uri": "file:///a.rhai", "version": 1, "text": "fn advantage(batch, p) { loop { } }" });
+        let params = json!({ "textDocument": document, "capabilities": {} });
+        let note = |method: &str| {
+            Message::Notification(Notification::new(method.to_string(), params.clone()))
+        };
+        let message = match message {
+            "open" => note("textDocument/didOpen"),
+            "exit" | "initialized" => note(message),
+            method => {
+                Message::Request(Request::new((id as i32).into(), method.to_string(), params))
+            }
+        };
+        // A server that has ended takes no more.
+        let _ = client.sender.send(message);
+    }
+    drop(client.sender);
+    format!("{:?}", server.join().unwrap())
+}
