@@ -2,6 +2,7 @@
 //!
 //! - `command`: a file per command of the command line;
 //! - [`prompt`]: the session behind `advlab repl`, and its terminal;
+//! - [`lsp`]: the language server behind `advlab lsp`;
 //! - [`report`]: reports of commands and prompt: objectives, masses, comparisons, profiles, figures, a run's page;
 //! - [`doc`]: the explanations of `advlab doc`.
 
