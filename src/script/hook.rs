@@ -42,7 +42,8 @@ impl Hook {
         self.signature().0
     }
 
-    pub(crate) const fn parameters(self) -> &'static [&'static str] {
+    /// The names of its parameters.
+    pub const fn parameters(self) -> &'static [&'static str] {
         self.signature().1
     }
 

@@ -20,9 +20,8 @@ impl Here<'_> {
         let name = code.tokens[index].text;
         let inside = |(source, text): (String, String)| {
             let code = Code::of(&text);
-            let bytes = code
-                .function(name)
-                .map_or(0..0, |one| code.bytes(one.tokens.start + 1));
+            let function = code.function(name);
+            let bytes = function.map_or(0..0, |one| code.bytes(one.tokens.start + 1));
             (Some(source), Text::new(&*text).range(bytes))
         };
         let here = |at: usize| (None, self.document.text.range(code.bytes(at)));
@@ -32,9 +31,8 @@ impl Here<'_> {
             Meaning::Other => self.module(name).map(inside),
             Meaning::Member("p") => {
                 let (_, keys) = code.parameters()?;
-                keys.into_iter()
-                    .find(|at| code.tokens[*at].text == name)
-                    .map(here)
+                let mut keys = keys.into_iter();
+                keys.find(|at| code.tokens[*at].text == name).map(here)
             }
             _ => code.definition(index).map(here),
         }
@@ -54,20 +52,11 @@ impl Here<'_> {
         if !is_name || !name.is_ascii() {
             return refused("a name has letters, digits and `_`, and is no word of the language");
         }
-        let around = code
-            .function_around(index)
-            .filter(|_| meaning == Meaning::Variable);
-        let around = around.map_or(0..code.tokens.len(), |function| function.tokens.clone());
-        if around
-            .into_iter()
-            .any(|at| code.tokens[at].text == name && code.meaning(at) == meaning)
-        {
+        if code.named(index, name).next().is_some() {
             return refused("this name is used already");
         }
-        let edits = code
-            .same(index)
-            .into_iter()
-            .map(|at| json!({ "range": text.range(code.bytes(at)), "newText": name }));
+        let edits = code.same(index).into_iter();
+        let edits = edits.map(|at| json!({ "range": text.range(code.bytes(at)), "newText": name }));
         Ok(json!({ "changes": { self.uri: edits.collect::<Vec<Value>>() } }))
     }
 
@@ -79,30 +68,22 @@ impl Here<'_> {
             let edit = json!({ "range": text.range(bytes), "newText": new });
             json!({ "title": title, "kind": "quickfix", "edit": { "changes": { self.uri: [edit] } } })
         };
-        let own = checked
-            .diagnostics
-            .iter()
-            .filter(|one| is_own(self.document, one));
+        let diagnostics = checked.diagnostics.iter();
+        let own = diagnostics.filter(|one| is_own(self.document, one));
         let mends = own.filter_map(|diagnostic| {
             let bytes = text.bytes(diagnostic.span.as_ref()?);
             let name = replacement(diagnostic.help.as_deref()?).filter(|_| touches(&bytes))?;
-            let quote = if text.all[bytes.clone()].starts_with('"') {
-                "\""
+            let is_string = text.all[bytes.clone()].starts_with('"');
+            let new = if is_string {
+                format!("\"{name}\"")
             } else {
-                ""
+                name.to_string()
             };
-            Some(edit(
-                format!("replace by `{name}`"),
-                bytes,
-                format!("{quote}{name}{quote}"),
-            ))
+            Some(edit(format!("replace by `{name}`"), bytes, new))
         });
         let map = code.parameters();
-        let keys = map
-            .iter()
-            .flat_map(|(_, keys)| keys)
-            .map(|at| code.tokens[*at].text);
-        let keys: Vec<&str> = keys.collect();
+        let keys = map.iter().flat_map(|(_, keys)| keys);
+        let keys: Vec<&str> = keys.map(|at| code.tokens[*at].text).collect();
         let undeclared = (0..code.tokens.len()).filter(|&at| {
             let is_read = code.meaning(at) == Meaning::Member("p") && touches(&code.bytes(at));
             is_read && !keys.contains(&code.tokens[at].text)
@@ -110,14 +91,12 @@ impl Here<'_> {
         let declare = undeclared.map(|at| {
             let name = code.tokens[at].text;
             let entry = format!("{name}: #{{ value: 1.0, doc: \"\" }}");
-            let (at, new) = match &map {
-                Some((at, keys)) if keys.is_empty() => (*at, format!(" {entry} ")),
-                Some((at, _)) => (*at, format!(" {entry},")),
-                None => (
-                    self.above_functions(),
-                    format!("fn params() {{\n    #{{ {entry} }}\n}}\n\n"),
-                ),
-            };
+            let mut at = self.above_functions();
+            let mut new = format!("fn params() {{\n    #{{ {entry} }}\n}}\n\n");
+            if let Some((start, keys)) = &map {
+                let more = if keys.is_empty() { " " } else { "," };
+                (at, new) = (*start, format!(" {entry}{more}"));
+            }
             edit(format!("declare `{name}` as a parameter"), at..at, new)
         });
         mends.chain(declare).collect()

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use advlab::script::{Builtin, Host, TokenKind, unfinished};
+use advlab::script::{Builtin, Hook, Host, TokenKind, unfinished};
 use advlab::session::{Name, Session};
 use lsp_server::{ErrorCode, Request};
 use serde_json::{Value, json};
 
 use super::batch::{Held, PLAIN};
-use super::code::{Code, Meaning};
+use super::code::{Code, Function, Meaning};
 use super::{Answer, Checked, Document, Server};
 use crate::{complete, doc};
 
@@ -37,15 +37,6 @@ impl Server {
     pub(super) fn answer(&self, request: &Request) -> Option<Answer> {
         let (method, params) = (&*request.method, &request.params);
         let name = method.strip_prefix("textDocument/").unwrap_or_default();
-        let known =
-            "completion signatureHelp documentSymbol rename definition hover inlayHint codeAction";
-        if !known.split(' ').any(|known| known == name) {
-            let error = (
-                ErrorCode::MethodNotFound,
-                format!("there is no {method} here"),
-            );
-            return Some(Err(error));
-        }
         let uri = params["textDocument"]["uri"].as_str().unwrap_or_default();
         let Some(document) = self.documents.get(uri) else {
             return Some(Ok(Value::Null));
@@ -68,31 +59,32 @@ impl Server {
             "documentSymbol" => Ok(here.symbols().into()),
             "rename" => here.rename(params["newName"].as_str().unwrap_or_default()),
             "definition" => {
-                let found = here.definition();
-                Ok(found
-                    .map(|(source, range)| match source {
-                        Some(source) => {
-                            json!({ "uri": self.uri_of_source(&source), "range": range })
-                        }
-                        None => json!({ "uri": uri, "range": range }),
-                    })
-                    .into())
+                let found = here.definition().map(|(source, range)| {
+                    let uri = source.map_or(uri.to_string(), |source| self.uri_of_source(&source));
+                    json!({ "uri": uri, "range": range })
+                });
+                Ok(found.into())
             }
             "hover" => Ok(here.hover(checked?).into()),
             "codeAction" => Ok(here.actions(checked?, range).into()),
-            _ if self.settings["inlayHints"] == false => Ok(Value::Null),
-            _ => {
+            "inlayHint" if self.settings["inlayHints"] == false => Ok(Value::Null),
+            "inlayHint" => {
                 let all = checked?
                     .held
                     .range(range.start..=range.end.max(range.start));
-                let is_set = |at: usize| code.at(at).is_some_and(|at| code.text(at, -1) == "let");
-                let shown = all.filter(|(at, held)| !held.level.is_empty() && is_set(**at));
-                let hint = |(at, held): (&usize, &Held)| {
-                    let end = code.at(*at).map_or(*at, |at| code.bytes(at).end);
-                    json!({ "position": text.place(end), "label": format!(": {}", held.level), "kind": 1 })
-                };
-                Ok(shown.map(hint).collect())
+                let hints = all.filter_map(|(start, held)| {
+                    let at = code.at(*start).filter(|at| code.text(*at, -1) == "let")?;
+                    let (label, place) =
+                        (format!(": {}", held.level), text.place(code.bytes(at).end));
+                    let hint = json!({ "position": place, "label": label, "kind": 1 });
+                    (!held.level.is_empty()).then_some(hint)
+                });
+                Ok(hints.collect())
             }
+            _ => Err((
+                ErrorCode::MethodNotFound,
+                format!("there is no {method} here"),
+            )),
         })
     }
 }
@@ -123,9 +115,8 @@ impl Here<'_> {
         let held = |at: &usize| checked.held.get(&self.code.tokens[*at].start);
         let same = self.code.same(index);
         let before = same.iter().rev().filter(|at| **at <= index).find_map(held);
-        held(&index)
-            .or(before)
-            .or_else(|| same.iter().find_map(held))
+        let any = || same.iter().find_map(held);
+        held(&index).or(before).or_else(any)
     }
 
     fn hover(&self, checked: &Checked) -> Option<Value> {
@@ -134,26 +125,20 @@ impl Here<'_> {
         let held = self.held(index, checked).map(|held| held.shown.clone());
         let tried = self.document.tried.as_ref()?;
         let column = || tried.columns.iter().find(|(own, ..)| own == name);
-        let own = |code: &Code<'_>, of: &str| {
-            let function = code.function(name)?;
-            Some(format!("{}{of}", function.call))
-        };
+        let own = |code: &Code<'_>| Some(code.function(name)?.call.clone());
         let about = match self.code.meaning(index) {
             Meaning::Variable if name == "batch" => tried.about.clone(),
             Meaning::Variable => format!("{name}\n{}", held?),
-            Meaning::Function => own(self.code, "")?,
+            Meaning::Function => own(self.code)?,
             Meaning::Imported(alias) => {
                 let (source, text) = self.module(alias)?;
-                own(&Code::of(&text), &format!(" of {source}"))?
+                format!("{} of {source}", own(&Code::of(&text))?)
             }
             Meaning::Recipe(recipe) => {
                 let (source, text) = self.imported(recipe)?;
                 let folder = self.document.path.parent().unwrap_or(Path::new("."));
                 let recipe = Host::new().compile_beside(&source, &text, folder);
-                recipe.map_or_else(
-                    |error| error.to_string(),
-                    |recipe| doc::recipe(&recipe, PLAIN),
-                )
+                doc::recipe(&recipe.ok()?, PLAIN)
             }
             Meaning::Member("p") | Meaning::Key => {
                 let params = self.document.recipe.as_ref()?.params();
@@ -163,11 +148,7 @@ impl Here<'_> {
             }
             Meaning::Member(_) if !self.code.is_call(index) && column().is_some() => {
                 let (_, held, is_derived) = column()?;
-                let from = if *is_derived {
-                    "follows from other columns of"
-                } else {
-                    "a column of"
-                };
+                let from = ["a column of", "follows from columns of"][usize::from(*is_derived)];
                 format!("batch.{name}: {from} {}\n{}", tried.about, held.shown)
             }
             _ if doc::forms(name).next().is_some() => {
@@ -188,10 +169,11 @@ impl Here<'_> {
         let at = code
             .tokens
             .partition_point(|token| token.end() <= start && token.start < start);
-        let value = |name: &str| Name {
-            text: name.to_string(),
-            call: String::new(),
+        let named = |text: &str, call: &str| Name {
+            text: text.to_string(),
+            call: call.to_string(),
         };
+        let function = |one: &Function<'_>| named(&format!("{}(", one.name), &one.call);
         let is_string = code
             .tokens
             .get(at)
@@ -199,25 +181,29 @@ impl Here<'_> {
         match (code.text(at, -2), code.text(at, -1)) {
             _ if is_string => {}
             ("p", ".") => {
-                let params = self
-                    .document
-                    .recipe
-                    .iter()
-                    .flat_map(|recipe| recipe.params().iter());
-                names = params.map(|(own, _)| value(&own.name)).collect();
+                let recipe = self.document.recipe.iter();
+                let params = recipe.flat_map(|recipe| recipe.params().iter());
+                names = params.map(|(own, _)| named(&own.name, "")).collect();
             }
             (_, ".") => {}
             (alias, "::") => {
                 let (_, text) = self.module(alias)?;
-                names = functions(&Code::of(&text)).collect();
+                names = Code::of(&text).functions.iter().map(function).collect();
+            }
+            (_, "fn") => {
+                let call =
+                    |hook: Hook| format!("{}({})", hook.name(), hook.parameters().join(", "));
+                names = Hook::ALL
+                    .map(|hook| named(&(call(hook) + " {"), &call(hook)))
+                    .to_vec();
             }
             _ => {
                 let around = code.function_around(at.saturating_sub(1));
                 let local = around.map_or(0..0, |function| function.tokens.clone());
                 let local = local.filter(|own| *own != at && code.declares(*own));
                 let local = local.filter(|own| code.meaning(*own) == Meaning::Variable);
-                names.extend(local.map(|own| value(code.tokens[own].text)));
-                names.extend(functions(code));
+                names.extend(local.map(|own| named(code.tokens[own].text, "")));
+                names.extend(code.functions.iter().map(function));
                 names.sort();
                 names.dedup_by(|b, a| a.text == b.text);
             }
@@ -227,15 +213,11 @@ impl Here<'_> {
         let item = |name: Name| {
             let label = name.text.trim_end_matches(['(', ')', '"']);
             let is_call = name.text.ends_with(['(', ')']);
-            let column = tried
-                .columns
-                .iter()
-                .find(|(own, ..)| *own == label && !is_call);
+            let mut columns = tried.columns.iter();
+            let column = columns.find(|(own, ..)| *own == label && !is_call);
             let detail = column.map_or(&*name.call, |(_, held, _)| held.level);
-            let doc = doc::forms(label)
-                .next()
-                .filter(|_| is_call)
-                .map_or("", |(_, doc)| doc);
+            let form = doc::forms(label).next().filter(|_| is_call);
+            let doc = form.map_or("", |(_, doc)| doc);
             // The editor may have closed the bracket or the string already.
             let text = if is_closed { label } else { &*name.text };
             json!({
@@ -284,25 +266,14 @@ impl Here<'_> {
 
     fn symbols(&self) -> Vec<Value> {
         let (code, text) = (self.code, &self.document.text);
-        let symbol = |function: &super::code::Function<'_>| {
-            let (first, last) = (
-                code.bytes(function.tokens.start),
-                code.bytes(function.tokens.end - 1),
-            );
+        let symbol = |function: &Function<'_>| {
+            let (first, last) = (function.tokens.start, function.tokens.end - 1);
+            let all = code.tokens[first].start..code.tokens[last].end();
             json!({
-                "name": function.name, "detail": function.call, "kind": 12, "range": text.range(first.start..last.end),
-                "selectionRange": text.range(code.bytes(function.tokens.start + 1)),
+                "name": function.name, "detail": function.call, "kind": 12, "range": text.range(all),
+                "selectionRange": text.range(code.bytes(first + 1)),
             })
         };
         code.functions.iter().map(symbol).collect()
     }
-}
-
-/// The functions of a script, as they are typed.
-fn functions(code: &Code<'_>) -> impl Iterator<Item = Name> {
-    let functions = code.functions.iter();
-    functions.map(|one| Name {
-        text: format!("{}(", one.name),
-        call: one.call.clone(),
-    })
 }

@@ -15,9 +15,9 @@ use advlab_train::RunFolder;
 
 use crate::Result;
 use crate::loaded::LoadedBatch;
-use crate::report::show::shape;
 use crate::paint::Paint;
 use crate::report::show;
+use crate::report::show::shape;
 
 /// How deep below the workspace runs are looked for, and in how many folders.
 const DEPTH: usize = 6;
@@ -34,11 +34,11 @@ pub(super) const PLAIN: Paint = Paint {
 pub(super) type Source = Option<(PathBuf, Option<SystemTime>)>;
 
 /// The source for a script: the newest run below the folders whose recipe it is, else the file of the setting.
-pub(super) fn source(script: &Path, folders: &[PathBuf], setting: Option<&str>) -> Source {
+pub(super) fn source(script: &Path, folders: &[PathBuf], setting: Option<&Path>) -> Source {
     let (mut runs, mut left) = (Vec::new(), FOLDERS);
-    folders
-        .iter()
-        .for_each(|folder| add_runs(folder, DEPTH, &mut left, &mut runs));
+    for folder in folders {
+        add_runs(folder, DEPTH, &mut left, &mut runs);
+    }
     runs.sort_by_key(|(time, _)| Reverse(*time));
     let script = fs::canonicalize(script).ok();
     let newest = runs.into_iter().find(|(_, run)| {
@@ -46,7 +46,7 @@ pub(super) fn source(script: &Path, folders: &[PathBuf], setting: Option<&str>) 
         recipe.is_some_and(|recipe| script.is_some() && fs::canonicalize(recipe).ok() == script)
     });
     let newest = newest.map(|(time, run)| (run.folder().to_path_buf(), time));
-    newest.or_else(|| setting.map(|path| (PathBuf::from(path), written(Path::new(path)))))
+    newest.or_else(|| setting.map(|path| (path.to_path_buf(), written(path))))
 }
 
 fn written(path: &Path) -> Option<SystemTime> {
@@ -130,16 +130,12 @@ impl Tried {
             }
         }
         let about = format!("{name}: {}", shape(batch.layout()));
-        let (seed, run) = (
-            run.and_then(RunFolder::seed).unwrap_or_default(),
-            loaded.recipe,
-        );
         Ok(Tried {
+            seed: run.and_then(RunFolder::seed).unwrap_or_default(),
+            run: loaded.recipe,
             source,
             about,
             batch,
-            seed,
-            run,
             columns,
         })
     }

@@ -6,22 +6,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use advlab::Diagnostic;
 use advlab::check::dry_run;
 use advlab::diagnostic::Severity;
-use advlab::script::{Limits, Recipe};
+use advlab::script::{Host, Limits, Recipe};
+use advlab::{Diagnostic, Diagnostics};
 use lsp_server::{Message, Request};
 use serde_json::{Value, json};
 
 use super::batch::{Held, Tried, source};
 use super::code::Code;
 use super::text::Text;
-use super::{Checked, Document, Server, Shared, host};
-use crate::Result;
+use super::{Checked, Document, Server, Shared};
 use crate::report::study::with_advantage;
 
-/// The limits of a check: the time of a save in a run, and memory that an editor's machine has.
-pub(super) const LIMITS: Limits = Limits {
+/// The time of a save in a run, and memory that an editor's machine has.
+const LIMITS: Limits = Limits {
     time: Duration::from_secs(2),
     memory: 1 << 30,
 };
@@ -33,12 +32,12 @@ pub(super) fn run(shared: &Shared) {
     let (mut server, mut looked) = (shared.lock(), Instant::now());
     while !server.is_over {
         let all = server.documents.iter();
-        let first = all
-            .filter_map(|(uri, document)| Some((document.due?, uri.clone())))
-            .min();
-        let wait = first
+        let first = all.filter_map(|(uri, own)| Some((own.due?, uri.clone())));
+        let first = first.min();
+        let due = first
             .as_ref()
-            .map_or(LOOK, |(due, _)| due.duration_since(Instant::now()));
+            .map_or(Instant::now() + LOOK, |(due, _)| *due);
+        let wait = due.duration_since(Instant::now()).min(LOOK);
         if let Some((_, uri)) = first.filter(|_| wait.is_zero()) {
             drop(server);
             check(shared, &uri);
@@ -48,7 +47,7 @@ pub(super) fn run(shared: &Shared) {
             look(shared);
             (server, looked) = (shared.lock(), Instant::now());
         } else {
-            let woken = shared.bell.wait_timeout(server, wait.min(LOOK));
+            let woken = shared.bell.wait_timeout(server, wait);
             server = woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
         }
     }
@@ -57,21 +56,16 @@ pub(super) fn run(shared: &Shared) {
 /// Has each document checked again whose batch is no longer the last one.
 fn look(shared: &Shared) {
     let server = shared.lock();
-    let paths = server
+    let (folders, batch) = (server.folders.clone(), server.batch());
+    let known = server
         .documents
         .iter()
-        .map(|(uri, own)| (uri.clone(), own.path.clone()));
-    let paths: Vec<_> = paths.collect();
-    let (folders, settings) = (server.folders.clone(), server.settings.clone());
+        .filter_map(|(uri, own)| Some((uri.clone(), own.path.clone(), own.tried.clone()?)));
+    let known: Vec<(String, _, Arc<Tried>)> = known.collect();
     drop(server);
-    for (uri, path) in paths {
-        let now = source(&path, &folders, settings["batch"].as_str());
-        if let Some(document) = shared.lock().documents.get_mut(&uri)
-            && document
-                .tried
-                .as_ref()
-                .is_some_and(|tried| tried.source != now)
-        {
+    for (uri, path, tried) in known {
+        let is_new = source(&path, &folders, batch.as_deref()) != tried.source;
+        if let Some(document) = shared.lock().documents.get_mut(&uri).filter(|_| is_new) {
             document.due.get_or_insert_with(Instant::now);
         }
     }
@@ -79,28 +73,21 @@ fn look(shared: &Shared) {
 
 fn check(shared: &Shared, uri: &str) {
     let mut server = shared.lock();
-    let (folders, settings) = (server.folders.clone(), server.settings.clone());
+    let (folders, batch) = (server.folders.clone(), server.batch());
     let Some(document) = server.documents.get_mut(uri) else {
         return;
     };
-    let (serial, path, text) = (
-        document.serial,
-        document.path.clone(),
-        document.text.all.clone(),
-    );
-    let (old, guard) = (document.tried.clone(), host().guard());
-    (document.due, document.guard) = (None, guard.clone());
+    let (serial, path) = (document.serial, document.path.clone());
+    let (text, old) = (document.text.all.clone(), document.tried.clone());
+    let mut host = Host::new().with_limits(LIMITS);
+    (document.due, document.guard) = (None, host.guard());
+    host = host.with_guard(document.guard.clone());
     drop(server);
-    let of_job = |document: &&mut Document| document.serial == serial;
 
-    let host = host().with_guard(guard);
-    let (name, folder) = (path.display().to_string(), path.parent().unwrap_or(&path));
-    let compiled = host.compile_beside(&name, &text, folder);
-    let (source, mut diagnostics) = (
-        source(&path, &folders, settings["batch"].as_str()),
-        Vec::new(),
-    );
-    let last = compiled.as_ref().ok();
+    let folder = path.parent().unwrap_or(&path);
+    let compiled = host.compile_beside(&path.display().to_string(), &text, folder);
+    let source = source(&path, &folders, batch.as_deref());
+    let (last, mut diagnostics) = (compiled.as_ref().ok(), Vec::new());
     let known = old.clone().filter(|old| old.serves(&source, last));
     let opened = known.map_or_else(|| Tried::open(&source, last).map(Arc::new), Ok);
     let opened = opened.or_else(|error| {
@@ -109,89 +96,78 @@ fn check(shared: &Shared, uri: &str) {
         Tried::open(&None, last).map(Arc::new)
     });
     let Ok(tried) = opened else { return };
-    let tries = |mut recipe: Recipe| {
-        tried.run.iter().for_each(|run| recipe.keep_settings(run));
-        recipe = recipe.on(&host.clone().with_seed(tried.seed));
-        let done = with_advantage(&recipe, &tried.batch)
-            .and_then(|(batch, _)| dry_run(&recipe, &batch, &recipe.init()?, true).map(drop));
-        (
-            recipe,
-            done.map_err(|error| about_batch(error[0].clone(), &tried)),
-        )
-    };
-    let ran = compiled.map(tries);
-    match &ran {
+    let mut ran = None;
+    match compiled {
+        // Nobody needs to be told that there is nothing yet.
+        Err(_) if text.trim().is_empty() => {}
         Err(error) => diagnostics.extend(error.iter().cloned()),
-        Ok((recipe, done)) => {
-            diagnostics.extend(recipe.warnings().iter().chain(done.as_ref().err()).cloned());
+        Ok(mut recipe) => {
+            tried.run.iter().for_each(|run| recipe.keep_settings(run));
+            recipe = recipe.on(&host.with_seed(tried.seed));
+            diagnostics.extend(recipe.warnings().iter().cloned());
+            diagnostics.extend(try_on(&recipe, &tried).err());
+            ran = Some(recipe);
         }
     }
-    let recipe = ran.ok().map(|(recipe, _)| recipe);
+
     let mut server = shared.lock();
-    let document = server.documents.get_mut(uri).filter(of_job);
-    let Some(document) = document else { return };
+    let Some(document) = server.document(uri, serial) else {
+        return;
+    };
     document.tried = Some(tried.clone());
-    document.recipe = recipe.clone().or(document.recipe.take());
+    document.recipe = ran.clone().or(document.recipe.take());
     server.publish(uri, &diagnostics);
-    let path_of = |tried: &Arc<Tried>| tried.source.as_ref().map(|(path, _)| path.clone());
-    if old.as_ref().map(path_of) != Some(path_of(&tried)) {
+    let place = |tried: &Arc<Tried>| tried.source.as_ref().map(|(path, _)| path.clone());
+    if old.as_ref().map(place) != Some(place(&tried)) {
         let name = path.file_name().unwrap_or_default().display();
-        let message = format!("{name} is tried on {}", tried.about);
-        server.tell(
-            "window/showMessage",
-            json!({ "type": 3, "message": message }),
-        );
+        let line = format!("{name} is tried on {}", tried.about);
+        server.tell("window/showMessage", json!({ "type": 3, "message": line }));
     }
     drop(server);
-    let held = recipe.map_or_else(BTreeMap::new, |recipe| {
-        held(&recipe, &tried).unwrap_or_default()
-    });
+    let mut held = BTreeMap::new();
+    if let Some(recipe) = ran
+        && let Ok((batch, _)) = with_advantage(&recipe, &tried.batch)
+    {
+        let keep = &mut |at, answer| drop(held.insert(at, Held::of(&answer)));
+        recipe.observe(&batch, keep);
+    }
     let mut server = shared.lock();
-    if let Some(document) = server.documents.get_mut(uri).filter(of_job) {
+    if let Some(document) = server.document(uri, serial) {
         document.checked = Some(Checked { diagnostics, held });
         server.answer_waiting();
         if server.can_refresh {
             server.serial += 1;
-            let (id, method) = (
-                server.serial.to_string().into(),
-                "workspace/inlayHint/refresh",
-            );
-            (server.send)(Message::Request(Request::new(
-                id,
-                method.to_string(),
-                Value::Null,
-            )));
+            let (id, method) = (server.serial.to_string(), "workspace/inlayHint/refresh");
+            let request = Request::new(id.into(), method.to_string(), Value::Null);
+            (server.send)(Message::Request(request));
         }
     }
 }
 
-/// What the names of a script hold on the batch.
-fn held(recipe: &Recipe, tried: &Tried) -> Result<BTreeMap<usize, Held>> {
-    let (batch, _) = with_advantage(recipe, &tried.batch)?;
-    let mut held = BTreeMap::new();
-    recipe.observe(&batch, &mut |at, answer| {
-        drop(held.insert(at, Held::of(&answer)))
-    });
-    Ok(held)
-}
-
-/// The error of a dry run. A column that no similar one may stand for is missing for certain only in a run's batch.
-fn about_batch(error: Diagnostic, tried: &Tried) -> Diagnostic {
-    let is_slip = error
-        .help
-        .as_deref()
-        .is_some_and(|help| help.starts_with("did you mean"));
-    let is_sure = error.missing_column().is_none() || is_slip || tried.source.is_some();
-    let mut error = error.with_note(format!("in a dry run on {}", tried.about));
-    error.severity = if is_sure {
-        error.severity
-    } else {
-        Severity::Warning
+/// Runs a recipe on the batch. If a column is missing and no similar one is there, a run may still have it.
+fn try_on(recipe: &Recipe, tried: &Tried) -> Result<(), Diagnostic> {
+    let tries = || -> Result<(), Diagnostics> {
+        let (batch, _) = with_advantage(recipe, &tried.batch)?;
+        dry_run(recipe, &batch, &recipe.init()?, true).map(drop)
     };
-    error
+    tries().map_err(|error| {
+        let help = error[0].help.as_deref().unwrap_or_default();
+        let is_slip = help.starts_with("did you mean") || tried.source.is_some();
+        let mut error = error[0].clone();
+        if error.missing_column().is_some() && !is_slip {
+            error.severity = Severity::Warning;
+        }
+        error.with_note(format!("in a dry run on {}", tried.about))
+    })
 }
 
 impl Server {
+    /// A document, if it still has the text of that number.
+    fn document(&mut self, uri: &str, serial: u64) -> Option<&mut Document> {
+        let document = self.documents.get_mut(uri);
+        document.filter(|document| document.serial == serial)
+    }
+
     fn publish(&self, uri: &str, diagnostics: &[Diagnostic]) {
         let Some(document) = self.documents.get(uri) else {
             return;
@@ -207,46 +183,39 @@ impl Server {
     fn shown(&self, document: &Document, diagnostic: &Diagnostic) -> Value {
         let (text, mut related) = (&document.text, Vec::new());
         let mut bytes = 0..text.all.lines().next().map_or(0, str::len);
-        if let Some(span) = &diagnostic.span {
-            if is_own(document, diagnostic) {
-                bytes = text.bytes(span);
-            } else {
+        match &diagnostic.span {
+            Some(span) if is_own(document, diagnostic) => bytes = text.bytes(span),
+            Some(span) => {
                 let code = Code::of(&text.all);
                 let stem = Path::new(&*span.source).file_stem().unwrap_or_default();
-                let mut imports = code.imports();
-                let import = imports
-                    .find(|(name, ..)| *name == stem)
-                    .or(code.imports().next());
-                bytes = import.map_or(bytes, |(.., at)| {
-                    code.tokens[at].start..code.tokens[at].end()
-                });
+                let all: Vec<_> = code.imports().collect();
+                let import = all.iter().find(|(name, ..)| *name == stem).or(all.first());
+                bytes = import.map_or(bytes, |(.., at)| code.bytes(*at));
                 let there = Text::new(span.text.clone());
                 let range = there.range(there.bytes(span));
                 let location = json!({ "uri": self.uri_of_source(&span.source), "range": range });
                 related.push(json!({ "location": location, "message": diagnostic.sentence() }));
             }
+            None => {}
         }
-        let help = diagnostic.help.iter().map(|help| format!("help: {help}"));
-        let notes = diagnostic.notes.iter().map(|note| format!("note: {note}"));
-        let lines = [diagnostic.sentence()].into_iter().chain(help).chain(notes);
-        let severity = match diagnostic.severity {
-            Severity::Error => 1,
-            Severity::Warning => 2,
-            Severity::Note => 3,
-        };
-        let message = lines.collect::<Vec<String>>().join("\n");
+        let mut message = diagnostic.sentence();
+        message.extend(diagnostic.help.iter().map(|help| format!("\nhelp: {help}")));
+        message.extend(
+            diagnostic
+                .notes
+                .iter()
+                .map(|note| format!("\nnote: {note}")),
+        );
+        // 1 is an error, 2 a warning, 3 information.
         json!({
-            "range": text.range(bytes), "severity": severity, "source": "advlab", "message": message,
-            "relatedInformation": related,
+            "range": text.range(bytes), "severity": diagnostic.severity as u8 + 1, "source": "advlab",
+            "message": message, "relatedInformation": related,
         })
     }
 }
 
 /// Whether a diagnostic has a place in the document itself.
 pub(super) fn is_own(document: &Document, diagnostic: &Diagnostic) -> bool {
-    let source = diagnostic
-        .span
-        .as_ref()
-        .map(|span| Path::new(&*span.source));
-    source == Some(&*document.path)
+    let span = diagnostic.span.as_ref();
+    span.is_some_and(|span| Path::new(&*span.source) == document.path)
 }

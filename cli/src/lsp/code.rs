@@ -105,14 +105,18 @@ impl<'t> Code<'t> {
 
     /// The tokens that stand for the same variable or function as a token.
     pub(super) fn same(&self, index: usize) -> Vec<usize> {
-        let (meaning, name) = (self.meaning(index), self.tokens[index].text);
+        self.named(index, self.tokens[index].text).collect()
+    }
+
+    /// The tokens of a name that mean the same kind of thing as a token, where that can be seen: a variable in its function.
+    pub(super) fn named(&self, index: usize, name: &str) -> impl Iterator<Item = usize> {
+        let meaning = self.meaning(index);
         let all = match (meaning, self.function_around(index)) {
             (Meaning::Variable, Some(function)) => function.tokens.clone(),
             (Meaning::Variable | Meaning::Function, _) => 0..self.tokens.len(),
             _ => 0..0,
         };
-        let is_it = |at: &usize| self.tokens[*at].text == name && self.meaning(*at) == meaning;
-        all.filter(is_it).collect()
+        all.filter(move |at| self.tokens[*at].text == name && self.meaning(*at) == meaning)
     }
 
     /// Whether a name is declared here: `let x`, `for x`, `fn x`, or a parameter of a function or a closure.

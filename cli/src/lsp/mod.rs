@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use advlab::script::{Builtin, Host, Recipe};
+use advlab::script::{Builtin, Recipe};
 use advlab::tensor::Guard;
 use advlab::{Diagnostic, deep_stack};
 use lsp_server::{Connection, ErrorCode, Message, Notification, Request, RequestId, Response};
@@ -69,10 +69,8 @@ pub fn serve(connection: Connection) -> anyhow::Result<bool> {
         let is_shut = shared.receive(&connection);
         let mut server = shared.lock();
         server.is_over = true;
-        server
-            .documents
-            .values()
-            .for_each(|document| document.guard.cancel());
+        let documents = server.documents.values();
+        documents.for_each(|document| document.guard.cancel());
         shared.bell.notify_one();
         is_shut
     }))
@@ -167,18 +165,26 @@ impl Server {
     }
 
     fn tell(&self, method: &str, params: Value) {
-        (self.send)(Message::Notification(Notification::new(
-            method.to_string(),
-            params,
-        )));
+        let note = Notification::new(method.to_string(), params);
+        (self.send)(Message::Notification(note));
+    }
+
+    /// The file of the setting, from the workspace.
+    fn batch(&self) -> Option<PathBuf> {
+        let path = self.settings["batch"]
+            .as_str()
+            .filter(|path| !path.is_empty())?;
+        Some(
+            self.folders
+                .first()
+                .map_or(path.into(), |folder| folder.join(path)),
+        )
     }
 
     fn notified(&mut self, method: &str, params: &Value) {
         let document = &params["textDocument"];
-        let (uri, version) = (
-            document["uri"].as_str().unwrap_or_default(),
-            &document["version"],
-        );
+        let uri = document["uri"].as_str().unwrap_or_default();
+        let version = &document["version"];
         match method {
             "textDocument/didOpen" => {
                 let text = document["text"].as_str().unwrap_or_default();
@@ -193,9 +199,8 @@ impl Server {
                 }
             }
             "textDocument/didClose" => {
-                if let Some(closed) = self.documents.remove(uri) {
-                    closed.guard.cancel();
-                }
+                let closed = self.documents.remove(uri);
+                closed.iter().for_each(|closed| closed.guard.cancel());
                 let gone = json!({ "uri": uri, "diagnostics": [] });
                 self.tell("textDocument/publishDiagnostics", gone);
                 self.answer_waiting();
@@ -261,10 +266,9 @@ impl Server {
 
     /// Answers the requests whose documents are checked or closed by now.
     fn answer_waiting(&mut self) {
-        let waiting = std::mem::take(&mut self.waiting);
-        waiting
-            .into_iter()
-            .for_each(|request| self.requested(request));
+        for request in std::mem::take(&mut self.waiting) {
+            self.requested(request);
+        }
     }
 
     /// The file of a script by the name of its source. For a built-in, one that a reader cannot change is made.
@@ -283,9 +287,4 @@ impl Server {
         }
         uri_of(&file)
     }
-}
-
-/// The host of a check, with its limits: those of a save in a run.
-fn host() -> Host {
-    Host::new().with_limits(check::LIMITS)
 }
