@@ -44,13 +44,11 @@ pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
     }
 }
 
-/// The name that the clause of a help puts in place of what was written: of ``did you mean `x`?`` and ``the column is `x` ``.
-pub fn replacement(help: &str) -> Option<&str> {
+/// The name that a message or a help puts in place of what was written, as in ``did you mean `x`?`` and ``the column is `x` ``.
+pub fn replacement(text: &str) -> Option<&str> {
     let clauses = ["did you mean the hook ", "did you mean ", "the column is "];
-    let mut rest = clauses
-        .iter()
-        .find_map(|clause| help.strip_prefix(clause))?
-        .chars();
+    let rest = clauses.iter().find_map(|clause| text.split_once(clause));
+    let mut rest = rest?.1.chars();
     let quote = rest.next().filter(|quote| "`\"".contains(*quote))?;
     Some(rest.as_str().split_once(quote)?.0)
 }

@@ -71,8 +71,20 @@ impl Here<'_> {
         let diagnostics = checked.diagnostics.iter();
         let own = diagnostics.filter(|one| is_own(self.document, one));
         let mends = own.filter_map(|diagnostic| {
-            let bytes = text.bytes(diagnostic.span.as_ref()?);
-            let name = replacement(diagnostic.help.as_deref()?).filter(|_| touches(&bytes))?;
+            let mut bytes = text.bytes(diagnostic.span.as_ref()?);
+            let (help, message) = (diagnostic.help.as_deref(), diagnostic.sentence());
+            let named = help.and_then(replacement).filter(|_| touches(&bytes));
+            let name = named.or_else(|| replacement(&message).filter(|_| touches(&bytes)))?;
+            if named.is_none() {
+                // As in `there is no level "grop": did you mean ...`, at the call with this string.
+                let wrong = format!("\"{}\"", message.split('"').nth(1)?);
+                let mut after = code
+                    .tokens
+                    .iter()
+                    .skip_while(|token| token.start < bytes.start);
+                let string = after.find(|token| token.text == wrong)?;
+                bytes = string.start..string.end();
+            }
             let is_string = text.all[bytes.clone()].starts_with('"');
             let new = if is_string {
                 format!("\"{name}\"")

@@ -96,6 +96,10 @@ fn check(shared: &Shared, uri: &str) {
         Tried::open(&None, last).map(Arc::new)
     });
     let Ok(tried) = opened else { return };
+    match shared.lock().document(uri, serial) {
+        Some(document) => document.tried = Some(tried.clone()),
+        None => return,
+    }
     let mut ran = None;
     match compiled {
         // Nobody needs to be told that there is nothing yet.
@@ -114,7 +118,6 @@ fn check(shared: &Shared, uri: &str) {
     let Some(document) = server.document(uri, serial) else {
         return;
     };
-    document.tried = Some(tried.clone());
     document.recipe = ran.clone().or(document.recipe.take());
     server.publish(uri, &diagnostics);
     let place = |tried: &Arc<Tried>| tried.source.as_ref().map(|(path, _)| path.clone());

@@ -68,39 +68,33 @@ impl Editor {
         std::fs::write(self.folder.join(name), text).unwrap();
     }
 
-    fn client(&self) -> &Connection {
-        self.client.as_ref().unwrap()
+    fn give(&self, message: Message) {
+        let client = self.client.as_ref().unwrap();
+        client.sender.send(message).unwrap();
     }
 
     pub fn tell(&self, method: &str, params: Value) {
         let note = Notification::new(method.to_string(), params);
-        self.client()
-            .sender
-            .send(Message::Notification(note))
-            .unwrap();
+        self.give(Message::Notification(note));
     }
 
     pub fn send(&mut self, method: &str, params: Value) -> i32 {
         self.last += 1;
         let request = Request::new(self.last.into(), method.to_string(), params);
-        self.client()
-            .sender
-            .send(Message::Request(request))
-            .unwrap();
+        self.give(Message::Request(request));
         self.last
     }
 
     /// Takes in a message.
     fn receive(&mut self) {
-        match self.client().receiver.recv().unwrap() {
+        let client = self.client.as_ref().unwrap();
+        match client.receiver.recv().unwrap() {
             Message::Response(response) => {
                 let id: i32 = response.id.to_string().parse().unwrap();
                 let all = json!(response);
                 let answer = all.get("result").unwrap_or(&all["error"]).clone();
-                assert!(
-                    self.answers.insert(id, answer).is_none(),
-                    "{id} has two answers"
-                );
+                let twice = self.answers.insert(id, answer);
+                assert!(twice.is_none(), "{id} has two answers");
             }
             Message::Notification(note) if note.method.ends_with("publishDiagnostics") => {
                 let found = note.params["diagnostics"].as_array().unwrap().clone();
@@ -126,33 +120,22 @@ impl Editor {
 
     pub fn open(&mut self, name: &str, text: &str) {
         self.document = (name.to_string(), 1, text.to_string());
-        let about =
-            json!({ "uri": self.uri(name), "languageId": "rhai", "version": 1, "text": text });
+        let about = json!({ "uri": self.uri(name), "version": 1, "text": text });
         self.tell("textDocument/didOpen", json!({ "textDocument": about }));
     }
 
     /// Replaces the text; what was told before is about another one.
     pub fn change(&mut self, text: &str) {
-        self.send_change(text);
-        self.read = self.told.len();
-    }
-
-    pub fn send_change(&mut self, text: &str) {
         self.document.1 += 1;
         self.document.2 = text.to_string();
         let about = json!({ "uri": self.uri(&self.document.0), "version": self.document.1 });
-        let changes = json!([{ "text": text }]);
-        self.tell(
-            "textDocument/didChange",
-            json!({ "textDocument": about, "contentChanges": changes }),
-        );
+        let params = json!({ "textDocument": about, "contentChanges": [{ "text": text }] });
+        self.tell("textDocument/didChange", params);
+        self.read = self.told.len();
     }
 
-    pub fn set_settings(&mut self, settings: Value) {
-        self.tell(
-            "workspace/didChangeConfiguration",
-            json!({ "settings": settings }),
-        );
+    pub fn version(&self) -> i64 {
+        self.document.1
     }
 
     pub fn has_news(&self) -> bool {
@@ -175,17 +158,31 @@ impl Editor {
 
     /// The answer at the place between two texts.
     pub fn at(&mut self, method: &str, before: &str, after: &str, more: Value) -> Value {
-        let text = &self.document.2;
-        let found = text.find(&format!("{before}{after}"));
-        let start = &text[..found.unwrap_or_else(|| panic!("{before}{after}")) + before.len()];
-        let line = start.rsplit('\n').next().unwrap_or_default();
-        let place = json!({ "line": start.matches('\n').count(), "character": line.encode_utf16().count() });
-        let all = json!({ "start": { "line": 0, "character": 0 }, "end": { "line": 99_999, "character": 0 } });
-        let mut params = json!({ "textDocument": { "uri": self.uri(&self.document.0) }, "position": place, "range": all });
+        let mut params = self.place(before, after);
         for (key, value) in more.as_object().unwrap() {
             params[key] = value.clone();
         }
         self.ask(&format!("textDocument/{method}"), params)
+    }
+
+    pub fn send_at(&mut self, method: &str, before: &str, after: &str) -> i32 {
+        let params = self.place(before, after);
+        self.send(&format!("textDocument/{method}"), params)
+    }
+
+    /// The place between two texts, which may have a blank between them, as the cells of a table have none at their ends.
+    fn place(&self, before: &str, after: &str) -> Value {
+        let text = &self.document.2;
+        let find = |both: String| Some(text.find(&both)? + both.len() - after.len());
+        let [close, apart] = [format!("{before}{after}"), format!("{before} {after}")].map(find);
+        let at = close.into_iter().chain(apart).min();
+        let start = &text[..at.unwrap_or_else(|| panic!("{before}{after}"))];
+        let line = start.rsplit('\n').next().unwrap_or_default();
+        json!({
+            "textDocument": { "uri": self.uri(&self.document.0) },
+            "position": { "line": start.matches('\n').count(), "character": line.encode_utf16().count() },
+            "range": { "start": { "line": 0, "character": 0 }, "end": { "line": 99_999, "character": 0 } },
+        })
     }
 
     /// The text after an edit of the workspace; the message of an error.
@@ -193,17 +190,12 @@ impl Editor {
         if let Some(message) = edit["message"].as_str() {
             return message.to_string();
         }
-        let edits = edit["changes"][self.uri(&self.document.0)]
-            .as_array()
-            .unwrap();
         let mut text = self.document.2.clone();
         let byte = |text: &str, place: &Value| {
-            let lines = text.split_inclusive('\n');
-            let before: usize = lines
-                .take(place["line"].as_u64().unwrap() as usize)
-                .map(str::len)
-                .sum();
-            let mut units = place["character"].as_u64().unwrap() as usize;
+            let number = |name: &str| place[name].as_u64().unwrap() as usize;
+            let lines = text.split_inclusive('\n').take(number("line"));
+            let before: usize = lines.map(str::len).sum();
+            let mut units = number("character");
             let letters = text[before..].chars().take_while(|letter| {
                 let is_before = units > 0;
                 units = units.saturating_sub(letter.len_utf16());
@@ -211,11 +203,9 @@ impl Editor {
             });
             before + letters.map(char::len_utf8).sum::<usize>()
         };
-        for edit in edits.iter().rev() {
-            let (start, end) = (
-                byte(&text, &edit["range"]["start"]),
-                byte(&text, &edit["range"]["end"]),
-            );
+        let uri = self.uri(&self.document.0);
+        for edit in edit["changes"][uri].as_array().unwrap().iter().rev() {
+            let [start, end] = ["start", "end"].map(|end| byte(&text, &edit["range"][end]));
             text.replace_range(start..end, edit["newText"].as_str().unwrap());
         }
         text

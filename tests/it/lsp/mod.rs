@@ -29,6 +29,12 @@ fn advantage(batch, p) {
 "#;
 const BESIDE: &str = "fn twice(x) { 2.0 * x }\n";
 
+/// The four cells of a row; those that lack are empty.
+fn cells(row: &str) -> [&str; 4] {
+    let mut cells = row.split('|').map(|cell| cell.trim());
+    std::array::from_fn(|_| cells.next().unwrap_or_default())
+}
+
 fn opened() -> Editor {
     let mut editor = Editor::new(json!({}));
     editor.write("beside.rhai", BESIDE);
@@ -36,247 +42,150 @@ fn opened() -> Editor {
     editor
 }
 
-/// A place is given by what is before it and what is after it. An answer has the text that is expected, or none.
+/// Rows: the request, what is before its place and after it, and a part of the answer.
+const ANSWERS: &str = r#"
+hover | = batch. | reward | response tensor   128 values
+hover | let | c = | mean 0   std 0.3791
+hover | let | s = | group tensor   16 values
+hover | let | label | 😀数
+hover | c | / (s | a / b
+hover | c | / (s | here: response tensor
+hover | { r. | std( | x.std(level, [selection])
+hover | c = | centred( | centred(r, to)
+hover | s + p. | eps | p.eps = 0.5\nkeeps away from 0\na number, at least 0; default 0.5
+hover | import " | grpo | GRPO: the reward, normalised in its group
+hover | beside:: | twice | twice(x) of
+hover | = | batch.reward | the built-in batch: 128 responses
+hover | //! | Mine | null
+definition | c = | centred( | "start":{"line":8,"character":3}
+definition |  | c / ( | "start":{"line":11,"character":49}
+definition | s + p. | eps | "start":{"line":5,"character":7}
+definition | import " | grpo | grpo.rhai
+definition | beside:: | twice | beside.rhai
+definition | r. | mean( | null
+completion | = batch. | reward | "label":"old_logp","kind":6,"detail":"token"
+completion | = batch. | reward | "newText":"map_groups("
+completion | s + p. | eps | "label":"eps"
+completion | (r, " | group | "label":"trajectory"
+completion | beside:: | twice | "label":"twice"
+completion | + 0.0 * | beside | "label":"centred"
+completion | + 0.0 * | beside | "label":"label"
+completion | import " | beside | "label":"ppo_clip"
+completion | fn | centred | "newText":"advantage(batch, p) {"
+signatureHelp | r.mean( | to) | "label":"x.mean(level, [selection])"
+signatureHelp | centred(r, | "group | "activeParameter":1
+signatureHelp | beside::twice( | r | "label":"twice(x)"
+documentSymbol |  |  | "name":"advantage","detail":"advantage(batch, p)","kind":12
+inlayHint |  |  | ": response"
+inlayHint |  |  | {"position":{"line":12,"character":9},"label":": group","kind":1}
+"#;
+
 #[test]
 fn each_request_is_answered_about_its_place() {
     let mut editor = opened();
-    for (method, before, after, expected) in [
-        (
-            "hover",
-            "= batch.",
-            "reward",
-            "response tensor   128 values",
-        ),
-        ("hover", "let ", "c = ", "mean 0   std 0.3791"),
-        ("hover", "let ", "s = ", "group tensor   16 values"),
-        ("hover", "let ", "label", "😀数"),
-        ("hover", "    c ", "/ (s", "a / b"),
-        ("hover", "    c ", "/ (s", "here: response tensor"),
-        ("hover", "{ r.", "std(", "x.std(level, [selection])"),
-        ("hover", "c = ", "centred(", "centred(r, to)"),
-        (
-            "hover",
-            "s + p.",
-            "eps",
-            "p.eps = 0.5\\nkeeps away from 0\\na number, at least 0; default 0.5",
-        ),
-        (
-            "hover",
-            "import \"",
-            "grpo",
-            "GRPO: the reward, normalised in its group",
-        ),
-        ("hover", "beside::", "twice", "twice(x) of "),
-        (
-            "hover",
-            "= ",
-            "batch.reward",
-            "the built-in batch: 128 responses",
-        ),
-        ("hover", "//! M", "ine", "null"),
-        (
-            "definition",
-            "c = ",
-            "centred(",
-            r#""start":{"line":8,"character":3}"#,
-        ),
-        (
-            "definition",
-            "    ",
-            "c / (",
-            r#""start":{"line":11,"character":49}"#,
-        ),
-        (
-            "definition",
-            "s + p.",
-            "eps",
-            r#""start":{"line":5,"character":7}"#,
-        ),
-        ("definition", "import \"", "grpo", "grpo.rhai"),
-        ("definition", "beside::", "twice", "beside.rhai"),
-        ("definition", "r.", "mean(", "null"),
-        (
-            "completion",
-            "= batch.",
-            "reward",
-            r#""label":"old_logp","kind":6,"detail":"token""#,
-        ),
-        (
-            "completion",
-            "= batch.",
-            "reward",
-            r#""newText":"map_groups(""#,
-        ),
-        ("completion", "s + p.", "eps", r#""label":"eps""#),
-        ("completion", "(r, \"", "group", r#""label":"trajectory""#),
-        ("completion", "beside::", "twice", r#""label":"twice""#),
-        ("completion", "+ 0.0 * ", "beside", r#""label":"centred""#),
-        ("completion", "+ 0.0 * ", "beside", r#""label":"label""#),
-        ("completion", "import \"", "beside", r#""label":"ppo_clip""#),
-        (
-            "signatureHelp",
-            "r.mean(",
-            "to)",
-            r#""label":"x.mean(level, [selection])""#,
-        ),
-        (
-            "signatureHelp",
-            "centred(r, ",
-            "\"group",
-            r#""activeParameter":1"#,
-        ),
-        (
-            "signatureHelp",
-            "beside::twice(",
-            "r",
-            r#""label":"twice(x)""#,
-        ),
-        (
-            "documentSymbol",
-            "",
-            "",
-            r#""name":"advantage","detail":"advantage(batch, p)","kind":12"#,
-        ),
-        ("inlayHint", "", "", r#"": response""#),
-        (
-            "inlayHint",
-            "",
-            "",
-            r#"{"position":{"line":12,"character":9},"label":": group","kind":1}"#,
-        ),
-    ] {
+    for row in ANSWERS.trim().lines() {
+        let [method, before, after, expected] = cells(row);
         let answer = editor.at(method, before, after, json!({})).to_string();
-        assert!(
-            answer.contains(expected),
-            "{method} {before}¦{after}: {answer}"
-        );
+        assert!(answer.contains(expected), "{row}: {answer}");
     }
     assert!(editor.diagnostics().is_empty());
     let grpo = editor.at("definition", "import \"", "grpo", json!({}))["uri"].clone();
     let file = grpo.as_str().unwrap().strip_prefix("file://").unwrap();
     assert!(fs::metadata(file).unwrap().permissions().readonly());
     assert!(fs::read_to_string(file).unwrap().starts_with("//! GRPO"));
-    editor.set_settings(json!({ "advlab": { "inlayHints": false } }));
+    let off = json!({ "settings": { "advlab": { "inlayHints": false } } });
+    editor.tell("workspace/didChangeConfiguration", off);
     assert_eq!(editor.at("inlayHint", "", "", json!({})), Value::Null);
 }
 
-/// Renaming, then the whole text; or why it is refused.
+/// Rows: what is before the place and after it, the new name, and a part of the text then, or why it is refused.
+const RENAMED: &str = r#"
+let | r = batch | x | let x = batch.reward; let label = "😀数"; let c = centred(x, "group");
+let | r = batch | x | fn centred(r, to) { r - r.mean(to) }
+fn | centred | away | fn away(r, to) { r - r.mean(to) }
+fn | centred | away | let c = away(r
+fn | advantage | a | a hook
+let | r = batch | c | used already
+let | r = batch | let | no word of the language
+let | r = batch | a b | letters, digits
+batch. | reward | x | no variable or function
+//! | Mine | x | no variable or function
+"#;
+
 #[test]
 fn a_name_is_renamed_where_it_means_the_same() {
     let mut editor = opened();
-    for (before, after, name, expected) in [
-        (
-            "let ",
-            "r = batch",
-            "x",
-            "let x = batch.reward; let label = \"😀数\"; let c = centred(x, \"group\");",
-        ),
-        (
-            "let ",
-            "r = batch",
-            "x",
-            "fn centred(r, to) { r - r.mean(to) }",
-        ),
-        (
-            "fn ",
-            "centred",
-            "away",
-            "fn away(r, to) { r - r.mean(to) }",
-        ),
-        ("fn ", "centred", "away", "let c = away(r"),
-        ("fn ", "advantage", "a", "a hook"),
-        ("let ", "r = batch", "c", "used already"),
-        ("let ", "r = batch", "let", "no word of the language"),
-        ("let ", "r = batch", "a b", "letters, digits"),
-        ("batch.", "reward", "x", "no variable or function"),
-        ("//! ", "Mine", "x", "no variable or function"),
-    ] {
+    for row in RENAMED.trim().lines() {
+        let [before, after, name, expected] = cells(row);
         let answer = editor.at("rename", before, after, json!({ "newName": name }));
         let text = editor.edited(&answer);
-        assert!(text.contains(expected), "{before}¦{after} {name}: {text}");
+        assert!(text.contains(expected), "{row}: {text}");
     }
 }
 
-/// What is wrong, what a code action makes of it, and that the diagnostic is gone then.
+/// Rows: what is right, a slip, and what is said of it.
+const SLIPS: &str = r#"
+batch.reward | batch.rewrad | the batch has no column `rewrad`
+batch.reward | batch.rewrad | help: did you mean `reward`?
+batch.reward | batch.rewrad | note: in a dry run on the built-in batch
+r.std( | r.sdt( | there is no function `sdt`
+r.std("group") | r.std("grop") | there is no level "grop"
+c / (s | cc / (s | there is no variable `cc`
+fn advantage( | fn advantge( | `advantge` is not a hook's name
+import "grpo" | import "gpro" | there is no recipe "gpro" to import
+= batch.reward | = reward | there is no variable `reward`
+(s + p.eps) | (s + p.scale) | `p` has no `scale`
+"#;
+
+/// An action mends each slip, and the diagnostic is gone then.
 #[test]
 fn what_a_help_says_is_done_by_an_action() {
     let mut editor = opened();
-    for (right, slip, message) in [
-        (
-            "batch.reward",
-            "batch.rewrad",
-            "the batch has no column `rewrad`\nhelp: did you mean `reward`?\nnote: in a dry run on the built-in batch",
-        ),
-        ("r.std(", "r.sdt(", "there is no function `sdt`"),
-        ("c / (s", "cc / (s", "there is no variable `cc`"),
-        (
-            "fn advantage(",
-            "fn advantge(",
-            "`advantge` is not a hook's name",
-        ),
-        (
-            "import \"grpo\"",
-            "import \"gpro\"",
-            "there is no recipe \"gpro\" to import",
-        ),
-        (
-            "= batch.reward",
-            "= reward",
-            "there is no variable `reward`",
-        ),
-        ("(s + p.eps)", "(s + p.scale)", "`p` has no `scale`"),
-    ] {
+    for row in SLIPS.trim().lines() {
+        let [right, slip, message, _] = cells(row);
         let wrong = SCRIPT.replacen(right, slip, 1);
         editor.change(&wrong);
         let found = editor.diagnostics();
-        let shown = found
-            .first()
-            .map_or("", |one| one["message"].as_str().unwrap());
-        assert!(shown.contains(message), "{slip}: {found:?}");
-        let range = json!({ "range": found[0]["range"], "context": { "diagnostics": found } });
-        let actions = editor.at("codeAction", "", "", range);
+        assert!(
+            json!(found)
+                .to_string()
+                .replace("\\\"", "\"")
+                .contains(message),
+            "{row}: {found:?}"
+        );
+        let actions = editor.at("codeAction", "", "", json!({ "range": found[0]["range"] }));
         let text = editor.edited(&actions[0]["edit"]);
-        assert!(text != wrong, "{slip}: {actions}");
         editor.change(&text);
-        assert_eq!(editor.diagnostics(), [Value::Null; 0], "{slip}: {text}");
+        assert_eq!(editor.diagnostics(), [Value::Null; 0], "{row}: {text}");
     }
     // Without `params()` yet, above the comment of the first function.
-    editor.change("//! Mine.\n\n// All.\nfn advantage(batch, p) { batch.reward * p.k }\n");
+    let [head, rest] = [
+        "//! Mine.\n\n",
+        "// All.\nfn advantage(batch, p) { batch.reward * p.k }\n",
+    ];
+    editor.change(&[head, rest].concat());
     let range = editor.diagnostics()[0]["range"].clone();
     let actions = editor.at("codeAction", "", "", json!({ "range": range }));
+    let params = "fn params() {\n    #{ k: #{ value: 1.0, doc: \"\" } }\n}\n\n";
     assert_eq!(
         editor.edited(&actions[0]["edit"]),
-        "//! Mine.\n\nfn params() {\n    #{ k: #{ value: 1.0, doc: \"\" } }\n}\n\n// All.\nfn advantage(batch, p) { batch.reward * p.k }\n"
+        [head, params, rest].concat()
     );
 }
 
 #[test]
 fn an_error_in_an_import_is_shown_at_the_import_with_its_place() {
     let mut editor = opened();
+    let place = |line: u64, character: u64| json!({ "line": line, "character": character });
     editor.write("beside.rhai", "fn twice(x) {\n    2.0 * y\n}\n");
-    editor.tell(
-        "textDocument/didSave",
-        json!({ "textDocument": { "uri": editor.uri("beside.rhai") } }),
-    );
+    editor.tell("textDocument/didSave", json!({}));
     let found = editor.diagnostics();
-    assert_eq!(
-        found[0]["range"]["start"],
-        json!({ "line": 2, "character": 7 })
-    );
-    let related = &found[0]["relatedInformation"][0]["location"];
-    assert!(
-        related["uri"].as_str().unwrap().ends_with("beside.rhai"),
-        "{found:?}"
-    );
-    assert_eq!(
-        related["range"]["start"],
-        json!({ "line": 1, "character": 10 })
-    );
+    assert_eq!(found[0]["range"]["start"], place(2, 7));
+    let there = &found[0]["relatedInformation"][0]["location"];
+    assert_eq!(there["uri"], editor.uri("beside.rhai"));
+    assert_eq!(there["range"]["start"], place(1, 10));
     editor.write("beside.rhai", BESIDE);
-    editor.tell(
-        "textDocument/didSave",
-        json!({ "textDocument": { "uri": editor.uri("beside.rhai") } }),
-    );
+    editor.tell("textDocument/didSave", json!({}));
     assert_eq!(editor.diagnostics(), [Value::Null; 0]);
 }
 
@@ -284,46 +193,45 @@ fn an_error_in_an_import_is_shown_at_the_import_with_its_place() {
 #[test]
 fn broken_messages_end_nothing() {
     let mut editor = opened();
+    let own = editor.uri("mine.rhai");
+    let of = |uri: &str, place: Value| {
+        let range = json!({ "start": place, "end": place });
+        json!({
+            "textDocument": { "uri": uri, "version": 1 }, "position": place, "range": range, "newName": 5,
+            "contentChanges": [{ "range": range, "text": "" }, { "text": 5 }, 7],
+        })
+    };
     let far = json!({ "line": 4_000_000_000u64, "character": 4_000_000_000u64 });
-    let own = json!({ "uri": editor.uri("mine.rhai") });
     let methods = "hover completion signatureHelp documentSymbol rename definition inlayHint codeAction nothing";
     for method in methods.split(' ') {
         for params in [
             json!(null),
             json!([1, "a"]),
-            json!({ "textDocument": { "uri": "file:///nowhere.rhai" }, "position": far }),
-            json!({ "textDocument": own, "position": far, "range": { "start": far, "end": far } }),
-            json!({ "textDocument": own, "position": { "line": -1, "character": 1.5 }, "range": 7 }),
-            json!({ "textDocument": own, "position": "here", "newName": 5 }),
+            of("file:///nowhere.rhai", far.clone()),
+            of(&own, far.clone()),
+            of(&own, json!({ "line": -1, "character": 1.5 })),
+            of(&own, json!("here")),
             // Between the halves of a letter of two units.
-            json!({ "textDocument": own, "position": { "line": 11, "character": 40 }, "newName": "x" }),
+            of(&own, json!({ "line": 11, "character": 40 })),
         ] {
             editor.ask(&format!("textDocument/{method}"), params);
         }
     }
-    let change = |range: Value, text: &str| json!({ "range": range, "text": text });
-    for (method, params) in [
-        (
-            "textDocument/didChange",
-            json!({ "textDocument": { "uri": "file:///nowhere.rhai", "version": 1 }, "contentChanges": [] }),
-        ),
-        (
-            "textDocument/didChange",
-            json!({ "textDocument": own, "contentChanges": [change(json!(5), "")] }),
-        ),
-        (
-            "textDocument/didClose",
-            json!({ "textDocument": { "uri": "file:///nowhere.rhai" } }),
-        ),
-        ("textDocument/didOpen", json!({})),
-        ("workspace/didChangeConfiguration", json!(null)),
-        ("$/cancelRequest", json!({ "id": 99_999 })),
-        ("$/nothing", json!(null)),
-    ] {
-        editor.tell(method, params);
+    let methods = "textDocument/didOpen textDocument/didChange textDocument/didClose workspace/didChangeConfiguration \
+        $/cancelRequest $/nothing";
+    for method in methods.split(' ') {
+        let broken = [
+            json!(null),
+            json!({ "id": 9_999 }),
+            of("file:///nowhere.rhai", far.clone()),
+            of(&own, far.clone()),
+        ];
+        broken
+            .into_iter()
+            .for_each(|params| editor.tell(method, params));
     }
     editor.open("mine.rhai", SCRIPT);
-    let answer = editor.at("hover", "let ", "r = ", json!({})).to_string();
+    let answer = editor.at("hover", "let", "r = ", json!({})).to_string();
     assert!(answer.contains("response tensor"), "{answer}");
 }
 
@@ -331,115 +239,127 @@ fn broken_messages_end_nothing() {
 #[test]
 fn edits_count_in_utf_16() {
     let mut editor = opened();
-    let place = |line: u64, character: u64| json!({ "line": line, "character": character });
+    assert!(editor.diagnostics().is_empty());
+    let edit = |line: u64, from: u64, to: u64, text: &str| {
+        let place = |character: u64| json!({ "line": line, "character": character });
+        json!({ "range": { "start": place(from), "end": place(to) }, "text": text })
+    };
+    // 😀 is two units, 数 is one.
+    let edits = [
+        edit(11, 39, 42, "é"),
+        edit(11, 18, 24, "rewrad"),
+        edit(999, 0, 9, "// 😀 end"),
+    ];
+    let about = json!({ "uri": editor.uri("mine.rhai"), "version": 2 });
     editor.tell(
         "textDocument/didChange",
-        json!({ "textDocument": { "uri": editor.uri("mine.rhai"), "version": 2 }, "contentChanges": [
-            // 😀 is two units, 数 is one.
-            { "range": { "start": place(11, 39), "end": place(11, 42) }, "text": "é" },
-            { "range": { "start": place(11, 18), "end": place(11, 24) }, "text": "rewrad" },
-            { "range": { "start": place(999, 0), "end": place(999, 9) }, "text": "// 😀 end" },
-        ] }),
+        json!({ "textDocument": about, "contentChanges": edits }),
     );
-    let found = editor.diagnostics();
     assert_eq!(
-        found[0]["range"],
-        json!({ "start": place(11, 18), "end": place(11, 24) })
+        editor.diagnostics()[0]["range"],
+        edit(11, 18, 24, "")["range"]
     );
-    let all = editor.ask(
-        "textDocument/documentSymbol",
-        json!({ "textDocument": { "uri": editor.uri("mine.rhai") } }),
-    );
-    assert_eq!(all[2]["range"]["end"], place(14, 1), "{all}");
+    let all = editor.at("documentSymbol", "", "", json!({}));
+    assert_eq!(all[2]["range"]["end"], edit(14, 1, 1, "")["range"]["end"]);
 }
 
-/// A script without an end keeps nobody waiting, and is stopped; a document that is closed meanwhile gets no diagnostics.
+const GOOD: &str = "fn advantage(batch, p) { let r = batch.reward; r }";
+const ENDLESS: &str = "fn advantage(batch, p) { loop { } batch.reward }";
+
+/// A script without an end keeps nobody waiting, and is stopped; a document that is closed meanwhile gets no diagnostics; those
+/// that wait for the end are few.
 #[test]
 fn an_endless_script_is_stopped_and_blocks_nothing() {
     let mut editor = Editor::new(json!({}));
-    let endless = "fn advantage(batch, p) { loop { } batch.reward }";
-    editor.open("endless.rhai", endless);
-    // Answered before the check ends, or it would not come before its diagnostics.
-    let answer = editor.at("completion", "batch.", "reward", json!({}));
-    assert!(!editor.has_news(), "{answer}");
-    let found = editor.diagnostics();
-    assert!(
-        found[0]["message"].as_str().unwrap().contains("stopped"),
-        "{found:?}"
-    );
-    editor.change(&format!("{endless} "));
+    editor.open("endless.rhai", GOOD);
+    assert!(editor.diagnostics().is_empty());
+    // Again if the machine was so slow that the script was stopped before.
+    loop {
+        editor.change(ENDLESS);
+        let answer = editor
+            .at("completion", "batch.", "reward", json!({}))
+            .to_string();
+        assert!(answer.contains("\"label\":\"reward\""), "{answer}");
+        let place = json!({ "textDocument": { "uri": editor.uri("endless.rhai") } });
+        let asked: Vec<i32> = (0..100)
+            .map(|_| editor.send("textDocument/hover", place.clone()))
+            .collect();
+        let is_before = !editor.has_news();
+        let mut refused = |id: &i32| editor.answer_to(*id)["code"] == -32801;
+        if asked.iter().filter(|id| refused(id)).count() == 36 && is_before {
+            break;
+        }
+    }
+    let found = editor.diagnostics()[0]["message"].to_string();
+    assert!(found.contains("stopped"), "{found}");
+    editor.change(&format!("{ENDLESS} "));
+    let (closed, version) = (editor.uri("endless.rhai"), editor.version());
     editor.tell(
         "textDocument/didClose",
-        json!({ "textDocument": { "uri": editor.uri("endless.rhai") } }),
+        json!({ "textDocument": { "uri": closed } }),
     );
-    let hover = json!({ "textDocument": { "uri": editor.uri("endless.rhai") }, "position": { "line": 0, "character": 0 } });
-    assert_eq!(editor.ask("textDocument/hover", hover), Value::Null);
-    editor.open(
-        "other.rhai",
-        "fn advantage(batch, p) { let r = batch.reward; r }",
+    assert_eq!(
+        editor.at("hover", "batch.", "reward", json!({})),
+        Value::Null
     );
+    editor.open("other.rhai", GOOD);
     assert!(
         editor
-            .at("hover", "let ", "r = ", json!({}))
+            .at("hover", "let", "r = ", json!({}))
             .to_string()
             .contains("response")
     );
-    let late = editor
-        .told
-        .iter()
-        .filter(|(uri, version, _)| uri.ends_with("endless.rhai") && *version == 2);
-    assert_eq!(late.count(), 0);
+    assert!(
+        editor
+            .told
+            .iter()
+            .all(|(uri, told, _)| *uri != closed || *told != version)
+    );
 }
 
-/// Fifty changes of ten thousand lines, with a request after each: every request has one answer, those that wait are few, and
-/// what is told is about the last text only.
+/// Fifty changes of ten thousand lines, with a request after each: each answer is about the text of its request or a later one.
 #[test]
 fn many_changes_of_a_long_text_lead_to_answers_about_the_last_one() {
     let mut editor = Editor::new(json!({}));
     let lines = "    // a line\n".repeat(10_000);
-    let text = |name: &str| {
-        format!(
-            "fn advantage(batch, p) {{\n{lines}    let {name} = batch.reward;\n    {name}\n}}\n"
-        )
+    let text = |name: usize| {
+        format!("fn advantage(batch, p) {{\n{lines} let a = {name}; batch.reward * a }}\n")
     };
-    editor.open("long.rhai", &text("a0"));
+    editor.open("long.rhai", &text(0));
     assert!(editor.diagnostics().is_empty());
-    let place = json!({ "line": 10_001, "character": 8 });
-    let hover = json!({ "textDocument": { "uri": editor.uri("long.rhai") }, "position": place });
-    let mut asked = Vec::new();
-    for number in 1..=50 {
-        editor.send_change(&text(&format!("a{number}")));
-        asked.extend((0..2).map(|_| editor.send("textDocument/hover", hover.clone())));
+    let asked = (1..=50).map(|number| {
+        editor.change(&text(number));
+        editor.send_at("hover", "let", "a = ")
+    });
+    let asked: Vec<i32> = asked.collect();
+    for (index, id) in asked.into_iter().enumerate() {
+        let value = editor.answer_to(id)["contents"]["value"].to_string();
+        let number: String = value.chars().filter(char::is_ascii_digit).collect();
+        assert!(number.parse::<usize>().unwrap() > index, "{value}");
     }
-    let mut refused = 0;
-    for id in asked {
-        let answer = editor.answer_to(id);
-        match answer["code"].as_i64() {
-            Some(code) => refused += i64::from(code == -32801),
-            None => assert!(answer.to_string().contains("a50"), "{answer}"),
-        }
-    }
-    assert!(refused >= 100 - 64 && refused < 100, "{refused}");
-    let versions = editor.told.iter().map(|(_, version, _)| *version);
-    assert_eq!(versions.collect::<Vec<_>>(), [1, 51]);
+    let versions: Vec<i64> = editor.told.iter().map(|(_, version, _)| *version).collect();
+    assert!(
+        versions.is_sorted_by(|a, b| a < b) && versions.ends_with(&[51]),
+        "{versions:?}"
+    );
 }
 
 #[test]
 fn a_connection_ends_in_any_order() {
-    for (messages, expected) in [
-        ("initialize shutdown exit", "Ok(true)"),
+    for (expected, messages) in [
+        ("Ok(true)", "initialize shutdown exit"),
         (
-            "initialize initialized shutdown hover shutdown exit",
             "Ok(true)",
+            "initialize initialized shutdown hover shutdown exit",
         ),
-        ("initialize exit", "Ok(false)"),
-        ("initialize open exit", "Ok(false)"),
-        ("initialize open shutdown", "Ok(true)"),
-        ("initialize open", "Ok(false)"),
-        ("hover initialize shutdown exit", "Ok(true)"),
-        ("exit", "Err"),
-        ("shutdown exit", "Err"),
-        ("", "Err"),
+        ("Ok(true)", "hover initialize shutdown exit"),
+        ("Ok(true)", "initialize open shutdown"),
+        ("Ok(false)", "initialize exit"),
+        ("Ok(false)", "initialize open exit"),
+        ("Ok(false)", "initialize open"),
+        ("Err", "exit"),
+        ("Err", "shutdown exit"),
+        ("Err", ""),
     ] {
         let ended = editor::session(messages);
         assert!(ended.starts_with(expected), "{messages}: {ended}");
@@ -453,37 +373,25 @@ fn the_batch_is_the_last_one_of_the_newest_run_of_the_script() {
         "fn params() { #{ k: #{ value: 2.0 } } }\nfn advantage(batch, p) { let r = batch.reward; r * p.k }\n",
     );
     lab.config.params = toml::toml! { k = 3.0 };
-    let mut run = lab.create();
-    go_until(
-        &mut run,
-        |event| matches!(event, Event::Step { row, .. } if row.step == 5),
-    );
-    drop(run);
+    let is_at =
+        |event: &Event<'_>, step| matches!(event, Event::Step { row, .. } if row.step == step);
+    go_until(&mut lab.create(), |event| is_at(event, 5));
     let mut editor = Editor::within(lab.place(), json!({ "batch": "nowhere.jsonl" }));
     editor.open("recipe.rhai", &fs::read_to_string(lab.script()).unwrap());
     let about = |editor: &mut Editor| {
         editor
-            .at("hover", "= ", "batch.reward", json!({}))
+            .at("hover", "=", "batch.reward", json!({}))
             .to_string()
     };
     assert!(about(&mut editor).contains("run, step 4: 16 responses in 4 groups of 4"));
     let value = editor.at("hover", "r * p.", "k", json!({})).to_string();
     assert!(value.contains("p.k = 3.0"), "{value}");
-    go_until(
-        &mut lab.resume(),
-        |event| matches!(event, Event::Step { row, .. } if row.step == 9),
-    );
+    go_until(&mut lab.resume(), |event| is_at(event, 9));
     while !about(&mut editor).contains("run, step 8:") {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    // Another script of the same folder has no run, and a setting that is no file.
-    editor.open("other.rhai", "fn advantage(batch, p) { batch.reward }");
-    let found = editor.diagnostics();
-    assert!(
-        found[0]["message"]
-            .as_str()
-            .unwrap()
-            .contains("so the built-in batch is used"),
-        "{found:?}"
-    );
+    // Another script of the same folder has no run, and the setting's file is missing.
+    editor.open("other.rhai", GOOD);
+    let found = editor.diagnostics()[0]["message"].to_string();
+    assert!(found.contains("so the built-in batch is used"), "{found}");
 }
