@@ -92,6 +92,11 @@ fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
             let tip = "fields are named by '--completion FIELD' and '--solution FIELD'";
             return Some(tip.to_string());
         }
+        _ if name.starts_with("resume") && error.kind() == ErrorKind::ArgumentConflict => {
+            let tip = "a resumed run keeps its recipe, parameters and configuration: to change them, edit the recipe's \
+                       file during the run, or start a new run without '--resume'";
+            return Some(tip.to_string());
+        }
         _ => {}
     }
     let is_unknown = is_unknown && takes_settings;

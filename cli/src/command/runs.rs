@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use advlab_train::{Event, Replay};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -115,6 +115,14 @@ impl ShowRuns {
     pub fn run(self) -> Result<bool> {
         let site = Site::of(&self.runs)?;
         if let Some(path) = &self.export {
+            if path.extension().is_none_or(|ending| ending != "html") {
+                let better = path.with_extension("html");
+                bail!(
+                    "{}: the page is a file that ends in .html, such as {}",
+                    path.display(),
+                    better.display()
+                );
+            }
             site.export(path)?;
             out!("written to {}", path.display());
             return Ok(true);

@@ -177,6 +177,8 @@ const SLIPS: &str = r#"
 2  compare grpo passk --k 2  =>  tip: it is set by '--set k=VALUE'
 2  train --lr 0.1  =>  tip: it is set by '--set lr=VALUE'
 2  check grpo --xml  =>  unexpected argument '--xml'  =/>  --set
+2  train --resume run --set k=1  =>  cannot be used with  &  a resumed run keeps its recipe, parameters and configuration
+1  view . --export page.txt  =>  ends in .html, such as page.html
 2  apply grpo rollouts.jsonl --k 2  =>  unexpected argument '--k'  =/>  --set
 1  train --set learning_rate=0.1  =>  did you mean `lr`?
 1  look rollouts.jsonl reward=0  =>  `reward=0` is no condition  &  equality is `==`
