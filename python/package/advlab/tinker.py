@@ -1,0 +1,285 @@
+"""Tinker: the advantage of a recipe in the cookbook's loops, and its loss for `forward_backward_custom`.
+
+    import advlab.tinker
+    advlab.tinker.patch()       # before tinker_cookbook.rl.train.main(config); then ADVLAB_RECIPE=mine.rhai
+
+In a loop of your own the recipe is an argument:
+
+    recipe = advlab.watch("mine.rhai")
+    advantages = advlab.tinker.compute_advantages(groups, recipe)
+    data, metadata = advlab.tinker.assemble_training_data(groups, advantages)
+    training_client.forward_backward_custom(data, advlab.tinker.loss(recipe))
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from ._batch import Call
+from ._outcome import Advantage
+from ._recipe import LiveRecipe, Recipe, log
+from ._torch import scalar
+from ._trainers import Trainer, callers, metrics, of_data_set, put_in_place, report, setting, warn_of_unknown_loss
+
+TURNS = "with `turns=True`, an argument of `patch` and of `compute_advantages`, a row is a turn"
+
+TINKER = Trainer(
+    "Tinker",
+    {
+        "old_logp": "an action has no log-probs: its completer leaves `maybe_logprobs` out",
+        "rollout_logp": "the log-probs are those of the sampler, the column `old_logp`",
+        "ref_logp": "the cookbook adds its KL to the advantages itself, with `kl_penalty_coef`",
+        "value": "Tinker has no critic",
+        "state": f"an environment gives it in a step's `logs` (a text) or `metrics` (a number), and {TURNS}",
+        **dict.fromkeys(("trajectory", "step_reward"), TURNS),
+    },
+)
+
+INPUTS = {"mask": "mask", "logprobs": "old_logp", "advantages": "advantage"}  # A datum's inputs of a loss, and their columns.
+
+PROPORTIONAL = (None, "importance_sampling", "ppo", "cispo", "gspo")  # Tinker's losses that are proportional to the advantage.
+
+_kinds: WeakKeyDictionary[Any, dict[str, type]] = WeakKeyDictionary()
+"""The types of the columns of logs and metrics, as of `of_data_set`, for each recipe."""
+
+
+def compute_advantages(
+    trajectory_groups_P: list[Any], recipe: Recipe | LiveRecipe | None = None, *, turns: bool = False, step: int | None = None
+) -> list[Any]:
+    """As the cookbook's function of this name, by a recipe: for each group a tensor [G], a value per trajectory.
+
+    If the recipe gives an advantage per token, and with `turns`, it is for each group a list of G tensors with a value per
+    sampled token. With `turns` a row is a turn, with the columns `trajectory`, `turn` and `step_reward`; without, it is a
+    trajectory, and `turn` and `token_reward` are columns of its tokens. Without `recipe` it is that of ADVLAB_RECIPE. `step` is
+    `batch.step`; without it calls are counted.
+    """
+    live = recipe or TINKER.open_from_environment("sum")
+    return _by_group(trajectory_groups_P, _step(live, trajectory_groups_P, turns, step), turns)
+
+
+def assemble_training_data(
+    trajectory_groups_P: list[Any], advantages_P: list[Any], **settings: Any
+) -> tuple[list[Any], list[dict[str, int]]]:
+    """As the cookbook's function of this name, also for advantages per token."""
+    from tinker import TensorData
+    from tinker_cookbook.rl.data_processing import trajectory_to_data
+
+    data, metadata = [], []
+    for index, (group, advantages) in enumerate(zip(trajectory_groups_P, advantages_P, strict=True)):
+        for place, (trajectory, advantage) in enumerate(zip(group.trajectories_G, advantages, strict=True)):
+            is_one = advantage.ndim == 0
+            made = trajectory_to_data(trajectory, float(advantage) if is_one else 1.0, **settings)
+            # In the place of log-probs, so that the cookbook itself decides where each token's value ends up.
+            carriers = [] if is_one else trajectory_to_data(_carrying(trajectory, advantage), 1.0, **settings)
+            for datum, carrier in zip(made, carriers):
+                values = carrier.loss_fn_inputs["logprobs"].to_torch() * datum.loss_fn_inputs["mask"].to_torch()
+                datum.loss_fn_inputs["advantages"] = TensorData.from_torch(values)
+            data += made
+            metadata += [{"group_idx": index, "traj_idx": place} for _ in made]
+    return data, metadata
+
+
+def loss(recipe: Recipe | LiveRecipe, **columns: Any) -> Callable[[list[Any], list[Any]], tuple[Any, dict[str, float]]]:
+    """The recipe's loss with its gradient and its metrics, for `TrainingClient.forward_backward_custom`.
+
+    The data are those of `assemble_training_data`, with their `mask`. `columns` have a value per datum, among them `groups` for a
+    loss that looks at groups: `groups=[one["group_idx"] for one in metadata]`. If a live recipe has an `advantage`, its loss is of
+    the version of its last step; if it has none, each call is a step, with the newest version.
+    """
+
+    def of_data(data: list[Any], logprobs: list[Any]) -> tuple[Any, dict[str, float]]:
+        if not all("mask" in datum.loss_fn_inputs for datum in data):
+            raise ValueError("the data have no `mask` of the tokens that count: pass those of `assemble_training_data`")
+        given = {"logp": pad_sequence(logprobs, batch_first=True), **columns}
+        for theirs, ours in INPUTS.items():
+            found = [datum.loss_fn_inputs[theirs].to_torch() for datum in data if theirs in datum.loss_fn_inputs]
+            if len(found) == len(data):
+                given[ours] = pad_sequence(found, batch_first=True)
+        if isinstance(recipe, LiveRecipe) and "advantage" not in recipe.hooks:
+            return _step_of_loss(recipe, given)
+        out = recipe.loss(**given)
+        report(recipe, out)
+        return out.loss, metrics(out)
+
+    return of_data
+
+
+def _step_of_loss(live: LiveRecipe, given: dict[str, Any]) -> tuple[Any, dict[str, float]]:
+    """A step of a recipe with a loss alone: its advantage is -M dloss/dlogp for M tokens."""
+    logp, tokens = given["logp"], int(given["mask"].count_nonzero())
+    if "groups" not in given:
+        given = {**given, "groups": range(len(logp))}
+        live._refuse_without_groups(Call.of_columns(given).dimensions)
+    out = TINKER.advantage(live, given)
+    value, _ = scalar(logp, out.loss or 0.0, out.advantage / -tokens)
+    return value, metrics(out)
+
+
+def _step(live: Recipe | LiveRecipe, groups: list[Any], turns: bool, step: int | None) -> Advantage:
+    """A step of the recipe on a row per trajectory, or per turn."""
+    rows, told = map(list, zip(*_rows(groups, turns)))
+    names = dict.fromkeys(name for one in told for name in one)
+    columns = of_data_set({name: [one.get(name) for one in told] for name in names}, _kinds.setdefault(live, {}))
+    for name, first in rows[0].items():
+        values = [row[name] for row in rows]
+        columns[name] = pad_sequence(values, batch_first=True) if isinstance(first, torch.Tensor) else values
+    if torch.as_tensor(columns["old_logp"]).isnan().any():
+        del columns["old_logp"]
+    return TINKER.advantage(live, {**columns, "step": step}, "sum", padded=turns)
+
+
+def _rows(groups: list[Any], turns: bool) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The columns of each row, and the logs and metrics of its environment, of which later ones win."""
+    number = -1
+    for index, group in enumerate(groups):
+        given = zip(group.trajectories_G, group.final_rewards_G, group.get_total_rewards(), group.metrics_G, strict=True)
+        for trajectory, final, reward, of_group in given:
+            every, number = trajectory.transitions, number + 1
+            for turn, parts in enumerate([[part] for part in every] if turns else [every]):
+                own = final if not turns or turn == len(every) - 1 else 0.0
+                row = {"groups": index, "reward": reward, **_tokens(parts, own)}
+                if turns:
+                    # `reward` is the trajectory's, as that of the lab's mazes.
+                    del row["token_reward"]
+                    row.update(trajectory=number, turn=turn, step_reward=parts[0].reward + own)
+                row["truncated"] = bool(parts) and parts[-1].ac.stop_reason == "length"
+                yield row, functools.reduce(lambda one, part: {**one, **part.logs, **part.metrics}, parts, {}) | of_group
+
+
+def _tokens(parts: list[Any], final: float) -> dict[str, Any]:
+    """The columns of a row's tokens: of the actions alone, one after another."""
+    from tinker_cookbook.rl.types import PARSE_ERROR_MASKED_METRIC_KEY
+
+    mask: list[bool] = []
+    logp: list[float] = []
+    turn: list[int] = []
+    score: list[float] = []
+    for place, part in enumerate(parts):
+        size, is_masked = len(part.ac.tokens), part.metrics.get(PARSE_ERROR_MASKED_METRIC_KEY, 0.0) >= 1
+        mask += [not is_masked] * size
+        logp += part.ac.maybe_logprobs or [math.nan] * size
+        turn += [place] * size
+        score += [0.0] * size
+        # On the last token that counts: what a masked turn earned is due to the turns before it.
+        last = max((at for at, counts in enumerate(mask) if counts), default=None)
+        if last is not None:
+            score[last] += part.reward + (final if place == len(parts) - 1 else 0.0)
+    return {"mask": torch.tensor(mask), **{
+        name: torch.tensor(values, dtype=torch.float32) for name, values in (("old_logp", logp), ("turn", turn), ("token_reward", score))
+    }}  # fmt: skip
+
+
+def _by_group(groups: list[Any], out: Advantage, turns: bool) -> list[Any]:
+    """The advantages as `compute_advantages` gives them."""
+    if out.level == "response" and not turns:
+        return list(out.advantage.float().split([len(group.trajectories_G) for group in groups]))
+    rows, found = iter(out.advantage.float()), []
+    for group in groups:
+        found.append([])
+        for trajectory in group.trajectories_G:
+            every = [len(part.ac.tokens) for part in trajectory.transitions]
+            sizes = every if turns else [sum(every)]
+            parts = [row[:size] for row, size in zip(islice(rows, len(sizes)), sizes)]
+            found[-1].append(torch.cat([torch.zeros(0), *parts]))
+    return found
+
+
+def _carrying(trajectory: Any, advantage: torch.Tensor) -> Any:
+    """The trajectory with the advantages of its tokens in the place of their log-probs."""
+    parts = advantage.split([len(part.ac.tokens) for part in trajectory.transitions])
+    given = zip(trajectory.transitions, parts, strict=True)
+    actions = [replace(one, ac=replace(one.ac, maybe_logprobs=values.tolist())) for one, values in given]
+    return replace(trajectory, transitions=actions)
+
+
+class _Loop:
+    """The cookbook's loops with a recipe. What their functions do not pass is in the frames of the callers."""
+
+    def __init__(self, turns: bool) -> None:
+        self.turns = turns
+        self.live: LiveRecipe | None = None
+        self.left: dict[str, Any] | None = None  # What a checkpoint had of the recipe, until it is opened.
+        self.computed: tuple[Any, list[Any]] | None = None  # The groups of a step, and their advantages.
+
+    def compute_advantages(self, trajectory_groups_P: list[Any]) -> list[Any]:
+        """A step, once for the groups of a minibatch: the cookbook asks before for two of them, cut to four, which it prints."""
+        here: dict[str, Any] = {}
+        for frame in callers():
+            if frame.f_globals.get("__name__", "").startswith("tinker_cookbook."):
+                here = {**frame.f_locals, **here}
+        groups = here.get("trajectory_groups_P", trajectory_groups_P)
+        if self.computed is None or self.computed[0] is not groups:
+            live = self.open(here.get("config"))
+            out = _step(live, groups, self.turns, here.get("i_batch"))
+            if isinstance(here.get("metrics"), dict):
+                here["metrics"].update(metrics(out))
+            self.computed = groups, _by_group(groups, out, self.turns)
+        advantages = self.computed[1]
+        if groups is trajectory_groups_P:
+            self.computed = None
+            return advantages
+        of_each = {
+            id(one): value
+            for group, values in zip(groups, advantages)
+            for one, value in zip(group.trajectories_G, values)
+        }  # fmt: skip
+        return [[of_each[id(one)] for one in group.trajectories_G] for group in trajectory_groups_P]
+
+    def open(self, config: Any) -> LiveRecipe:
+        of_run = getattr(config, "training_loss_fn", None)
+        loss = of_run() if of_run else setting(config, "loss_fn")
+        why = "the loss of `loss_fn=dro` is not proportional to the advantage" if loss == "dro" else None
+        live = TINKER.open_from_environment("sum", why)
+        if self.live is not live and self.left is not None:
+            live.load_state_dict(self.left)
+        self.live, self.left = live, None
+        if "weight" in live.hooks and loss not in PROPORTIONAL:
+            warn_of_unknown_loss(live, f"loss_fn={loss}")
+        return live
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        left = self.left if self.live is None else self.live.state_dict()
+        return {} if left is None else {"advlab": left}
+
+    def resume(self, checkpoint: Any) -> None:
+        self.left = checkpoint.extra.get("advlab")
+        if self.left is None:
+            log.warning("the checkpoint %s has no state of the recipe: it begins with that of `init`", checkpoint.name)
+
+
+def patch(*, turns: bool = False) -> None:
+    """Puts the advantages of ADVLAB_RECIPE in the place of the cookbook's, in its loops of this process; `turns` as of
+    `compute_advantages`. The checkpoints of `tinker_cookbook.rl.train` keep the state of the recipe."""
+    from tinker_cookbook import checkpoint_utils
+    from tinker_cookbook.rl import data_processing, train
+
+    if data_processing.assemble_training_data is assemble_training_data:
+        return
+    loop, last, state = _Loop(turns), checkpoint_utils.get_last_checkpoint, train._loop_state
+
+    @functools.wraps(last)
+    def get_last_checkpoint(*args: Any, **kwargs: Any) -> Any:
+        found = last(*args, **kwargs)
+        if found is not None:
+            loop.resume(found)
+        return found
+
+    @functools.wraps(state)
+    def loop_state(*args: Any, **kwargs: Any) -> Any:
+        return {**state(*args, **kwargs), **loop.state()}
+
+    for theirs, ours in (
+        (data_processing.compute_advantages, loop.compute_advantages),
+        (data_processing.assemble_training_data, assemble_training_data),
+        (last, get_last_checkpoint),
+        (state, loop_state),
+    ):
+        put_in_place("tinker_cookbook", theirs, ours)
