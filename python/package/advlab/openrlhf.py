@@ -75,7 +75,9 @@ def patch() -> None:
             )
         experiences = theirs(self, experiences)
         args = self.strategy.args
-        mean = "responses" if setting(args, "actor.policy_loss_type") == "gspo" else "tokens"
+        # Versions without the mode have the mean over tokens.
+        is_over_tokens = setting(args, "actor.loss_agg_mode") in (None, "token-mean")
+        mean = "tokens" if is_over_tokens and setting(args, "actor.policy_loss_type") != "gspo" else "responses"
         replace(experiences, args.rollout.n_samples_per_prompt, mean)
         return experiences
 

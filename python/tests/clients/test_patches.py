@@ -6,7 +6,7 @@ in for.
 """
 
 import sys
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
@@ -65,17 +65,64 @@ def test_rows_that_nemo_rl_leaves_out_are_no_responses(recipe):
 WEIGHTED = "fn weight(batch, p) { batch.reward > 0 } fn advantage(batch, p) { batch.reward }"
 
 
+def of_nemo_rl(token_level_loss, **settings):
+    return nemo_rl.AdvantageEstimator({"loss_fn": {"token_level_loss": token_level_loss}, "grpo": settings})
+
+
+NEMO_CALL = {
+    "prompt_ids": torch.tensor([[5], [5], [5]]), "rewards": torch.tensor([1.0, 0.0, 2.0]),
+    "mask": torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]]),
+}  # fmt: skip
+
+
 def test_nemo_rls_mean_is_that_of_the_weights(recipe):
     recipe(WEIGHTED)
-    mask = torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]])
-    call = {"prompt_ids": torch.tensor([[5], [5], [5]]), "rewards": torch.tensor([1.0, 0.0, 2.0]), "mask": mask}
     for token_level_loss, share in [(True, 6 / 5), (False, 3 / 2)]:
-        found = nemo_rl.AdvantageEstimator(token_level_loss).compute_advantage(**call)
-        assert torch.allclose(found, share * call["rewards"][:, None] * mask)
+        found = of_nemo_rl(token_level_loss).compute_advantage(**NEMO_CALL)
+        assert torch.allclose(found, share * NEMO_CALL["rewards"][:, None] * NEMO_CALL["mask"])
     with pytest.raises(advlab.RecipeError, match="`weight`: `loss_fn.token_level_loss` was not found"):
-        nemo_rl.AdvantageEstimator().compute_advantage(**call)
-    with pytest.raises(advlab.RecipeError, match="advantage_clip_low"):
-        nemo_rl.AdvantageEstimator(True, clips=True).compute_advantage(**call)
+        nemo_rl.AdvantageEstimator().compute_advantage(**NEMO_CALL)
+
+
+@pytest.mark.parametrize("setting", ["advantage_clip_low", "invalid_tool_call_advantage", "malformed_thinking_advantage"])
+def test_what_nemo_rl_does_to_the_advantages_later_is_told(recipe, caplog, setting):
+    recipe(MEAN)
+    assert of_nemo_rl(True, **{setting: -1.0}).compute_advantage(**NEMO_CALL)[0].tolist() == [0.0] * 3
+    assert f"changes the recipe's advantages after it by `grpo.{setting}`" in caplog.text
+    recipe(WEIGHTED)
+    with pytest.raises(advlab.RecipeError, match=f"`weight`: `grpo.{setting}` would change"):
+        of_nemo_rl(True, **{setting: -1.0}).compute_advantage(**NEMO_CALL)
+
+
+def test_nemo_rl_gets_the_type_that_it_takes(recipe, monkeypatch):
+    """A tensor, with a critic's values a pair, and in a version that has it an `AdvantageResult`."""
+    recipe("gae", whiten=False)
+    critic = {"ppo": {"adv_estimator": {"name": "gae", "gae_gamma": 0.5, "gae_lambda": 1.0}}}
+    call = {**NEMO_CALL, "logprobs": torch.zeros(3, 3), "reference_logprobs": None, "values": torch.full((3, 3), 0.25)}
+    advantages, returns = nemo_rl.AdvantageEstimator(critic).compute_advantage(**call)
+    expected = torch.tensor([[0.5, 1.0, 0.0], [0.0, 0.0, 0.0], [0.5, 1.0, 2.0]])
+    assert torch.allclose(returns, expected) and torch.allclose(advantages, (expected - 0.25) * call["mask"])
+    module = SimpleNamespace(AdvantageResult=SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "nemo_rl.algorithms.advantage_estimator", module)
+    found = nemo_rl.AdvantageEstimator(critic).compute_advantage(**call)
+    assert torch.equal(found.advantages, advantages) and torch.equal(found.returns, returns)
+    recipe('fn advantage(batch, p) { metric("seen", 2); batch.reward }')
+    found = nemo_rl.AdvantageEstimator().compute_advantage(**NEMO_CALL)
+    assert found.advantages[:, 0].tolist() == [1.0, 0.0, 2.0] and found.returns is None and found.metrics["advlab/seen"] == 2.0
+
+
+def test_nemo_rls_two_estimators_are_the_recipes(theirs, monkeypatch):
+    """GRPO's, which two modules import, and PPO's own."""
+    grpo, ppo = (theirs(f"nemo_rl.algorithms.{name}") for name in ("grpo", "ppo"))
+    importer = ModuleType("nemo_rl.importer")
+    importer.create, importer.of_critic = grpo._create_advantage_estimator, ppo._create_advantage_estimator
+    monkeypatch.setitem(sys.modules, "nemo_rl.importer", importer)
+    for module in (grpo, ppo):
+        monkeypatch.setattr(module, "_create_advantage_estimator", module._create_advantage_estimator)
+    for _ in range(2):
+        nemo_rl.patch()
+        for found in (grpo._create_advantage_estimator, ppo._create_advantage_estimator, importer.create, importer.of_critic):
+            assert found is nemo_rl.AdvantageEstimator
 
 
 def test_openrlhfs_mean_is_that_of_the_weights(recipe):
@@ -90,6 +137,31 @@ def test_openrlhfs_mean_is_that_of_the_weights(recipe):
         assert torch.allclose(found, share * rewards)
 
 
+@pytest.mark.parametrize(
+    ("actor", "mean"),
+    [
+        ({"policy_loss_type": "ppo"}, "tokens"),
+        ({"policy_loss_type": "ppo", "loss_agg_mode": "token-mean"}, "tokens"),
+        ({"policy_loss_type": "ppo", "loss_agg_mode": "seq-mean-token-mean"}, "responses"),
+        ({"policy_loss_type": "gspo", "loss_agg_mode": "token-mean"}, "responses"),
+    ],
+)
+def test_openrlhfs_settings_say_its_mean(maker, recipe, monkeypatch, actor, mean):
+    recipe(WEIGHTED)
+    monkeypatch.setattr(maker, "compute_advantages_and_returns", lambda self, experiences: experiences)
+    openrlhf.patch()
+    own = maker.__new__(maker)
+    settings = SimpleNamespace(actor=SimpleNamespace(**actor), rollout=SimpleNamespace(n_samples_per_prompt=3))
+    own.kl_ctl, own.strategy = SimpleNamespace(value=0.0), SimpleNamespace(args=settings)
+    found, expected = own.compute_advantages_and_returns(experiences()), experiences()
+    openrlhf.replace(expected, 3, mean)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.advantages, other.advantages)
+    other = experiences()
+    openrlhf.replace(other, 3, "tokens" if mean == "responses" else "responses")
+    assert not torch.equal(found[0].advantages, other[0].advantages)
+
+
 def test_the_patch_says_where_nemo_rl_is_another(monkeypatch):
     module = MagicMock(spec=[])
     monkeypatch.setitem(sys.modules, "nemo_rl", module)
@@ -97,8 +169,8 @@ def test_the_patch_says_where_nemo_rl_is_another(monkeypatch):
     monkeypatch.setitem(sys.modules, "nemo_rl.algorithms.grpo", module)
     with pytest.raises(ImportError, match="_create_advantage_estimator"):
         nemo_rl.patch()
-    module._create_advantage_estimator = None
-    sync = SimpleNamespace(_create_advantage_estimator=None)
+    module._create_advantage_estimator = lambda config: None
+    sync = SimpleNamespace(_create_advantage_estimator=module._create_advantage_estimator)
     monkeypatch.setitem(sys.modules, "nemo_rl.algorithms.grpo_sync", sync)
     nemo_rl.patch()
     for config, mean in [(None, "tokens"), ({"loss_fn": {"token_level_loss": False}}, "responses")]:

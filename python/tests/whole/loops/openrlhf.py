@@ -14,11 +14,14 @@ from . import GROUP, PROMPTS, STEPS, Local, Settings, bare, on_a_cpu, respond, s
 
 SIZE = GROUP * len(PROMPTS)
 SETTINGS = {
-    "actor": {"eps_clip_low_high": (0.2, 0.2), "policy_loss_type": "ppo", "aux_loss_coef": 0.0},
+    "actor": {"eps_clip_low_high": (0.2, 0.2), "policy_loss_type": "ppo", "loss_agg_mode": "token-mean", "aux_loss_coef": 0.0},
     "critic": {"freezing_steps": -1},
     "algo": {
         "kl": Settings(init_coef=0.0),
-        "advantage": Settings(estimator="group_norm", gamma=1.0, lambd=1.0, is_correction_type="tis"),
+        "advantage": Settings(
+            estimator="group_norm", gamma=1.0, lambd=1.0,
+            is_correction_level="off", is_correction_mode="mask", is_correction_gating="ratio", is_correction_threshold=[0.5, 5.0],
+        ),
     },
     "rollout": {"batch_size": len(PROMPTS), "n_samples_per_prompt": GROUP, "micro_batch_size": 4},
     "train": {"batch_size": SIZE, "num_episodes": 1, "max_epochs": 1, "seed": 1},
