@@ -36,7 +36,9 @@ class Service:
         request = wire.ForwardBackwardRequest.FromString(body)
         total, outputs, seen = torch.zeros((), dtype=torch.float64), [], []
         for datum in request.data:
-            tokens = [token for chunk in datum.model_input for token in np.frombuffer(chunk.encoded_text.tokens, np.int32).tolist()]
+            tokens = [
+                token for chunk in datum.model_input for token in np.frombuffer(chunk.encoded_text.tokens, np.int32).tolist()
+            ]
             inputs = {name: np.frombuffer(one.dense, DTYPES[one.dtype]) for name, one in datum.loss_fn_inputs.items()}
             assert inputs.keys() == INPUTS[request.loss_fn], f"{request.loss_fn} got {sorted(inputs)}"
             assert all(len(values) == len(tokens) for values in inputs.values())

@@ -28,7 +28,7 @@ from ._recipe import LiveRecipe, Recipe, log
 from ._torch import scalar
 from ._trainers import Trainer, callers, metrics, of_data_set, put_in_place, report, setting, warn_of_unknown_loss
 
-TURNS = "with `turns=True`, an argument of `patch` and of `compute_advantages`, a row is a turn"
+TURNS = "a recipe that names the level or the column `trajectory` has a row for each turn"
 
 TINKER = Trainer(
     "Tinker",
@@ -37,7 +37,7 @@ TINKER = Trainer(
         "rollout_logp": "the log-probs are those of the sampler, the column `old_logp`",
         "ref_logp": "the cookbook adds its KL to the advantages itself, with `kl_penalty_coef`",
         "value": "Tinker has no critic",
-        "state": f"an environment gives it in a step's `logs` (a text) or `metrics` (a number), and {TURNS}",
+        "state": "an environment gives it in a step's `logs` (a text) or `metrics` (a number)",
         **dict.fromkeys(("trajectory", "step_reward"), TURNS),
     },
 )
@@ -51,17 +51,16 @@ _kinds: WeakKeyDictionary[Any, dict[str, type]] = WeakKeyDictionary()
 
 
 def compute_advantages(
-    trajectory_groups_P: list[Any], recipe: Recipe | LiveRecipe | None = None, *, turns: bool = False, step: int | None = None
+    trajectory_groups_P: list[Any], recipe: Recipe | LiveRecipe | None = None, *, step: int | None = None
 ) -> list[Any]:
     """As the cookbook's function of this name, by a recipe: for each group a tensor [G], a value per trajectory.
 
-    If the recipe gives an advantage per token, and with `turns`, it is for each group a list of G tensors with a value per
-    sampled token. With `turns` a row is a turn, with the columns `trajectory`, `turn` and `step_reward`; without, it is a
-    trajectory, and `turn` and `token_reward` are columns of its tokens. Without `recipe` it is that of ADVLAB_RECIPE. `step` is
-    `batch.step`; without it calls are counted.
+    Each trajectory is a row, and `turn` and `token_reward` are columns of its tokens. If the recipe names `trajectory`, each turn
+    is a row, with the columns `trajectory`, `turn` and `step_reward`. For such a recipe, and for one that gives an advantage per
+    token, the result has for each group a list of G tensors with a value per sampled token. Without `recipe` it is that of
+    ADVLAB_RECIPE. `step` is `batch.step`; without it calls are counted.
     """
-    live = recipe or TINKER.open_from_environment("sum")
-    return _by_group(trajectory_groups_P, _step(live, trajectory_groups_P, turns, step), turns)
+    return _step(recipe or TINKER.open_from_environment("sum"), trajectory_groups_P, step)[0]
 
 
 def assemble_training_data(
@@ -122,8 +121,14 @@ def _step_of_loss(live: LiveRecipe, given: dict[str, Any]) -> tuple[Any, dict[st
     return value, metrics(out)
 
 
-def _step(live: Recipe | LiveRecipe, groups: list[Any], turns: bool, step: int | None) -> Advantage:
-    """A step of the recipe on a row per trajectory, or per turn."""
+def _sees_turns(recipe: Recipe | LiveRecipe) -> bool:
+    """Whether the script names `trajectory`, as a level or as a column."""
+    return any(name in recipe.text for name in ('"trajectory"', ".trajectory"))
+
+
+def _step(live: Recipe | LiveRecipe, groups: list[Any], step: int | None) -> tuple[list[Any], Advantage]:
+    """A step of the recipe: the advantages as `compute_advantages` gives them, and its outcome."""
+    turns = _sees_turns(live)
     rows, told = map(list, zip(*_rows(groups, turns)))
     names = dict.fromkeys(name for one in told for name in one)
     columns = of_data_set({name: [one.get(name) for one in told] for name in names}, _kinds.setdefault(live, {}))
@@ -132,7 +137,8 @@ def _step(live: Recipe | LiveRecipe, groups: list[Any], turns: bool, step: int |
         columns[name] = pad_sequence(values, batch_first=True) if isinstance(first, torch.Tensor) else values
     if torch.as_tensor(columns["old_logp"]).isnan().any():
         del columns["old_logp"]
-    return TINKER.advantage(live, {**columns, "step": step}, "sum", padded=turns)
+    out = TINKER.advantage(live, {**columns, "step": step}, "sum", padded=turns)
+    return _by_group(groups, out, turns), out
 
 
 def _rows(groups: list[Any], turns: bool) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -157,30 +163,26 @@ def _tokens(parts: list[Any], final: float) -> dict[str, Any]:
     """The columns of a row's tokens: of the actions alone, one after another."""
     from tinker_cookbook.rl.types import PARSE_ERROR_MASKED_METRIC_KEY
 
-    mask: list[bool] = []
-    logp: list[float] = []
-    turn: list[int] = []
-    score: list[float] = []
-    for place, part in enumerate(parts):
+    found: dict[str, list[float]] = {"mask": [], "old_logp": [], "turn": [], "token_reward": []}
+    last = None
+    for turn, part in enumerate(parts):
         size, is_masked = len(part.ac.tokens), part.metrics.get(PARSE_ERROR_MASKED_METRIC_KEY, 0.0) >= 1
-        mask += [not is_masked] * size
-        logp += part.ac.maybe_logprobs or [math.nan] * size
-        turn += [place] * size
-        score += [0.0] * size
-        # On the last token that counts: what a masked turn earned is due to the turns before it.
-        last = max((at for at, counts in enumerate(mask) if counts), default=None)
+        logp = part.ac.maybe_logprobs or [math.nan] * size
+        for column, values in zip(found.values(), ([not is_masked] * size, logp, [turn] * size, [0.0] * size)):
+            column += values
+        last = len(found["mask"]) - 1 if size and not is_masked else last
+        # What a masked turn earned is due to the turns before it.
         if last is not None:
-            score[last] += part.reward + (final if place == len(parts) - 1 else 0.0)
-    return {"mask": torch.tensor(mask), **{
-        name: torch.tensor(values, dtype=torch.float32) for name, values in (("old_logp", logp), ("turn", turn), ("token_reward", score))
-    }}  # fmt: skip
+            found["token_reward"][last] += part.reward + (final if turn == len(parts) - 1 else 0.0)
+    return {name: torch.tensor(values, dtype=torch.float32) for name, values in found.items()}
 
 
 def _by_group(groups: list[Any], out: Advantage, turns: bool) -> list[Any]:
-    """The advantages as `compute_advantages` gives them."""
+    """The advantages of rows by group and trajectory."""
     if out.level == "response" and not turns:
         return list(out.advantage.float().split([len(group.trajectories_G) for group in groups]))
-    rows, found = iter(out.advantage.float()), []
+    rows = iter(out.advantage.float())
+    found: list[list[Any]] = []
     for group in groups:
         found.append([])
         for trajectory in group.trajectories_G:
@@ -202,8 +204,7 @@ def _carrying(trajectory: Any, advantage: torch.Tensor) -> Any:
 class _Loop:
     """The cookbook's loops with a recipe. What their functions do not pass is in the frames of the callers."""
 
-    def __init__(self, turns: bool) -> None:
-        self.turns = turns
+    def __init__(self) -> None:
         self.live: LiveRecipe | None = None
         self.left: dict[str, Any] | None = None  # What a checkpoint had of the recipe, until it is opened.
         self.computed: tuple[Any, list[Any]] | None = None  # The groups of a step, and their advantages.
@@ -217,10 +218,10 @@ class _Loop:
         groups = here.get("trajectory_groups_P", trajectory_groups_P)
         if self.computed is None or self.computed[0] is not groups:
             live = self.open(here.get("config"))
-            out = _step(live, groups, self.turns, here.get("i_batch"))
+            found, out = _step(live, groups, here.get("i_batch"))
             if isinstance(here.get("metrics"), dict):
                 here["metrics"].update(metrics(out))
-            self.computed = groups, _by_group(groups, out, self.turns)
+            self.computed = groups, found
         advantages = self.computed[1]
         if groups is trajectory_groups_P:
             self.computed = None
@@ -255,15 +256,15 @@ class _Loop:
             log.warning("the checkpoint %s has no state of the recipe: it begins with that of `init`", checkpoint.name)
 
 
-def patch(*, turns: bool = False) -> None:
-    """Puts the advantages of ADVLAB_RECIPE in the place of the cookbook's, in its loops of this process; `turns` as of
-    `compute_advantages`. The checkpoints of `tinker_cookbook.rl.train` keep the state of the recipe."""
+def patch() -> None:
+    """Puts the advantages of ADVLAB_RECIPE in the place of the cookbook's, in its loops of this process. The checkpoints of
+    `tinker_cookbook.rl.train` keep the state of the recipe."""
     from tinker_cookbook import checkpoint_utils
     from tinker_cookbook.rl import data_processing, train
 
     if data_processing.assemble_training_data is assemble_training_data:
         return
-    loop, last, state = _Loop(turns), checkpoint_utils.get_last_checkpoint, train._loop_state
+    loop, last, state = _Loop(), checkpoint_utils.get_last_checkpoint, train._loop_state
 
     @functools.wraps(last)
     def get_last_checkpoint(*args: Any, **kwargs: Any) -> Any:

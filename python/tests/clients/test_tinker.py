@@ -17,7 +17,16 @@ from tinker_cookbook import checkpoint_utils, tokenizer_utils
 from tinker_cookbook.completers import TokensWithLogprobs
 from tinker_cookbook.distillation import train_on_policy
 from tinker_cookbook.rl import data_processing, train
-from tinker_cookbook.rl.types import Env, EnvGroupBuilder, RLDataset, RLDatasetBuilder, StepResult, Trajectory, TrajectoryGroup, Transition
+from tinker_cookbook.rl.types import (
+    Env,
+    EnvGroupBuilder,
+    RLDataset,
+    RLDatasetBuilder,
+    StepResult,
+    Trajectory,
+    TrajectoryGroup,
+    Transition,
+)
 from tinker_service import Service, serving
 
 import advlab
@@ -81,8 +90,8 @@ def test_a_value_per_trajectory_is_as_the_cookbooks():
         ("truncated", [[0.0, 1.0], [0.0, 0.0]], None),
         ("turn", [[[0.0, 0, 1, 1, 1], [0.0, 0, 0]], [[0.0, 0], [0.0]]], [[[0.0, 0, 1, 1, 1], [0.0, 0, 0]], [[0.0, 0], [0.0]]]),
         ("token_reward", [[[0.0, 0.5, 0, 0, 3], [0.25, 0, 0]], [[0.0, 1], [3.0]]], None),
-        ("step_reward", "turns=True", [[[0.5] * 2 + [3.0] * 3, [0.0] * 3], [[1.0] * 2, [3.0]]]),
-        ("trajectory", "turns=True", [[[0.0] * 5, [1.0, 0, 0]], [[2.0] * 2, [3.0]]]),
+        ("step_reward", "names the level", [[[0.5] * 2 + [3.0] * 3, [0.0] * 3], [[1.0] * 2, [3.0]]]),
+        ("trajectory", None, [[[0.0] * 5, [1.0, 0, 0]], [[2.0] * 2, [3.0]]]),
         ("old_logp", [[[-3 / 8, -4 / 8, -2 / 8, -1 / 8, -3 / 8], [-4 / 8, 0, 0]], [[-3 / 8] * 2, [-2 / 8]]], None),
         ("value", "no critic", "no critic"),
         ("ref_logp", "kl_penalty_coef", "kl_penalty_coef"),
@@ -90,21 +99,23 @@ def test_a_value_per_trajectory_is_as_the_cookbooks():
     ],
 )
 def test_the_columns_of_a_trajectory_and_of_a_turn(column, by_trajectory, by_turn):
-    text = f"fn advantage(batch, p) {{ batch.{column} }}"
-    for turns, expected in ((False, by_trajectory), (True, by_turn)):
+    plain = f"fn advantage(batch, p) {{ batch.{column} }}"
+    by_turns = f'fn advantage(batch, p) {{ let total = batch.reward.last("trajectory"); batch.{column} }}'
+    for text, expected in ((plain, by_trajectory), (by_turns, by_turn)):
         if isinstance(expected, str):
             with pytest.raises(advlab.RecipeError, match=f"(?s)`{column}`.*In Tinker: .*{expected}"):
-                computed(text, turns=turns)
+                computed(text)
         elif expected is not None:
-            found = lists(computed(text.replace("batch.format }", "where(batch.format == batch.format, batch.format, -1.0) }"), turns=turns))
+            found = lists(computed(text.replace("batch.format }", "where(batch.format == batch.format, batch.format, -1.0) }")))
             expected = [[-1.0 if one != one else one for one in group] for group in expected]
             assert found == expected
 
 
 def test_credit_of_turns_arrives_at_its_tokens():
     """Also of an agent whose second prompt is another one, for whom the cookbook makes two sequences."""
-    found = computed('fn advantage(batch, p) { batch.step_reward.suffix_sum(0.5) - batch.reward.mean("group") }', turns=True)
-    first, second = 3.5 * 2 / 4 + 0.25 * 2 / 4, 2.0
+    togo = 'batch.step_reward.suffix_sum(0.5) - batch.step_reward.sum("trajectory").mean("group")'
+    found = computed(f"fn advantage(batch, p) {{ {togo} }}")
+    first, second = (3.5 + 0.25) / 2, 2.0
     expected = [[[2 - first] * 2 + [3 - first] * 3, [0.125 - first, 0, 0]], [[1 - second] * 2, [3 - second]]]
     assert lists(found) == [[pytest.approx(one) for one in group] for group in expected]
     data, metadata = adapter.assemble_training_data(agents(), found)
@@ -117,14 +128,13 @@ def test_credit_of_turns_arrives_at_its_tokens():
 
 
 def test_recipes_of_agents_run_on_turns():
-    by_hand = {"step_grpo": [3.5, 0.25], "gigpo": None}
-    for name in by_hand:
-        found = adapter.compute_advantages(agents(), advlab.load(name), turns=True)
-        sums = [[float(one.sum()) for one in group] for group in found]
-        assert all(len(set(one[:2].tolist())) == 1 for one in found[0][:1]) and sums[1][0] < 0 < sums[1][1]
-    # All turns of a trajectory have one value in step_grpo, whose groups are of two: 1 / sqrt(2).
-    values = lists(adapter.compute_advantages(agents(), advlab.load("step_grpo"), turns=True))
-    assert values[0][0] == pytest.approx([0.5**0.5] * 5, abs=1e-5) and values[0][1] == pytest.approx([-(0.5**0.5), 0, 0], abs=1e-5)
+    half = 0.5**0.5
+    grpo = lists(adapter.compute_advantages(agents(), advlab.load("step_grpo")))
+    assert grpo[0] == [pytest.approx([half] * 5, abs=1e-5), pytest.approx([-half, 0, 0], abs=1e-5)]
+    assert grpo[1] == [pytest.approx([-half] * 2, abs=1e-5), pytest.approx([half], abs=1e-5)]
+    # Against the group's trajectories, 3.5 and 0.25 in all, and its turns behind a door.
+    gigpo = lists(adapter.compute_advantages(agents(), advlab.load("gigpo", gamma=1.0)))
+    assert gigpo[0] == [pytest.approx([1.625 * 2] * 2 + [1.625] * 3), pytest.approx([-1.625 * 2, 0, 0])]
 
 
 def test_an_episode_without_a_token_counts_with_its_reward():
@@ -133,7 +143,7 @@ def test_an_episode_without_a_token_counts_with_its_reward():
     assert lists(computed(MEAN, groups)) == [[0.5, -0.5]]
     by_token = computed("fn advantage(batch, p) { batch.token_reward }", groups)
     assert lists(by_token) == [[[1.0], []]] and len(adapter.assemble_training_data(groups, by_token)[0]) == 1
-    assert lists(computed('fn advantage(batch, p) { batch.reward.last("trajectory") }', groups, turns=True)) == [[[1.0], []]]
+    assert lists(computed('fn advantage(batch, p) { batch.reward.last("trajectory") }', groups)) == [[[1.0], []]]
     assert computed(MEAN, [group([turn([], [], 0.5)])])[0].tolist() == [0.0]
 
 
@@ -165,11 +175,17 @@ def test_a_loss_reaches_the_service_as_the_recipes_gradient(service, client):
     """What the service is sent is -dloss/dlogp, 0 for tokens that do not count."""
     groups = agents()
     data, metadata = adapter.assemble_training_data(groups, computed(MEAN, groups))
-    for recipe in (advlab.load("ppo_clip"), advlab.load(source=CLIPPED.replace("BY", "1.0")), advlab.load(source=CLIPPED.replace("BY", "3.0"))):
+    for recipe in (
+        advlab.load("ppo_clip"),
+        advlab.load(source=CLIPPED.replace("BY", "1.0")),
+        advlab.load(source=CLIPPED.replace("BY", "3.0")),
+    ):
         done = client.forward_backward_custom(data, adapter.loss(recipe)).result()
         (_, forward, first), (name, only_forward, sent) = service.requests[-2:]
         assert forward and not only_forward and name == "cross_entropy" and len(sent) == len(data)
-        logps = [service.logits(one["tokens"]).gather(1, torch.tensor(one["target_tokens"])[:, None])[:, 0].detach() for one in first]
+        logps = [
+            service.logits(one["tokens"]).gather(1, torch.tensor(one["target_tokens"])[:, None])[:, 0].detach() for one in first
+        ]
         expected = recipe.loss(
             logp=[one.numpy() for one in logps],
             mask=[datum.loss_fn_inputs["mask"].to_numpy() for datum in data],
@@ -187,8 +203,10 @@ def test_a_loss_over_groups_needs_them(service, client):
     data, metadata = adapter.assemble_training_data(groups, computed(MEAN, groups))
     over_groups = 'fn loss(batch, p) { -(batch.logp.mean("group") * batch.advantage).mean("batch") }'
     recipe = advlab.load(source=over_groups)
-    with pytest.raises(advlab.RecipeError, match="looks at groups"):
-        adapter.loss(recipe)(data, [torch.zeros(len(datum.loss_fn_inputs["mask"].tolist()), requires_grad=True) for datum in data])
+    with pytest.raises(advlab.RecipeError, match="the call gives none"):
+        adapter.loss(recipe)(
+            data, [torch.zeros(len(datum.loss_fn_inputs["mask"].tolist()), requires_grad=True) for datum in data]
+        )
     client.forward_backward_custom(data, adapter.loss(recipe, groups=[one["group_idx"] for one in metadata])).result()
     with pytest.raises(ValueError, match="no `mask`.*assemble_training_data"):
         adapter.loss(recipe)([train._remove_mask(datum) for datum in data], [])
@@ -322,9 +340,9 @@ fn advantage(batch, p) {
 
 @pytest.mark.parametrize("turns", [False, True])
 def test_the_cookbooks_loop_is_edited_broken_resumed_and_replayed(service, loop, recipe, script, monkeypatch, tmp_path, turns):
-    text = COUNTED.replace("BY * (", 'BY * batch.step_reward.suffix_sum(1.0) * (') if turns else COUNTED
+    text = COUNTED.replace("batch.reward.mean(", 'batch.step_reward.sum("trajectory").mean(') if turns else COUNTED
     recipe(text.replace("BY", "1.0"))
-    adapter.patch(turns=turns)
+    adapter.patch()
     plain = loop("plain")
     restart(service)
     monkeypatch.setenv("ADVLAB_FOLDER", str(tmp_path / "advlab"))
