@@ -19,17 +19,18 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._batch import Batch
+    from ._lab import compare, diff
     from ._native import __version__, answer, doc, recipes, verify
     from ._outcome import Advantage, Finding, LiveEvent, Loss, RecipeError
     from ._recipe import LiveRecipe, Recipe, check, load, read, watch
-    from ._report import Report, compare, diff
+    from ._report import Report
 else:
 
     def __getattr__(name: str) -> object:
         """Imports a module when a name of it is first used, because the command line starts in half the time without these
         imports."""
         if name in __all__:
-            for part in ("_recipe", "_report", "_native"):
+            for part in ("_recipe", "_lab", "_native"):
                 module = _import_module(f"{__name__}.{part}")
                 if hasattr(module, name):
                     return globals().setdefault(name, getattr(module, name))

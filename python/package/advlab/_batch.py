@@ -6,12 +6,10 @@ import operator
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _native
-
-if TYPE_CHECKING:
-    from ._report import Report
+from ._report import Report
 
 
 class Batch(_native.Batch, Mapping[str, Any]):
@@ -37,8 +35,6 @@ class Batch(_native.Batch, Mapping[str, Any]):
         (from other columns), `mean`, `std` (ddof 1), `min`, `max` over all of its finite values. `about`: how many `responses`,
         `groups` and `tokens` there are, and the `step`.
         """
-        from ._report import Report
-
         return Report("summary", [], self)
 
     def __copy__(self) -> Batch:

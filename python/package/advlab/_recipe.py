@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 
 from . import _native, _state
 from ._batch import Batch, Call, whole
+from ._lab import Lab
 from ._outcome import Advantage, Finding, LiveEvent, Loss, RecipeError
-from ._report import Lab
 
 log = logging.getLogger("advlab")
 

@@ -1,0 +1,152 @@
+"""The reports on recipes, batches and runs: what the command line and its prompt show, as calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from . import _native
+from ._batch import Batch, Call, whole
+from ._report import Report
+
+
+class Lab(_native.Recipe):
+    """The reports on a recipe. All begin with the state that its `init` makes, and do not change the state of the recipe."""
+
+    def check(self, batch: Batch | None = None, **columns: Any) -> Report:
+        """What `advlab check` shows: what must hold of the recipe, tried on degenerate batches, and what is worth knowing.
+
+        The batches that are tried have the columns and the group sizes of `batch`, or of the columns given as keywords; without
+        either, usual columns and sizes.
+
+        `numbers` of the report: `check`, `result` (`holds`, `fails` or `note`), `detail`, `error`; `about`: how many of each
+        result.
+        """
+        return Report("check", [self], _batch(batch, columns))
+
+    def run(self, batch: Batch | None = None, **columns: Any) -> Report:
+        """What `:run` shows: the recipe's first step on a batch, with its signal, its loss and its metrics.
+
+        `batch` is what `advlab.read` gives; or pass columns as keywords, as `advantage` takes them.
+
+        `numbers` of the report, a row per response: `response`, `group`, `length` in tokens, `correct` (0 or 1), `weight`, and
+        `advantage`, the mean over its tokens; `about`: `summary`, `loss`, `metrics`, `notes`.
+        """
+        return Report("run", [self], _batch(batch, columns, "run"))
+
+    def curve(self, *others: Any, n: int | None = None, batch: Batch | None = None) -> Report:
+        """What `:curve` shows: the advantage of right and of wrong responses by the number of right ones in the group.
+
+        `others` are recipes, or their names, to draw in the same figure; `n` is the number of responses of a group: 16, or those
+        of the batch's largest group, unless given. If the groups of a batch influence each other, the shares of groups of each
+        accuracy are those of `batch`, or of the prompt's built-in batch.
+
+        `numbers` of the report, a row per number of right responses, from 0 to n: `recipe`, `right`, `a_right` and `a_wrong`
+        (mean advantages, NaN where there is no such response), `total` (the sum of |A| over the group).
+        """
+        return Report("curve", [self, *map(_recipe, others)], _batch(batch, {}), _size(n))
+
+    def objective(self, *others: Any, n: int | None = None, batch: Batch | None = None, noise: bool | float = False) -> Report:
+        """What `advlab objective` shows: F(p), what the recipe optimises, and F'(p), the weight of prompts by their chance p of
+        a right response.
+
+        `others` and `n` are as for `curve`; F is estimated on the groups of `batch` if the advantage depends on more than how
+        many responses are right. `noise` says whether to show, too, how noisy the updates are; a number between 0 and 1 is the
+        correlation of a response's score with being right, in place of 0.1.
+
+        `numbers` of the report, a row per percent of p: `recipe`, `p`, `slope` (F', not scaled), `slope_error` (its standard
+        error, NaN if it is exact), `value` (F); with `noise` also, for a group's update, the `mean`, the `variance`, their
+        `ratio` (mean by standard deviation), `ratio_to_best`, the `groups` for a ratio of 1, and the share with `no_signal`.
+        `about["designs"]`: for each recipe its `nearest` known objectives with distances.
+        """
+        correlation = 0.1 if noise is True else float(noise) or None
+        if correlation is not None and not 0 < correlation < 1:
+            raise ValueError(f"`noise` is {noise}: it takes True, or a correlation between 0 and 1")
+        return Report("objective", [self, *map(_recipe, others)], _batch(batch, {}), _size(n), correlation)
+
+    def mass(self, *given: Any, batch: Batch | None = None, **columns: Any) -> Report:
+        """What `advlab mass` shows: who gets the gradient, as shares of the sum of |A| and of |dloss/dlogp|.
+
+        `given` are the batch, if it is no keyword, and recipes, or their names, to show beside this one: `mass(batch, "maxrl")`.
+        Columns may be keywords, as `advantage` takes them.
+
+        `numbers` of the report, a row per part: `by` (`accuracy` of the group, `response`, `length`, `position`), `part`, and
+        shares from 0 to 1: `tokens`, `advantage`, `gradient` (NaN without log-probs); `about`: `loss`, `summary`. For several
+        recipes, the rows also have `recipe`, and `about` has `designs`, each with `loss` and `summary`, and `pairs`, each with
+        the `correlation` of the advantages and the shares of tokens whose two advantages have the `opposite_sign`, and of those
+        where `one_is_zero`.
+        """
+        recipes = (str, os.PathLike, _native.Recipe)
+        others = [_recipe(one) for one in given if isinstance(one, recipes)]
+        batches = [one for one in (*given, batch) if one is not None and not isinstance(one, recipes)]
+        if len(batches) > 1:
+            raise TypeError("`mass` takes one batch")
+        return Report("mass", [self, *others], _batch(batches[0] if batches else None, columns, "mass"))
+
+    def surface(self) -> Report:
+        """What `:surface` shows: -dloss/dlogp of one token over its ratio, exp(logp - old_logp), and its advantage.
+
+        Raises `RecipeError` if the recipe has no loss.
+        """
+        return Report("surface", [self])
+
+
+def diff(a: Any, b: Any, batch: Batch | None = None, **columns: Any) -> Report:
+    """What `:diff` shows: where and how much two recipes, or those of two names, differ on a batch.
+
+    `batch` is what `advlab.read` gives; or pass columns as keywords, as `recipe.advantage` takes them.
+
+    `numbers` of the report, a row per accuracy of the group: `accuracy`, `groups`, and of either recipe the mean advantage of
+    right and of wrong responses and the mean sum of |A| of a group: `right_a`, `right_b`, `wrong_a`, ..., `total_b`. `about`:
+    the shares of values that `differ` and that have the `same_sign`, the `mean` difference, the `correlation`, and as `most`
+    the two values that differ most.
+    """
+    return Report("diff", [_recipe(a), _recipe(b)], _batch(batch, columns, "diff"))
+
+
+def compare(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Report:
+    """What `advlab compare RUN...` shows: designs over their seeds, with intervals and learning curves.
+
+    `folders` are folders of runs, or contain such folders. Runs that differ only in their seed are one design.
+
+    `numbers` of the report, a row per run: `design`, `seed`, `folder`, its numbers (`pass@1`, `entropy`, `length` in tokens,
+    ...), and `seconds`; `about`: `claims`, statements about each design compared with the first.
+
+    Raises `RecipeError` if a folder is no run and contains no run.
+    """
+    given = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
+    if not given:
+        raise ValueError(
+            "no folder was given: `advlab.compare` takes those of runs, as `advlab train` and `advlab.watch` write them"
+        )
+    return Report("compare", [], folders=[os.fspath(folder) for folder in given])
+
+
+def _recipe(given: Any) -> _native.Recipe:
+    if isinstance(given, _native.Recipe):
+        return given
+    if isinstance(given, (str, os.PathLike)):
+        return _native.Recipe(os.fspath(given), [])
+    keyword = "batch" if isinstance(given, Batch) else "n" if isinstance(given, int) else None
+    help = f"`{keyword}=` is a keyword here" if keyword else "`advlab.load` gives one"
+    raise TypeError(f"a recipe or its name is needed, not {type(given).__name__}: {help}")
+
+
+def _size(n: Any) -> int | None:
+    if n is None:
+        return None
+    if not 1 <= whole("n", n) <= 1024:
+        raise ValueError(f"`n` is {n}: a group has 1 to 1024 responses")
+    return int(n)
+
+
+def _batch(batch: Batch | None, columns: dict[str, Any], needed_by: str | None = None) -> _native.Batch | None:
+    """The batch of a call, or a batch made of its columns; None if there is neither, or an error if `needed_by` needs a
+    batch."""
+    if batch is not None or columns:
+        return Call.of(batch, columns).batch
+    if needed_by:
+        help = "`advlab.read(path)` gives one, `advlab.read()` a small example; or pass columns, as to `recipe.advantage`"
+        raise TypeError(f"`{needed_by}` needs a batch: {help}")
+    return None
