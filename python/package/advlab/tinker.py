@@ -114,7 +114,7 @@ def _step_of_loss(live: LiveRecipe, given: dict[str, Any]) -> tuple[Any, dict[st
     """A step of a recipe with a loss alone: its advantage is -M dloss/dlogp for M tokens."""
     logp, tokens = given["logp"], int(given["mask"].count_nonzero())
     if "groups" not in given:
-        given = {**given, "groups": range(len(logp))}
+        given = {**given, "groups": list(range(len(logp)))}
         live._refuse_without_groups(Call.of_columns(given).dimensions)
     out = TINKER.advantage(live, given)
     value, _ = scalar(logp, out.loss or 0.0, out.advantage / -tokens)
