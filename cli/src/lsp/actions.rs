@@ -73,6 +73,16 @@ impl Here<'_> {
         let mends = own.filter_map(|diagnostic| {
             let mut bytes = text.bytes(diagnostic.span.as_ref()?);
             let (help, message) = (diagnostic.help.as_deref(), diagnostic.sentence());
+            let missing = message
+                .strip_suffix("` is missing after this")
+                .filter(|_| touches(&bytes));
+            if let Some(sign) = missing.and_then(|before| before.strip_prefix("a `")) {
+                return Some(edit(
+                    format!("insert `{sign}`"),
+                    bytes.start..bytes.start,
+                    sign.to_string(),
+                ));
+            }
             let named = help.and_then(replacement).filter(|_| touches(&bytes));
             let name = named.or_else(|| replacement(&message).filter(|_| touches(&bytes)))?;
             if named.is_none() {

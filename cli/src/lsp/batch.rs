@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use advlab::Batch;
 use advlab::check::usual;
 use advlab::files::ReadOptions;
 use advlab::script::{Host, Recipe};
 use advlab::session::{Answer, Session};
+use advlab::{Batch, Diagnostic};
 use advlab_train::RunFolder;
 
 use crate::Result;
@@ -98,6 +98,8 @@ impl Held {
 /// A batch with what is shown of it.
 pub(super) struct Tried {
     pub(super) source: Source,
+    /// Why the source could not be read, if it is another batch for that.
+    pub(super) unread: Vec<Diagnostic>,
     /// What it is, in a line.
     pub(super) about: String,
     pub(super) batch: Arc<Batch>,
@@ -133,6 +135,7 @@ impl Tried {
         Ok(Tried {
             seed: run.and_then(RunFolder::seed).unwrap_or_default(),
             run: loaded.recipe,
+            unread: Vec::new(),
             source,
             about,
             batch,

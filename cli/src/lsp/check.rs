@@ -43,9 +43,8 @@ pub(super) fn run(shared: &Shared) {
             check(shared, &uri);
             server = shared.lock();
         } else if looked.elapsed() >= LOOK {
-            drop(server);
-            look(shared);
-            (server, looked) = (shared.lock(), Instant::now());
+            looked = Instant::now();
+            server.check_all();
         } else {
             let woken = shared.bell.wait_timeout(server, wait);
             server = woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
@@ -53,24 +52,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// Has each document checked again whose batch is no longer the last one.
-fn look(shared: &Shared) {
-    let server = shared.lock();
-    let (folders, batch) = (server.folders.clone(), server.batch());
-    let known = server
-        .documents
-        .iter()
-        .filter_map(|(uri, own)| Some((uri.clone(), own.path.clone(), own.tried.clone()?)));
-    let known: Vec<(String, _, Arc<Tried>)> = known.collect();
-    drop(server);
-    for (uri, path, tried) in known {
-        let is_new = source(&path, &folders, batch.as_deref()) != tried.source;
-        if let Some(document) = shared.lock().documents.get_mut(&uri).filter(|_| is_new) {
-            document.due.get_or_insert_with(Instant::now);
-        }
-    }
-}
-
+/// Checks a document, unless neither its text nor its batch has changed since.
 fn check(shared: &Shared, uri: &str) {
     let mut server = shared.lock();
     let (folders, batch) = (server.folders.clone(), server.batch());
@@ -79,28 +61,36 @@ fn check(shared: &Shared, uri: &str) {
     };
     let (serial, path) = (document.serial, document.path.clone());
     let (text, old) = (document.text.all.clone(), document.tried.clone());
-    let mut host = Host::new().with_limits(LIMITS);
+    let (host, is_checked) = (Host::new().with_limits(LIMITS), document.checked.is_some());
     (document.due, document.guard) = (None, host.guard());
-    host = host.with_guard(document.guard.clone());
+    let host = host.with_guard(document.guard.clone());
     drop(server);
 
+    let source = source(&path, &folders, batch.as_deref());
+    if is_checked && old.as_ref().is_some_and(|old| old.source == source) {
+        return;
+    }
     let folder = path.parent().unwrap_or(&path);
     let compiled = host.compile_beside(&path.display().to_string(), &text, folder);
-    let source = source(&path, &folders, batch.as_deref());
-    let (last, mut diagnostics) = (compiled.as_ref().ok(), Vec::new());
+    let last = compiled.as_ref().ok();
     let known = old.clone().filter(|old| old.serves(&source, last));
     let opened = known.map_or_else(|| Tried::open(&source, last).map(Arc::new), Ok);
     let opened = opened.or_else(|error| {
-        let note = "so the built-in batch is used";
-        diagnostics.extend(error.iter().map(|one| one.clone().with_note(note)));
-        Tried::open(&None, last).map(Arc::new)
+        let noted = |one: &Diagnostic| one.clone().with_note("so the built-in batch is used");
+        let (source, unread) = (source.clone(), error.iter().map(noted).collect());
+        let opened = Tried::open(&None, last)?;
+        Ok::<_, Diagnostics>(Arc::new(Tried {
+            source,
+            unread,
+            ..opened
+        }))
     });
     let Ok(tried) = opened else { return };
     match shared.lock().document(uri, serial) {
         Some(document) => document.tried = Some(tried.clone()),
         None => return,
     }
-    let mut ran = None;
+    let (mut ran, mut diagnostics) = (None, tried.unread.clone());
     match compiled {
         // Nobody needs to be told that there is nothing yet.
         Err(_) if text.trim().is_empty() => {}

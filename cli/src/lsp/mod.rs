@@ -211,7 +211,11 @@ impl Server {
                 self.check_all();
             }
             // Other documents may import it.
-            "textDocument/didSave" => self.check_all(),
+            "textDocument/didSave" => {
+                let all = self.documents.values_mut();
+                all.for_each(|document| document.checked = None);
+                self.check_all();
+            }
             "$/cancelRequest" => {
                 let id = &params["id"];
                 let is_it = |request: &Request| json!(request.id) == *id;
@@ -243,9 +247,11 @@ impl Server {
         self.documents.insert(uri.to_string(), document);
     }
 
+    /// Has all documents looked at now, except those that are being typed.
     fn check_all(&mut self) {
-        let all = self.documents.values_mut();
-        all.for_each(|document| document.due = Some(Instant::now()));
+        for document in self.documents.values_mut() {
+            document.due.get_or_insert_with(Instant::now);
+        }
     }
 
     /// Answers a request, or has it wait for the check of the present text.

@@ -134,6 +134,7 @@ c / (s | cc / (s | there is no variable `cc`
 fn advantage( | fn advantge( | `advantge` is not a hook's name
 import "grpo" | import "gpro" | there is no recipe "gpro" to import
 = batch.reward | = reward | there is no variable `reward`
+batch.reward; | batch.reward | a `;` is missing after this
 (s + p.eps) | (s + p.scale) | `p` has no `scale`
 "#;
 
