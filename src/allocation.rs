@@ -43,7 +43,7 @@ pub(crate) fn held() -> isize {
     HELD.get()
 }
 
-/// Adds bytes to this thread's count, also for memory that another thread has allocated; a negative number subtracts.
+/// Adds bytes to this thread's count, such as the bytes that another thread allocated for it; a negative number subtracts.
 pub(crate) fn moved(bytes: isize) {
     HELD.set(HELD.get().wrapping_add(bytes));
 }
@@ -56,8 +56,8 @@ fn count<W: Watch>(bytes: usize, sign: isize) {
     }
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged, so that what callers promise holds there too; counting
-// allocates nothing.
+// SAFETY: every call is passed on unchanged to the system's allocator, so that the caller's promises hold for that call too.
+// Counting does not allocate.
 unsafe impl<W: Watch> GlobalAlloc for Counting<W> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count::<W>(layout.size(), 1);
@@ -72,7 +72,7 @@ unsafe impl<W: Watch> GlobalAlloc for Counting<W> {
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // If the system copies the block, the old and the new block exist at the same time: the new one is counted first.
+        // If the system copies the block, the old and the new block exist at the same time, so the new block is counted first.
         count::<W>(size, 1);
         count::<W>(layout.size(), -1);
         // SAFETY: as above.

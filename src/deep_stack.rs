@@ -8,7 +8,7 @@ use rayon::ThreadPoolBuilder;
 
 use crate::allocation::{held, moved};
 
-/// The size of such a stack, in bytes.
+/// The size of a deep stack, in bytes.
 ///
 /// The script engine drops, clones and compares values by recursion, and all elements of a value can be nested in each other.
 /// 2^15 nested arrays or 2^14 nested maps take less than 1 KiB per level in a debug build. Only touched pages become memory.
@@ -19,7 +19,8 @@ thread_local! {
 }
 
 /// Calls a function on a thread with a deep stack: on this thread if its stack is deep, otherwise on a new thread. All code that
-/// calls scripts does this. A program that calls many scripts does it once, at its start, to save a new thread for each script.
+/// calls scripts uses this function. A program that calls many scripts uses it once, at its start, so that they need no new
+/// threads.
 ///
 /// The function's parallel loops use rayon's global pool. If this thread belongs to a pool without deep stacks, the loops run in
 /// sequence, because no thread of a pool may wait for work that the pool has to do. The threads of a [`pool`] have no such limit.

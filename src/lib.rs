@@ -1,8 +1,8 @@
 //! advlab: the advantage lab.
 //!
-//! The advantage of reinforcement learning with verifiable rewards, as short scripts over tensors that know which token
-//! belongs to which response and which response to which group. A Rust trainer embeds this library, and the packages around it
-//! use it:
+//! The advantage of reinforcement learning with verifiable rewards, as short scripts over tensors that know which token belongs
+//! to which response and which response to which group. A Rust trainer can embed this library, and the other packages of advlab
+//! are built on it:
 //!
 //! - a [`Batch`] is what one training step produced: named columns over a layout, made from arrays that it shares
 //!   and does not copy, or read from files ([`batch`]);
@@ -33,8 +33,8 @@
 //! caret. Training runs are the package `advlab-train`; the commands, the prompt and the reports are `advlab-cli`.
 //!
 //! The library prints nothing and gives the same bits for any number of threads. Its only global state is the list of the files
-//! that it is writing, and the count of what each thread allocates. Its errors say what was found, where, and what to do:
-//! [`Diagnostics`] quotes the line of the script.
+//! that it is writing, and the count of the bytes that each thread allocates. Its errors say what was found, where, and what to
+//! do: [`Diagnostics`] quotes the line of the script.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Counts, shares, durations and values as people read them, and how many decimals they get, also in tables.
+//! Writes counts, percentages, durations and values for people, and chooses the number of decimals, also in tables.
 
 use std::time::Duration;
 
@@ -73,8 +73,8 @@ pub fn trimmed(text: &str) -> &str {
     }
 }
 
-/// Numbers with the same number of decimals, three at most, so that they line up in a table. If the largest is very large or very
-/// small, each is written by [`value`].
+/// Numbers with the same number of decimals, three at most, so that they line up in a table. If the largest number is very large
+/// or very small, each number is written by [`value`].
 pub fn column(numbers: &[f64]) -> Vec<String> {
     let finite = || numbers.iter().copied().filter(|number| number.is_finite());
     let largest = finite().fold(0.0f64, |largest, number| largest.max(number.abs()));

@@ -46,7 +46,8 @@ impl Paint {
 /// The columns of a line in files, pipes and tests.
 pub const WIDTH: usize = 80;
 
-/// The columns of a terminal that a string takes: some characters take two, some none; [`Paint`]'s codes take none.
+/// The columns of a terminal that a string takes. Some characters take two columns, and some take none; [`Paint`]'s codes take
+/// none.
 pub fn width(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
     let first = parts.next().map_or(0, UnicodeWidthStr::width);

@@ -10,14 +10,14 @@ thread_local! {
 
 /// The result of a crate's function; `None` if it panics.
 pub fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
-    // Readers call each other: if this call is inside another one, panics are still expected after it.
+    // Calls can be nested: after an inner call, the outer call still expects panics.
     let before = IS_EXPECTED.replace(true);
     let read = catch_unwind(AssertUnwindSafe(read));
     IS_EXPECTED.set(before);
     read.ok()
 }
 
-/// Prints no panic from now on that [`caught`] turns into an error.
+/// From now on, does not print panics that [`caught`] turns into `None`.
 pub fn silence_caught() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::allocation::{held, moved};
 
-/// How many parts of a loop there are for each thread, so that threads whose parts are short take more of them.
+/// The number of parts of a loop for each thread. A thread whose parts are short takes more of them.
 const PARTS_PER_THREAD: usize = 16;
 
 /// Locks a mutex, also after a panic: no panic can leave the data of our locks half changed.
@@ -21,7 +21,7 @@ fn run(count: usize, of: &(dyn Fn(usize) + Sync)) {
     (0..count).into_par_iter().for_each(of);
 }
 
-/// The result for each index, computed in parallel; one thread computes at least `grain` neighbours.
+/// The result for each index, computed in parallel; one thread computes at least `grain` neighbouring results.
 pub(crate) fn each<R: Send>(
     count: usize,
     grain: usize,
@@ -30,7 +30,7 @@ pub(crate) fn each<R: Send>(
     each_with(count, grain, &|| (), &|(), index| of(index))
 }
 
-/// Like [`each`]; the neighbours that one thread computes share a value that `scratch` makes.
+/// Like [`each`]; the neighbouring results that one thread computes share a value that `scratch` makes.
 pub(crate) fn each_with<S, R: Send>(
     count: usize,
     grain: usize,
@@ -49,7 +49,7 @@ pub(crate) fn each_with<S, R: Send>(
     }
     let mut done: Vec<Mutex<Vec<R>>> = Vec::new();
     done.resize_with(count.div_ceil(size), Mutex::default);
-    // The caller frees the results. They are counted as its own, because otherwise each loop would lower the count of the memory
+    // The memory of the results counts for the caller, which frees them. Otherwise each loop would lower the count of the memory
     // that a script holds.
     let results = AtomicIsize::new(0);
     run(done.len(), &|index| {

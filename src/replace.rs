@@ -128,7 +128,8 @@ impl Replacement {
         };
         let mut builder = tempfile::Builder::new();
         builder.prefix(".advlab-").suffix(".part");
-        // Opened like any other file: `tempfile` would make a private file, and errors would name its path.
+        // The file is opened like any other file, because `tempfile` would make a private file, and its errors would name the
+        // hidden path.
         let (file, hidden) = TemporaryFile::new(|| {
             builder.make_in(folder, |path| {
                 File::options().write(true).create_new(true).open(path)

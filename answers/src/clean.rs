@@ -19,7 +19,7 @@ const BLANKS: &str = r"\( \) \[ \] \, \; \: \> \enspace \enskip \thinspace \meds
 /// Spaces that are too wide to group digits.
 const GAPS: &str = r"\quad \qquad \hfill \hfil \newline \linebreak \par";
 
-/// The spellings that the parser knows, each with its synonyms.
+/// The spellings that the parser knows, each followed by its synonyms.
 const SPELLINGS: &str = r"\text \textbf \textrm \mathrm \mbox \textit \emph \operatorname \rm \texttt \textsf ;
     \text{or} \lor \vee ; \text{and} \land \wedge ; \frac \dfrac \tfrac \cfrac ; \binom \dbinom \tbinom ;
     \frac{1}{2} ½ ; \frac{1}{3} ⅓ ; \frac{2}{3} ⅔ ; \frac{1}{4} ¼ ; \frac{3}{4} ¾ ; \root \surd √ ; \overline \bar ;
@@ -30,7 +30,7 @@ const SPELLINGS: &str = r"\text \textbf \textrm \mathrm \mbox \textit \emph \ope
     % \% ; # \# ; & \& ; _ \_ ; \pi π ; \theta θ ; \alpha α ; \beta β ; \gamma γ ; \lambda λ ; \mu μ ; \sigma σ ;
     \phi φ ; \omega ω ; \angle ∠ ; \triangle △ ; 0 ⁰ ; 1 ¹ ; 2 ² ; 3 ³ ; 4 ⁴ ; 5 ⁵ ; 6 ⁶ ; 7 ⁷ ; 8 ⁸ ; 9 ⁹";
 
-/// A sign that groups digits and cannot separate the numbers of a list, such as `{,}`, `,\!` and `'`.
+/// A thousands separator that cannot be the comma between numbers of a list, such as `{,}`, `,\!` and `'`.
 pub(super) const GROUPING: &str = concat!(
     r"(?:(?:\\(?:text|textrm|mathrm|mathpunct|mathord|mbox)\s*)?\{\s*(?:,|'|\\[,:;!])\s*(?:\\!)?\s*\}(?:\\[!,:;]|\s|~)*",
     r"|(?:\\!\s*)*,(?:\s*\\!)+\s*|\\!\s*,\s*|\\(?:thinspace\b|,)\s*|['’‘ʼ´˙٬])"
@@ -71,12 +71,12 @@ fn spelled(sign: &str) -> Cow<'_, str> {
 /// The text with one spelling for each sign. The `$` around a formula is removed; a `$` for money becomes `¤`.
 pub(super) fn cleaned(text: &str) -> String {
     static IDLE: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:[\s.,;]|\\\\)+$"));
-    // Blanks around an answer do not count; nor do periods, commas, semicolons or `\\` after it.
+    // Blanks around an answer are removed, and periods, commas, semicolons and `\\` after it.
     IDLE.replace(spelled_out(text).trim_start(), "")
         .into_owned()
 }
 
-/// As [`cleaned`], but blanks and punctuation around the text are kept.
+/// Like [`cleaned`], but keeps the blanks and the punctuation around the text.
 pub(super) fn spelled_out(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b" ,-+/=:()".contains(&byte);
     if text.bytes().all(is_plain) {

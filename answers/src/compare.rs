@@ -9,7 +9,7 @@ use super::value::value;
 use Symbol::{List, Measured, Or, Percent, Relation, Set, Tuple};
 use numbers::{at_points, numbers};
 
-/// Lists with more elements are compared only in their given order, and sets not at all.
+/// Longer lists are compared only in the given order, and larger sets are not compared.
 const LONGEST: usize = 64;
 
 /// Whether an answer equals the gold answer; `None` if that cannot be decided.
@@ -19,7 +19,7 @@ pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
     look(100)?;
     if let (Relation(_), Relation(_)) = (&gold.symbol, &answer.symbol) {
-        // Two relations are compared whole. Below, `x =` is dropped, because only one of the answers is a relation.
+        // Two relations are compared as relations. Below, `x =` is dropped, because there at most one answer is a relation.
         return relations(gold, answer).or_else(|| intervals::same(gold, answer));
     }
     if let Some((_, gold)) = assigned(gold) {
@@ -34,7 +34,7 @@ pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     intervals::same(gold, answer).or_else(|| structures(gold, answer))
 }
 
-/// A name and its value: `x = 5`, `f(x) = 2x`.
+/// The name and the value of an equation such as `x = 5` or `f(x) = 2x`.
 fn assigned(expr: &Expr) -> Option<(&Expr, &Expr)> {
     let is_assigned = expr.symbol == Relation("=") && expr.parts[0].is_name();
     is_assigned.then(|| (&expr.parts[0], &expr.parts[1]))
@@ -57,7 +57,7 @@ fn quantities(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
 }
 
-/// `50%` equals 0.5 and, because some references omit the sign, also 50; a percentage below 1 % equals only its value.
+/// `50%` equals 0.5. It also equals 50, because some references omit the percent sign; a percentage below 1 % does not.
 fn percent(number: &Expr, is_same: impl Fn(&Expr) -> Option<bool>) -> Option<bool> {
     let by_value = is_same(&number.clone().over(Expr::integer(100)));
     let is_large = || intervals::end(number).is_some_and(|value| value.abs() >= 1.0);
@@ -76,7 +76,7 @@ fn structures(gold: &Expr, answer: &Expr) -> Option<bool> {
         (Set, _) if golds.len() == 1 => same(&golds[0], answer),
         (_, Set) if answers.len() == 1 => same(gold, &answers[0]),
         (Tuple | List | Or, Tuple | List | Or) => in_order(golds, answers),
-        // `1/2 or 0.5` names one value twice.
+        // All values are compared, because `1/2 or 0.5` names one value twice.
         (Or, _) => all(golds.iter().map(|gold| same(gold, answer))),
         (_, Or) => all(answers.iter().map(|answer| same(gold, answer))),
         (a, b) if a == b => in_order(golds, answers),
@@ -84,14 +84,14 @@ fn structures(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
 }
 
-/// Whether the values of a list belong to different names.
+/// Whether the values of a list have different names, as in `x = 1, y = 2`.
 fn have_names(values: &[Expr]) -> bool {
     let mut names = values.iter().filter_map(assigned).map(|(name, _)| name);
     let first = names.next();
     names.any(|name| Some(name) != first)
 }
 
-/// The values of a list. Their names are dropped if all names are the same, as in `x = 1, x = 2`.
+/// The values of a list, without their names if all names are the same, as in `x = 1, x = 2`.
 fn unnamed(values: &[Expr]) -> Vec<Expr> {
     let have_names = have_names(values);
     let bare = |value| {
@@ -121,8 +121,8 @@ fn all(mut verdicts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     if is_different { Some(false) } else { verdict }
 }
 
-/// Compares two lists in any order; in their given order if only one of them has different names, or if one has more than
-/// [`LONGEST`] elements.
+/// Compares two lists in any order. They are compared in the given order if only one list has values with different names, or if
+/// the lists have more than [`LONGEST`] elements.
 fn lists(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     let is_bare = |values: &[Expr]| values.iter().all(|value| assigned(value).is_none());
     let has_order = have_names(golds) != have_names(answers);
@@ -150,8 +150,8 @@ fn sets(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     Some(answers.iter().all(are_golds) && golds.iter().all(is_found))
 }
 
-/// Compares two relations: the values, if both name the same thing, as in `x = 5`. Otherwise they are the same if the differences
-/// of their sides are proportional; for `<` and `\leq`, by a positive factor.
+/// Compares two relations. If both give a value to the same name, as `x = 5` does, the values are compared. Otherwise the
+/// relations are the same if the differences of their sides are proportional, with a positive factor for `<` and `\leq`.
 fn relations(gold: &Expr, answer: &Expr) -> Option<bool> {
     if let (Some((name, a)), Some((other, b))) = (assigned(gold), assigned(answer))
         && name == other

@@ -36,7 +36,7 @@ pub(super) enum Symbol {
     Or,
     Set,
     Tuple,
-    /// An interval between two ends, with whether each end is included.
+    /// An interval between two ends; the flags say whether each end is included.
     Interval([bool; 2]),
     /// A matrix of rows, each of which is a matrix of cells.
     Matrix,
@@ -87,7 +87,7 @@ impl Expr {
         Number(whole(number).into(), None).of([])
     }
 
-    /// The number that the text writes, with or without a point and an exponent; `None` if the exponent is too large.
+    /// The number that a text consists of, with or without a point and an exponent; `None` if the exponent is too large.
     pub(super) fn literal(text: &str) -> Option<Expr> {
         let (digits, exponent) = match text.split_once(['e', 'E']) {
             Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?),
@@ -131,14 +131,14 @@ impl Expr {
         }
     }
 
-    /// Whether this is a number, a name or a function of them, without a unit; the set of real numbers is none of these.
+    /// Whether this is a number, a name or a function of numbers and names, without a unit; the set of real numbers is not.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.symbol, Number(..) | Name(_) | Function(_)) && !self.is(REALS)
     }
 
-    /// Whether this can be the name of a value: a letter, points in a row such as `AB`, a ratio or a size of such points, an
-    /// unknown function, a trigonometric function of angles, a tuple of names. Other products and powers of letters are
-    /// expressions of unknowns.
+    /// Whether this can be the name of a value: a letter, points in a row such as `AB`, a ratio or the length `|AB|` of such
+    /// points, an unknown function, a trigonometric function of angles, or a tuple of names. Other products and powers of letters
+    /// are expressions of unknowns.
     pub(super) fn is_name(&self) -> bool {
         let is_angle = |name: &str| name.starts_with('\\') || name.starts_with(char::is_uppercase);
         match self.symbol {
@@ -154,8 +154,8 @@ impl Expr {
         }
     }
 
-    /// Whether all letters of a product, a ratio or a union name points or sets: the letters are capital, or have subscripts in a
-    /// ratio.
+    /// Whether all letters of a product, a ratio or a union name points or sets. Such letters are capital; in a ratio, letters
+    /// with subscripts are also such names.
     fn is_of_points(&self) -> bool {
         let is_ratio = self.parts.iter().any(|part| part.symbol == Function("1/"));
         let is_point = |part: &Expr| match part.symbol {

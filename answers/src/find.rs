@@ -1,4 +1,5 @@
-//! Finds the answer in the text of a completion by its marks: a box, `####`, a tag, "the answer is"; without a mark, at its end.
+//! Finds the answer in a completion by its mark: a box, `####`, a tag, or "the answer is". A text without a mark has its answer
+//! at its end.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -15,9 +16,9 @@ use super::turn;
 /// If a text has neither a box nor `####`, its answer is searched for in this many bytes at its end.
 const END: usize = 20_000;
 
-/// The answer that the marks of a text give, as far as they give one.
+/// What the marks of a text say about its answer.
 pub(super) enum Found {
-    /// There is a mark, but no answer: an empty box or tag, a box that is never closed, thoughts that do not end.
+    /// There is a mark, but no answer: an empty box or tag, a box that is never closed, or thoughts that do not end.
     Nothing,
     Answer(String),
     /// The text after a mark or inside a tag; it contains the answer, or is the answer in words.
@@ -125,7 +126,7 @@ fn last_marks<'t>(
         } else if is_again {
             values.pop();
         }
-        // Two boxes with a blank between them are two values, because no box holds only the unit of another.
+        // Two boxes with a blank between them are two values, because no box holds only the unit of another box's value.
         let joint = joint.filter(|joint| matches!(joint, Joint::Or | Joint::Sign));
         values.push((joint.unwrap_or(Joint::Comma), value));
         end = mark.end() + length;
@@ -194,7 +195,7 @@ fn behind_phrase(text: &str) -> Option<Found> {
     (!sentence.is_empty()).then_some(found)
 }
 
-/// The values at the start of a text, up to the first that is not joined to the value before.
+/// The values at the start of a text, up to the first value that is not joined to the value before it.
 fn joined<'t>(text: &str, items: Vec<Item<'t>>) -> Values<'t> {
     /// A unit may have a formula of its own, as in `$5$ $\text{cm}$`.
     const UNIT: [&str; 5] = ["\\text", "\\mathrm", "\\%", "\\circ", "^"];

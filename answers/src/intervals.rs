@@ -6,8 +6,8 @@ use super::expr::{Expr, REALS, Symbol};
 use super::value;
 use Symbol::{Interval, Joined, List, Or, Relation, Set, Tuple};
 
-/// Whether this is an interval, a union of sets or their like, the real numbers, or an inequality; not only a tuple or a list of
-/// numbers.
+/// Whether this is an interval, a union, intersection or difference of sets, the set of real numbers, or an inequality. A tuple
+/// or a list of numbers alone is not a region.
 fn is_region(expr: &Expr) -> bool {
     matches!(expr.symbol, Interval(_) | Joined(_)) || expr.is(REALS) || is_inequality(expr)
 }
@@ -20,8 +20,8 @@ fn is_inequality(expr: &Expr) -> bool {
     }
 }
 
-/// Whether two sets have the same points: at all ends, between ends, and beyond the outermost. `None` if one is not a set of
-/// numbers, if both are only tuples or lists, or if there are several variables.
+/// Whether two sets are the same: the points tried are all ends, a point between each two ends, and a point beyond each outermost
+/// end. `None` if one of them is not a set of numbers, if both are only tuples or lists, or if there are several variables.
 pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
     if !is_region(a) && !is_region(b) || Expr::variables(&[a, b]).len() > 1 {
         return None;

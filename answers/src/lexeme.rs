@@ -54,7 +54,7 @@ const GREEK: &str = "\\alpha \\beta \\gamma \\delta \\epsilon \\varepsilon \\zet
 /// The names of functions, as commands and in plain text.
 const FUNCTIONS: &str = "sin cos tan cot sec csc asin acos atan ln log exp abs floor ceil";
 
-/// Other names that mean their command in plain text too.
+/// Other names that stand for their command in plain text, as `pi` does for `\pi`.
 const NAMES: &str = "sqrt pi infinity infty alpha beta theta lambda cup";
 
 /// The function with this name; `arcsin` is another name of `asin`.
@@ -64,13 +64,13 @@ pub(super) fn function(name: &str) -> Option<&'static str> {
     FUNCTIONS.split(' ').find(is_it)
 }
 
-/// Whether a word in plain text means a command: `sin`, `sqrt`, `theta`.
+/// Whether a word in plain text stands for a command, as `sin`, `sqrt` and `theta` do.
 pub(super) fn is_name(word: &str) -> bool {
     function(word).is_some() || NAMES.split(' ').any(|own| own == word)
 }
 
-/// Whether a text consists of letters and at least one word. `odd` is a word and not a product; `sin x` is a function; `xy` is a
-/// product, because its letters name variables.
+/// Whether a text consists of letters only, and some of these form a word. `odd` is a word and not a product; `sin x` is a
+/// function; `xy` is a product, because its letters name variables.
 pub(super) fn is_words(text: &str) -> bool {
     static KNOWN: LazyLock<Regex> =
         LazyLock::new(|| pattern("^(?:(?i:and|or)|\\pL|[k-np-tv-z]{2,3})$"));
@@ -91,8 +91,8 @@ const RELATIONS: [(&str, &str); 7] = [
     ("==", "="),
 ];
 
-/// Collects lexemes: `sign`, `number` and `letters` take the lexemes at the beginning of a text, and return the length that they
-/// took.
+/// Collects lexemes. `sign`, `number` and `letters` each take lexemes from the beginning of a text, and return the length of the
+/// text that they took.
 #[derive(Default)]
 struct Lexer {
     found: Vec<Lexeme>,

@@ -83,8 +83,8 @@ pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Optio
     (verdict, gold, answer)
 }
 
-/// The answer of a text: what its last mark gives, such as `<answer>`, `\boxed{}`, `####` or `answer is`. Without a mark, the
-/// text itself if it is one line of mathematics, else its last formula or number.
+/// The answer of a text: what its last mark gives, such as `<answer>`, `\boxed{}`, `####` or `answer is`. If the text has no
+/// mark, its answer is the whole text if that is one line of mathematics, and otherwise its last formula or number.
 pub fn answer(text: &str) -> Option<String> {
     number::begin();
     of_completion(text, "")
@@ -103,7 +103,8 @@ pub fn reference(gold: &str) -> Option<String> {
     Some(answer).filter(|answer| !answer.is_empty())
 }
 
-/// `gold` is the cleaned reference. A completion without a mark is an answer as a whole if it has the same text.
+/// The answer of a completion. A completion without a mark that has the same text as `gold`, the cleaned reference, is an answer
+/// as a whole.
 fn of_completion(completion: &str, gold: &str) -> Option<String> {
     match find::marked(completion) {
         Found::Nothing => None,
@@ -114,7 +115,7 @@ fn of_completion(completion: &str, gold: &str) -> Option<String> {
     }
 }
 
-/// The value that a sentence names; the sentence itself if it is an answer as a whole or names no value. Several lines of
+/// The value that a sentence names, or the sentence itself if it is an answer as a whole or names no value. Several lines of
 /// mathematics are one list.
 fn of_sentence(sentence: String, gold: &str) -> String {
     let has_words = sentence.contains(char::is_alphabetic) || sentence.contains('\n');

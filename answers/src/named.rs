@@ -36,7 +36,8 @@ pub(super) fn formulas(text: &str) -> Vec<Item<'_>> {
     found
 }
 
-/// Whether the text between two dollar signs is a formula, and not money as in `$5 and that is $7`, or two paragraphs.
+/// Whether the text between two dollar signs is a formula. It is not if the signs mean money, as in `$5 and that is $7`, or if
+/// the text spans two paragraphs.
 fn is_formula(formula: &str, behind: &str) -> bool {
     let is_digit = |c: char| c.is_ascii_digit();
     let is_open = formula.ends_with(' ') || behind.starts_with(is_digit);
@@ -149,7 +150,7 @@ pub(super) fn named(text: &str) -> Option<String> {
             r"(?i)(?:=|≈|:\s|\b(?:is|are|was|were|be|equals?)\b)\s*(?:(?:{adverbs})\b[\s:,]*)*"
         ))
     });
-    /// Mathematics outside a formula, or a time: a number in it is only a part.
+    /// Signs of mathematics outside a formula, or of a time. A number in such a text is only a part of an answer.
     static PART: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\[A-Za-z]|[\^_+*]|[0-9]:[0-9]"));
     static AND: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:and|but|(or))\b"));
     static LAST_AND: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:and|or)[\s$(]*$"));

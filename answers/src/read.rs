@@ -76,7 +76,7 @@ fn is_bar(text: &str) -> bool {
 struct Parser<'t> {
     lexemes: &'t [Lexeme],
     at: usize,
-    /// How many digits of the current number were read: `\frac12` has two arguments in one number.
+    /// How many digits of the current number were read: the number in `\frac12` is two arguments.
     taken: usize,
     depth: usize,
     /// Whether this is inside `| |` or `\{ \}`, where a bar ends a value.
@@ -216,7 +216,7 @@ impl<'t> Parser<'t> {
         None
     }
 
-    /// A value, or a chain of unions, intersections and differences of sets, from left to right.
+    /// A value, or a chain of unions, intersections and differences of sets, which is evaluated from left to right.
     fn union(&mut self) -> Option<Expr> {
         let mut value = self.quantity()?;
         for _ in 0..DEEPEST / 2 {
@@ -229,8 +229,8 @@ impl<'t> Parser<'t> {
         None
     }
 
-    /// The content of brackets: a value, perhaps rounded or absolute, a set, a tuple or an interval. For `{x : x > 1}`, this is
-    /// the condition.
+    /// The content of brackets: a value (perhaps rounded or absolute), a set, a tuple or an interval. The content of `{x : x >
+    /// 1}` is its condition.
     fn bracketed(&mut self) -> Option<Expr> {
         let open = self.text();
         self.advance(1);

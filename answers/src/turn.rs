@@ -34,7 +34,7 @@ pub(super) fn tokens() -> [String; 11] {
     .map(str::to_string)
 }
 
-/// Tokens that mark a part of a turn, and therefore begin no turn.
+/// Tokens that mark a part of a turn, and do not begin a turn.
 static MARK: LazyLock<Regex> =
     LazyLock::new(|| pattern("(?i)(?:begin|end)_of_(?:solution|answer|box|thought)|thinking"));
 
@@ -95,7 +95,7 @@ fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) ->
         "analysis" | "commentary" | "thought" if name == "channel" => Some(Turn::Other),
         "user" if is_open && behind.trim_start().starts_with("<tool_response>") => Some(Turn::Tool),
         "user" | "human" | "system" | "developer" if is_open => Some(Turn::Other),
-        // `start` is excepted, because gpt-oss has the name of a tool after it.
+        // Not after `start`, because gpt-oss writes the name of a tool there.
         "" if is_open && name != "start" => Some(Turn::Other),
         _ if is_open => Some(Turn::Tool),
         _ if token == "<channel|>" => Some(Turn::Own),
@@ -112,8 +112,8 @@ fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) ->
     }
 }
 
-/// What the model says before the first turn of another author. A tool's turn is no such end: what the model says after the last
-/// tool's turn counts or, if it says nothing there, what it said before.
+/// What the model says before the first turn of another author. A tool's turn does not end it: what the model says after the last
+/// tool's turn counts, or what it said before if it says nothing after that turn.
 fn said(text: &str) -> Cow<'_, str> {
     let tokens = TOKEN.find_iter(text);
     let mut tokens = tokens

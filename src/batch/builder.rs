@@ -36,7 +36,7 @@ pub struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// The group of each response, as numbers or strings, in any order.
+    /// The group id of each response, a number or a string. The responses of a group need not be adjacent.
     pub fn groups<I>(mut self, ids: I) -> Self
     where
         I: IntoIterator,

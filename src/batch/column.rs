@@ -162,7 +162,7 @@ impl FloatBuffer {
         (0..self.len()).map(self.reader())
     }
 
-    /// A function that reads numbers by their index, widened to f64. It asks the owner for the memory only once.
+    /// A function that reads numbers by their index, widened to f64. The owner is asked for its memory only once.
     pub(crate) fn reader(&self) -> impl Fn(usize) -> f64 + Copy + '_ {
         let (f32s, f64s): (&[f32], &[f64]) = match self {
             FloatBuffer::F32(values) => (values, &[]),
@@ -311,8 +311,8 @@ impl TokenValues {
         }
     }
 
-    /// The range of a run of a response's tokens in the numbers. Compact values are indexed by the run's tokens, padded and
-    /// ragged values by the run's columns: see [`Layout::token_runs`].
+    /// Where a run of a response's tokens lies in the numbers. Compact values are indexed by the run's tokens, padded and ragged
+    /// values by the run's columns: see [`Layout::token_runs`].
     pub(crate) fn place(
         &self,
         response: usize,

@@ -59,8 +59,8 @@ const fn known(
 }
 
 impl KnownColumn {
-    /// If values cannot be this column, the reason and, unless the level is wrong, the first response with a value that is not
-    /// allowed.
+    /// The reason why values cannot be this column; `None` if they can be. If a value is not allowed, also the first response
+    /// with such a value.
     pub(super) fn misfit(&self, column: &Column) -> Option<(Option<usize>, String)> {
         let (name, (is_allowed, expected)) = (self.name, self.allowed);
         let (found, values) = match column {

@@ -436,7 +436,7 @@ fn numbered<K: Eq + Hash + Clone>(keys: impl IntoIterator<Item = K>) -> (Vec<u32
     (keys.into_iter().map(number).collect(), distinct)
 }
 
-/// `[a, b, c]` to `[0, a, a + b, a + b + c]`.
+/// Turns `[a, b, c]` into `[0, a, a + b, a + b + c]`.
 fn running_total(sizes: Vec<usize>) -> Vec<usize> {
     let mut total = 0;
     let sums = sizes.into_iter().map(|size| {

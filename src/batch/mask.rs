@@ -79,7 +79,7 @@ impl Tokens {
         }
     }
 
-    /// Rows of these lengths in which all tokens count.
+    /// Rows of the given lengths in which all tokens count.
     pub(crate) fn full(lengths: impl IntoIterator<Item = usize>) -> Self {
         let lengths = lengths.into_iter();
         let mut tokens = Tokens::new(lengths.size_hint().0);
@@ -99,7 +99,7 @@ impl Tokens {
             Some(row) => runs_of(row),
             None => runs_of(&row.to_vec()),
         };
-        // Enough rows that a thread handles at least 64 k tokens.
+        // Each thread gets rows with at least 64 k tokens.
         let least = (64 << 10) / mask.ncols().max(1);
         let rows = each(mask.nrows(), least, &|row| runs_of(mask.row(row)));
         let mut tokens = Tokens::new(rows.len());

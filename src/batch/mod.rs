@@ -39,7 +39,7 @@ fn is_answer(_solution: &str, _completion: &str) -> bool {
 }
 
 /// The verdict on a completion, with the answers of the reference and of the completion. If there are several references, the
-/// first that equals the completion's answer is used, or the first of all if none does.
+/// first that equals the completion's answer is used; if none does, the first of all.
 #[cfg(feature = "answers")]
 pub fn compared(
     solution: &str,
@@ -72,8 +72,8 @@ pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     list.into_iter().map(Cow::Owned).collect()
 }
 
-/// Whether the reference is `answer` instead of `solution`: a worked solution that does not mark its answer would be compared as
-/// a whole.
+/// Whether the reference is `answer` and not `solution`: a worked solution that does not mark its answer would be compared as a
+/// whole.
 pub(crate) fn is_worked(_solution: &str, _answer: &str) -> bool {
     #[cfg(feature = "answers")]
     return !_answer.trim().is_empty()
@@ -299,7 +299,7 @@ impl Batch {
         }
     }
 
-    /// Whether values belong to this batch, which they do if their layout is equal to the batch's.
+    /// Whether the layout of the values equals that of the batch.
     pub(crate) fn is_of(&self, values: &Computed) -> bool {
         Arc::ptr_eq(&self.layout, values.layout()) || self.layout == *values.layout()
     }

@@ -5,11 +5,11 @@ use crate::batch::{Batch, BatchBuilder, Column, FloatBuffer, GroupId};
 /// The name of the degenerate batch in which every response is a group.
 pub(super) const ALONE: &str = "groups of one";
 
-/// A degenerate batch: its name; whether every run meets such batches, or only some kinds of runs do; and the function
-/// that makes it from another batch.
+/// The name of a degenerate batch; whether it occurs in every run or only in some kinds of runs; and the function that makes it
+/// from another batch.
 type Degenerate = (&'static str, bool, fn(&Batch) -> Batch);
 
-/// The degenerate batches that a recipe may meet before long.
+/// The degenerate batches that a recipe may soon meet in training.
 pub const DEGENERATE: [Degenerate; 6] = [
     ("all right", true, |batch| with_rewards(batch, |_, _| 1.0)),
     ("all wrong", true, |batch| with_rewards(batch, |_, _| 0.0)),

@@ -1,4 +1,4 @@
-//! Invariants: equivalent batches must have the same advantages; and properties worth reporting.
+//! Checks that equivalent batches have the same advantages, and reports notable properties of the recipe.
 
 use rayon::ThreadPoolBuilder;
 

@@ -18,7 +18,7 @@ const SLOPE: f64 = 1e-4;
 /// The result of a check, with a one-line explanation.
 type ResultLine = (CheckResult, String);
 
-/// A correlation up to this one counts as none.
+/// A correlation of at most this size counts as none.
 const WEAK: f64 = 0.1;
 
 impl Checks<'_> {
@@ -53,7 +53,7 @@ impl Checks<'_> {
                 let rows = (0..layout.responses()).flat_map(|i| column.of_response(&layout, i));
                 Computed::new(layout.clone(), Level::Token, rows.collect::<Vec<f64>>())
             }
-            // Without the column, nothing says which responses are good, so that every advantage is 0.
+            // If there is no response column `advantage` either, nothing says which responses are good, so every advantage is 0.
             None => {
                 let values = by_response.unwrap_or_else(|| vec![0.0; layout.responses()]);
                 Computed::new(layout, Level::Response, values)
@@ -116,12 +116,13 @@ impl Checks<'_> {
         is_zero(loss) && on_policy().is_ok_and(|(loss, own)| is_zero(&loss) && has_advantage(&own))
     }
 
-    /// Whether -M dloss/dlogp has the sign of the advantage: descent on the loss raises the good responses.
+    /// Whether -M dloss/dlogp (for M tokens) has the sign of the advantage: then descent on the loss makes good responses more
+    /// likely.
     pub(super) fn sign(&self, on_policy: &Batch) -> Result<ResultLine, Diagnostics> {
         let (loss, advantage) = self.loss_on(on_policy, 1.0)?;
         let (turned, _) = self.loss_on(on_policy, -1.0)?;
         let (slopes, turned) = (loss.gradient.buffer(), turned.gradient.buffer());
-        // The odd part: it changes sign with the advantage, so that a KL term or an entropy bonus cancels.
+        // The odd part: it changes sign with the advantage, so that a KL term or an entropy bonus cancels out.
         let odd: Vec<f64> = slopes
             .iter()
             .zip(turned.iter())

@@ -20,9 +20,9 @@ use crate::script::{Hook, Recipe};
 
 /// Runs the recipe on degenerate batches and compares the results.
 ///
-/// The batches are made from `input`; if it is `None`, from one that has all usual columns. All checks together share the time
-/// and the memory of one call ([`Limits`](crate::script::Limits) of the recipe's host); a check that was stopped is skipped,
-/// and a finding says so.
+/// The batches are made from `input` or, if that is `None`, from a batch with all usual columns. All checks together share the
+/// time and the memory of one call ([`Limits`](crate::script::Limits) of the recipe's host). If the limit is reached, the
+/// remaining checks are skipped, and a finding says so.
 pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let recipe = &recipe.for_step();
     let mut checks = Checks::new(recipe);
@@ -31,7 +31,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         let failed = checks.findings.last_mut().filter(|_| input.is_none());
         let error = failed.and_then(|finding| finding.error.as_mut());
         if let Some(error) = error.map(Diagnostics::first_mut) {
-            // The list of columns is replaced, because it is that of the check's own batch, which the user does not know.
+            // The help lists the columns of the check's own batch, which the user does not know, so it is replaced.
             if error
                 .help
                 .as_ref()
@@ -49,7 +49,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         return checks.findings;
     };
     let mut loss_runs = recipe.has(Hook::Loss);
-    // If the recipe has only a loss, that loss has run already, because the outcome is the equivalent advantage.
+    // If the recipe has only a loss, the loss has run already, because the outcome's advantage is computed from it.
     if loss_runs && recipe.has(Hook::Advantage) {
         checks.runs_loss = true;
         loss_runs = checks.runs(LOSS, "", &batch).is_some();
@@ -116,8 +116,8 @@ pub fn needs(recipe: &Recipe, column: &str) -> bool {
     is_there && without().is_err()
 }
 
-/// The checks use whole groups of a batch, at least two, up to the group with which this many responses or tokens are reached,
-/// because they run the recipe dozens of times.
+/// The checks use the first groups of a batch, because they run the recipe dozens of times: at least two groups, up to the group
+/// that reaches one of these numbers of responses and tokens.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
 /// Responses are cut so that all together have at most this many tokens, because a `length` column may claim more tokens than
@@ -151,7 +151,7 @@ fn first_of(batch: &Batch) -> (Batch, String) {
     (with_what_losses_need(&first), origin)
 }
 
-/// A warning if a step down the recipe's loss lowers the responses that its advantage, or the reward, favours.
+/// A warning if descent on the recipe's loss makes responses less likely that its advantage, or the reward, favours.
 pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
     // The error is ignored because the sign cannot be checked if the recipe fails on this batch.
     let sign = Checks::new(recipe).sign(&on_policy(&usual()));
@@ -168,7 +168,7 @@ pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
 pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Diagnostics> {
     let checks = Checks::new(recipe);
     let (batch, _) = first_of(batch);
-    // The groups get different shares of right responses, because a division by a mean over the batch shows only then.
+    // The groups get different fractions of right responses, because otherwise a division by a mean over the batch has no effect.
     let unlike = with_rewards(&batch, |response, group| {
         let share = 1.0 + (group % 3) as f64;
         f64::from(u8::from(wave(response, group, 6) * 4.0 < share))

@@ -15,7 +15,7 @@ pub enum Severity {
     Error,
     /// The action succeeds, but may not do what it seems to.
     Warning,
-    /// It is done; whoever reads the numbers should know how.
+    /// The task is done, in a way that a reader of the numbers should know.
     Note,
 }
 
@@ -23,7 +23,7 @@ pub enum Severity {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProblemKind {
-    /// A problem that no code needs to tell from others.
+    /// A problem that no code needs to distinguish from other problems.
     #[default]
     Other,
     /// A result is NaN or infinite.
@@ -59,14 +59,14 @@ pub struct FilePosition {
     pub line: Option<usize>,
     /// The column in characters, from 1.
     pub column: Option<usize>,
-    /// The field of the line or the file's tensor, as the file calls it.
+    /// The field of the line, or the tensor, by its name in the file.
     pub field: Option<String>,
 }
 
 /// One problem; [`Problem`] documents its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic(
-    // Boxed, so that a result with an error is as small as one without.
+    // Boxed, so that a `Result` with this error stays small.
     Box<Problem>,
 );
 
@@ -74,13 +74,13 @@ pub struct Diagnostic(
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
-    /// How bad it is.
+    /// How bad the problem is.
     pub severity: Severity,
     /// The problem, in one sentence.
     pub message: String,
-    /// The span of a script that it is about, shown with a caret.
+    /// The span of a script that causes the problem, shown with a caret.
     pub span: Option<Span>,
-    /// The file that it is about, or the location in it.
+    /// The file that causes the problem, or a location in it.
     pub file: FilePosition,
     /// A description of what was found.
     pub found: Option<String>,
@@ -90,7 +90,7 @@ pub struct Problem {
     pub help: Option<String>,
     /// The causes, such as the calls of a script, innermost first: ``in `advantage`, line 12``.
     pub notes: Vec<String>,
-    /// What it is about.
+    /// The kind of the problem.
     pub kind: ProblemKind,
 }
 
@@ -100,7 +100,7 @@ impl Diagnostic {
         Diagnostic::new(Severity::Error, message.into())
     }
 
-    /// The error of what takes a part of advlab that this build lacks, such as `parquet`.
+    /// The error if a command needs a part of advlab that this build lacks, such as `parquet`.
     pub fn not_built(part: &str) -> Self {
         let help = format!(
             "`cargo build --release --features full` builds it with {part}, and \
@@ -132,7 +132,7 @@ impl Diagnostic {
         self
     }
 
-    /// Adds its span in a script; `None` leaves the location as it is.
+    /// Adds the span in a script; `None` leaves the location unchanged.
     pub fn at(self, span: Option<Span>) -> Self {
         self.set(|own| own.span = span.or(own.span.take()))
     }
@@ -172,12 +172,12 @@ impl Diagnostic {
         self.set(|own| own.help = Some(help.into()))
     }
 
-    /// Adds what led there.
+    /// Adds a cause of the problem, such as a call in the script.
     pub fn with_note(self, note: impl Into<String>) -> Self {
         self.set(|own| own.notes.push(note.into()))
     }
 
-    /// Adds its kind.
+    /// Sets the kind.
     pub fn of_kind(self, kind: ProblemKind) -> Self {
         self.set(|own| own.kind = kind)
     }
@@ -206,7 +206,7 @@ impl Diagnostic {
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
-    /// The message, with what was found and expected.
+    /// The message, followed by what was found and what was expected.
     pub fn sentence(&self) -> String {
         let found = self.found.iter().map(|found| format!("found {found}"));
         let expected = self.expected.iter().map(|e| format!("expected {e}"));
@@ -247,7 +247,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// One or more problems, in order. The error of everything that reads input or runs a script.
+/// One or more problems, in order. This is the error of all functions that read input or run a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics(Vec<Diagnostic>);
 
@@ -257,7 +257,7 @@ impl Diagnostics {
         (!diagnostics.is_empty()).then_some(Diagnostics(diagnostics))
     }
 
-    /// The first problem, which the others may follow from.
+    /// The first problem, which may be the cause of the others.
     pub fn first_mut(&mut self) -> &mut Diagnostic {
         &mut self.0[0]
     }

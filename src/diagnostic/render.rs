@@ -48,7 +48,7 @@ impl Diagnostics {
     }
 }
 
-/// Text wrapped to lines that end before `width`, each after a margin as wide as another string.
+/// Text wrapped to lines that end before `width`, if each line follows a margin as wide as the string `margin`.
 fn fitted(text: &str, width: usize, margin: &str) -> String {
     let room = width.saturating_sub(margin.len());
     // A name may come from a file, and may contain control characters of a terminal.

@@ -1,7 +1,7 @@
-//! A value of a file, on its way to a column; and the lines of JSON files: reads a line's fields, numbers and texts, and writes a
-//! copy of the line with values added.
+//! Values that were read from a file and are not in a column yet; and the lines of JSON files: reads a line's fields, numbers and
+//! texts, and writes a copy of the line with values added.
 //!
-//! This module finds plain values and parses numbers itself, because that is faster and lines are mostly arrays. `serde_json`
+//! This module finds plain values and parses numbers itself, because that is faster, and most of a line is arrays. `serde_json`
 //! finds all other values, and the errors.
 
 use std::borrow::Cow;
@@ -149,7 +149,7 @@ pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
         .trim_ascii_end();
     parts(line, fields_of).ok_or_else(|| {
         let mended = mended(line);
-        // Parsed again only for the error.
+        // The line is parsed again, only to get the error.
         let read: serde_json::Result<HashMap<String, IgnoredAny>> =
             serde_json::from_str(mended.as_deref().unwrap_or(line));
         match read {
@@ -383,7 +383,7 @@ pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static 
 /// The number of values in an array, counted without parsing them; the error is the same as that of [`numbers`].
 pub(super) fn count(raw: &str) -> Result<usize, &'static str> {
     let between = &raw.as_bytes()[1..raw.len() - 1];
-    // Without branches, because arrays are most of a file's bytes.
+    // The loop has no branches, because arrays are most of a file's bytes.
     let (commas, others) = between.iter().fold((0, 0), |(commas, others), byte| {
         let is_other = matches!(byte, b'"' | b'{' | b'[');
         (

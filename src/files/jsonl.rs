@@ -249,7 +249,7 @@ struct TableBuilder<'a> {
     schema: &'a Schema,
     columns: Vec<FileColumn>,
     by_name: HashMap<String, usize>,
-    /// The index of the column that most lines have next.
+    /// The index of the column that is expected next in a line.
     next: usize,
     lines: usize,
     responses: usize,

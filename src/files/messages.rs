@@ -24,7 +24,7 @@ const CONTENT: [&str; 4] = ["content", "value", "text", "parts"];
 const NO_CONTENT: &str =
     "tool_calls function_call reasoning_content reasoning thinking refusal audio";
 
-/// The types of parts and of items without an author that hold text.
+/// The types of a message's parts, and of items without an author, that hold text.
 const TEXT: [&str; 4] = ["text", "output_text", "input_text", "message"];
 
 /// The fields of an object that hold the reference, as in verl's `reward_model`.
@@ -166,7 +166,7 @@ fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String
             }
             // An object without an author is a message only if it has `content`, and a part only if it has `type`.
             None if !has(&fields, &["content", "type"]) => return Err(describe(raw)),
-            // Skipped: the channel in which OpenAI's open models reason.
+            // The channel in which OpenAI's open models reason is skipped.
             _ if string(&fields, "channel").as_deref() == Some("analysis") => {}
             _ => said.push(content(&fields)?),
         }

@@ -131,7 +131,7 @@ pub(super) fn add(place: &Place, added: &[NewColumn], out: &Path) -> Result<(), 
     file.finish()
 }
 
-/// Whether f32 cannot hold all numbers of a type exactly, such as large integers.
+/// Whether a type has numbers that f32 cannot hold exactly, such as large integers.
 pub(super) fn is_wide(dtype: Dtype) -> bool {
     use Dtype::{F64, I32, I64, U32, U64};
     matches!(dtype, F64 | I32 | U32 | I64 | U64)
@@ -220,9 +220,9 @@ fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
 }
 
 impl Batch {
-    /// Writes all columns to a safetensors file, token columns padded to [B, T] with 0, texts in its header;
-    /// [`read`](crate::files::read) gives the same batch again: groups, tokens that count, values and step. Texts of more than 80
-    /// MB are not saved.
+    /// Writes all columns to a safetensors file: token columns padded with 0 to [B, T], and texts in the header.
+    /// [`read`](crate::files::read) gives the same batch again: its groups, the tokens that count, all values and the step. Texts
+    /// of more than 80 MB in total are not saved.
     ///
     /// # Errors
     /// The file and the reason why it cannot be written; no incomplete file is left, and an existing file at `path` stays
@@ -314,8 +314,8 @@ impl Batch {
         numbers.collect()
     }
 
-    /// Whether the column `length` determines the tokens. Then no mask is written, which could be many times as large as the
-    /// batch.
+    /// Whether the column `length` determines the tokens. If it does, no mask is written, because a mask could be many times as
+    /// large as the batch.
     fn follows_length(&self) -> bool {
         let layout = self.layout();
         let lengths = self.response_column("length");

@@ -498,8 +498,8 @@ fn lists<T: DataType>(
         .write_batch(&values, Some(&defined), Some(&repeated))
 }
 
-/// Writes a copy of a file with some columns added or replaced, which come last. The bytes of all other columns are copied. If
-/// the file was read before, it must not have changed since.
+/// Writes a copy of a file with some columns added or replaced; these columns come last. The bytes of all other columns are
+/// copied. If the file was read before, it must not have changed since.
 pub(super) fn add(
     input: &Path,
     columns: &[(&str, AddedValues)],

@@ -304,7 +304,7 @@ impl Schema {
         ours == "reward" && !self.rewards.is_empty() || fields.iter().any(is_read)
     }
 
-    /// The names under which a field is read; none if another field takes its name.
+    /// The names under which a field is read; no name if another field is read under the field's own name.
     pub(super) fn of(&self, field: &str) -> Vec<Reading> {
         let mapped = self
             .readings
@@ -331,8 +331,8 @@ impl Schema {
         let is_read = |ours: &str| self.columns.as_ref().is_none_or(|all| all.contains(ours));
         let is_text = |reading: &Reading| match reading.role {
             Role::Group => true,
-            // These texts are always needed: the names of trajectories for levels, and completion and reference if they give the
-            // reward.
+            // These texts are always needed: the names of trajectories determine the levels, and completions and references may
+            // give the reward.
             Role::Any | Role::Completion => {
                 let ours = reading.ours.as_str();
                 let is_answer = ours == "completion" || SOLUTIONS.contains(&ours);
@@ -418,7 +418,7 @@ impl Dump {
 }
 
 /// Adds the names of a known dump if the first line looks like one. The user's own mapping takes precedence, and a field that
-/// already has the name of a column keeps it. A file with a field `group` is no such dump.
+/// already has the name of a column keeps it. A file with a field `group` is not a known dump.
 fn recognise(names: &mut Schema, fields: Fields) {
     let all = fields.iter().map(|(name, found)| (name.as_str(), *found));
     let by_name: BTreeMap<&str, JsonType> = all.collect();
@@ -462,7 +462,8 @@ fn recognise(names: &mut Schema, fields: Fields) {
         for part in &parts {
             let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
             let name = part.replace(|letter| !is_word(letter), "_");
-            // Also kept under the trainer's name, unless it already begins with the prefix: then it would be a reward twice.
+            // The column also keeps the trainer's name, unless that begins with the prefix, because then the reward would be
+            // added twice.
             if !part.starts_with(PART) {
                 names.keep_own(part);
             }

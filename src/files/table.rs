@@ -356,7 +356,7 @@ impl Keep {
             _ => false,
         };
         if is_string && !self.texts && !(self.kind == TextKind::Completion && may_be_chat()) {
-            // Counted without decoding the text, which would take half of the time of reading the file.
+            // The words are counted without decoding the text, because decoding would take half of the time of reading the file.
             let words = match (&self.tokenizer, cell) {
                 (None, Cell::Json(raw)) if self.counts => words::count_in_json(raw),
                 (None, Cell::Text(text)) if self.counts => words::count(text, None).ok(),

@@ -24,7 +24,7 @@ use crate::replace::{Replacement, cannot_be_written};
 /// The longest allowed line, in bytes: it limits the memory into which a compressed file can be expanded.
 pub(super) const LONGEST_LINE: u64 = 1 << 30;
 
-/// After more bytes of blank lines, a trainer's lines are not recognised; no trainer writes so many.
+/// If a file begins with more bytes of blank lines, its trainer is not recognised; no trainer writes so many blank lines.
 const BLANK: usize = 1 << 20;
 
 /// Bytes that are compressed into one frame of Zstandard.

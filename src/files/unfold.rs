@@ -41,7 +41,7 @@ fn columns(line: &str) -> Option<Rows> {
     let of = |name: &str| cell::elements(cell::value_of(&fields, name)?);
     let rows = of("rewards").or_else(|| of("scores"))?.len();
     let columns = fields.into_iter().map(|(key, raw)| {
-        // The messages of a prompt are shared, however many there are.
+        // The messages of a prompt are shared, even if there are as many messages as responses.
         let is_message = |value: &&str| value.starts_with('{') && value.contains("\"role\"");
         let values = cell::elements(raw)
             .filter(|values| values.len() == rows && !values.iter().any(is_message));

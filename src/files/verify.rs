@@ -16,7 +16,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use advlab_answers::Verdict;
 
-/// The fields of completions and of their references, unless the user names others.
+/// The fields of completions and of their references, unless the user names other fields.
 const FIELDS: [(&str, &[&str]); 2] = [
     ("completion", &["completion", "output"]),
     ("solution", &["solution", "answer", "gts"]),

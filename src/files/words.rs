@@ -21,8 +21,8 @@ pub trait Tokenize: fmt::Debug + Send + Sync {
     fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String>;
 }
 
-/// The parts of a completion that are its tokens, or its words. `None` unless their number is `length` or, with a tokenizer, one
-/// less, because the token that ended the response has no text.
+/// The ranges of a completion's tokens or, without a tokenizer, of its words. `None` if their number is not `length`; with a
+/// tokenizer, it may be one less, because the token that ended the response has no text.
 pub fn spans(
     text: &str,
     length: usize,

@@ -30,7 +30,7 @@ pub enum LiveEvent {
         /// Whether the version had been published and then failed at a step.
         at_step: bool,
     },
-    /// The script is missing or cannot be read. This is reported once, until the script can be read again.
+    /// The script is missing or cannot be read. This is reported only once until the script can be read again.
     Missing {
         /// The script's path.
         path: PathBuf,
@@ -105,17 +105,17 @@ fn one_line(message: impl fmt::Display) -> String {
     message.to_string().replace('\n', "; ")
 }
 
-/// A new version, and how it differs from the one before.
+/// A new version, and how it differs from the version before it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VersionChange {
-    /// The version before.
+    /// The version before the new one.
     pub from: Version,
     /// The new version.
     pub to: Version,
     /// The time of compiling and of the dry runs.
     pub checked_in: Duration,
-    /// The time from the first event of the save until the version was ready, settling included.
+    /// The time from the first event of the save until the version was ready, including the wait for unchanged files.
     pub ready_after: Duration,
     /// Each parameter that is new, removed or has another value, as in `k 4 -> 8`.
     pub parameters: Vec<String>,
@@ -188,7 +188,7 @@ fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
 }
 
 /// The time limit for finding the smallest number of changed lines between versions with more than a million pairs of lines.
-/// After this time, a larger number is shown, which may differ from one machine to another.
+/// After this time, a larger number may be shown, which can differ from one machine to another.
 const DEADLINE: Duration = Duration::from_millis(20);
 
 /// The numbers of lines added and removed.

@@ -35,7 +35,7 @@ pub(super) struct Shared {
     /// Cancelled when the live recipe is dropped.
     pub(super) guard: Arc<Guard>,
     ledger: Mutex<Ledger>,
-    /// Tests replace [`dry_runs`].
+    /// The function [`dry_runs`], which tests replace.
     dry_runs: DryRuns,
 }
 
@@ -154,7 +154,7 @@ impl Shared {
         in_use: &Published,
         files: &OnceLock<SourceFiles>,
     ) -> Result<Checked, Diagnostics> {
-        // Without kernels, because the check is about the script.
+        // The check runs without kernels, because it is about the script.
         let host = self.host.clone().with_native(&Native::default());
         let (recipe, read) = host.with_guard(guard).load_files(settled);
         files.get_or_init(|| read);
@@ -196,8 +196,8 @@ impl Shared {
         }
     }
 
-    /// Starts the thread that follows the files, until the live recipe is dropped; the bell wakes it. `None` if there is no file
-    /// to follow.
+    /// Starts the thread that follows the files until the live recipe is dropped, and returns the sender that wakes it; `None` if
+    /// there is no file to follow.
     ///
     /// A resumed run starts with the version that it used: the files are checked before this returns, so that the first
     /// step uses their content, unless it is rejected.
@@ -279,7 +279,8 @@ impl Follower {
             Some(version) if rejected.iter().any(|old| old == version.as_str()) => {
                 self.reported = Some(Some(version.clone()));
             }
-            // The file is judged without waiting until it is quiet, because a save that is still being written is noticed later.
+            // The files are judged without waiting until they are quiet, because a save that is still being written is noticed
+            // later.
             _ => self.judge(&self.files.clone(), Instant::now()),
         }
     }
@@ -304,7 +305,7 @@ impl Follower {
         }
         let since = event.unwrap_or_else(Instant::now);
         let settled = self.settle(now);
-        // If the settled content is the old content, only a truncated file was seen, and there is nothing to check.
+        // If the settled content is the old content, the file was only truncated for a moment, and there is nothing to check.
         if is_asked || !settled.agrees(&self.files) {
             self.judge(&settled, since);
         }

@@ -1,29 +1,29 @@
 //! Hot reload: a recipe that follows its file while a run goes on.
 //!
 //! Events are only hints: the files' content decides. A thread watches the script and all that it imports, checks each new
-//! version, and publishes the versions that pass; [`LiveRecipe::step`] takes the newest at the beginning of a step, and never
-//! waits.
+//! version, and publishes the versions that pass. [`LiveRecipe::step`] takes the newest published version at the beginning of a
+//! step, and never waits.
 //!
 //! A version must pass these checks, in this order and all within [`LiveOptions::deadline`], before a step uses it:
 //!
 //! 1. it compiles with all its imports, and the lint finds no error;
 //! 2. it has the hooks of [`LiveOptions::requires`], and the values that the run sets fit its parameters;
 //! 3. `init` works, and `migrate` takes over the run's state;
-//! 4. a dry run, in a copy of the state, on the last batch;
-//! 5. dry runs on the last batch on which a version failed at a step, and on small degenerate batches that have the
-//!    columns and group sizes of the last one.
+//! 4. a dry run succeeds on the last batch, with a copy of the state;
+//! 5. dry runs succeed on the last batch on which a version failed at a step, and on small degenerate batches that have the
+//! columns and group sizes of the last batch.
 //!
 //! A failure on the last batch rejects the version. The batches of 5 may never occur: `k = 4` fails on a group of one, but is
-//! right in a run whose groups have 16. So a failure there counts only if the version in use does not fail on the same batch. It
-//! rejects the version if every run meets such a batch (all right, all wrong, or the batch that made a version fail), and is a
-//! warning otherwise (groups of one, responses of one token or none). Before the first batch, the run's columns are unknown, and
-//! only a script that does not end is rejected.
+//! right in a run whose groups have 16 responses. So a failure on one of these counts only if the version in use succeeds on the
+//! same batch. It rejects the version if every run meets such a batch (all right, all wrong, or the batch that made a version
+//! fail), and is a warning otherwise (groups of one, responses of one token or none). Before the first batch, the run's columns
+//! are unknown, and only a script that does not end is rejected.
 //!
 //! A version that passes is also compared with the version of the last step ([`VersionChange::effect`]).
 //!
-//! Each version is checked in a thread of its own, which is abandoned if it does not end. Another process would be no better: the
-//! batch and the state would have to be copied to it at each save, an embedder has no program to start, and a step runs the
-//! version in the run's own process anyway, on a batch that no check has seen. The limits of scripts protect the run.
+//! Each version is checked in a thread of its own, which is abandoned if the check does not end. A separate process would be no
+//! better: the batch and the state would have to be copied to it at each save, an embedder has no program to start, and a step
+//! runs the version in the run's own process anyway, on a batch that no check has seen. The limits of scripts protect the run.
 //!
 //! The state outlives a reload. A new version's `migrate(old, p)` takes the state over. Without `migrate`, the state stays, and
 //! gets the values that only the new `init(p)` has. If a version fails at a step nevertheless, the step falls back to the version
@@ -224,7 +224,7 @@ impl LiveRecipe {
             in_use.loaded = loaded;
             return Ok(());
         }
-        // Under the same limits as the check, so that a `migrate` that never ends does not hold up the run.
+        // `migrate` runs under the same limits as the check, so that a `migrate` that never ends does not hold up the run.
         let guard = self.shared.options.guard(&self.shared.host);
         let host = self.shared.host.clone().with_guard(guard);
         match loaded.recipe.on(&host).migrate(&in_use.state) {
@@ -253,8 +253,8 @@ impl LiveRecipe {
     /// published. If all fail, the batch is at fault: everything is as it was before the step, and the next step uses the
     /// newest version again.
     ///
-    /// New versions are tried on the batch, which has the columns that the hooks see. Nothing is copied. The next step has
-    /// the number after the batch's, unless all versions fail.
+    /// New versions are tried on the batch, which has the columns that the hooks see and is not copied. The next step has the
+    /// number after the batch's, unless all versions fail.
     pub fn attempt<R>(
         &mut self,
         batch: &Batch,
@@ -305,7 +305,8 @@ impl LiveRecipe {
         self.next_step
     }
 
-    /// Gives a batch on which new versions are tried; [`LiveRecipe::attempt`] gives the batch of its step. Nothing is copied.
+    /// Gives a batch on which new versions are tried; [`LiveRecipe::attempt`] gives the batch of its step. The batch is not
+    /// copied.
     pub fn observe(&self, batch: &Batch) {
         let (batch, in_use) = (batch.clone(), self.last().clone());
         self.shared.ledger().last = Some(Arc::new(Observed { batch, in_use }));

@@ -39,8 +39,8 @@ pub struct LiveOptions {
     /// Versions, with all their digits, that were rejected or failed before the run was resumed. If the file still contains
     /// such a version, it is tried only after it is saved again.
     pub rejected: Vec<String>,
-    /// The number of the next step, for batches that have none: [`LiveRecipe::next_step`](super::LiveRecipe::next_step)
-    /// of the process that was stopped.
+    /// The step number of the next batch, if the batch has no number of its own. It is
+    /// [`LiveRecipe::next_step`](super::LiveRecipe::next_step) of the process that was stopped.
     pub next_step: u64,
     /// The time for all checks of a version together: 2 seconds, unless set.
     pub deadline: Option<Duration>,

@@ -24,8 +24,8 @@ pub(super) type Passed = (Vec<Diagnostic>, Vec<String>);
 pub(super) type DryRuns =
     fn(&Recipe, Option<&Arc<Observed>>, Option<&Arc<Observed>>) -> Result<Passed, Diagnostics>;
 
-/// The dry runs of a new version, all under the guard of its host: on the last batch, on the last batch on which a version
-/// failed at a step, and on small batches. The time that is left goes to the version's effect.
+/// The dry runs of a new version, all under the guard of its host: on the last batch, on the last batch on which a version failed
+/// at a step, and on small batches. The remaining time is for the version's effect.
 pub(super) fn dry_runs(
     candidate: &Recipe,
     last: Option<&Arc<Observed>>,
@@ -61,7 +61,7 @@ pub(super) fn dry_runs(
         if is_common || guard.check().is_err() {
             return Err(error);
         }
-        // Only a warning, because the run may never meet such a batch.
+        // This is only a warning, because the run may never meet such a batch.
         let mut warning = error[0].clone();
         warning.severity = Severity::Warning;
         warning.message = format!("this would fail on {name}: {}", warning.message);

@@ -28,8 +28,8 @@ const POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct Watch {
     rings: Receiver<Instant>,
-    /// `Err(Some)`: the system gives no file events, which was not reported yet. `Err(None)`: this was reported, or only polling
-    /// is wanted.
+    /// `Err(Some)`: the system gives no file events, and this was not reported yet. `Err(None)`: this was reported, or only
+    /// polling is wanted.
     system: Result<RecommendedWatcher, Option<notify::Error>>,
     /// The names of the files, shared with the thread that receives the events.
     names: Arc<Mutex<BTreeSet<OsString>>>,

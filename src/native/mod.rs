@@ -1,8 +1,8 @@
 //! Kernels: Rust code in place of the losses of some built-ins, with the same bits as their scripts.
 //!
-//! A kernel belongs to the exact text of the shipped script, imports included: an edited copy is another version, and runs
-//! as a script. A kernel declines inputs that it does not support (rows with holes, columns of an unusual kind, values that are
-//! not finite): then the script runs, so that results, errors and notes are always the script's.
+//! A kernel belongs to the exact text of the shipped script, imports included: an edited copy is another version, and runs as a
+//! script. A kernel declines inputs that it does not support (rows with holes, columns of an unusual kind, values that are not
+//! finite). Then the script runs, so that results, errors and notes are always the same as the script's.
 
 mod inputs;
 mod pacs;

@@ -24,7 +24,7 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     if !is("dual_clip", ParamValue::Unset) || !is("kl_is", ParamValue::Bool(false)) {
         return None;
     }
-    // If not by token, the loss is a mean over the responses' means.
+    // If `by_token` is false, the loss is the mean of the responses' means.
     let by_token = match inputs.text("aggregate")? {
         "token" => true,
         "response" => false,
@@ -112,7 +112,7 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     })
 }
 
-/// exp(logp - old_logp)
+/// Computes the ratios exp(logp - old_logp).
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn ratios<T: Precision>(logp: &[T], old: &[T], out: &mut [T]) {
     for ((out, logp), old) in out.iter_mut().zip(logp).zip(old) {
@@ -159,7 +159,7 @@ fn surrogate<T: Precision>(
     clipped as usize
 }
 
-/// Adds beta KL to the losses, and its derivative with respect to logp to their gradient, for the estimator k3.
+/// Adds beta times the KL estimate k3 to the losses, and its derivative with respect to logp to the losses' gradient.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn add_k3<T: Precision>(
     beta: f64,

@@ -159,8 +159,8 @@ impl Effects {
         Ok(())
     }
 
-    /// The metrics in the order of their first reports, each the mean over the groups that reported it. If several hooks
-    /// report one name, each is named with its hook, as in `reward/clipped`.
+    /// The metrics in the order of their first reports. Each is the mean over the groups that reported it. If several hooks
+    /// report metrics of the same name, each name begins with its hook, as in `reward/clipped`.
     ///
     /// # Errors
     /// [`TensorError`] if a metric cannot be computed.
@@ -190,7 +190,7 @@ impl Effects {
         self.map_groups.push(call);
     }
 
-    /// Keeps a note, unless it is kept already or `METRICS` notes are.
+    /// Keeps a note, unless the same note or `METRICS` other notes are kept already.
     pub(super) fn note(&mut self, note: String) {
         if self.notes.len() < METRICS && !self.notes.contains(&note) {
             self.notes.push(note);

@@ -44,7 +44,7 @@ pub(in crate::script) fn bare() -> Engine {
 pub(crate) fn own_token(token: Token) -> Token {
     match token {
         Token::Reserved(word) if *word == "with" => Token::Identifier(word),
-        // Otherwise the number would silently be infinite.
+        // A number that is too large would otherwise silently be infinite.
         Token::FloatConstant(number) if !number.0.is_finite() => {
             Token::LexError(LexError::MalformedNumber(number.1.to_string()).into())
         }

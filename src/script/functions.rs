@@ -52,8 +52,8 @@ impl Default for Functions {
     }
 }
 
-/// The table of the functions that scripts may call, except the rows of the op table. It says what limits the time and memory of
-/// each.
+/// The table of the functions that scripts may call, except the rows of the op table. It says what limits each function's time
+/// and memory.
 const NATIVES: &str = include_str!("natives.txt");
 
 /// The row of a function in that table, such as `pad: array, int, any`.
@@ -155,8 +155,8 @@ fn bound(engine: &mut Engine, call: &Arc<CallContext>) {
         .set_fail_on_invalid_map_property(true)
         .disable_symbol("eval");
     let (guard, before) = (call.guard().clone(), held());
-    // Counted here, because the engine's own count starts again at the caller's number whenever a native function calls a
-    // closure.
+    // Operations are counted here, because the engine's own count starts again at the caller's number whenever a native function
+    // calls a closure.
     let operations = AtomicU64::new(0);
     engine.on_progress(move |_| {
         // Two operations instead of an atomic addition, because a script runs in one thread.

@@ -47,8 +47,8 @@ pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The constants of a script that its functions see, which are literals, such as `const K = 4;`. A constant is skipped if a
-/// parameter or a loop variable has the same name, because the optimiser would replace the variable by the constant.
+/// The constants that a script's functions see: those whose values are literals, such as `const K = 4;`. A constant is skipped if
+/// a parameter or a loop variable has the same name, because the optimiser would replace the variable by the constant.
 pub(super) fn constants(text: &str) -> Scope<'static> {
     let mut scope = Scope::new();
     if !text.contains("const") {
@@ -105,12 +105,11 @@ pub(super) type Modules = BTreeMap<String, (AST, Shared<Module>)>;
 pub(crate) struct FoundImports {
     pub(crate) sources: Sources,
     pub(super) modules: Modules,
-    /// The imports that are being loaded, outermost first. An import of one of them would have no end.
+    /// The imports that are being loaded, outermost first. An import of one of these would never end.
     loading: Vec<String>,
     /// The files in which imports were sought, with their contents.
     pub(super) files: BTreeMap<PathBuf, FileBytes>,
-    /// The import that could not be found or read, or that closes a circle. It is kept because the engine does not give its
-    /// location.
+    /// The import that could not be found or read, or that is circular. It is kept because the engine does not give its location.
     pub(super) missing: Option<String>,
 }
 

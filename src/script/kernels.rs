@@ -1,4 +1,4 @@
-//! When a kernel computes a built-in's loss in place of the script. The kernels are listed in [`crate::native`].
+//! Decides when a kernel computes a built-in's loss in place of the script. The kernels are listed in [`crate::native`].
 
 use std::collections::HashMap;
 use std::mem::take;

@@ -1,4 +1,5 @@
-//! Compares numbers exactly if they are rational, otherwise in double precision; functions of variables, at several points.
+//! Compares numbers, exactly if they are rational and otherwise in double precision; compares functions of variables at several
+//! points.
 
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive, Zero};
@@ -7,10 +8,11 @@ use super::super::expr::{Expr, Function};
 use super::super::number::{Rational, look, whole};
 use super::super::value::{Numeral, constant, square, value};
 
-/// A decimal answer with at least this many digits may be the gold answer, rounded.
+/// The fewest digits with which a decimal answer may be the rounded gold answer.
 const ENOUGH: u32 = 6;
 
-/// A larger exact number is not compared with an inexact one: neighbouring whole numbers differ by less than the error of roots.
+/// A larger exact number is not compared with an inexact number, because the error of a root may exceed the distance between two
+/// whole numbers.
 const LARGE: i64 = 10_000_000_000;
 
 /// Whether expressions are the same number or the same function.
@@ -32,7 +34,7 @@ pub(super) fn numbers(gold: &Expr, answer: &Expr) -> Option<bool> {
     if is_exact.is_some() {
         return is_exact;
     }
-    // If both squares are rational and differ, so do the numbers. Without them, large numbers are not known precisely enough.
+    // If both squares are rational and differ, the numbers differ. If a square is not known, large numbers are too imprecise.
     let large = whole(LARGE);
     let is_large = |number: &Numeral| number.exact().is_some_and(|exact| exact.abs() > large);
     match square(gold).zip(square(answer)) {
@@ -42,16 +44,17 @@ pub(super) fn numbers(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
 }
 
-/// Whether two numbers agree in double precision, to within `tolerance` times the largest of them and `least`; two numbers below
-/// 1e-15 always agree.
+/// Whether two numbers agree in double precision, to within `tolerance` times the largest of `least` and the two numbers. Two
+/// numbers below 1e-15 always agree.
 fn are_near(a: &Numeral, b: &Numeral, tolerance: f64, least: f64) -> Option<bool> {
     let (a, b) = (a.near()?, b.near()?);
     let scale = a.norm().max(b.norm());
     Some((a - b).norm() <= tolerance * scale.max(least) || scale < 1e-15)
 }
 
-/// Whether one number is the other, rounded; `None` if rounding is not allowed. It is allowed if gold is not a whole number, for
-/// a decimal answer of at least six digits to an exact gold, and for a decimal gold of at least three digits.
+/// Whether one number is the other number, rounded; `None` if rounding is not allowed. It is allowed if the gold answer is not a
+/// whole number: for a decimal answer of at least six digits if the gold answer is exact, and for a decimal gold answer of at
+/// least three digits.
 fn rounded(
     (gold, value): (&Expr, &Numeral),
     (answer, other): (&Expr, &Numeral),
@@ -70,7 +73,7 @@ fn rounded(
     }
 }
 
-/// Whether `short` is `value` rounded to `places` digits after the point, halves away from 0.
+/// Whether `short` is `value` rounded to `places` digits after the point, with halves rounded away from 0.
 fn is_rounded(value: &Numeral, short: &Rational, places: u32) -> Option<bool> {
     let Some(value) = value.exact() else {
         let unit = 10f64.powi(-(places.min(300) as i32));
@@ -78,7 +81,7 @@ fn is_rounded(value: &Numeral, short: &Rational, places: u32) -> Option<bool> {
         let difference = (value - short.to_f64()?).abs();
         return Some(difference <= (unit * 0.5).max(value.abs() * 4.0 * f64::EPSILON));
     };
-    // Computed in whole numbers, because each operation on fractions would compute a gcd, here of thousands of digits.
+    // Computed in whole numbers, because each operation on fractions would compute a gcd of numbers with thousands of digits.
     let power = BigInt::from(10).pow(places);
     let doubled: BigInt = value.numer().abs() * &power * 2 + value.denom();
     let rounded = doubled / (value.denom() * 2);
@@ -86,7 +89,8 @@ fn is_rounded(value: &Numeral, short: &Rational, places: u32) -> Option<bool> {
     Some(is_near && (value.is_negative() == short.is_negative() || short.is_zero()))
 }
 
-/// Values of four variables, in 64ths: of both signs, above and below 1, and not at a pole or a period of a function.
+/// Values of four variables, in 64ths. They have both signs, lie above and below 1, and are not at a pole or a period of a
+/// function.
 const POINTS: [[i64; 4]; 10] = [
     [47, 84, 157, 23],
     [140, 37, 110, 201],
@@ -103,8 +107,8 @@ const POINTS: [[i64; 4]; 10] = [
 /// Functions of more variables are not compared.
 const MOST_NAMES: usize = 16;
 
-/// Calls `evaluate` once per point, with the point's values for the variables of both expressions, and collects what is defined.
-/// Nothing is called if there are too many variables.
+/// Calls `evaluate` once per point, with the point's values for the variables of both expressions, and collects the results that
+/// are defined. If there are too many variables, `evaluate` is not called.
 pub(super) fn at_points<R>(
     gold: &Expr,
     answer: &Expr,
@@ -132,7 +136,7 @@ pub(super) fn at_points<R>(
     POINTS.iter().filter_map(at).collect()
 }
 
-/// Compares functions of variables: they are equal if they agree at all points where both are defined, at least two.
+/// Compares functions of variables: they are equal if both are defined at two or more of the points, and agree at all of these.
 fn functions(gold: &Expr, answer: &Expr) -> Option<bool> {
     let is_complex = gold.walk().chain(answer.walk()).any(|part| part.is("i"));
     let compared = at_points(gold, answer, |at| {

@@ -11,8 +11,8 @@ const OPERATORS: &str =
 /// Functions whose names have several letters, in plain text.
 const FUNCTIONS: &str = "Pr Var Cov gcd lcm deg det dim max min sup inf arg sgn";
 
-/// The left side of an equation as a name, if the side cannot be read as an expression, or is a derivative, a function with its
-/// argument, or a word, which an expression would not show.
+/// The left side of an equation as a name: if it is a derivative, a function with its argument, or a word, because an expression
+/// would not show this; or if it cannot be read as an expression.
 pub(super) fn label(head: &[Lexeme], side: Option<&Expr>) -> Option<Expr> {
     let texts: Vec<&str> = head.iter().map(|lexeme| &*lexeme.text).collect();
     let is_label = if side.is_none() {

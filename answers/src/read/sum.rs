@@ -116,7 +116,7 @@ impl Parser<'_> {
         loop {
             let is_per = is_word(self.ahead(1)) && !joins(self.ahead(1));
             let is_divided = self.is("/") && !is_per;
-            // The `x` in `1.5 x 10^3`, in plain text.
+            // In plain text, the `x` of `1.5 x 10^3` is a multiplication sign.
             let is_cross = self.is("x") && is_number(self.ahead(1)) && self.is_behind_number();
             if is_divided || is_cross || self.is("*") {
                 self.advance(1);
@@ -132,7 +132,7 @@ impl Parser<'_> {
             } else if self.starts_factor() {
                 let may_be_mixed = is_whole && self.is("\\frac");
                 let factor = self.factor()?;
-                // `3\frac12` is a sum.
+                // `3\frac12` means a sum.
                 product = if may_be_mixed && factor.walk().all(is_of_digits) {
                     Function("+").of([product, factor])
                 } else {
@@ -149,7 +149,7 @@ impl Parser<'_> {
         self.at > 0 && is_number(&self.lexemes[self.at - 1].text)
     }
 
-    /// The fraction of `3 1/2`; no power may follow it.
+    /// The fraction of a mixed number such as `3 1/2`; it must not have a power.
     fn slashed(&self) -> Option<Expr> {
         let (above, below) = (self.text(), self.ahead(2));
         let is_fraction = is_whole(above) && self.ahead(1) == "/" && is_whole(below);
@@ -162,14 +162,14 @@ impl Parser<'_> {
         let Some(lexeme) = self.lexemes.get(self.at) else {
             return false;
         };
-        // `ab` is a product, `it is 5` is not.
+        // `ab` is a product, but `it is 5` is not.
         let is_behind_run = self.at > 0 && self.lexemes[self.at - 1].is_of_run;
         if lexeme.is_apart && (lexeme.is_of_run || is_behind_run) {
             return false;
         }
         match &*lexeme.text {
             "(" | "{" | "[" => true,
-            // `2 3` is no product, but `\pi 6` is.
+            // `2 3` is not a product, but `\pi 6` is.
             text if is_number(text) => !self.is_behind_number(),
             text if is_letter(text) => !self.is_unit(),
             text => is_command_of_factor(text),
@@ -222,8 +222,8 @@ impl Parser<'_> {
         })
     }
 
-    /// The argument of a command: a group in braces, or the next factor. Of a whole number, it is the first digit that was not
-    /// read.
+    /// The argument of a command: a group in braces, or the next factor. If a whole number follows, the argument is its first
+    /// digit that was not read yet.
     pub(super) fn argument(&mut self) -> Option<Expr> {
         let text = self.text();
         if text == "{" {

@@ -54,7 +54,7 @@ pub(super) struct Columns {
     pub(super) arrays: Vec<Bound>,
     /// The field of completions whose words or tokens are counted, if no other column gives the lengths of responses.
     pub(super) counted: Option<Bound>,
-    /// The field whose words would have been counted as lengths, and the reason why they are not.
+    /// The field whose words would have been counted as lengths, and the reason why they are not counted.
     pub(super) no_length: Option<(String, String)>,
     /// The unit of lengths: `token`, or `word`.
     pub(super) unit: &'static str,

@@ -102,7 +102,7 @@ fn counted_lengths(
     tokenizer: Option<&Arc<dyn Tokenize>>,
 ) -> Option<Lengths> {
     if let Some(bound) = columns.find("length") {
-        // Other data are skipped here, because the builder of the batch reads tensors and refuses the rest.
+        // Other data are skipped here, because the builder of the batch reads tensors and refuses all other data.
         let ColumnData::Numbers(lengths) = &bound.column.data else {
             return None;
         };

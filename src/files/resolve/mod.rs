@@ -1,6 +1,6 @@
 //! Finds the meaning of a file's columns: groups, tokens that count, columns of the batch, and unused columns.
 //!
-//! Lines and tensors are treated alike: a list of numbers or a tensor [B, T] has a value per token, a number or a tensor [B] has
+//! Lines and tensors are treated alike: a list of numbers or a tensor [B, T] has a value per token; a number or a tensor [B] has
 //! a value per response.
 
 mod columns;
@@ -27,7 +27,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::{counted, exact};
 use crate::tensor_file::FileTensor;
 
-/// Fields that are taken for the training step, or a part of it, by a guess.
+/// Fields that are guessed to be the training step, or a part of it.
 const GUESSED: [&str; 3] = ["iteration", "update", "epoch"];
 
 /// A batch from a file, with the data needed to write an advantage to a copy of that file.
@@ -167,7 +167,7 @@ impl Resolving<'_> {
                     .left_out(name, &format!("`{ours}` is read from `{theirs}`"));
             }
             for reading in readings {
-                // A copy of a run's batch has two advantages: that of the run, and a newer one.
+                // A copy of a run's batch has two advantages: the run's, and a newer one that was added to the copy.
                 if name == "advantage" && has_newer {
                     self.found
                         .left_out(name, "`advantages` was written after it");
@@ -238,12 +238,12 @@ impl Resolving<'_> {
         );
         let names = &self.schema;
         let is_reference = names.references == Some(reading.ours.as_str());
-        // Not needed if `--map` has replaced this column.
+        // The column is not needed if `--map` has replaced it.
         let is_free = !reading.asked && names.is_read_twice(&reading.theirs);
         let (level, is_needed) = match role {
             Role::Group => (response, true),
             Role::Response => (response, !is_free),
-            // Not needed if all values are null, such as log-probs that were not recorded.
+            // The column is not needed if all its values are null, such as log-probs that were not recorded.
             Role::Mask | Role::Token => {
                 let is_null = matches!(column.data, ColumnData::Null);
                 (token, reading.asked || !is_null)
@@ -515,8 +515,8 @@ impl Resolving<'_> {
         kept
     }
 
-    /// The sum of the rewards of several reward functions. A function that has no reward for a response is skipped there; the sum
-    /// is NaN if no function has one.
+    /// The sum of the rewards of several reward functions, without the functions that have no reward for a response; NaN if no
+    /// function has a reward.
     fn sum_of_rewards(&self) -> Option<Vec<f64>> {
         let names = &self.schema.rewards;
         let mut sums: Option<Vec<f64>> = None;

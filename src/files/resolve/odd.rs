@@ -1,4 +1,4 @@
-//! Invalid values in arrays of numbers: NaN where a token counts, log-probs above 0, rewards where the mask is 0.
+//! Finds invalid values in arrays of numbers: NaN where a token counts, log-probs above 0, rewards where the mask is 0.
 
 use crate::batch::{Batch, FloatBuffer, TokenValues};
 use crate::files::options::Dtype;
@@ -19,8 +19,8 @@ pub(super) struct Checked<'a> {
 
 impl Checked<'_> {
     /// Looks for invalid values in a column of the batch, and returns notes on them. A value that is not finite where a token
-    /// counts is an error, because it would make all results of its group NaN. In a saved batch or an unknown column, it is only
-    /// a note.
+    /// counts is an error, because it would make all results of its group NaN. In a saved batch or an unknown column, such a
+    /// value is only noted.
     pub(super) fn check(&self, reading: &Reading) -> Result<Vec<String>> {
         let Some(values) = self.batch.token_column(&reading.ours) else {
             return Ok(Vec::new());
@@ -107,7 +107,7 @@ impl Checked<'_> {
             for (tokens, columns) in places {
                 let first = columns.start;
                 let row = &numbers[values.place(response, (tokens, columns))];
-                // Counts first, because that loop vectorizes and the count is nearly always 0.
+                // Invalid values are counted first, because the counting loop is vectorized and the count is nearly always 0.
                 let count = row.iter().filter(|value| is_odd(value)).count();
                 if count == 0 {
                     continue;

@@ -60,7 +60,7 @@ pub(in crate::script) fn numbers(module: &mut Module) {
     comparisons!("==" ==, "!=" !=, "<" <, "<=" <=, ">" >, ">=" >=);
 }
 
-/// The conversion is exact up to 2^53, as wherever an integer meets a float.
+/// Converts an integer to a float. The result is exact up to 2^53.
 fn widened(whole: INT) -> FLOAT {
     whole as FLOAT
 }

@@ -60,7 +60,7 @@ pub(in crate::script) fn arrays(module: &mut Module) {
     }
 }
 
-/// Removes each element that repeats the last element kept, which the comparer `is` decides. The engine's own function ignores a
+/// Removes each element that repeats the last element kept, as the comparer `is` decides. The engine's own function ignores a
 /// comparer's errors.
 fn without_repeats(context: &NativeCallContext, array: Array, is: &FnPtr) -> Raised<Array> {
     let mut kept = Array::new();

@@ -38,7 +38,7 @@ impl Key {
         let mut names: Vec<Arc<str>> = Vec::new();
         let mut seen: HashMap<Arc<str>, usize> = HashMap::new();
         let codes = texts.map(|text| {
-            // There are far fewer names than 2^53.
+            // The index is exact as a float, because there are far fewer than 2^53 names.
             *seen.entry(text).or_insert_with_key(|text| {
                 names.push(text.clone());
                 names.len() - 1
@@ -178,7 +178,7 @@ pub(in crate::script) fn of_responses(
 
 fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> {
     let (texts, start) = (key.texts()?, of_responses(key.frame(), start)?);
-    // Counted as an effect, so that `map_groups` calls its function for each group: the result depends on the group.
+    // This counts as an effect, so that `map_groups` calls its function for each group: the result depends on the group.
     let known = {
         let mut effects = key.call.effects();
         effects.said += 1;

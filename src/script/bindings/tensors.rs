@@ -23,7 +23,7 @@ use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Trace};
 pub(in crate::script) fn ops(module: &mut Module) {
     let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());
     for op in op::table() {
-        // `min` and `max` have a row in two classes: a level as the second argument means the reduction.
+        // `min` and `max` have a row in each of two classes: a level as the second argument means the reduction.
         let is_twin = |other: &&Op| other.class != op.class && other.params.len() > 1;
         let twin = reference::ops(op.name).find(is_twin);
         let is_operator = !op.name.starts_with(char::is_alphabetic);
@@ -51,7 +51,7 @@ pub(in crate::script) fn tensor_type(module: &mut Module) {
             let value = tensor.evaluate()?;
             Ok(value.iter().take(ENOUGH).map(Dynamic::from_float).collect())
         }),
-        // A length is below 2^63, because memory is.
+        // The length fits into an integer, because memory holds far fewer than 2^63 values.
         ("len", |tensor| Ok((tensor.evaluate()?.len() as INT).into())),
     ];
     add_type(module, "tensor", shown, &methods);
@@ -88,7 +88,7 @@ fn number_of(tensor: &Tensor) -> Result<Dynamic, CallError> {
 
 fn shown(tensor: &Tensor) -> Result<Dynamic, CallError> {
     let value = tensor.evaluate().inspect_err(|error| {
-        // If this fails, the engine prints the type's name instead, so the error has to reach the guard.
+        // If this fails, the engine prints the type's name instead of the error, so the guard keeps the error.
         if let Some(frame) = tensor.frame().filter(|frame| !frame.is_open_view()) {
             frame.context.guard.fail(error);
         }
@@ -125,7 +125,7 @@ fn dispatch(
         .map(|(value, param)| argument(op, param, value));
     let tensor = op.apply(&arguments.collect::<Result<Vec<Argument>, CallError>>()?)?;
     if op.kernel.is_elementwise() && !args.iter().any(|value| value.is::<Tensor>()) {
-        // If all arguments are numbers, so is the result.
+        // If all arguments are numbers, the result is a number.
         return Ok(Dynamic::from_float(tensor.evaluate()?.get(0)));
     }
     let origin = origin(context);

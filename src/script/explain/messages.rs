@@ -83,7 +83,7 @@ fn foreign(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<D
     let word = |index: usize| line.get(index).map_or("", |token| token.text);
     let begins = match (word(0), word(1)) {
         ("let", "mut") => "let-mut",
-        // `let a = 1, b = 2`
+        // As in `let a = 1, b = 2`.
         ("let", _) if site.text(0) == "," && site.text(2) == "=" => "let-two",
         ("import", _) if line.iter().any(|token| token.kind == TokenKind::String) => "",
         (first, _) => first,

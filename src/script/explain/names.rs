@@ -59,7 +59,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
         let help = habit("reserved", name).unwrap_or_else(|| operator_help(&arguments));
         return say(format!("`{name}` does not work with {with}"), help);
     }
-    // The lint knows the number of arguments, but not their types: each is `something`.
+    // The lint knows the number of arguments but not their types, and calls each argument `something`.
     let with = if arguments.iter().all(|argument| *argument == "something") {
         format!("with {given}")
     } else {

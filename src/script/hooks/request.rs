@@ -53,7 +53,7 @@ impl Request<'_> {
         )
     }
 
-    /// Computes the request by the script; `state` changes only if that succeeds.
+    /// Answers the request by the script; `state` changes only if that succeeds.
     fn by_script(&self, state: &mut State) -> Result<Outcome, Diagnostics> {
         let started = Instant::now();
         let (step, is_loss) = (self.batch.step(), self.hook == Hook::Loss);
@@ -99,8 +99,8 @@ impl Request<'_> {
         Ok(outcome)
     }
 
-    /// The kernel's answer on the batch as the script would see it; `None` if it declines or fails, or if there is not enough
-    /// memory for it.
+    /// What the kernel computes for the batch that the script would get; `None` if the kernel declines or fails, or if there is
+    /// not enough memory.
     fn by_kernel(&self, kernel: Kernel) -> Option<Outcome> {
         let started = Instant::now();
         let (host, layout) = (&self.recipe.host, self.batch.layout());

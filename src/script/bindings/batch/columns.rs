@@ -89,7 +89,7 @@ impl ScriptBatch {
         added: Arc<BTreeMap<String, (Tensor, usize)>>,
         carried: Arc<Mutex<BTreeMap<String, Tensor>>>,
     ) -> Self {
-        // 1,024 bytes are one node of a map, with room for 11 entries; a batch seldom has more.
+        // 1,024 bytes are one node of a map, with room for 11 entries; a batch seldom has more added columns.
         let bytes = size_of::<Inner>() + 1024 + 128 * added.len();
         ScriptBatch(Arc::new(Inner {
             _reservation: whole.call.guard().hold(bytes),
@@ -272,7 +272,7 @@ impl WholeBatch {
     /// Whether a column can be derived from the batch's columns.
     fn follows(&self, name: &str) -> bool {
         match DERIVED.iter().find(|(derived, _)| *derived == name) {
-            // If the mask excludes every token, there are lengths too: they are 0.
+            // If the mask excludes every token, there are still lengths, which are 0.
             Some(("length", _)) => {
                 self.batch.layout().width() > 0 || self.batch.token_columns().next().is_some()
             }
@@ -332,7 +332,8 @@ impl WholeBatch {
                     .token_column("old_logp")
                     .ok_or_else(|| self.unknown(name))?;
                 self.note(OLD_FOR_LOGP);
-                // A separate leaf, because a gradient with respect to `logp` is not a gradient with respect to `old_logp`.
+                // A separate leaf of the graph, because a gradient with respect to `logp` is not a gradient with respect to
+                // `old_logp`.
                 Tensor::column(&self.frame, old.clone())
             }
             _ => {
