@@ -8,7 +8,7 @@
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     let allowed = (wanted.chars().count() / 3).clamp(1, 3);
-    // `lr` for `learning_rate`.
+    // So that `lr` is near to `learning_rate`.
     let initials: String = wanted
         .split('_')
         .filter_map(|word| word.chars().next())

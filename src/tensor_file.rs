@@ -26,7 +26,7 @@ type Result<T> = std::result::Result<T, Diagnostic>;
 // Numbers are read in place, and files store them with the lowest byte first.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// The most that the format allows for its header.
+/// The most bytes that the format allows for the header.
 const HEADER: u64 = 100_000_000;
 
 /// How many numbers a thread converts at a time.
@@ -55,7 +55,8 @@ pub struct FileTensor {
     pub shape: Vec<usize>,
     /// Its first byte in the file.
     at: u64,
-    /// The number of its bytes. The header has been checked: type and shape need as many, and the file has them.
+    /// The number of its bytes. The header has been checked: the type and the shape need this number, and the file has so many
+    /// bytes.
     length: usize,
     file: Arc<(PathBuf, File)>,
 }
@@ -181,7 +182,7 @@ impl FileTensor {
         self.numbers()
     }
 
-    /// The error for a tensor of another type or shape.
+    /// The error for a tensor of a wrong type or shape.
     pub(crate) fn wrong(&self, expected: impl Into<String>) -> Diagnostic {
         let error = Diagnostic::error("")
             .found(self.describe())

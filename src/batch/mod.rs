@@ -241,8 +241,8 @@ impl Batch {
         cfg!(feature = "answers") && has_text("completion") && SOLUTIONS.iter().any(has)
     }
 
-    /// The reference answer of a response, a text or a number: its `solution`, or its `answer` if the solution is missing, blank or
-    /// a worked solution that does not mark its answer. The reference is blank if a file has none for this response.
+    /// The reference answer of a response, a text or a number: its `solution`, or its `answer` if the solution is missing, blank
+    /// or a worked solution that does not mark its answer. The reference is blank if a file has none for this response.
     pub fn solution(&self, response: usize) -> Option<Cow<'_, str>> {
         let [solution, answer] = SOLUTIONS.map(|name| {
             let text = self.text(name).map(|texts| Cow::from(&*texts[response]));

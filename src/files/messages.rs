@@ -73,8 +73,8 @@ pub(super) fn may_be_chat(text: &str) -> bool {
     ["[{", "{\\\"", "{\""].iter().any(begins)
 }
 
-/// The texts that the policy wrote. A completion is a text, a number, the messages of a chat, one message, the JSON of messages in
-/// a string, or a list of one completion. The error describes a value of another shape.
+/// The texts that the policy wrote. A completion is a text, a number, the messages of a chat, one message, the JSON of messages
+/// in a string, or a list of one completion. The error describes a value of another shape.
 pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
     match cell::type_of(raw) {
         JsonType::Null => Ok(Vec::new()),

@@ -1,5 +1,5 @@
-//! The names under which the fields of a file are read: by `--map`, by an alias of `batch/column_names` (padded files), or by
-//! the table of trainers' dumps, which need no `--map`: `dumps.toml` says how to recognise each dump and how it names our columns.
+//! The names under which the fields of a file are read: by `--map`, by an alias of `batch/column_names` (padded files), or by the
+//! table of trainers' dumps, which need no `--map`: `dumps.toml` says how to recognise each dump and how it names our columns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

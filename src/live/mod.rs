@@ -11,7 +11,7 @@
 //! 3. `init` works, and `migrate` takes over the run's state;
 //! 4. a dry run succeeds on the last batch, with a copy of the state;
 //! 5. dry runs succeed on the last batch on which a version failed at a step, and on small degenerate batches that have the
-//! columns and group sizes of the last batch.
+//!    columns and group sizes of the last batch.
 //!
 //! A failure on the last batch rejects the version. The batches of 5 may never occur: `k = 4` fails on a group of one, but is
 //! right in a run whose groups have 16 responses. So a failure on one of these counts only if the version in use succeeds on the

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-/// The limits of one call of a recipe: of [`Recipe::advantage`](super::Recipe::advantage) with the hooks `reward` and `weight`, of
-/// each update's [`Recipe::loss`](super::Recipe::loss), of [`Recipe::returns`](super::Recipe::returns).
+/// The limits of one call of a recipe: of [`Recipe::advantage`](super::Recipe::advantage) with the hooks `reward` and `weight`,
+/// of each update's [`Recipe::loss`](super::Recipe::loss), of [`Recipe::returns`](super::Recipe::returns).
 /// [`Recipe::for_step`](super::Recipe::for_step) puts several calls under one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -30,14 +30,15 @@ pub(super) const SCRIPT_BYTES: usize = 256 << 10;
 pub(super) const CALL_LEVELS: usize = 32;
 /// The depth to which expressions may be nested, outside and inside functions.
 pub(super) const EXPRESSION_DEPTH: usize = 64;
-/// Operations per call: a formula over 4096 groups, group by group, takes a million; an endless loop reaches this in a second.
+/// The most operations per call. A formula computed group by group over 4096 groups takes a million; an endless loop reaches the
+/// limit in a second.
 pub(super) const OPERATIONS: u64 = 20_000_000;
 /// Bytes of a string, together with all other strings in the same array or map.
 pub(super) const TEXT_BYTES: usize = 1 << 20;
 /// Elements of an array, together with those of the arrays in it. The limit is this low because the engine counts all elements
 /// at each `push`: filling an array of this size takes a second.
 pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
-/// How many elements of a longer array are made. The engine refuses an array of this length, so that the rest is not needed.
+/// The most elements that are made of a longer array. The engine refuses an array of this length, so the rest is not needed.
 pub(super) const ENOUGH: usize = ARRAY_ELEMENTS + 1;
 /// Entries of a map, together with those of the maps in it.
 pub(super) const MAP_ENTRIES: usize = 1 << 14;
@@ -48,7 +49,7 @@ pub(super) const VARIABLE_BYTES: usize = 64 << 20;
 /// The depth to which the arrays and maps of a state may be nested. A checkpoint's JSON has two levels per map, and readers stop
 /// at 128.
 pub(super) const STATE_DEPTH: usize = 32;
-/// Metrics of a step, and also its notes.
+/// Metrics of a step; its notes have the same limit.
 pub(super) const METRICS: usize = 256;
 /// Bytes that are kept of what a step prints.
 pub(super) const PRINTED_BYTES: usize = 1 << 20;

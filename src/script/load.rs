@@ -33,9 +33,8 @@ impl Host {
         self.load_files(&SourceFiles::of(recipe)).0
     }
 
-    /// As [`Host::load`], from bytes that were read before instead of the files' present content; an import that was not read
-    /// before is read now. Also returns these files together with those of the imports that were needed, even if the script does
-    /// not compile.
+    /// Like [`Host::load`], but from the bytes in `read` instead of the files' present content; an import that is not in `read`
+    /// is read now. Also returns the files of `read` and of the imports that were needed, even if the script does not compile.
     pub fn load_files(&self, read: &SourceFiles) -> (Result<Recipe, Diagnostics>, SourceFiles) {
         if let Some(builtin) = Builtin::find(&read.recipe) {
             return (self.compile(builtin.name, builtin.text), read.clone());
@@ -99,7 +98,9 @@ impl Host {
                     Some(_) => {
                         format!("import a copy of it: `advlab new mine.rhai --from {source}`")
                     }
-                    None => "use the version of advlab that wrote it".to_string(),
+                    None => {
+                        "use the version of advlab with which this recipe was saved".to_string()
+                    }
                 };
                 return Err(Diagnostic::error(message).with_help(help).into());
             }
@@ -118,7 +119,7 @@ impl Host {
     }
 }
 
-/// The error for a text that is no built-in's name and no script's path.
+/// The error for a text that is neither the name of a built-in nor the path of a script.
 fn no_recipe(recipe: &str) -> Diagnostic {
     if let Some(kind) = another_kind(Path::new(recipe)) {
         return Diagnostic::error(format!("`{recipe}` is {kind}, not a recipe")).with_help(

@@ -17,7 +17,7 @@ pub(crate) fn misread_operators(
 ) -> Vec<Diagnostic> {
     let code = code(text);
     let minuses = sites(&code).filter(|site| site.token().kind == TokenKind::Negation);
-    // Here the minus binds more tightly than `**`; in Python, Julia and algebra it applies to the power.
+    // In a script, the minus binds more tightly than `**`; in Python, Julia and algebra, the minus applies to the power.
     let powers = minuses
         .filter(|minus| operator_after(&code[minus.index + 1..]) == Some("**"))
         .map(|minus| {

@@ -39,7 +39,8 @@ impl Reports {
         found.map_or(Hook::Advantage, |(hook, _)| *hook)
     }
 
-    /// Adds the reports and the time of a loss; a metric that both have is prefixed with its hook in both, as in `loss/clipped`.
+    /// Adds the reports and the time of a loss; if both report a metric of the same name, each begins with its hook, as in
+    /// `loss/clipped`.
     pub fn add(&mut self, mut loss: Reports) {
         for (name, _) in &mut loss.metrics {
             let reporter = self.reporter(name);
@@ -68,7 +69,7 @@ pub struct Outcome {
     pub weight: Option<Computed>,
     /// The advantage, at response or token level.
     pub advantage: Computed,
-    /// The loss, if the advantage is derived from one as -M dloss/dlogp, with M the number of tokens.
+    /// The loss, if the advantage is derived from a loss as -M dloss/dlogp, with M the number of tokens.
     pub loss: Option<f64>,
     /// Which responses are right, if the batch says so: `batch.correct`, as scripts see it.
     pub correct: Option<Computed>,
@@ -204,13 +205,14 @@ pub struct Summary {
     pub tokens: usize,
     /// Groups whose responses are all right; `None` if the batch does not say which responses are right.
     pub all_right: Option<usize>,
-    /// Groups whose responses are all wrong; `None` if `all_right` is.
+    /// Groups whose responses are all wrong; `None` if `all_right` is `None`.
     pub all_wrong: Option<usize>,
     /// The level of the advantage: `response` or `token`.
     pub level: &'static str,
-    /// The advantage, over the values at its own level.
+    /// The statistics of the advantage's values, at its own level.
     pub advantage: Statistics,
-    /// Groups in which every response has no advantage but 0, or the weight 0: the policy learns nothing from them.
+    /// Groups in which every response has the weight 0, or the advantage 0 on all its tokens: the policy learns nothing from
+    /// them.
     pub groups_without_signal: usize,
     /// Responses with weight 0, which the loss ignores; `None` if there are no weights.
     pub without_weight: Option<usize>,
@@ -219,7 +221,7 @@ pub struct Summary {
     pub weight: Option<Statistics>,
     /// Tokens whose advantage or weight is exactly 0.
     pub tokens_without_signal: usize,
-    /// The effective number of responses behind the weighted sum of |A|: (sum of s)² / (sum of s²), where s is a response's
+    /// The effective number of responses that carry the weighted sum of |A|: (sum of s)² / (sum of s²), where s is a response's
     /// weight times the sum of |A| over its tokens, or times its |A| if the batch has no tokens; 0 if every s is 0.
     pub effective_responses: f64,
 }
@@ -231,8 +233,8 @@ impl Summary {
         let value = advantage.lookup();
         let is_per_token = advantage.level() == Level::Token;
         let weight = outcome.weight.as_ref().map(Computed::buffer);
-        // For each response: how many of its tokens have no signal, whether the whole response has none, and its s, as in
-        // `effective_responses`.
+        // For each response: the number of its tokens without a signal, whether the whole response has no signal, and its s, as
+        // in `effective_responses`.
         let of_response = |response: usize| {
             let tokens = layout.tokens_of(response);
             let is_out = weight.is_some_and(|weight| weight.get(response) == 0.0);

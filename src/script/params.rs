@@ -190,7 +190,7 @@ impl ParamSpec {
 
 /// Parses a text as the type of `kind` (a number if `None`); a text that does not parse is a string.
 pub(super) fn read(kind: Option<&ParamValue>, text: &str) -> ParamValue {
-    // `inf` is a number; digits beyond the largest number are a mistake, because they would silently be infinite.
+    // `inf` is a number; digits that exceed the largest number are a mistake, because they would silently be infinite.
     let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
     let number = || text.parse().ok().filter(is_meant).map(ParamValue::Number);
     let read = match kind {

@@ -87,8 +87,8 @@ impl Recipe {
         &self.script.reads
     }
 
-    /// All columns that a batch needs for this recipe: those that the recipe reads, others from which they may be derived, and
-    /// `random`. `None` if the script may compute the name of a column, because it may then read any.
+    /// All columns that a batch needs for this recipe: the columns that the recipe reads, the columns from which these may be
+    /// derived, and `random`. `None` if the script may compute the name of a column, because it may then read any column.
     pub fn columns(&self) -> Option<BTreeSet<String>> {
         // Random numbers may be given as a column.
         const ALWAYS: [&str; 1] = ["random"];

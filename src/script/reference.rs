@@ -12,7 +12,7 @@ pub struct Member {
     pub name: &'static str,
     /// Its owner.
     pub of: Owner,
-    /// How it is written.
+    /// Its form in a script.
     pub call: &'static str,
     /// A description, in one line.
     pub doc: &'static str,

@@ -107,7 +107,7 @@ impl Table {
         }
     }
 
-    /// Adds an entry whose key is not there.
+    /// Adds an entry whose key is not in the table yet.
     fn add(&mut self, entry: TableEntry) {
         if self.keys == PART * self.parts.len() {
             let parts = (2 * self.parts.len()).max(1);

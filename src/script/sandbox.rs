@@ -1,8 +1,8 @@
 //! The sandbox: limits the resources of a script, so that no recipe exhausts a run's time, memory or stack. It measures the depth
 //! and the bytes of the script's variables; the limits themselves are in `limits.rs`.
 //!
-//! A script's `try` catches none of these errors. Most come from the engine as `ErrorTerminated`, `ErrorDataTooLarge` and the
-//! like, which cannot be caught; the errors of native functions on tensors are converted to these.
+//! A script's `try` cannot catch the error of an exceeded limit. Most of these errors come from the engine as `ErrorTerminated`,
+//! `ErrorDataTooLarge` and the like; the errors of native functions on tensors are converted to these.
 //!
 //! The functions that a script may call are listed in `natives.txt`, with what limits their time and the memory of their
 //! result; no others can be called. The engine checks the size of a value that an operator or a function makes. It checks
@@ -45,7 +45,7 @@ pub(super) fn without_panic<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R
 }
 
 /// The least number of reads of variables between two measurements. It is odd because a loop often reads an even number of
-/// variables, and must not always be measured at the same one.
+/// variables, and must not always be measured at the same variable.
 pub(super) const READS: u64 = 61;
 /// The number of values measured per read of a variable, on average; measuring them takes less time than the read. The values are
 /// counted, and not timed, so that a script always ends at the same line.

@@ -78,7 +78,7 @@ impl State {
         (*self.this).clone()
     }
 
-    /// The same state, plus those top-level entries of `other` whose keys it lacks.
+    /// The same state, plus those top-level entries of `other` whose keys this state lacks.
     pub(super) fn with_missing_of(&self, other: &State) -> State {
         let map = |state: &State| state.to_dynamic().try_cast::<Map>().unwrap_or_default();
         let mut whole = map(other);
@@ -231,7 +231,8 @@ fn to_json(value: &Dynamic) -> Value {
         return text.as_str().into();
     }
     match (value.as_float(), value.as_char(), value.as_int()) {
-        // The shortest string that reads back as the same number; for a NaN, of which there are many, its bits.
+        // A NaN is given by its bits, because there are many NaNs; any other float, by the shortest string that reads back as the
+        // same.
         (Ok(nan), ..) if nan.is_nan() => json!({ FLOAT: format!("NaN:{:016x}", nan.to_bits()) }),
         (Ok(float), ..) => json!({ FLOAT: format!("{float:?}") }),
         (_, Ok(letter), _) => json!({ CHARACTER: letter.to_string() }),

@@ -16,13 +16,13 @@ const SHOWN: usize = 32;
 /// The value of an input.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// No value, as of a `let`, a `fn` or a statement.
+    /// No value, for example of a `let`, a `fn` or a statement.
     Nothing,
     /// True or false.
     Bool(bool),
     /// An integer.
     Integer(i64),
-    /// A number that is no integer, or a tensor that belongs to no batch.
+    /// A number that is not an integer, or a tensor that belongs to no batch.
     Number(f64),
     /// A string.
     String(String),
@@ -30,9 +30,9 @@ pub enum Answer {
     Tensor(Computed),
     /// A batch, with its columns.
     Batch(BatchColumns),
-    /// An array: its first elements, and how many it has.
+    /// An array: its first elements, and the number of all its elements.
     Array(Vec<Answer>, usize),
-    /// A map: its first entries, and how many it has.
+    /// A map: its first entries, and the number of all its entries.
     Map(Vec<(String, Answer)>, usize),
     /// Any other value, described: `a closure`.
     Other(String),

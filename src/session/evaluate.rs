@@ -1,4 +1,4 @@
-//! A session, and what it does with an input.
+//! A session, and the evaluation of its inputs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,18 +44,18 @@ pub struct Session {
     inputs: Inputs,
     imports: Imports,
     pub(super) recipe: Option<Recipe>,
-    /// The loss of a run, for recipes that have none.
+    /// The loss of a run, for recipes without a loss.
     loss: Option<Recipe>,
 }
 
 /// The effects of an input.
 #[derive(Clone, Debug)]
 pub struct EvaluatedInput {
-    /// Its value.
+    /// The value of the input.
     pub answer: Answer,
-    /// Its printed lines.
+    /// The lines that it printed.
     pub prints: Vec<String>,
-    /// Its reports, by `metric`.
+    /// The numbers that it reported with `metric`.
     pub metrics: Vec<(String, f64)>,
     /// Notes on columns that were read in place of others, such as `old_logp` for `logp`.
     pub notes: Vec<String>,
@@ -100,7 +100,7 @@ impl Session {
         self.recipe.as_ref()
     }
 
-    /// The loss for a recipe that has none: the run's, or the default.
+    /// The loss for a recipe without a loss: the run's, or the default.
     pub fn loss(&self) -> Result<Recipe, Diagnostics> {
         match &self.loss {
             Some(loss) => Ok(loss.on(&self.host)),
@@ -123,8 +123,8 @@ impl Session {
         self.place_own();
     }
 
-    /// Continues with another batch, with the seed from which `batch.random` draws, and with the loss for recipes that have none:
-    /// a run's, or `ppo_clip` if it is `None`. Variables stay, including tensors of the earlier batch.
+    /// Continues with another batch, with the seed from which `batch.random` draws, and with `loss` as the loss for recipes
+    /// without a loss (`ppo_clip` if it is `None`). Variables stay, including tensors of the earlier batch.
     pub fn set_batch(&mut self, batch: &Batch, seed: u64, loss: Option<Recipe>) {
         self.host = self.host.clone().with_seed(seed);
         self.loss = loss;
@@ -242,7 +242,7 @@ impl Session {
         })
     }
 
-    /// Compiles an input after all earlier ones; operators that mean something else in Python are errors.
+    /// Compiles an input after all earlier inputs; operators that mean something else in Python are errors.
     pub(super) fn compile(&self, engine: &Engine, text: &str) -> Result<AST, Diagnostics> {
         let mut ast = engine
             .compile_with_scope(&self.scope, self.inputs.padded(text))

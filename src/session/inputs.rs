@@ -63,7 +63,7 @@ impl Inputs {
         answer: &Answer,
         recipe: Option<&Recipe>,
     ) {
-        // An import inside a function is not kept, because it holds only there.
+        // An import inside a function is not kept, because it applies only inside the function.
         for (path, alias) in imports_of(ast) {
             let line = format!("import \"{path}\" as {alias}; ");
             if !alias.is_empty() && !self.imports.contains(&line) {
@@ -193,8 +193,8 @@ impl Inputs {
         lines.collect()
     }
 
-    /// `params()` with the recipe's settings, if an input reads one: a hook takes the present settings, a formula those with
-    /// which it was computed.
+    /// `params()` with the recipe's settings, if an input reads a parameter. A hook gets the present settings, and a formula gets
+    /// the settings with which it was computed.
     fn params(&self, in_use: Option<&Recipe>) -> Option<String> {
         let reads = |input: &&Input| {
             let code = code(&input.text);
@@ -221,7 +221,7 @@ impl Inputs {
         format!("\n{}{text}", self.counted)
     }
 
-    /// A diagnostic whose location is counted in the input that it is about, instead of in the text of all inputs.
+    /// The diagnostic with its location counted within its input, instead of within the text of all inputs.
     pub(super) fn in_its_input(&self, text: &str, mut diagnostic: Diagnostic) -> Diagnostic {
         for call in &mut diagnostic.notes {
             if let Some((what, line)) = call.rsplit_once(&format!("{SOURCE}:"))

@@ -73,8 +73,8 @@ impl Session {
         in_order(names)
     }
 
-    /// The names that can follow a dot after the tokens, by the type of the variable before the dot. Any other expression is
-    /// taken for a tensor, which is most likely, instead of being computed.
+    /// The names that can follow a dot after the tokens, by the type of the variable before the dot. Any other expression is not
+    /// computed, but is assumed to be a tensor, which is most likely.
     pub fn members(&self, code: &[Token<'_>]) -> Vec<Name> {
         let last = match code {
             [.., dot, _] if dot.text == "." => None,

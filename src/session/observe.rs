@@ -1,4 +1,4 @@
-//! What the names and the operations of a script hold in a dry run, for an editor that shows it beside the code.
+//! The values of a script's names and operations in a dry run, for an editor that shows them beside the code.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,12 +15,13 @@ use crate::tensor::{Origin, Trace};
 
 /// The function that notes a value. No script has a function of this name.
 const NOTE: &str = "__advlab_note";
-/// The most values that are given, because a reader sees a screen of them.
+/// The most values that are passed on, because a reader sees only a screenful of them.
 const MOST: usize = 1000;
 
 impl Recipe {
-    /// Runs the recipe on a batch, as [`dry_run`] does, and gives `seen` what each variable, parameter and operation of the script
-    /// held first, with the byte at which its name begins. If the run fails, these are the values from before the failure.
+    /// Runs the recipe on a batch, as [`dry_run`] does, and passes to `seen` the first value of each variable, parameter and
+    /// operation of the script, with the byte at which its name begins. If the run fails, these are the values from before the
+    /// failure.
     pub fn observe(&self, batch: &Batch, seen: &mut (dyn FnMut(usize, Answer) + Send)) {
         let (noted, trace) = (Noted::default(), Arc::new(Trace::default()));
         let probed = Probed::of(self.text());
@@ -54,7 +55,7 @@ impl Recipe {
             }
             for (at, value) in values.into_iter().take(MOST) {
                 let value = value.flatten();
-                // A batch is none of the script's own values, and showing it computes all of its columns.
+                // A batch is skipped, because the script did not compute it, and showing it computes all of its columns.
                 if value.is::<ScriptBatch>() {
                     continue;
                 }
@@ -79,8 +80,8 @@ fn notes_into(noted: &Noted) -> Module {
     module
 }
 
-/// A script with a call of [`NOTE`] behind each statement that sets a variable, and at the start of each body for its parameters.
-/// The lines stay.
+/// A script with a call of [`NOTE`] after each statement that sets a variable, and at the start of each body for its parameters.
+/// The calls do not change the number of any line.
 struct Probed {
     text: String,
     /// The calls: the byte of the text where each begins, and its length.
@@ -102,7 +103,7 @@ impl Probed {
             let (names, body) = match site.text(0) {
                 "fn" => (1..until("{"), until("{")),
                 "for" => (0..until("in"), until("{")),
-                // A closure, which has a block or not.
+                // A closure, with or without a block.
                 "|" if ["(", ",", "="].contains(&site.text(-1)) => (0..until("|"), until("|") + 1),
                 _ if sets_variable(&site) => {
                     let end = statement_end(&code[site.index..]);
@@ -145,14 +146,14 @@ impl Probed {
     }
 }
 
-/// Whether the token is the name in `let x`, or the one at the start of `x = ...` or `x += ...`.
+/// Whether the token is the name in `let x`, or the name at the start of `x = ...` or `x += ...`.
 fn sets_variable(site: &CodeSite<'_, '_>) -> bool {
     let begins = ["{", "}", ";"].contains(&site.text(-1));
     let is_set = ["=", "+=", "-=", "*=", "/="].contains(&site.text(1));
     site.text(-1) == "let" || begins && is_set
 }
 
-/// The byte behind the semicolon that ends a statement.
+/// The byte after the semicolon that ends a statement.
 fn statement_end(code: &[Token<'_>]) -> Option<usize> {
     let mut depth = 0;
     for token in code {
@@ -166,7 +167,7 @@ fn statement_end(code: &[Token<'_>]) -> Option<usize> {
     None
 }
 
-/// The token that begins at a byte, or the name behind it if it is a dot.
+/// The token that begins at a byte or, if that token is a dot, the name after it.
 fn name_at(text: &str, at: usize) -> Option<usize> {
     let rest = text.get(at..)?;
     let dot = rest.strip_prefix("?.").or_else(|| rest.strip_prefix('.'));

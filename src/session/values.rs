@@ -1,4 +1,4 @@
-//! Inputs that are evaluated for their numbers or their gradient only: the session stays as it was.
+//! Evaluates inputs only for their numbers or their gradient, without changing the session.
 
 use rhai::{Array, Dynamic};
 
@@ -62,7 +62,7 @@ impl Session {
     /// The derivative of an input, a batch tensor, with respect to each value of `batch.logp`.
     ///
     /// # Errors
-    /// As [`Session::evaluate`]; also if the input is no batch tensor, or has no derivative.
+    /// As [`Session::evaluate`]; also if the input is not a batch tensor, or has no derivative.
     pub fn gradient(&mut self, text: &str) -> Result<Answer, Diagnostics> {
         let value = self.value(text)?;
         let loss = as_tensor(&value)

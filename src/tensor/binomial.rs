@@ -3,8 +3,8 @@
 //! Differences of `lgamma` have errors of up to 3e-10 at n = 100000. A product of k factors has k rounding errors of half a unit
 //! each: about 1e-11 in the worst case, and 1e-14 in practice, because the errors partly cancel.
 
-/// The most factors of one product: they take some milliseconds, and are far more than any number of responses. Without a
-/// bound, a script could request a product that takes hours and never checks the deadline.
+/// The most factors of one product. So many factors take some milliseconds, and are far more than any number of responses.
+/// Without a bound, a script could request a product that takes hours and never checks the deadline.
 const FACTORS: i64 = 1_000_000;
 
 fn bounded(factors: i64) -> Result<(), String> {

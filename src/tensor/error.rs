@@ -35,7 +35,7 @@ pub struct TensorError {
 pub enum TensorErrorKind {
     /// Levels, groups or batches do not fit together.
     Level(String),
-    /// An argument has the wrong type, or is none of its parameter's choices.
+    /// An argument has the wrong type, or is not one of its parameter's choices.
     Argument(String),
     /// The values themselves do not allow the operation.
     Value(String),

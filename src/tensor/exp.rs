@@ -1,5 +1,5 @@
-//! The exponential, by a polynomial that compilers turn into vector code: the same bits on every machine and at every
-//! width, since no step is a fused multiply-add and none depends on a maths library.
+//! The exponential, by a polynomial that compilers turn into vector code. It has the same bits on every machine and at every
+//! width, because no step is a fused multiply-add and no step depends on a maths library.
 //!
 //! exp(x) = 2^k exp(r), where x = k ln 2 + r and |r| <= ln 2 / 2. exp(r) is computed by its series: up to the 13th power for f64,
 //! with an error of 4e-18; up to the 7th power for f32 tokens, with an error of 5e-9. f32 tokens are computed in f32, with twice

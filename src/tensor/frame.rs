@@ -8,7 +8,7 @@ use super::guard::{Guard, Reservation};
 use super::profile::Profile;
 use crate::batch::{Layout, Level};
 
-/// The identity of a sequence of responses: tensors with one id have the same responses in the same order.
+/// The identity of a sequence of responses: tensors with the same id have the same responses in the same order.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponsesId(Arc<()>);
 
@@ -25,7 +25,7 @@ impl PartialEq for ResponsesId {
     }
 }
 
-/// Shared by the tensors of one batch.
+/// The frame of a batch, which the batch's tensors share.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub(crate) layout: Arc<Layout>,

@@ -80,7 +80,7 @@ impl Guard {
         lock(&self.failure).clone()
     }
 
-    /// Notes an error that ends the script; the first one counts.
+    /// Notes an error that ends the script; later errors are ignored.
     pub(crate) fn fail(&self, error: &TensorError) {
         lock(&self.failure).get_or_insert_with(|| error.clone());
     }

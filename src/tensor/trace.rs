@@ -1,5 +1,5 @@
-//! The trace of a computation: for its plan, the calls of composed rows, of which the graph holds only the parts, and the tensors
-//! whose values were read; for an editor, the tensors by the places of the operations that made them.
+//! The trace of a computation. A plan needs the calls of composed rows, of which the graph holds only the parts, and the tensors
+//! whose values were read. An editor needs the tensors by the places of the operations that made them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ pub(crate) struct ComposedCall {
     pub(crate) name: &'static str,
     pub(crate) params: &'static [Param],
     pub(crate) args: Vec<Argument>,
-    /// Kept, because as long as the result lives, no other node has its address.
+    /// The result is kept, because no other node has its address while it lives.
     _result: Tensor,
 }
 

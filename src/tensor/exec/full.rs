@@ -116,7 +116,7 @@ fn compute(
             let values = args[0].buffer().reader();
             own.into_iter().map(values).collect()
         }
-        // The result is 0 for a group that no argument has.
+        // The result is 0 for a group of which no argument has a part.
         Prim::Assemble(groups) => {
             let mut out = vec![0.0; layout.size(node.level)];
             for (&group, part) in groups.iter().zip(args) {

@@ -109,8 +109,8 @@ impl Execution<'_> {
         }
     }
 
-    /// Computes the uniform steps and the steps in full, as far as their arguments are available; then frees arguments that no
-    /// step needs.
+    /// Computes the uniform steps, and the steps to compute in full, if their arguments are available; then frees arguments that
+    /// no step needs.
     fn compute_in_full(&mut self, needed: &[bool]) -> Result<(), TensorError> {
         for step in (0..needed.len()).filter(|&step| needed[step]) {
             let (tensor, args) = (self.tensor(step), self.args(step));
@@ -147,7 +147,7 @@ impl Execution<'_> {
                     self.methods[reader] == Method::InFull && self.values[reader].is_some()
                 };
                 let is_free = is_large(self.tensor(arg)) && !self.is_output[arg];
-                // Tested in reverse, because the reader that has not run yet is most often the last.
+                // The readers are tested in reverse, because the reader that has not run yet is most often the last.
                 if is_free && self.readers[arg].iter().rev().all(is_read) {
                     self.values[arg] = None;
                 }

@@ -53,7 +53,7 @@ impl Moments {
         };
         if depth >= Depth::Extremes {
             (moments.min, moments.max) = extremes(values);
-            // A NaN term makes the sum NaN, but so do infinities of both signs: hence the second test.
+            // A NaN term makes the sum NaN, but so do infinities of both signs, so the values are tested for NaN too.
             if moments.sum.is_nan() && values.iter().any(|value| value.widen().is_nan()) {
                 (moments.min, moments.max) = (f64::NAN, f64::NAN);
             }
@@ -116,7 +116,7 @@ impl Moments {
         tiles.fold(Moments::EMPTY, Moments::and)
     }
 
-    /// The moments of these values and of those that come after them (T. F. Chan, G. H. Golub, R. J. LeVeque 1983, eq. 2.1).
+    /// The moments of these values together with the values after them (T. F. Chan, G. H. Golub, R. J. LeVeque 1983, eq. 2.1).
     pub(crate) fn and(self, after: Moments) -> Moments {
         if self.count == 0 || after.count == 0 {
             return if self.count == 0 { after } else { self };
@@ -142,7 +142,7 @@ impl Moments {
     }
 
     /// The mean. It is never below the smallest or above the largest value, so that the mean of equal values is their value. It
-    /// is infinite if the sum is.
+    /// is infinite if the sum is infinite.
     pub(crate) fn mean(&self) -> f64 {
         let mean = self.sum / self.count as f64;
         if self.min == self.max || self.min < self.max && mean.is_finite() {

@@ -95,7 +95,7 @@ rows! {
         "floor(batch.length / 2)" => [1.0, 1.0, 0.0, 1.0, 0.0]; One(Unary::Floor);
     CEIL = "ceil", X, "the whole number at or above x";
         "ceil(batch.length / 2)" => [1.0, 2.0, 1.0, 1.0, 1.0]; One(Unary::Ceil);
-    ROUND = "round", X, "the nearest whole number, halves to the even number (torch.round)";
+    ROUND = "round", X, "the nearest whole number; halves are rounded to the even number (torch.round)";
         "round(batch.length / 2)" => [1.0, 2.0, 0.0, 1.0, 0.0]; One(Unary::Round);
     CLAMP = "clamp", &[tensor("x"), tensor("low"), tensor("high")],
         "x, limited to low ... high; NaN if any of the three is NaN";
@@ -107,7 +107,7 @@ rows! {
         "max(batch.length, 2)" => [2.0, 3.0, 2.0, 2.0, 2.0];
         Two(Binary::Max), |vjp| pick_grads(vjp, vjp.arg(1), vjp.arg(0));
     WHERE = "where", &[tensor("c"), tensor("a"), tensor("b")],
-        "a where c is not 0, else b; the value that is not chosen has no influence, even NaN";
+        "`a` where `c` is not 0, else `b`; the other value has no influence, even if it is NaN";
         "where(batch.correct, batch.length, 0)" => [2.0, 0.0, 1.0, 0.0, 0.0];
         Three(Ternary::Where), |vjp| {
             let by_a = select(vjp.arg(0), vjp.grad(), 0.0);

@@ -57,7 +57,7 @@ static K3: Op = Op {
 /// The smallest variance by whose root whitening divides.
 const VARIANCE_FLOOR: f64 = 1e-8;
 
-/// Two right and three wrong responses, whitened.
+/// The whitened rewards of two right and three wrong responses.
 const RIGHT: f64 = 1.2247448713915892;
 const WRONG: f64 = -0.8164965809277261;
 

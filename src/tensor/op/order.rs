@@ -102,7 +102,7 @@ static ARGMIN: Op = Op {
 
 static SOFTMAX: Op = Op {
     name: "softmax",
-    doc: "e to the power of x, divided by the sum of these over the cell of a level, without overflow; 0 where not selected",
+    doc: "e to the power of x, divided by the sum of these powers in the cell of a level, without overflow; 0 where x is not selected",
     example: "(batch.reward * 1000).softmax(\"group\")",
     shows: &[0.5, 0.0, 0.5, 0.5, 0.5],
     build: |op, args| {
@@ -120,7 +120,7 @@ static SOFTMAX: Op = Op {
     ..ROW
 };
 
-/// 1 for the `k` values in each cell of a level with the smallest draws, 0 for all other values.
+/// For each cell of a level, 1 for the `k` values with the smallest draws, 0 for all other values.
 pub(crate) fn subset(draws: &Tensor, to: Level, k: &Tensor) -> Result<Tensor, TensorError> {
     let rank = RANK.apply(&[Argument::Tensor(draws.clone()), Argument::Level(to)])?;
     less(&rank, k).built()
@@ -140,15 +140,15 @@ fn average_rank(op: &'static Op, args: &[Argument], rank: &Tensor) -> Result<Ten
     let (x, to) = (tensor_at(args, 0), level_at(args, 1));
     let negated = (-Term::from(&x)).built()?;
     let reversed = of_one(op, &[Argument::Tensor(negated), Argument::Level(to)])?;
-    // All values but NaN, which is last in both orders.
+    // Selects all values but NaN: NaN sorts last in both orders, so its rank is not averaged.
     let is_number = equal(&x, &x).built()?;
     let last = reduce(&SUM, &is_number, to, None) - 1.0;
     let average = (Term::from(rank) + last - &reversed) / 2.0;
     select(&is_number, average, rank).built()
 }
 
-/// A row with one tensor, which lies within the cells of `to`. The frame is an argument, because a number has no frame of its
-/// own.
+/// Applies the operation `op` to one tensor, within each cell of `to`. The frame is an argument, because a number has no frame of
+/// its own.
 pub(super) fn within(op: &'static dyn Row, x: Term, to: Level, frame: &Arc<Frame>) -> Term {
     x.then(|x| {
         let level = x.level();
@@ -162,7 +162,7 @@ fn by_key(op: &'static dyn Row, x: Tensor, key: &Tensor, to: Level) -> Result<Te
     Tensor::node(Prim::Within(op, to), args, level, Some(frame))
 }
 
-/// 1 for the first value that is the cell's extreme.
+/// 1 for the first value in each cell that equals the cell's minimum or maximum (given by `row`); 0 for all others.
 fn first_of(op: &'static Op, row: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let (x, to, selection) = split(args);
     let (args, frame) = meeting(op.name, std::iter::once(x).chain(selection).collect(), to)?;

@@ -208,8 +208,8 @@ pub(crate) fn sum(x: &Tensor, to: Level) -> Built {
     node(&SUM, x, to, None)
 }
 
-/// The sum of each response's tokens in their precision: 0.1 + 0.2 + 0.4 equals another response's 0.7 even if all are
-/// f32, so the group of the two has no signal.
+/// The sum of each response's tokens, rounded to the tokens' precision. Then 0.1 + 0.2 + 0.4 equals another response's 0.7 even
+/// in f32, and a group of these two responses has no signal.
 pub(crate) fn sum_of_tokens(x: &Tensor) -> Built {
     let sum = sum(x, Level::Response)?;
     if x.is_f64() {

@@ -30,7 +30,7 @@ static CUMSUM: Op = Op {
 
 static SUFFIX_SUM: Op = Op {
     name: "suffix_sum",
-    doc: "the return-to-go: y_t = x_t + gamma y_(t+1); gamma is 1 if not given, a number, or a number for each response; with gamma * lambda it is GAE's recurrence",
+    doc: "the return-to-go: y_t = x_t + gamma y_(t+1); gamma is a number, or a number for each response, and 1 by default; with gamma * lambda, this is GAE's recurrence",
     source: "GAE, arXiv 1506.02438, eq. 16",
     example: "batch.token_reward.suffix_sum(0.5)",
     shows: &[0.5, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],

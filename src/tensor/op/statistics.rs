@@ -146,7 +146,7 @@ static CORRELATION: Op = Op {
 
 static OTHERS_MEAN: Op = Op {
     name: "others_mean",
-    doc: "for each value the mean of the others in its cell (leave-one-out); for a single value, that value",
+    doc: "for each value, the mean of the others in its cell (leave-one-out); a value that is alone in its cell is kept",
     source: "RLOO, arXiv 2402.14740",
     example: "batch.reward.others_mean(\"group\")",
     shows: &[0.5, 1.0, 0.5, 0.0, 0.0],
@@ -168,7 +168,7 @@ static OTHERS_MEAN: Op = Op {
 
 static OTHERS_STD: Op = Op {
     name: "others_std",
-    doc: "for each value the sample standard deviation of the others in its cell; exactly 0 if the others are equal, or if there is only one",
+    doc: "for each value, the sample standard deviation of the others in its cell; exactly 0 if the others are equal, or if there is only one other value",
     example: "batch.length.others_std(\"group\")",
     shows: &[
         std::f64::consts::SQRT_2,
@@ -217,8 +217,8 @@ fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     select(equal(&most, &most), quantile, most)
 }
 
-/// s_i is the std of the n_i other values of i, and m_i their mean. The derivative of s_i by x_j is (x_j - m_i) / ((n_i - 1)
-/// s_i).
+/// Let s_i be the std of the n_i values other than value i, and m_i their mean. The derivative of s_i by x_j is (x_j - m_i) /
+/// ((n_i - 1) s_i).
 fn others_std_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let Prim::Within(_, to) = vjp.result.inner().prim else {
         unreachable!("the row's node says within which level");
