@@ -21,6 +21,8 @@ REFUSED = {
     "passk_bootstrap": "values of the batch",
     "gigpo": "regroup",
     "hierarchical_grpo": "regroup",
+    "turn_grpo": "regroup",
+    "turn_credit": "regroup",
     "passk_full_sampling": "regroup",
 }
 EXPORTED = [name for name in advlab.recipes() if name not in REFUSED]
@@ -61,7 +63,8 @@ def random_batch(seed):
         "old_logp": old, "logp": old + rng.normal(0, 0.3, mask.shape), "ref_logp": old + rng.normal(0, 0.1, mask.shape),
         "rollout_logp": old + rng.normal(0, 0.05, mask.shape), "teacher_logp": logp(), "value": rng.normal(size=mask.shape),
         "entropy": rng.random(mask.shape).round(1), "process_reward": rng.normal(size=mask.shape),
-        "sum_pi_squared": rng.random(mask.shape),
+        "sum_pi_squared": rng.random(mask.shape), "flawed": rng.integers(0, 2, responses).astype(float),
+        "reasoning_length": rng.integers(0, 2, responses).astype(float),
     }  # fmt: skip
     trajectory = groups * 10 + rng.integers(0, 2, responses)
     return {"groups": groups, "mask": mask, "trajectory": trajectory, **columns}
@@ -149,7 +152,27 @@ SETTINGS = {
         {"aggregate": "token_sum", "kl_beta": 0.1, "kl": "k3+", "kl_is": True},
     ],
     "pacs": [{"adv_estimator": "grpo", "eps": 0.1}, {"adv_estimator": "naive", "reward_method": "mean", "weight_mode": "none"}],
-    "tis": [{"level": "sequence", "normalize": True}, {"mode": "icepop", "aggregate": "response"}],
+    "tis": [
+        {"level": "sequence", "normalize": True},
+        {"mode": "icepop", "aggregate": "response"},
+        {"mode": "kpop", "high": 0.01},
+    ],
+    "rejection": [
+        {"over": "token", "estimator": "k3", "high": 1e-3, "weight": "token"},
+        {"over": "max", "low": 0.9, "high": 1.1, "aggregate": "response"},
+        {"over": "sum", "estimator": "k2", "high": 0.01, "aggregate": "prompt"},
+        {"denominator": "all", "weight": "mean", "weight_high": 1e9, "aggregate": "response_sum"},
+    ],
+    "gae_decoupled": [{"retained": 0.3, "whiten": False}],
+    "gapo": [{"ratio": "token", "clip_low": 0.2, "clip_high": 0.5}],
+    "gtpo": [{"apart": True}],
+    "rlsd": [{"negative_only": True, "lambda": 1.0}],
+    "fipo": [{"half_life": 2.0, "dual_clip": 1.5, "safety": 1.2, "weight_low": 0.2}],
+    "cosine_length": [{"max_length": 5, "exceeded": -10.0}],
+    "nemotron_length": [
+        {"bonus": 0.1, "longest_penalty": 0.2, "pass_rate": 0.3, "outlier_penalty": 0.2, "outlier_z": 1.0},
+        {"of": "answer", "band_start": 1.0, "band_end": 4.0, "band_floor": 0.5},
+    ],
 }
 CASES = [(name, settings) for name in EXPORTED for settings in ({}, *SETTINGS.get(name, ()))]
 
@@ -169,7 +192,7 @@ def test_random_batches(name, settings, monkeypatch):
 
 
 def golden():
-    for file in ("estimators", "losses"):
+    for file in ("estimators", "losses", "methods"):
         for case in json.loads((GOLDEN / f"{file}.json").read_text())["cases"]:
             if case["method"] in EXPORTED:
                 yield pytest.param(case, id=case["name"])

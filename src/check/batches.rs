@@ -56,7 +56,7 @@ pub fn usual() -> Batch {
         let values = rows.flat_map(|(i, length)| (0..length).map(move |t| value(i, t)));
         builder = builder.token(name, buffer(values, true));
     }
-    let responses: [(&str, &dyn Fn(usize) -> f64); 7] = [
+    let responses: [(&str, &dyn Fn(usize) -> f64); 10] = [
         ("reward", &|i| f64::from(u8::from(right.contains(&i)))),
         ("reward_baseline", &|i| (i % 3 % 2) as f64),
         ("truncated", &|i| f64::from(u8::from(i % 6 == 4))),
@@ -64,6 +64,9 @@ pub fn usual() -> Batch {
         ("turns", &|i| 1.0 + (i * 3 % 4) as f64),
         ("turn", &|i| (i * 11 % 26) as f64),
         ("step_reward", &|i| wave(i, 0, 11) - 0.5),
+        ("state_score", &|i| wave(i, 0, 12)),
+        ("reasoning_length", &|i| (i % 2) as f64),
+        ("flawed", &|i| f64::from(u8::from(i % 4 == 3))),
     ];
     for (name, value) in responses {
         builder = builder.response(name, (0..groups.len()).map(value).collect::<Vec<f64>>());

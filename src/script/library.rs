@@ -40,16 +40,17 @@ macro_rules! scripts {
 
 /// The recipes that come with advlab, by kind, ordered so that a newcomer meets the simple ones first.
 pub const BUILTINS: &[Builtin] = scripts! {
-    "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce" "gdpo" "rae" "spo";
+    "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce" "mgpo" "wapo" "gdpo" "rae" "spo";
     "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
         "passk_by_entropy" "pkpo" "grpo_passk";
     "token": "reinforce" "reinforce_pp" "reinforce_pp_baseline" "remax" "gae" "gae_decoupled" "otb" "prime" "entropy_advantage"
-        "kl_advantage" "opd" "sdpo";
-    "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "linear_length_penalty" "stop_properly";
-    "agent": "step_grpo" "gigpo" "hierarchical_grpo";
+        "gtpo" "kl_advantage" "opd" "sdpo" "rlsd";
+    "reward": "grpo_lambda" "dapo_overlong" "kimi_length" "cosine_length" "linear_length_penalty" "nemotron_length"
+        "stop_properly" "fapo";
+    "agent": "step_grpo" "turn_grpo" "turn_credit" "gigpo" "hierarchical_grpo";
     "filter": "zero_variance_filter" "difficulty_filter" "truncation_filter";
     "loss": "ppo_clip" "policy_gradient" "pacs" "gspo" "gspo_token" "cispo" "sapo" "gmpo" "dppo_tv" "dppo_kl"
-        "clip_cov" "kl_cov" "high_entropy" "dro" "opmd_loss" "tis" "opsm" "vespo" "topr";
+        "clip_cov" "kl_cov" "high_entropy" "dro" "opmd_loss" "a_star_po" "gvpo" "real" "tis" "rejection" "opsm" "fipo" "gapo" "vespo" "topr";
 };
 
 /// Scripts that built-ins import and that are not recipes.

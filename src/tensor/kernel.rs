@@ -167,6 +167,8 @@ operations! {
         Sigmoid => logistic,
         LogSigmoid => #[inline(always)] |x| x.min(0.0) - exp(-x.abs()).ln_1p(),
         Tanh => #[inline(always)] |x| x.tanh(),
+        Cos => #[inline(always)] |x| x.cos(),
+        Sin => #[inline(always)] |x| x.sin(),
         Floor => #[inline(always)] |x| x.floor(),
         Ceil => #[inline(always)] |x| x.ceil(),
         Round => #[inline(always)] |x| x.round_ties_even(),

@@ -110,12 +110,14 @@ impl Rollouts {
             .text("trajectory", order.iter().map(|index| index.to_string()));
         // From the response alone, so that they are permuted with it.
         let length = |row: &Response, of| (row.cells.len() % of) as f64;
-        let columns: [(&str, OfResponse<'_>); 11] = [
+        let columns: [(&str, OfResponse<'_>); 13] = [
             ("advantage", &|row| row.reward - 0.3),
             ("reward_baseline", &|row| (0.5 * row.reward).abs()),
             ("input_tokens", &|row| (3.0 * row.reward).abs()),
             ("turns", &|row| row.reward.abs()),
             ("step_reward", &|row| (0.7 * row.reward).abs()),
+            ("state_score", &|row| (0.3 * row.reward).abs()),
+            ("flawed", &|row| f64::from(u8::from(row.reward > 0.5))),
             ("truncated", &|_| 0.0),
             ("turn", &|_| 0.0),
             ("role", &|row| length(row, 2)),
@@ -475,9 +477,9 @@ fn what_check_calls_group_independent_is() {
     });
     let names: Vec<&str> = recipes.iter().map(|recipe| recipe.name()).collect();
     // With k = 1 all groups of `passk_by_entropy` are alike.
-    let expected = "grpo dr_grpo rloo grpo_loo maxrl opo opmd asymre rec w_reinforce passk passk_full_sampling passk_exceeding \
-        passk_combination passk_by_entropy pkpo grpo_passk reinforce entropy_advantage dapo_overlong kimi_length step_grpo \
-        zero_variance_filter difficulty_filter";
+    let expected = "grpo dr_grpo rloo grpo_loo maxrl opo opmd asymre rec w_reinforce mgpo wapo passk passk_full_sampling passk_exceeding \
+        passk_combination passk_by_entropy pkpo grpo_passk reinforce entropy_advantage gtpo dapo_overlong kimi_length cosine_length \
+        nemotron_length step_grpo zero_variance_filter difficulty_filter";
     let expected: Vec<&str> = expected.split_whitespace().collect();
     assert_eq!(names, expected);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {

@@ -98,7 +98,7 @@ fn a_recipe_computes_the_same_of_its_columns_as_of_all() {
             let mut line = json!({
                 "group": group, "trajectory": format!("t{}", at / 2), "turn": turn, "agent": format!("a{turn}"),
                 "episode": format!("e{}", at / 2), "role": format!("r{turn}"), "state": format!("s{}", at % 3),
-                "kl": 0.5, "rho": 1.25, "input_tokens": 3 + at, "truncated": at % 2, "turns": 1 + at % 2,
+                "kl": 0.5, "rho": 1.25, "state_score": at % 5, "flawed": at % 2, "input_tokens": 3 + at, "truncated": at % 2, "turns": 1 + at % 2,
                 "prompt": "1 + 1?", "mine": array(90),
             });
             for (seed, name) in arrays.split(' ').enumerate() {

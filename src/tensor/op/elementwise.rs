@@ -91,6 +91,12 @@ rows! {
     TANH = "tanh", X, "the hyperbolic tangent";
         "tanh(batch.reward)" => [0.7615941559557649, 0.0, 0.7615941559557649, 0.0, 0.0];
         One(Unary::Tanh), |vjp| vec![vjp.grad() * (1.0 - square(vjp.result()))];
+    COS = "cos", X, "the cosine";
+        "cos(batch.reward)" => [0.5403023058681398, 1.0, 0.5403023058681398, 1.0, 1.0];
+        One(Unary::Cos), |vjp| vec![-(vjp.grad() * sin(vjp.x()))];
+    SIN = "sin", X, "the sine";
+        "sin(batch.reward)" => [0.8414709848078965, 0.0, 0.8414709848078965, 0.0, 0.0];
+        One(Unary::Sin), |vjp| vec![vjp.grad() * cos(vjp.x())];
     FLOOR = "floor", X, "the whole number at or below x";
         "floor(batch.length / 2)" => [1.0, 1.0, 0.0, 1.0, 0.0]; One(Unary::Floor);
     CEIL = "ceil", X, "the whole number at or above x";
@@ -216,6 +222,8 @@ functions! {
     sign(x) = SIGN;
     floor(x) = FLOOR;
     sigmoid(x) = SIGMOID;
+    cos(x) = COS;
+    sin(x) = SIN;
     log_sigmoid(x) = LOG_SIGMOID;
     // `where(c, a, b)`: `where` is a keyword of Rust.
     select(c, a, b) = WHERE;

@@ -193,7 +193,7 @@ fn apply_shows_the_loss_beside_the_advantage() {
 }
 
 /// Columns that recipes need and no rollouts without a critic, a teacher or the like have.
-const NOT_IN_ROLLOUTS: &str = "agent step_reward state role value rollout_logp teacher_logp process_reward \
+const NOT_IN_ROLLOUTS: &str = "agent step_reward state_score flawed state role value rollout_logp teacher_logp process_reward \
     sum_pi_squared reward_baseline truncated input_tokens entropy";
 
 /// What `doc` offers works on rollouts with log-probs; GAE needs a critic's values.

@@ -41,10 +41,11 @@ pub fn array(value: &Value) -> &[Value] {
     array.unwrap_or_else(|| panic!("an array, not {value}"))
 }
 
-/// Numbers, or truths as 0 and 1.
+/// Numbers, truths as 0 and 1, or null as NaN.
 pub fn numbers(value: &Value) -> Vec<f64> {
     let truth = |x: &Value| x.as_bool().map(f64::from);
     let number = |x: &Value| x.as_f64().or_else(|| truth(x));
+    let number = |x: &Value| number(x).or_else(|| x.is_null().then_some(f64::NAN));
     let number = |x| number(x).unwrap_or_else(|| panic!("a number, not {x}"));
     array(value).iter().map(number).collect()
 }

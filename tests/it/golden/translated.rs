@@ -7,7 +7,7 @@ use super::cases::{array, cases, numbers};
 
 /// The cases of all files that a recipe is to give.
 pub fn all() -> Vec<Value> {
-    let own = ["estimators.json", "losses.json"]
+    let own = ["estimators.json", "losses.json", "methods.json"]
         .into_iter()
         .flat_map(cases);
     let older = ["baselines", "grpo_lambda", "reinforce_pp", "pacs", "passk"];
