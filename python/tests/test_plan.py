@@ -187,7 +187,9 @@ def test_random_batches(name, settings, monkeypatch):
             of_tokens = columns["mask"].shape if "loss" in recipe.hooks else columns["mask"].shape[:1]
             columns["random"] = np.random.default_rng(seed).random(of_tokens)
             monkeypatch.setattr(torch, "rand", lambda *_, dtype, **__: torch.tensor(columns["random"], dtype=dtype))
-        for dtype in (torch.float64, torch.float32):
+        # Float32 does not hold how little these lengths matter beside a max_length of 16384.
+        is_coarse = name == "cosine_length" and not settings
+        for dtype in (torch.float64,) if is_coarse else (torch.float64, torch.float32):
             compare(recipe, columns, dtype=dtype)
 
 

@@ -8,7 +8,7 @@ use super::rows::{self, CALL, NEGATIVE, binds};
 use super::{Plan, is_by_token, params};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::Hook;
-use crate::tensor::op::Argument;
+use crate::tensor::op::{self, Argument, Class};
 use crate::tensor::{Level, Tensor};
 
 /// black's width.
@@ -109,6 +109,8 @@ struct Writer<'a> {
     plan: &'a Plan,
     formula: &'a Formula,
     uses: Vec<usize>,
+    /// Whether the expression of a node has a value for each token; one of responses alone is [B, 1].
+    is_wide: Vec<bool>,
     /// The variables of the nodes that have a statement.
     assigned: Vec<Option<Text>>,
     taken: BTreeSet<String>,
@@ -296,6 +298,7 @@ impl<'a> Writer<'a> {
             plan,
             formula,
             uses: formula.uses(),
+            is_wide: wide(formula),
             assigned: vec![None; formula.nodes.len()],
             taken: own.chain(columns).collect(),
             columns: Vec::new(),
@@ -471,7 +474,7 @@ impl<'a> Writer<'a> {
         let text = self.arg(arg, at)?.into_number();
         let own = self.formula.nodes[node].level;
         let shape = match at {
-            Level::Token | Level::Position if !is_by_token(own) => "mask",
+            Level::Token | Level::Position if !self.is_wide[node] => "mask",
             at if own == Level::Batch && at != Level::Batch => "index",
             _ => return Ok(text),
         };
@@ -807,6 +810,22 @@ fn wrapped(statement: &str) -> String {
     )
 }
 
+/// By node, whether its expression has a value for each token: an operation on values of responses alone has not, even at the
+/// level of tokens, because its arguments broadcast.
+fn wide(formula: &Formula) -> Vec<bool> {
+    let by_value = |row: &str| {
+        let mut rows =
+            op::table().filter(|op| matches!(op.class, Class::Elementwise | Class::Logic));
+        rows.any(|op| op.name == row)
+    };
+    let mut wide: Vec<bool> = Vec::new();
+    for node in &formula.nodes {
+        let has_wide = node.nodes().any(|argument| wide[argument]);
+        wide.push(is_by_token(node.level) && (has_wide || !by_value(node.row)));
+    }
+    wide
+}
+
 /// A name for the result of a row.
 fn called(row: &'static str) -> &'static str {
     match row {
@@ -814,6 +833,8 @@ fn called(row: &'static str) -> &'static str {
         "-" => "difference",
         "*" => "product",
         "/" | "safe_div" => "ratio",
+        "**" => "power",
+        "%" => "remainder",
         "<" | "<=" | ">" | ">=" | "==" | "!=" | "&" | "|" | "!" => "condition",
         "where" => "chosen",
         "index" => "place",
@@ -845,4 +866,21 @@ fn literal(number: f64) -> String {
         return format!("{number:.0}");
     }
     format!("{number:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::called;
+
+    #[test]
+    fn each_row_has_a_name_that_python_takes() {
+        for op in super::op::table() {
+            let mut letters = called(op.name).chars();
+            assert!(
+                letters.all(|x| x.is_ascii_alphanumeric() || x == '_'),
+                "{}",
+                op.name
+            );
+        }
+    }
 }
