@@ -46,6 +46,29 @@ fn equal_rewards_give_exactly_zero() {
     }
 }
 
+/// The example of the guide: every turn is rewarded with 1, and one of two trajectories has a second turn. Rewards that are
+/// normalised before they are summed do not favour the second turn, although it earns 1 more.
+#[test]
+fn a_baseline_for_turns_does_not_depend_on_when_a_trajectory_stops() {
+    let batch = Batch::builder()
+        .groups([0, 0, 0])
+        .lengths([1, 1, 1])
+        .text(
+            "trajectory",
+            ["stops", "goes on", "goes on"].map(String::from),
+        )
+        .response("turn", vec![0.0, 0.0, 1.0])
+        .response("step_reward", vec![1.0; 3])
+        .response("reward", vec![1.0; 3]);
+    let batch = batch.build().expect("a batch");
+    for (baseline, expected) in [("return", [-0.5, 0.5]), ("reward", [0.0, 0.0])] {
+        let mut recipe = Host::new().load("turn_grpo").expect("a built-in");
+        recipe.set_text("baseline", baseline).expect("a choice");
+        recipe.set_text("norm", "none").expect("a choice");
+        assert_eq!(advantage(&recipe, &batch)[..2], expected, "{baseline}");
+    }
+}
+
 /// The bits of all that a recipe computes of a file, or the message of its error.
 fn computed(recipe: &Recipe, file: &Path, columns: Option<&BTreeSet<String>>) -> String {
     let options = ReadOptions {

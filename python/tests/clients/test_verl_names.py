@@ -1,6 +1,7 @@
 """Every name of verl's in `cli/src/doc/trainers.toml`: verl's own function on random ragged batches, or by how much
 the recipe differs, as its row states."""
 
+import copy
 import tomllib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ pytest.importorskip("verl", reason="verl is not installed: pip install verl==0.9
 
 from omegaconf import OmegaConf
 from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.rollout_corr_helper import SUPPORTED_ROLLOUT_RS_OPTIONS, compute_rollout_rejection_mask
 from verl.workers.config import ActorConfig
 
 import advlab
@@ -192,6 +194,13 @@ def truncated(batch, level):
     return verls_loss(batch, weights=weights)
 
 
+def rejected(batch, options, thresholds):
+    """verl's loss over the tokens that its rejection leaves."""
+    rest = copy.copy(batch)
+    rest.mask, _ = compute_rollout_rejection_mask(batch.old - batch.rollout, batch.mask, options, thresholds)
+    return verls_loss(rest)
+
+
 HORIZON = {"horizon": WIDTH}
 REINFORCE = {"loss_type": "reinforce", "rollout_is": "token", "rollout_is_threshold": 2.0}
 LOSSES = {
@@ -209,6 +218,7 @@ LOSSES = {
     "loss_mode=dro": (lambda b: verls_loss(b, "dro", policy_loss={"dro_beta": 0.7}), {"beta": 0.7}),
     "rollout_is=token": (lambda b: truncated(b, "token"), {}),
     "rollout_is=sequence": (lambda b: truncated(b, "sequence"), {}),
+    "rollout_rs=seq_mean_k1": (lambda b: rejected(b, "seq_mean_k1", "0.8_1.25"), {}),
     "kl_loss_type=low_var_kl": (lambda b: kl(b, "low_var_kl"), {"kl_beta": 0.3}),
     "kl_loss_type=low_var_kl+": (lambda b: kl(b, "low_var_kl+"), {"kl_beta": 0.3}),
     "loss_agg_mode=token-mean": (verls_loss, {}),
@@ -235,13 +245,39 @@ def loss_differs(name, seed):
     (gradient,) = torch.autograd.grad(value, batch.logp)
     ours = advlab.load(ROWS[name]["ours"], **settings(ROWS[name]), **params).loss(
         logp=batch.logp, old_logp=batch.old, ref_logp=batch.ref, mask=batch.mask, advantage=batch.advantage, groups=batch.uid,
-        **({"rollout_logp": batch.rollout} if name.startswith("rollout_is") else {}),
+        **({"rollout_logp": batch.rollout} if name.startswith("rollout_") else {}),
     )  # fmt: skip
     assert torch.allclose(ours.grad, gradient * batch.mask, atol=1e-6), (ours.grad - gradient).abs().max()
     if name not in GRADIENT_ALONE:
         assert ours.loss.item() == pytest.approx(value.item(), abs=1e-6)
     differences = torch.cat([(ours.loss - value)[None], ((ours.grad - gradient) * batch.mask).flatten() * batch.mask.sum()])
     return largest(differences)
+
+
+THRESHOLDS = {"token_k1": "0.6_1.5", "seq_sum_k1": "0.3_2", "seq_mean_k1": "0.8_1.2"}
+
+
+@pytest.mark.parametrize("option", sorted(SUPPORTED_ROLLOUT_RS_OPTIONS))
+def test_each_option_of_rollout_rs_is_a_setting_of_rejection(option):
+    """The names are those of the recipe's header: a threshold a_b of k1 is the bounds 1/b and 1/a here."""
+    over, estimator = option.rsplit("_", 1)
+    limits = {"over": over.removeprefix("seq_"), "estimator": estimator, "dual_clip": 3.0}
+    seen = set()
+    for seed in range(4):
+        batch = Batch(seed, holes=seed % 2 == 1)
+        threshold = THRESHOLDS.get(option, "0.1" if "sum" not in option else "0.5")
+        low, _, high = threshold.rpartition("_")
+        limits |= {"low": 1 / float(high), "high": 1 / float(low)} if low else {"high": float(high)}
+        value = rejected(batch, option, threshold)
+        (gradient,) = torch.autograd.grad(value, batch.logp)
+        ours = advlab.load("rejection", **limits).loss(
+            logp=batch.logp, old_logp=batch.old, rollout_logp=batch.rollout, mask=batch.mask, advantage=batch.advantage,
+            groups=batch.uid,
+        )  # fmt: skip
+        assert ours.loss.item() == pytest.approx(value.item(), abs=1e-9)
+        assert torch.allclose(ours.grad, gradient * batch.mask, atol=1e-9)
+        seen |= set((gradient[batch.mask > 0] == 0).tolist())
+    assert seen == {True, False}, "some tokens are rejected, and some are not"
 
 
 def test_clip_cov_draws_other_tokens_and_is_ppos_loss_without_any():
