@@ -1,4 +1,4 @@
-//! Replaces a file by a finished file, which is written beside it, then renamed over it.
+//! Replaces a file by a new file, which is written beside the old file and then renamed over it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -23,7 +23,7 @@ pub(super) enum Symbol {
     /// A variable, or one of [`CONSTANTS`].
     Name(String),
     /// A function of numbers, by its name. `+` and `*` have any number of parts; `^`, `binom`, `log` (base, number) and `root`
-    /// (order, number) have two; `-`, `1/`, `\pm`, `!`, `!!` and named functions such as `sin` have one.
+    /// (order, number) have two parts; `-`, `1/`, `\pm`, `!`, `!!` and named functions such as `sin` have one part.
     Function(&'static str),
     /// A function without a known definition, such as `f`.
     Unknown(String),

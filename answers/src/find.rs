@@ -95,9 +95,9 @@ fn tagged(text: &str) -> Option<String> {
     values.filter(|_| !has_box(&text[end..])).map(list)
 }
 
-/// The contents of the last mark and of the marks joined to it, each with its joint, and where the last mark ends. `None` if
-/// there is no mark; no contents if a mark is never closed. `content` takes the text after a mark, and returns the content's
-/// range and where the mark ends.
+/// The contents of the last mark and of the marks joined to it, each with how it is joined to the content before, and where the
+/// last mark ends. `None` if there is no mark; no contents if a mark is never closed. `content` takes the text after a mark, and
+/// returns the content's range and where the mark ends.
 fn last_marks<'t>(
     text: &'t str,
     open: &Regex,

@@ -135,7 +135,7 @@ struct Run<'t> {
     values: Values<'t>,
     /// Whether the values follow a verb, or begin the text.
     is_named: bool,
-    /// The text between the previous values and these.
+    /// The text between the previous run and this run.
     before: &'t str,
 }
 

@@ -1,4 +1,5 @@
-//! Exact numbers, and the limit on the work of one comparison: a comparison that exceeds it is undecided, on every machine alike.
+//! Exact numbers, and the limit on the work of one comparison. A comparison that exceeds the limit is undecided, on every
+//! machine.
 
 use std::cell::Cell;
 

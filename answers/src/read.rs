@@ -45,7 +45,7 @@ fn based(text: &str) -> Option<Expr> {
     Some(Symbol::Measured(base).of([Expr::literal(&found[1])?]))
 }
 
-/// 1 for an opening bracket, -1 for a closing one, 0 for any other lexeme.
+/// 1 for an opening bracket, -1 for a closing bracket, 0 for any other lexeme.
 fn nesting(text: &str) -> i32 {
     match text {
         "(" | "[" | "{" | "\\{" | "\\begin" | "\\lfloor" | "\\lceil" => 1,

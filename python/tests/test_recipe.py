@@ -155,7 +155,7 @@ def test_an_integer_and_its_digits_are_two_groups():
 @pytest.mark.parametrize(
     ("columns", "error", "words"),
     [
-        ({"reward": [1.0, 0.0, 1.0]}, advlab.RecipeError, "`reward` has 3 responses, the batch has 4"),
+        ({"reward": [1.0, 0.0, 1.0]}, advlab.RecipeError, "`reward` has 3 responses, but the batch has 4"),
         ({"reward": ["a", "b", "c", "d"]}, TypeError, "`reward` holds"),
         ({"role": ["a", None, "c", "d"]}, TypeError, "`role` holds neither only numbers nor only strings"),
         ({"role": ["a", 1, "c", "d"]}, TypeError, "`role` holds neither only numbers nor only strings"),

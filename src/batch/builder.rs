@@ -160,7 +160,8 @@ impl BatchBuilder {
             if let Column::Token(given) = values {
                 let (found, expected) = (given.numbers().len(), layout.tokens());
                 if given.responses().is_none() && found != expected {
-                    let message = format!("`{name}` has {found} numbers, {expected} tokens count");
+                    let message =
+                        format!("`{name}` has {found} numbers, but {expected} tokens count");
                     return Err(problem(None, message));
                 }
                 is_f64 = is_f64.max(Some(given.is_f64()));
@@ -211,7 +212,7 @@ impl BatchBuilder {
         for (column, found) in texts.chain(columns).chain(mask) {
             if let Some(found) = found.filter(|found| *found != expected) {
                 let message = format!(
-                    "`{column}` has {found} responses, the batch has {expected} (as `group` says)"
+                    "`{column}` has {found} responses, but the batch has {expected} (according to `group`)"
                 );
                 return Err(problem(None, message));
             }
@@ -369,7 +370,7 @@ mod tests {
             (ragged, "response 1: `logp` has 1 tokens, `value` has 2"),
             (
                 batch().text("prompt", vec![String::new()]),
-                "`prompt` has 1 responses, the batch has 2",
+                "`prompt` has 1 responses, but the batch has 2",
             ),
         ] {
             let error = built.build().unwrap_err().to_string();

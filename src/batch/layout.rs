@@ -67,9 +67,9 @@ from!(name => GroupId::String(name); Arc<str>);
 
 /// Which token belongs to which response, and which response to which group.
 ///
-/// Responses are in batch order, and groups in the order of their first response. Only tokens that count have an index; they are
-/// counted response by response, in the order of each response's tokens. A mask with holes has several [`TokenRun`]s per
-/// response.
+/// Responses are in batch order, and groups in the order of their first response. Only tokens that count have an index: the
+/// indices follow the order of the responses and, within a response, of its tokens. A mask with holes has several [`TokenRun`]s
+/// per response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
     ids: Vec<GroupId>,

@@ -262,7 +262,7 @@ impl Batch {
         }
     }
 
-    /// For each response 1 if the completion's answer equals the solution's, otherwise 0. This is computed once, in parallel.
+    /// For each response, 1 if the completion's answer equals the solution's, otherwise 0. This is computed once, in parallel.
     /// `None` if there are no completions or no solutions, or if `may_go_on` stops the computation.
     pub(crate) fn verified(&self, may_go_on: &(dyn Fn() -> bool + Sync)) -> Option<Buffer<f64>> {
         if let Some(found) = self.verified.get() {

@@ -12,7 +12,7 @@ use crate::script::{Hook, Outcome, Recipe, State};
 pub enum CheckResult {
     /// The property holds.
     Holds,
-    /// The property does not hold. It does not have to, but the user may want to know.
+    /// The property need not hold, and does not; the user may want to know this.
     Note,
     /// The property must hold, and does not.
     Fails,
@@ -39,7 +39,7 @@ pub struct Finding {
     pub result: CheckResult,
     /// The details in one line; empty if there is nothing to say.
     pub detail: String,
-    /// The recipe's own error, if it had one.
+    /// The recipe's own error, if the recipe failed.
     pub error: Option<Diagnostics>,
 }
 

@@ -124,7 +124,7 @@ impl Checks<'_> {
                 format!("{why}: the recipe takes its reward from other columns"),
             )
         } else {
-            let why = format!("{why}: each group prefers its wrong ones: is a sign reversed?");
+            let why = format!("{why}: each group prefers its wrong responses: is a sign reversed?");
             self.add(SIGN, Fails, why);
         }
     }

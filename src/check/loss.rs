@@ -34,7 +34,7 @@ impl Checks<'_> {
         }
     }
 
-    /// The loss and the advantage that it sees, which is multiplied by `sign`.
+    /// The loss on a batch whose advantage is multiplied by `sign`, and that advantage.
     fn loss_on(&self, batch: &Batch, sign: f64) -> Result<(Loss, Computed), Diagnostics> {
         let batch = with_scaled_advantage(batch, sign);
         let (layout, mut state) = (batch.layout().clone(), self.recipe.init()?);
@@ -91,7 +91,7 @@ impl Checks<'_> {
         let detaches = worst > SLOPE && sources.any(|(_, text)| calls_detach(text));
         let (result, line) = if (worst <= SLOPE || detaches) && self.is_flat(batch, &loss) {
             let line =
-                "0 everywhere, at logp = old_logp and beside it: following it teaches nothing";
+                "0 everywhere, at logp = old_logp and near it: a step along it teaches nothing";
             (Fails, line.to_string())
         } else if worst <= SLOPE {
             (Holds, "its slope".to_string())
@@ -100,8 +100,7 @@ impl Checks<'_> {
             (Note, line.to_string())
         } else {
             let off = 100.0 * worst;
-            let why =
-                "does a number from `value()` come in, which the gradient takes as a constant?";
+            let why = "does the loss use a number from `value()`, which the gradient takes as a constant?";
             (Fails, format!("{off:.0} % off its slope: {why}"))
         };
         Ok((result, format!("is {line}")))

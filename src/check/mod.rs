@@ -76,7 +76,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         if let Err(stopped) = guard.check() {
             // All findings of the stage are dropped, because it is not known which of them came from the time limit.
             checks.findings.truncate(known);
-            let why = format!("{stopped}: the checks from here on are not done");
+            let why = format!("{stopped}: the remaining checks are skipped");
             checks.add("time for all checks", Fails, why);
             break;
         }
@@ -91,7 +91,7 @@ pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
     let [old, new] = [old, new].map(|recipe| check(recipe, Some(batch)));
     if guard.check().is_err() {
         return vec![
-            "its properties were not compared: the time of the check was over".to_string(),
+            "its properties were not compared: the time for the check was used up".to_string(),
         ];
     }
     // Batches that the new version refuses are skipped, because the dry runs report them.

@@ -13,7 +13,7 @@ pub enum Severity {
     /// The task cannot be done.
     #[default]
     Error,
-    /// The action succeeds, but may not do what it seems to.
+    /// The task is done, but perhaps not in the way that the user expects.
     Warning,
     /// The task is done, in a way that a reader of the numbers should know.
     Note,
@@ -45,7 +45,7 @@ pub struct Span {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// The number of characters that it covers.
+    /// The number of characters that the span covers.
     pub length: usize,
 }
 

@@ -59,7 +59,7 @@ impl Format {
         listed.join(", ")
     }
 
-    /// Refuses a copy whose name means another format than that of the input.
+    /// Refuses a copy whose name has the ending of another format than the input's.
     pub(super) fn check_copy(self, added: &str, out: &Path) -> Result<()> {
         // A name without an ending may be a pipe. Any other ending is refused: it belongs to another format, or even to a recipe.
         match Format::of(out) {

@@ -116,7 +116,7 @@ impl Rollouts {
             let expected = self.batch.layout().size(level);
             if !matches!(level, Level::Response | Level::Token) || found != expected {
                 let what = format!(
-                    "the {} has {found} values, the batch has {expected} (one for each {level})",
+                    "the {} has {found} values, but the batch has {expected} (one for each {level})",
                     column.name()
                 );
                 return Err(Diagnostic::error(what).in_file(out).into());

@@ -34,7 +34,7 @@ const NAMES: &str = "group_names";
 const TEXTS: &str = "texts";
 const MASK: &str = "mask";
 
-/// The most bytes of texts in a header, which the format limits to 100 million. If the texts have more, none of them is saved.
+/// The most bytes of texts in a header, which the format limits to 100 million. If the texts have more bytes, no text is saved.
 const MOST_TEXT: usize = 80_000_000;
 
 /// Reads a file as a table; the numbers of its tensors are loaded only when needed.

@@ -114,8 +114,8 @@ fn episode(line: &str) -> Option<Rows> {
     Some(Box::new(rows.into_iter()))
 }
 
-/// Adds the messages and the tokens of a trace's nodes to its line: each node lists only its new message and tokens, and has
-/// values only for the sampled tokens.
+/// Adds the messages and the tokens of a trace's nodes to the trace's line: each node lists only its new message and tokens, and
+/// has values only for the sampled tokens.
 fn add_tokens(nodes: &[Value], line: &mut Value) {
     let is_sampled = |node: &Value| node["sampled"] == json!(true);
     let first = nodes.iter().position(is_sampled).unwrap_or(nodes.len());

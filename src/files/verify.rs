@@ -115,9 +115,9 @@ impl Verified {
 /// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each result and its line
 /// number, in order. If there is an `output`, each line is written there with the field `correct`.
 ///
-/// `asked` has the names of the fields with the completion and the solution, if the names are not the usual ones. A tokenizer
-/// counts the tokens of completions in lines without a `length`, and writes the counts as `length`. Returns notes on which
-/// references were used.
+/// `asked` has the names of the fields with the completion and the solution, if these are not the usual names. A tokenizer counts
+/// the tokens of completions in lines without a `length`, and writes the counts as `length`. Returns notes on which references
+/// were used.
 ///
 /// # Errors
 /// The line and the problem in it, a missing field, or the reason why the output cannot be written; no incomplete file is left.

@@ -89,8 +89,8 @@ impl Shared {
         self.ledger().current.clone()
     }
 
-    /// Publishes a version with its warnings, unless the version that it was compared with is no longer the newest: then returns
-    /// `false`.
+    /// Publishes a version with its warnings, or returns `false` if the version that it was compared with is no longer the
+    /// newest.
     pub(super) fn publish(
         &self,
         compared_with: &Arc<Published>,
@@ -393,7 +393,7 @@ impl Follower {
         });
     }
 
-    /// Watches the files. Reports once if there are no events for them.
+    /// Watches the files. Reports once if the system gives no events for them.
     fn watch_files(&mut self) {
         let files = self.files.files.keys().map(|path| path.as_path());
         if let Err(error) = self.watch.follow(files)

@@ -299,8 +299,8 @@ impl LiveRecipe {
         batch.clone().at_step(step)
     }
 
-    /// The number of the next step, for a batch that has none: one more than that of the last step that was done. A checkpoint
-    /// keeps this number with [`LiveRecipe::state`], and [`LiveOptions::next_step`] restores it.
+    /// The number of the next step, for a batch that has no number: one more than the number of the last step that was done. A
+    /// checkpoint keeps this number with [`LiveRecipe::state`], and [`LiveOptions::next_step`] restores it.
     pub fn next_step(&self) -> u64 {
         self.next_step
     }
@@ -363,7 +363,7 @@ impl LiveRecipe {
         VersionChange::between(from, to, settings)
     }
 
-    /// Events since the last call, in order. [`LiveRecipe::step`] returns them too, and each event is returned once.
+    /// The events since the last call, in order. Each event is returned only once, here or by [`LiveRecipe::step`].
     pub fn events(&self) -> Vec<LiveEvent> {
         self.shared.ledger().events.drain(..).collect()
     }

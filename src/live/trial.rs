@@ -120,8 +120,8 @@ fn first(batch: &Batch, groups: usize) -> Batch {
     batch.select(&taken)
 }
 
-/// Describes the difference between a version and that of the last step, on the last batch: the correlation and the spread of
-/// the advantages, and the checks with worse results. No difference rejects a version, because it may be intended.
+/// Describes the difference between a version and the version of the last step, on the last batch: the correlation and the spread
+/// of the advantages, and the checks with worse results. No difference rejects a version, because it may be intended.
 fn effect(
     candidate: &Recipe,
     outcome: &Outcome,

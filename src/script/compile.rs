@@ -113,8 +113,8 @@ pub(crate) fn natives(engine: &Engine) -> Arities {
     ))
 }
 
-/// Lints the script and its imports. An error in any of them is an error; only the script's own warnings are returned, because
-/// those of an import are for its author.
+/// Lints the script and its imports; fails if any of them has an error. Only the script's own warnings are returned, because the
+/// warnings of an import are for its author.
 fn linted(
     ast: &AST,
     script: &Script<'_>,

@@ -31,7 +31,7 @@ use crate::allocation::held;
 use crate::diagnostic::Diagnostic;
 use crate::tensor::{Level, Stopped, Tensor, TensorError};
 
-/// The functions that scripts may call. If two modules have the same function, the engine takes that of the later module.
+/// The functions that scripts may call. If two modules have the same function, the engine takes the function of the later module.
 #[derive(Clone, Debug)]
 pub(crate) struct Functions(Arc<[Shared<Module>]>);
 
@@ -115,7 +115,7 @@ fn refuse(own: &mut Module) {
 }
 
 impl Functions {
-    /// These functions, and those of one more module.
+    /// These functions, and the functions of one more module.
     pub(crate) fn with(&self, module: Module) -> Functions {
         let modules = self.0.iter().cloned();
         Functions(modules.chain([module.into()]).collect())

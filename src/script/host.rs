@@ -23,7 +23,7 @@ pub struct Host {
     trace: Option<Arc<Trace>>,
     /// The kernels of built-ins.
     pub(super) native: Native,
-    /// The guard of all calls; if there is none, each call has its own.
+    /// The guard of all calls; if there is none, each call has a guard of its own.
     guard: Option<Arc<Guard>>,
     /// Memory that earlier calls no longer use, for the next call.
     spare: SpareMemory,

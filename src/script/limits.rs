@@ -69,5 +69,4 @@ pub(super) const MEMORY: &str =
 pub(super) const GROWS: &str =
     "does a loop keep adding to it? Values per response or token belong in tensors";
 /// The help for a script that takes too long.
-pub(super) const ENDLESS: &str =
-    "is there an endless loop, or one over many responses that a tensor operation could replace?";
+pub(super) const ENDLESS: &str = "is there an endless loop, or a loop over many responses that a tensor operation could replace?";

@@ -15,7 +15,7 @@ use super::version::Version;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 
-/// The loss for recipes that have none, unless a run names another.
+/// The loss for recipes without a loss, unless a run names another loss.
 const DEFAULT_LOSS: &str = "ppo_clip";
 
 impl Host {

@@ -73,7 +73,7 @@ pub(crate) fn floor_divisions(
             length: 2,
             ..comment.span(source, text)
         };
-        let error = Diagnostic::error("`//` begins a comment here, and floor division in Python");
+        let error = Diagnostic::error("`//` begins a comment here; in Python, it is floor division");
         let help = "write `floor(a / b)`; a comment that looks like an operand belongs on a line of its own";
         Some(error.with_help(help).at(Some(span)))
     });

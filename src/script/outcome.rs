@@ -39,8 +39,8 @@ impl Reports {
         found.map_or(Hook::Advantage, |(hook, _)| *hook)
     }
 
-    /// Adds the reports and the time of a loss; if both report a metric of the same name, each begins with its hook, as in
-    /// `loss/clipped`.
+    /// Adds the reports and the time of a loss. If both reports have a metric of the same name, each of the two metrics begins
+    /// with its hook, as in `loss/clipped`.
     pub fn add(&mut self, mut loss: Reports) {
         for (name, _) in &mut loss.metrics {
             let reporter = self.reporter(name);
@@ -174,8 +174,8 @@ impl Statistics {
         }
     }
 
-    /// Pearson's correlation of the pairs of `a` and `b`, each counted as often as `counts` says; `None` if all of `a`, or all of
-    /// `b`, are equal.
+    /// Pearson's correlation of the pairs of `a` and `b`, each pair counted as often as `counts` says; `None` if all of `a`, or
+    /// all of `b`, are equal.
     pub fn correlation(a: &[f64], b: &[f64], counts: &[f64]) -> Option<f64> {
         let whole: f64 = counts.iter().sum();
         let [a, b] = [a, b].map(|x| -> Vec<f64> {

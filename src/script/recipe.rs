@@ -128,7 +128,7 @@ impl Recipe {
     }
 
     /// Takes over those settings of another recipe, usually an older version, that differ from the other recipe's defaults. A
-    /// setting is skipped if this recipe has no parameter of that name, or one that refuses the value.
+    /// setting is skipped if this recipe has no parameter of that name, or if the parameter refuses the value.
     pub fn keep_settings(&mut self, of: &Recipe) {
         for (parameter, value) in of.params.iter() {
             if *value != parameter.default {

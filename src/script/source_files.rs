@@ -73,7 +73,7 @@ pub(super) fn scripts_in(folder: &Path) -> Vec<String> {
     names.collect()
 }
 
-/// The files that a recipe was read from, and those in which its imports were sought, with their contents.
+/// The files that a recipe was read from, and the files in which its imports were sought, with their contents.
 ///
 /// A missing file counts too, because an import that refers to a built-in refers to a file of that name as soon as the file
 /// exists.

@@ -157,7 +157,7 @@ impl PartialEq for State {
     }
 }
 
-/// The value, copied where it shares data with a closure, because a copy of a state must not change with the closure.
+/// The value, copied if it shares data with a closure, because a copy of a state must not change with the closure.
 ///
 /// Refuses values that cannot outlive a step: tensors and batches, which belong to one step, functions, which belong to
 /// a version, and everything else that a checkpoint cannot hold. The error is the path to the value, and the reason.

@@ -1,4 +1,4 @@
-//! The plan: the nodes to compute for some outputs, in order; of equal nodes, only one is computed.
+//! The plan: the nodes to compute for some outputs, in order. If nodes are equal, only one of them is computed.
 
 use std::collections::HashMap;
 use std::sync::Arc;

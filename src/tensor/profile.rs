@@ -1,4 +1,4 @@
-//! The profile of a computation: its time by the script line that requested it.
+//! The profile of a computation: its time, by the line of the script that requested the operations.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

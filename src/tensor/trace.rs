@@ -33,8 +33,8 @@ impl Trace {
         frame?.context.trace.as_ref()?.downcast_ref()
     }
 
-    /// Notes the call that made a tensor: of nested calls with the same result, the innermost. A call that returns one of its
-    /// arguments is not noted.
+    /// Notes the call that made a tensor. If nested calls have the same result, the innermost call is noted. A call that returns
+    /// one of its arguments is not noted.
     pub(super) fn note_call(
         &self,
         name: &'static str,

@@ -36,7 +36,7 @@ const GUESSED: [&str; 3] = ["iteration", "update", "epoch"];
 pub struct Rollouts {
     /// The columns and their layout.
     pub batch: Batch,
-    /// Notes on the reader's decisions and on the fields that it skipped, because it must decide nothing silently.
+    /// Notes on the reader's decisions and on the fields that it skipped, because the reader must decide nothing silently.
     pub notes: Vec<Diagnostic>,
     /// The unit of the batch's tokens: `token`, or `word` if lengths count the words of completions.
     pub unit: &'static str,
@@ -301,8 +301,8 @@ impl Resolving<'_> {
         Ok(())
     }
 
-    /// Adds a note on responses without a reward and, if the options ask for that, omits them from the batch: then returns the
-    /// layout of all responses, and the indices of the responses that stay.
+    /// Adds a note on responses without a reward. If the options ask for that, omits these responses from the batch, and returns
+    /// the layout of all responses and the indices of the responses that stay.
     fn without_unscored(&mut self, batch: &mut Batch) -> Option<(Arc<Layout>, Vec<usize>)> {
         let is_left_out = self.options.unscored == Unscored::LeaveOut;
         let what = if is_left_out {

@@ -194,7 +194,7 @@ fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> 
 
 /// Computes `remember`, with one value per response, or `running`, with three. Writes the responses in batch order, and returns
 /// each key's previous value; for a new key, the first of the values given for that response. Beyond the maximum number of keys,
-/// those written longest ago are forgotten. If a new value is not finite, nothing is written.
+/// the keys written longest ago are forgotten. If a new value is not finite, nothing is written.
 fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let (Some(name), Some(key)) = (text(args[0]), args[1].read_lock::<Key>()) else {
         unreachable!("the function is registered for a string and a key");
@@ -228,7 +228,7 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
         if !new.is_finite() {
             let response = key.frame().layout().describe(Level::Response, response);
             let message = format!("{new} cannot be remembered, at {response}");
-            let help = "`where(is_finite(x), x, 0)` keeps it out";
+            let help = "`where(is_finite(x), x, 0)` replaces it by 0";
             return Err(CallError::new(message, help));
         }
         writing.set(text, new);
@@ -239,7 +239,7 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     effects.said += 1;
     if is_full {
         effects.note(format!(
-            "\"{name}\" has had more than {most} keys: those written longest ago are forgotten"
+            "\"{name}\" has had more than {most} keys: the keys written longest ago are forgotten"
         ));
     }
     let kept = effects.tables.insert(&name, table);

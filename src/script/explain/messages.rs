@@ -262,14 +262,14 @@ fn mismatch(expected: &str, found: &str, sign: Option<&str>) -> Diagnostic {
             return say(
                 format!("`{sign}` works on booleans, and one side is a tensor"),
                 format!(
-                    "elementwise it is `{one}`, with brackets around comparisons: `(a > b) {one} (c > d)`"
+                    "the elementwise form is `{one}`, with brackets around comparisons: `(a > b) {one} (c > d)`"
                 ),
             );
         }
         ("bool", "tensor", None) => {
             return say(
                 "a tensor cannot be used as a condition",
-                "elementwise it is `where(c, a, b)`, `&`, `|` and `!`; to branch, compare a single value, as in \
+                "the elementwise form is `where(c, a, b)`, `&`, `|` and `!`; to branch, compare a single value, as in \
                  `if x.mean(\"batch\") > 0.5`",
             );
         }

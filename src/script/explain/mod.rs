@@ -52,8 +52,8 @@ impl Script<'_> {
         trace.into_iter().fold(diagnostic, Diagnostic::with_note)
     }
 
-    /// The location that the error of a native function carries: that of the hook that failed, or of the line that made the
-    /// tensor at fault, which may differ from the line that asked for its value.
+    /// The location that the error of a native function carries: the location of the hook that failed, or of the line that made
+    /// the tensor at fault. That line may differ from the line that asked for the tensor's value.
     fn reported_place(&self, error: &EvalAltResult) -> Option<Span> {
         let (EvalAltResult::ErrorRuntime(value, _) | EvalAltResult::ErrorTerminated(value, _)) =
             error

@@ -134,8 +134,8 @@ impl<'a> Script<'a> {
         self.first(|site| site.text(0) == function && site.text(-1) == "fn")
     }
 
-    /// The first call of a function or use of a property, in the script or in one that it imports. `p.NAME` and `this.NAME` do
-    /// not count, because they are a parameter and an entry of the state.
+    /// The first call of a function or use of a property, in the script or in a script that it imports. `p.NAME` and `this.NAME`
+    /// do not count, because they are a parameter and an entry of the state.
     pub(crate) fn use_of(&self, name: &str) -> Option<Span> {
         let is_use = |site: &CodeSite<'_, '_>| {
             let is_call = matches!(site.text(1), "(" | "()") && site.text(-1) != "fn";

@@ -1,4 +1,4 @@
-//! Runs a recipe's hooks: `init` and `migrate` for the state, the others on a batch. Their list is `Hook` in `../hook.rs`.
+//! Runs a recipe's hooks: `init` and `migrate` for the state, all other hooks on a batch. Their list is `Hook` in `../hook.rs`.
 
 mod request;
 mod run;

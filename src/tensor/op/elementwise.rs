@@ -50,7 +50,7 @@ rows! {
             let slope = b * pow(a, b - 1.0);
             let by_a = vjp.grad() * select(b, slope, 0.0);
             // The slope of a^b by b is 0 at a = 0, where ln a is infinite. For a below 0, where a^b is a number only for whole b,
-            // it is taken as 0.
+            // the slope is taken as 0.
             let log = select(less(0.0, a), ln(a), 0.0);
             let by_b = vjp.grad() * vjp.result() * log;
             vec![by_a, by_b]

@@ -178,7 +178,8 @@ fn first_of(op: &'static Op, row: &'static Op, args: &[Argument]) -> Result<Tens
     select(&attains, equal(index, first), 0.0).built()
 }
 
-/// The constant subtracted before `exp`, so that it does not overflow: the largest value, or 0 if that is not finite.
+/// The constant subtracted before `exp`, so that `exp` does not overflow: the largest value, or 0 if the largest value is not
+/// finite.
 pub(super) fn shift(x: &Tensor, to: Level, selection: Option<&Tensor>) -> Term {
     let most = detach(reduce(&MAX, x, to, selection));
     select(is_finite(&most), &most, 0.0)

@@ -192,7 +192,7 @@ fn given(x: &Tensor, selection: &Option<Tensor>) -> Vec<Tensor> {
     std::iter::once(x).chain(selection).cloned().collect()
 }
 
-/// The quantile of a tensor at one level; if there is a second tensor, only of the values for which that is not 0.
+/// The quantile of a tensor at one level; if there is a second tensor, only of the values for which the second tensor is not 0.
 fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     let (x, selection) = (&args[0], args.get(1));
     // Values that are not selected rank after all selected values, even infinite values.

@@ -114,7 +114,7 @@ fn a_table_has_at_most_so_many_keys_and_says_so() {
     );
     let mut state = State::default();
     let outcome = bounded.advantage(&batch(), &mut state).unwrap();
-    let said = "\"b\" has had more than 2 keys: those written longest ago are forgotten";
+    let said = "\"b\" has had more than 2 keys: the keys written longest ago are forgotten";
     assert_eq!(outcome.reports.notes, [said]);
     assert_eq!(state.recall("b", "a/ //"), Some(2.0));
     assert_eq!(state.recall("b", "b/ 1"), Some(0.0));

@@ -113,7 +113,7 @@ fn a_version_is_told_with_its_effect_on_the_last_batch() {
     assert_eq!(first.effect, [""; 0]);
     lab.step();
     let turned = lab.publish(&centred("-2.0"));
-    let worse = "no longer holds: right up, wrong down: 2 wrong responses raised, 2 right ones lowered, of 4: each group prefers its wrong ones: is a sign reversed?";
+    let worse = "no longer holds: right up, wrong down: 2 wrong responses raised, 2 right ones lowered, of 4: each group prefers its wrong responses: is a sign reversed?";
     let numbers = |text: &str| format!("advantage on the last batch against the last step's{text}");
     let expected = [
         numbers(": correlation -1.00, std 1.155 -> 1.155"),

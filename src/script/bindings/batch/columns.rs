@@ -1,4 +1,4 @@
-//! Columns as scripts see them: those of the batch, those derived from others, and those that a script adds.
+//! Columns as scripts see them: columns of the batch, columns derived from these, and columns that a script adds.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -157,7 +157,7 @@ impl ScriptBatch {
         (own, derived)
     }
 
-    /// The f64 values of a column; `None` if it is missing, fails, or is not at response level.
+    /// The f64 values of a column; `None` if the column is missing, cannot be computed, or is not at response level.
     pub(crate) fn response_values(&self, name: &str) -> Option<Buffer<f64>> {
         let value = self.find(name).ok()??.evaluate().ok()?;
         match (value.level(), value.buffer()) {
