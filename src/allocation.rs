@@ -16,7 +16,7 @@ thread_local! {
 /// allocates is limited, and not only the values whose size is known. A test that measures memory adds a [`Watch`].
 pub struct Counting<W = ()>(PhantomData<fn() -> W>);
 
-/// A second count of all memory.
+/// Counts all memory a second time.
 pub trait Watch {
     /// Counts allocated bytes; a negative number is freed bytes. This function must not allocate.
     fn count(bytes: isize);

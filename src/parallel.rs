@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::allocation::{held, moved};
 
-/// The number of parts of a loop for each thread. A thread whose parts are short takes more of them.
+/// The number of parts of a loop for each thread. A thread whose parts are short takes more parts.
 const PARTS_PER_THREAD: usize = 16;
 
 /// Locks a mutex, also after a panic: no panic can leave the data of our locks half changed.

@@ -20,7 +20,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     };
     let rank = |candidate: &str| {
         let lowered = candidate.to_lowercase();
-        // A name that merely lacks its ending (`adv` for `advantage`) is likelier than a wrong letter.
+        // A missing ending (`adv` for `advantage`) is a likelier slip than a wrong letter.
         let is_cut = wanted.len() >= 3 && lowered.starts_with(&wanted);
         let distance = if is_cut || lowered.len() > 1 && lowered == initials {
             0
@@ -53,7 +53,7 @@ pub fn replacement(text: &str) -> Option<&str> {
     Some(rest.as_str().split_once(quote)?.0)
 }
 
-/// Names in backquotes, separated by commas; a list of more than sixteen is cut, and its length is given.
+/// Names in backquotes, separated by commas: at most sixteen, followed by the number of further names.
 pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 16;
     let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();

@@ -1,4 +1,4 @@
-//! Sets of real numbers, compared at their ends and at points between them.
+//! Compares sets of real numbers at their ends and at points between them.
 
 use std::cmp::Ordering;
 

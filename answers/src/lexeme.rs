@@ -17,7 +17,7 @@ pub(super) struct Lexeme {
     pub(super) is_apart: bool,
     /// Whether the lexeme is inside a `\text{}`.
     pub(super) is_upright: bool,
-    /// Whether the lexeme is one of several letters in a row: `ab`, but also `is`.
+    /// Whether the lexeme is one of several letters in a row, such as the letters of `ab` and of `is`.
     pub(super) is_of_run: bool,
 }
 

@@ -33,7 +33,7 @@ fn is_large<T>(count: usize) -> bool {
 /// If the system does not have enough memory.
 pub fn zeros<T: Plain>(count: usize) -> Result<Vec<T>, TryReserveError> {
     // `vec!` takes pages of zeros, which the threads are the first to write. But `vec!` ends the process if there is no memory,
-    // so that a reservation is tried first.
+    // so a reservation is tried first.
     Vec::<T>::new().try_reserve_exact(count)?;
     let mut values = vec![T::default(); count];
     in_large_pages(&mut values);

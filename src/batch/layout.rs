@@ -303,7 +303,7 @@ impl Layout {
     pub(crate) fn clear_padding<T: Plain>(&self, response: usize, row: &mut [T]) {
         let gaps = self.gaps(response);
         gaps.for_each(|columns| fill(&mut row[columns], T::default()));
-        // Also cleared after the row's end, because the array may be wider than a ragged row.
+        // The columns after the row's end are cleared too, because the array may be wider than a ragged row.
         fill(&mut row[self.row_length(response)..], T::default());
     }
 

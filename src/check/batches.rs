@@ -30,7 +30,7 @@ type ByToken<'a> = &'a dyn Fn(usize, usize) -> f64;
 
 /// A batch with all usual columns: sizes of groups, rewards and lengths are mixed, and groups interleaved.
 pub fn usual() -> Batch {
-    // The last group is large and mostly wrong, so that a `k` of 4 makes a difference in it.
+    // The last group is large and mostly wrong, so that a `k` of 4 changes its advantages.
     let groups: [i64; 26] = [
         7, 3, 7, 5, 3, 7, 5, 3, 7, 3, 5, 7, 3, 5, 9, 2, 9, 2, 9, 2, 9, 2, 2, 2, 2, 2,
     ];

@@ -450,8 +450,8 @@ pub(super) fn write_array<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, va
     out.push(b']');
 }
 
-/// The places of some fields' new values in a line: each replaces the field's value (the last value if the field is repeated,
-/// because JSON readers use the last), or comes after the last field.
+/// The places in a line where new values of some fields belong: the place of the field's value (of the last value if the field is
+/// repeated, because JSON readers use the last), or the place after the last field.
 pub(super) fn places(line: &str, fields: &[(&str, &str)], names: &[&str]) -> Vec<Range<usize>> {
     let end = match fields.last() {
         Some((_, value)) => place(line, value).end,

@@ -1,5 +1,6 @@
-//! The names under which the fields of a file are read: by `--map`, by an alias of `batch/column_names` (padded files), or by the
-//! table of trainers' dumps, which need no `--map`: `dumps.toml` says how to recognise each dump and how it names our columns.
+//! Finds the name under which each field of a file is read. The name comes from `--map`, from an alias in `batch/column_names`
+//! (padded files) or, without `--map`, from `dumps.toml`: this table says how to recognise each trainer's dump, and which fields
+//! hold our columns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

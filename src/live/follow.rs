@@ -154,7 +154,7 @@ impl Shared {
         in_use: &Published,
         files: &OnceLock<SourceFiles>,
     ) -> Result<Checked, Diagnostics> {
-        // The check runs without kernels, because it is about the script.
+        // The check runs without kernels, because it must run the script itself.
         let host = self.host.clone().with_native(&Native::default());
         let (recipe, read) = host.with_guard(guard).load_files(settled);
         files.get_or_init(|| read);

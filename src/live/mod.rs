@@ -83,7 +83,7 @@ pub struct LiveStep {
 ///
 /// A trainer that runs more than the advantage in a step, such as the recipe's loss on minibatches, calls the two parts of
 /// a step: [`LiveRecipe::begin_step`] takes the newest version, and [`LiveRecipe::attempt`] runs a function with it.
-/// [`LiveRecipe::numbered`] gives a step to a batch that has none.
+/// [`LiveRecipe::numbered`] gives a step number to a batch that has none.
 #[derive(Debug)]
 pub struct LiveRecipe {
     shared: Arc<Shared>,
@@ -318,7 +318,7 @@ impl LiveRecipe {
         &self.last().state
     }
 
-    /// Sets the state of the version in use, as its hooks left it.
+    /// Sets the state of the version in use to the state that its hooks left.
     pub fn set_state(&mut self, state: State) {
         let last = self.versions.len() - 1;
         self.versions[last].state = state;

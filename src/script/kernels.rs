@@ -15,12 +15,12 @@ use crate::tensor::Guard;
 /// When kernels are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// A kernel is used for a kind of call once it has given the same bits as the script and was faster than the script: the
-    /// default of commands.
+    /// A kernel is used for a kind of call once it has given the same bits as the script and was faster than the script. This is
+    /// the default of the commands.
     Auto,
     /// A kernel is used wherever there is one that does not decline.
     On,
-    /// No kernel is used: the default of the library.
+    /// No kernel is used. This is the default of the library.
     #[default]
     Off,
 }

@@ -1,5 +1,5 @@
-//! The limits of a script, and the messages for a script that exceeds them; what it may allocate besides tensors is in
-//! `tensor/guard.rs`. The sandbox, the engine and the calls enforce them.
+//! The limits of a script, and the messages for a script that exceeds them; what a script may allocate besides tensors is in
+//! `tensor/guard.rs`. The sandbox, the engine and the calls enforce these limits.
 
 use std::time::Duration;
 

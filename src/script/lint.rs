@@ -26,8 +26,8 @@ const LISTED: usize = 20;
 /// names.
 const BY_THE_ENGINE: &str = "call curry Fn is_def_var is_def_fn type_of print debug is_shared";
 
-/// Finds what is certainly a mistake: calls of functions that do not exist or do not take that many arguments, and operators with
-/// another meaning in Python.
+/// Finds what is certainly a mistake: calls of functions that do not exist or do not take this number of arguments, and operators
+/// with another meaning in Python.
 pub(super) fn errors(
     ast: &AST,
     script: &Script<'_>,

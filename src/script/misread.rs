@@ -32,8 +32,8 @@ pub(crate) fn misread_operators(
     powers.chain(divisions).collect()
 }
 
-/// The first operator, bracket or separator that follows the operand at the start of `code`, its calls, indices and members
-/// included.
+/// The first operator, bracket or separator after the operand at the start of `code`. The operand includes its calls, indices and
+/// members.
 fn operator_after<'a>(code: &[Token<'a>]) -> Option<&'a str> {
     let mut depth = 0;
     let mut rest = code.iter().filter(|token| {

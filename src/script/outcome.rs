@@ -102,8 +102,8 @@ impl Outcome {
         }
     }
 
-    /// How much a response's advantage counts: its weight; or 1 if the advantage is derived from a loss, which already
-    /// contains the weight.
+    /// The weight of a response's advantage; 1 if the advantage is derived from a loss, because the loss already contains the
+    /// weight.
     pub fn counts(&self, response: usize) -> f64 {
         let weight = self.weight.as_ref().filter(|_| self.loss.is_none());
         weight.map_or(1.0, |weight| weight.at(response, 0))

@@ -41,13 +41,13 @@ pub struct Frame {
     _reservation: Option<Arc<Reservation>>,
 }
 
-/// While the view is open, its tensors represent each group separately: the level "batch" means the group, and no value may be
-/// read.
+/// A view of a batch for `map_groups`. While the view is open, its tensors represent each group separately: the level "batch"
+/// means the group, and no value may be read.
 #[derive(Debug)]
 pub(crate) struct GroupView {
     is_open: AtomicBool,
-    /// Set if one call cannot stand for all groups: the function read a value or a shape, reported a metric, computed what may
-    /// fail, or used another batch's tensor.
+    /// Set if one call cannot stand for all groups: the function read a value or a shape, reported a metric, used an operation
+    /// that can fail, or used another batch's tensor.
     is_by_group: AtomicBool,
 }
 

@@ -11,8 +11,8 @@ use super::kernel::{Kernel, Within};
 use super::value::Value;
 use crate::batch::{FloatBuffer, Level, TokenValues};
 
-/// The bytes of a node, with the two counts of its `Arc`, its variable in the script's scope and the allocator's
-/// overhead: this also bounds a script that builds a graph and never computes it.
+/// The bytes of a node, with the two counts of its `Arc`, its variable in the script's scope and the allocator's overhead.
+/// Counting them also bounds a script that builds a graph and never computes it.
 const NODE_BYTES: usize = size_of::<Node>() + 64;
 
 /// A lazy value at a level: a node of an expression graph.
@@ -63,8 +63,8 @@ pub(crate) enum Prim {
     Count(Level),
     /// A row of the op table that gives each value a separate result within its cell of a coarser level.
     Within(&'static dyn Row, Level),
-    /// A scan row over the tokens of each response, with its number (a discount or a fill); a second argument has a
-    /// discount for each response instead.
+    /// A scan row over the tokens of each response, with its number (a discount or a fill). If there is a second argument, it has
+    /// a discount for each response, which replaces the number.
     Scan(&'static dyn Row, f64),
     /// A response's value on its last token, 0 on its other tokens.
     AtLastToken,

@@ -34,7 +34,8 @@ pub(super) fn numbers(gold: &Expr, answer: &Expr) -> Option<bool> {
     if is_exact.is_some() {
         return is_exact;
     }
-    // If both squares are rational and differ, the numbers differ. If a square is not known, large numbers are too imprecise.
+    // If both squares are rational and differ, the numbers differ. Without a known square, large numbers are too imprecise to
+    // compare.
     let large = whole(LARGE);
     let is_large = |number: &Numeral| number.exact().is_some_and(|exact| exact.abs() > large);
     match square(gold).zip(square(answer)) {

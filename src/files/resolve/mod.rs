@@ -90,7 +90,7 @@ pub(super) fn rollouts(
         builder = builder.tokens(tokens);
     }
     let is_f64 = resolving.is_f64();
-    // Arrays that are not read have an effect here too, because the precision of the batch must not depend on the recipe.
+    // Arrays that are not read count here too, because the precision of the batch must not depend on the recipe.
     let mut arrays = resolving.found.arrays.iter();
     let has_arrays = arrays.any(|bound| bound.reading.role != Role::Mask);
     builder = resolving.add_texts(builder);

@@ -76,8 +76,7 @@ pub(super) fn not_parsed(
     diagnostic.at(place)
 }
 
-/// The diagnostic of a habit of another language, for which the parser's own message is unhelpful; `None` if there is no such
-/// habit.
+/// The diagnostic of code that another language would accept, if the parser's own message is unhelpful; `None` for other code.
 fn foreign(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<Diagnostic> {
     let (site, line) = (script.site(place), script.line(place));
     let word = |index: usize| line.get(index).map_or("", |token| token.text);

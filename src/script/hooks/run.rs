@@ -103,7 +103,7 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// The weight of each response, by the `weight` hook or the column; hooks from here on see it as `batch.weight`. Fails if the
+    /// The weight of each response, from the `weight` hook or from the column; later hooks see it as `batch.weight`. Fails if the
     /// hook gives a negative weight.
     pub(super) fn weight(&mut self) -> Raised<Option<Computed>> {
         self.hook = Hook::Weight;

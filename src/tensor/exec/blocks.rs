@@ -22,7 +22,7 @@ const SHORT: usize = 1024;
 pub(super) fn run(pass: &Pass<'_>, layout: &Layout, mut parts: Parts<'_>) -> Result<(), Stopped> {
     let guard = &pass.execution.context.guard;
     let is_short = |response: usize| layout.tokens_of(response).len() <= SHORT;
-    // Reductions with one value per response store no tokens: a tile may be as long as a block.
+    // Reductions with one value per response store no tokens, so a tile may be as long as a block.
     let is_reduction = |job: &Job<'_>| matches!(job.code, Code::Reduce(..));
     let holds_no_tokens = (pass.jobs.iter()).all(|job| is_reduction(job) && job.reads_no_tile());
     let block = |scratch: &mut Scratch, responses: Range<usize>, mut parts: Parts<'_>| {

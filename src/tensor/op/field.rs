@@ -39,7 +39,7 @@ static KL: Op = Op {
     ..ROW
 };
 
-/// From here on the derivative of k3, 1 - exp(-d), is 1 in f64.
+/// From this distance on, the derivative of k3, 1 - exp(-d), is 1 in f64.
 pub(crate) const FAR: f64 = 40.0;
 
 /// [`crate::tensor::exp::k3`] of a difference, for `kl`. Its derivative 1 - exp(-d) is d - k3, which takes no second exp. Beyond

@@ -174,7 +174,7 @@ impl Row for Op {
 pub(crate) enum Derivative {
     /// Piecewise constant.
     Zero,
-    /// The gradient that each argument gets, as graphs, at the result's level or the argument's.
+    /// The gradients of the arguments as graphs, each at the level of the result or of its argument.
     Of(fn(&Vjp<'_>) -> Vec<Term>),
     /// There is no derivative, for this reason.
     None(&'static str),
