@@ -1,5 +1,5 @@
 //! Parallel loops that are compiled once. rayon's loops are compiled again for each closure and type, and were a twelfth of the
-//! library's code before optimisation. Also the lock of data that threads share.
+//! library's code before optimisation. This module also has the lock of data that threads share.
 
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -55,8 +55,8 @@ pub struct FileTensor {
     pub shape: Vec<usize>,
     /// Its first byte in the file.
     at: u64,
-    /// The number of its bytes. The header has been checked: the type and the shape need this number, and the file has so many
-    /// bytes.
+    /// The number of its bytes. The header has been checked: the type and the shape need exactly so many bytes, and the file has
+    /// them.
     length: usize,
     file: Arc<(PathBuf, File)>,
 }

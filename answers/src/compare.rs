@@ -121,8 +121,8 @@ fn all(mut verdicts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     if is_different { Some(false) } else { verdict }
 }
 
-/// Compares two lists in any order. They are compared in the given order if only one list has values with different names, or if
-/// the lists have more than [`LONGEST`] elements.
+/// Compares two lists in any order, or in the given order if they have more than [`LONGEST`] elements. If only one list has
+/// values with different names, the lists are compared in the given order if the other list has no names, and differ otherwise.
 fn lists(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     let is_bare = |values: &[Expr]| values.iter().all(|value| assigned(value).is_none());
     let has_order = have_names(golds) != have_names(answers);

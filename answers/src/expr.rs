@@ -154,8 +154,8 @@ impl Expr {
         }
     }
 
-    /// Whether all letters of a product, a ratio or a union name points or sets. Such letters are capital; in a ratio, letters
-    /// with subscripts are also such names.
+    /// Whether all letters of a product, a ratio or a union name points or sets. Such letters are capital or, in a ratio, may
+    /// have subscripts instead.
     fn is_of_points(&self) -> bool {
         let is_ratio = self.parts.iter().any(|part| part.symbol == Function("1/"));
         let is_point = |part: &Expr| match part.symbol {

@@ -23,7 +23,7 @@ pub(super) enum Found {
     Answer(String),
     /// The text after a mark or inside a tag; it contains the answer, or is the answer in words.
     Sentence(String),
-    /// There is no mark. This is the text without its thoughts; of a long text, only the end.
+    /// There is no mark. This is the text without its thoughts, or only the end of that text if it is long.
     Text(String),
 }
 

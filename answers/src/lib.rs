@@ -35,7 +35,7 @@ use read::read;
 /// The result of a comparison. Only [`Verdict::Equal`] counts as right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The answer equals that of the reference.
+    /// The answer equals the reference's answer.
     Equal,
     /// The answers differ.
     Different,

@@ -299,7 +299,7 @@ impl Batch {
         }
     }
 
-    /// Whether the layout of the values equals that of the batch.
+    /// Whether the values have the batch's layout, or an equal one.
     pub(crate) fn is_of(&self, values: &Computed) -> bool {
         Arc::ptr_eq(&self.layout, values.layout()) || self.layout == *values.layout()
     }

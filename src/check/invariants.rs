@@ -41,7 +41,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Compares the advantages of a batch's responses, in the given order, with those of `base`.
+    /// Compares the advantages of a batch's responses, in the given order, with the advantages in `base`.
     fn same(
         &mut self,
         check: &'static str,

@@ -1,5 +1,6 @@
-//! Checks a recipe on degenerate batches: properties that every advantage and every loss must have, and notable properties
-//! of this recipe. A new property of an advantage goes in `invariants.rs`, of a loss in `loss.rs`; a new batch in `batches.rs`.
+//! Checks a recipe on degenerate batches: properties that every advantage and every loss must have, and notable properties of
+//! this recipe. A new property of an advantage goes in `invariants.rs`, a new property of a loss in `loss.rs`, and a new batch in
+//! `batches.rs`.
 
 mod batches;
 mod findings;

@@ -380,7 +380,7 @@ pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static 
     }
 }
 
-/// The number of values in an array, counted without parsing them; the error is the same as that of [`numbers`].
+/// The number of values in an array, counted without parsing them. The errors are the same as the errors of [`numbers`].
 pub(super) fn count(raw: &str) -> Result<usize, &'static str> {
     let between = &raw.as_bytes()[1..raw.len() - 1];
     // The loop has no branches, because arrays are most of a file's bytes.

@@ -13,8 +13,8 @@ use rhai::{
 
 use super::error::{CallError, Raised, located};
 
-/// Rhai's own functions; `natives.txt` lists those that scripts may call. The packages for time, files and bytes are left out: no
-/// formula needs them, and a step's result must depend only on the batch, the state and the seed.
+/// Rhai's own functions; `natives.txt` lists the functions that scripts may call. The packages for time, files and bytes are left
+/// out: no formula needs them, and a step's result must depend only on the batch, the state and the seed.
 pub(crate) fn packages() -> [Shared<Module>; 9] {
     [
         ArithmeticPackage::new().as_shared_module(),

@@ -47,8 +47,8 @@ pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The constants that a script's functions see: those whose values are literals, such as `const K = 4;`. A constant is skipped if
-/// a parameter or a loop variable has the same name, because the optimiser would replace the variable by the constant.
+/// The constants that a script's functions see: the constants whose values are literals, such as `const K = 4;`. A constant is
+/// skipped if a parameter or a loop variable has the same name, because the optimiser would replace the variable by the constant.
 pub(super) fn constants(text: &str) -> Scope<'static> {
     let mut scope = Scope::new();
     if !text.contains("const") {
@@ -88,7 +88,7 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
     scope
 }
 
-/// Finds imports among the built-ins; for a script in a file, first in that file's folder.
+/// Finds imports: for a script in a file, in the file's folder, and then among the built-ins.
 #[derive(Clone)]
 pub(crate) struct Imports {
     folder: Option<PathBuf>,

@@ -35,12 +35,12 @@ pub(super) const EXPRESSION_DEPTH: usize = 64;
 pub(super) const OPERATIONS: u64 = 20_000_000;
 /// Bytes of a string, together with all other strings in the same array or map.
 pub(super) const TEXT_BYTES: usize = 1 << 20;
-/// Elements of an array, together with those of the arrays in it. The limit is this low because the engine counts all elements
-/// at each `push`: filling an array of this size takes a second.
+/// Elements of an array, together with the elements of the arrays in it. The limit is this low because the engine counts all
+/// elements at each `push`: filling an array of this size takes a second.
 pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
 /// The most elements that are made of a longer array. The engine refuses an array of this length, so the rest is not needed.
 pub(super) const ENOUGH: usize = ARRAY_ELEMENTS + 1;
-/// Entries of a map, together with those of the maps in it.
+/// Entries of a map, together with the entries of the maps in it.
 pub(super) const MAP_ENTRIES: usize = 1 << 14;
 /// The depth to which arrays, maps and closures may be nested.
 pub(super) const VALUE_DEPTH: usize = 64;

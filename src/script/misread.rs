@@ -81,8 +81,8 @@ pub(crate) fn floor_divisions(
 }
 
 /// Whether the text of a comment is the right side of a division, perhaps with more code after it: an expression of numbers,
-/// known variables and operations. A lone number in brackets, such as that of an equation, and a lone 0, `p` or `batch` are taken
-/// for comments.
+/// known variables and operations. A lone number in brackets, such as the number of an equation, and a lone 0, `p` or `batch` are
+/// taken for comments.
 fn is_operand(comment: &str, is_variable: &dyn Fn(&str) -> bool) -> bool {
     let (operand, rest) = comment.split_once(';').unwrap_or((comment, ""));
     let operand = operand.trim_end_matches(['{', ' ']);

@@ -93,7 +93,7 @@ impl ParamValue {
 pub struct ParamSpec {
     /// The name, as in `p.k`.
     pub name: String,
-    /// The default value; its type is that of the parameter.
+    /// The default value; its type is the parameter's type.
     pub default: ParamValue,
     /// The least value allowed.
     pub min: Option<f64>,

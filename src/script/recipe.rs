@@ -144,7 +144,7 @@ impl Recipe {
         self.on(&host.with_guard(self.host.guard()))
     }
 
-    /// The host of the recipe: the one that compiled it, or the one that [`Recipe::on`] gave it.
+    /// The host that compiled the recipe, or the host that [`Recipe::on`] gave it.
     pub fn host(&self) -> &Host {
         &self.host
     }

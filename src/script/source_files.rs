@@ -39,7 +39,7 @@ pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, S
     })
 }
 
-/// What is at a path that cannot be a script, such as a folder; `None` if it may be a script.
+/// What a path refers to if that cannot be a script, such as a folder; `None` if it may be a script.
 pub(super) fn another_kind(path: &Path) -> Option<&'static str> {
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
     match ending.as_deref().and_then(|ending| ending.to_str()) {

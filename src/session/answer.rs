@@ -45,7 +45,7 @@ pub struct BatchColumns {
     pub layout: Arc<Layout>,
     /// The training step.
     pub step: u64,
-    /// The columns by name: the batch's own, then those derived from them.
+    /// The columns by name: the batch's own columns, then the columns derived from these.
     pub columns: Vec<(String, Computed)>,
     /// How many of the columns, counted from the first, are the batch's own.
     pub own: usize,

@@ -205,7 +205,7 @@ impl Inputs {
         (params != "#{}").then(|| format!("fn params() {{\n    {params}\n}}"))
     }
 
-    /// The number of lines before the next input, including that of the imports.
+    /// The number of lines before the next input, including the line of the imports.
     fn lines(&self) -> usize {
         1 + self.counted.matches('\n').count()
     }

@@ -232,7 +232,8 @@ impl Tensor {
         })))
     }
 
-    /// An elementwise row of the op table on arguments of any levels, at the join of their levels; for single numbers, a number.
+    /// An elementwise row of the op table on arguments of any levels, at the join of their levels. If all arguments are single
+    /// numbers, the result is a number.
     pub(crate) fn map(op: &'static dyn Row, args: Vec<Tensor>) -> Result<Tensor, TensorError> {
         let level = args
             .iter()

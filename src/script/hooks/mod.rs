@@ -137,7 +137,7 @@ impl Recipe {
 
     /// A hook's tensor over the batch of a session; the hooks before it run too.
     ///
-    /// The state is the one that `init` makes. A recipe without a loss uses `loss`, or else
+    /// The hooks start from the state that `init` makes. A recipe without a loss uses `loss`, or else
     /// [`Host::loss`](super::Host::loss); a recipe without an advantage uses the advantage equivalent to its loss.
     pub(crate) fn tensor(
         &self,

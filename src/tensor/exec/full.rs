@@ -200,7 +200,7 @@ fn map(
         }
         Ok(())
     };
-    // If several blocks fail, the error is that of the first block, so that it does not depend on the number of threads.
+    // If several blocks fail, the error of the first block is returned, so that it does not depend on the number of threads.
     let done = by_parts(&mut all, BLOCK, &block);
     done.into_iter().collect::<Result<(), TensorErrorKind>>()?;
     Ok(all)

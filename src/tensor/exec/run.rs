@@ -44,7 +44,7 @@ pub(crate) fn run(plan: &Plan, context: &Context) -> Result<Values, TensorError>
     run_fused(plan, context, main_frame(plan))
 }
 
-/// Computes each step alone, in the plan's order. Tests compare its bits with those of [`run`].
+/// Computes each step alone, in the plan's order. Tests compare the bits with the bits of [`run`].
 #[cfg(test)]
 pub(crate) fn run_step_by_step(plan: &Plan, context: &Context) -> Result<Values, TensorError> {
     run_fused(plan, context, None)

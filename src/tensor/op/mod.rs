@@ -1,9 +1,9 @@
 //! The op table: every operation that scripts have, one row each, by class.
 //!
-//! A row is the single definition of an operation: the script bindings, the documentation, the executor's dispatch
-//! and the tests (its example runs, its derivative agrees with finite differences, one step at a time gives the same bits) all
-//! read it. To add an operation, add a row to the file of its class (for a new function of numbers, also the function to
-//! `kernel.rs`); write a kernel only if none of the existing kernels serves.
+//! A row is the single definition of an operation: the script bindings, the documentation, the executor's dispatch and the tests
+//! (its example runs, its derivative agrees with finite differences, one step at a time gives the same bits) all read it. To add
+//! an operation, add a row to the file of its class. For a new function of numbers, also add the function to `kernel.rs`. Write a
+//! kernel only if none of the existing kernels serves.
 
 #[macro_use]
 mod row;

@@ -210,8 +210,8 @@ impl Vjp<'_> {
 
 pub(super) type Built = Result<Tensor, TensorError>;
 
-/// A tensor under construction, or the error: derivatives and composed rows use terms like numbers, and the first error is
-/// returned at the end.
+/// A tensor under construction, or the first error in its construction. Derivatives and composed rows use terms like numbers, and
+/// the error is returned at the end.
 #[derive(Clone)]
 pub(crate) struct Term(Built);
 

@@ -167,7 +167,7 @@ pub(crate) fn at_last_token_grad(node: &Tensor, grad: &Tensor) -> Result<Tensor,
     let frame = framed(&AT_LAST_TOKEN, node)?;
     let one = Tensor::number(1.0).expanded(Level::Response, &frame)?;
     let last = Tensor::node(Prim::AtLastToken, vec![one], Level::Token, Some(frame))?;
-    // Not a product, because a gradient at another token must have no effect, even if it is not finite.
+    // `select` is used instead of a product, because a gradient at another token must have no effect, even if it is not finite.
     select(&last, grad, 0.0).built()
 }
 

@@ -147,7 +147,8 @@ impl ScriptBatch {
         lock(&self.0.whole.columns).clone().into_iter().collect()
     }
 
-    /// The names of the batch's own columns, with those that a script added, and of the columns that can be derived.
+    /// The names of the batch's own columns, with the columns that a script added, and the names of the columns that can be
+    /// derived.
     pub(crate) fn column_names(&self) -> (Vec<String>, Vec<String>) {
         let (mut own, mut derived) = self.0.whole.column_names();
         let mut added: Vec<String> = self.0.added.keys().cloned().collect();
