@@ -56,7 +56,7 @@ pub fn cannot_be_read(path: &Path, error: &io::Error) -> Diagnostic {
 fn check(found: &Metadata) -> io::Result<()> {
     let what = match found.is_dir() {
         true => "a folder",
-        false => "a pipe, a socket or a device, and only files are read",
+        false => "a pipe, a socket or a device, but only files are read",
     };
     match found.is_file() {
         true => Ok(()),

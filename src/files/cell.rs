@@ -56,7 +56,7 @@ impl Cell<'_> {
     pub(super) fn number(&self) -> f64 {
         match self {
             Cell::Bool(value) => f64::from(u8::from(*value)),
-            // Exact up to 2^53, like any number in JSONL.
+            // The conversion is exact up to 2^53, like any number in JSONL.
             Cell::Int(value) => *value as f64,
             Cell::Number(value) => *value,
             Cell::Json(raw) => number(raw),

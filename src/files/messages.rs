@@ -31,8 +31,8 @@ const TEXT: [&str; 4] = ["text", "output_text", "input_text", "message"];
 const REFERENCES: &str = "ground_truth answer final_answer solution target reference";
 
 /// The expected values for a completion and for a reference, in messages to the user.
-pub(super) const COMPLETION: &str = "a text, or messages of which some are the assistant's";
-pub(super) const REFERENCE: &str = "a text, a number, or a list of texts of which any is right";
+pub(super) const COMPLETION: &str = "a text, or messages with at least one from the assistant";
+pub(super) const REFERENCE: &str = "a text, a number, or a list of texts, any of which is right";
 
 /// How the texts of a column are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -193,7 +193,7 @@ fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
         (None, _) => return Ok(None),
         (Some(version), known) if version != known => {
             return Err(format!(
-                "it is a batch of version {version}, and this advlab knows version {known}"
+                "it is a batch of version {version}, and this advlab reads only version {known}"
             ));
         }
         _ => {}

@@ -344,7 +344,7 @@ fn read_lists(file: &Reader, leaf: usize, column: &mut FileColumn) -> Result<()>
         match group.get_column_reader(leaf)? {
             From::BoolColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
             From::Int32ColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
-            // Exact up to 2^53, like any number in JSONL.
+            // The conversion is exact up to 2^53, like any number in JSONL.
             From::Int64ColumnReader(from) => each(from, rows, levels, |&x| x as f64, push),
             From::FloatColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
             From::DoubleColumnReader(from) => each(from, rows, levels, |&x| x, push),

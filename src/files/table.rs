@@ -158,7 +158,7 @@ impl FileColumn {
             return Ok(std::mem::take(numbers));
         }
         let of_id = |id: &GroupId| match id {
-            // Exact up to 2^53, like any number in a line.
+            // The conversion is exact up to 2^53, like any number in a line.
             GroupId::Number(number) => *number as f64,
             GroupId::String(digits) => cell::number(digits),
         };

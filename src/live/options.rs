@@ -82,9 +82,9 @@ impl LiveOptions {
             recipe.params().get(name).is_some() && is_set != has_return
         };
         if let Some(name) = self.set_with_returns.iter().find(differs) {
-            let which = if has_return { "one" } else { "neither" };
+            let which = if has_return { "one of them" } else { "neither" };
             let message = format!(
-                "`{name}` is set by the trainer if the recipe reads `token_reward` or `value`: this version reads {which}, unlike the first"
+                "`{name}` is set by the trainer if the recipe reads `token_reward` or `value`: this version reads {which}, unlike the first version"
             );
             let help = format!("set `{name}` in the run's parameters, or begin the run again");
             return Err(recipe.at_hook(Hook::Params, Diagnostic::error(message).with_help(help)));

@@ -143,7 +143,7 @@ fn effect(
         .map_or(String::new(), |r| format!("correlation {r:.2}, "));
     let [std, now] = both.map(|of: &Computed| value(Statistics::of(of.buffer().iter()).std));
     let numbers = format!(
-        "advantage on the last batch against the last step's: {correlation}std {std} -> {now}"
+        "advantage on the last batch compared with the last step's version: {correlation}std {std} -> {now}"
     );
     let worse = worse(&before, candidate, &first(&last.batch, COMPARED));
     Ok([numbers].into_iter().chain(worse).collect())

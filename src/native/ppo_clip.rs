@@ -59,7 +59,7 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let scratch = || [(); 2].map(|()| vec![T::default(); TILE]);
     // Writes the gradient of a response, and returns the moments of its losses and the number of its clipped tokens.
     let compute = |[ratio, loss]: &mut [Vec<T>; 2], response: usize, out: &mut [T]| {
-        // The derivative of the loss with respect to the loss of a token, equal for all tokens of a response.
+        // The derivative of the loss with respect to the loss of a token. It is equal for all tokens of a response.
         let count = if by_token { 1 } else { out.len() };
         let grad = T::narrow(share / count as f64);
         let of = |column| row::<T>(column, layout, response);

@@ -159,7 +159,7 @@ fn bound(engine: &mut Engine, call: &Arc<CallContext>) {
     // calls a closure.
     let operations = AtomicU64::new(0);
     engine.on_progress(move |_| {
-        // Two operations instead of an atomic addition, because a script runs in one thread.
+        // Two operations are used instead of an atomic addition, because a script runs in one thread.
         let now = operations.load(Ordering::Relaxed) + 1;
         operations.store(now, Ordering::Relaxed);
         if !now.is_multiple_of(OPERATIONS_PER_CHECK) {

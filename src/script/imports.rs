@@ -88,7 +88,7 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
     scope
 }
 
-/// Finds imports: for a script in a file, in the file's folder, and then among the built-ins.
+/// Finds imports in the folder of the script's file, if there is one, and then among the built-ins.
 #[derive(Clone)]
 pub(crate) struct Imports {
     folder: Option<PathBuf>,

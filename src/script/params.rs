@@ -311,7 +311,7 @@ fn declare(name: &str, value: &Dynamic) -> Result<ParamSpec, String> {
         None => {
             let found = describe(value);
             return Err(format!(
-                "must be its default, or a map with it, `#{{ value: 4, doc: \"...\" }}`; this is {found}"
+                "must be its default, or a map with the default as `value`, `#{{ value: 4, doc: \"...\" }}`; this is {found}"
             ));
         }
     };

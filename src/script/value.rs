@@ -9,7 +9,7 @@ use crate::tensor::{Level, Tensor, TensorError};
 pub(crate) fn number(value: &Dynamic) -> Option<f64> {
     match (value.as_float(), value.as_int(), value.as_bool()) {
         (Ok(number), ..) => Some(number),
-        // Exact up to 2^53, as in any script that mixes integers and floats.
+        // The conversion is exact up to 2^53, as in any script that mixes integers and floats.
         (_, Ok(whole), _) => Some(whole as f64),
         (.., Ok(truth)) => Some(f64::from(u8::from(truth))),
         _ => None,

@@ -320,7 +320,7 @@ impl Session {
         let (name, held, help) = if !self.scope.get("p").is_some_and(is_p) {
             ("p", "the recipe's parameters", "`:set k=8` sets one")
         } else if !self.scope.get("batch").is_some_and(is_batch) {
-            let help = "`:load FILE` makes another batch the batch";
+            let help = "`:load FILE` loads another batch";
             ("batch", "the batch", help)
         } else {
             return Ok(());
@@ -386,13 +386,13 @@ fn recipe_of(
     let name = hook.name();
     let Some(mut recipe) = recipe.cloned() else {
         let message = format!("`{name}()` is a hook of a recipe, and no recipe is loaded");
-        let help = "`:recipe grpo` loads one; a formula that you typed is run by `:run`";
+        let help = "`:recipe grpo` loads a recipe; a formula that you typed is run by `:run`";
         return Err(CallError::new(message, help));
     };
     if batch.is_some_and(|batch| !Arc::ptr_eq(batch.frame(), current.frame())) {
         let message =
             format!("`{name}` runs on the whole batch at the prompt; this is another batch");
-        let help = "`advantage()` has the values of all groups: `where(batch.correct, advantage(), 0)` shows some";
+        let help = "`advantage()` has the values of all groups: `where(batch.correct, advantage(), 0)` shows some of them";
         return Err(CallError::new(message, help));
     }
     for (name, value) in p {

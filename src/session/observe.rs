@@ -103,7 +103,7 @@ impl Probed {
             let (names, body) = match site.text(0) {
                 "fn" => (1..until("{"), until("{")),
                 "for" => (0..until("in"), until("{")),
-                // A closure, with or without a block.
+                // A closure, whose body may be a block.
                 "|" if ["(", ",", "="].contains(&site.text(-1)) => (0..until("|"), until("|") + 1),
                 _ if sets_variable(&site) => {
                     let end = statement_end(&code[site.index..]);

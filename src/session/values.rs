@@ -52,7 +52,7 @@ impl Session {
         if left.len() != right.len() {
             let (of_x, of_y) = (left.len(), right.len());
             let message = format!(
-                "`{x}` has {of_x} values and `{y}` has {of_y}: both must have the same number"
+                "`{x}` has {of_x} values and `{y}` has {of_y}: both must have the same number of values"
             );
             return Err(Diagnostic::error(message).into());
         }
@@ -68,7 +68,7 @@ impl Session {
         let loss = as_tensor(&value)
             .ok_or_else(|| is_no(text, &value, "and only a batch tensor has a gradient"))?;
         let logp = self.batch.column("logp").map_err(|problem| {
-            let help = "a gradient is one with respect to the policy's log-probs";
+            let help = "the gradient is taken with respect to the policy's log-probs";
             Diagnostic::error(problem.diagnostic.message.clone()).with_help(help)
         })?;
         let gradient = grad(&loss, &logp).map_err(|error| self.failed_in(text, error))?;

@@ -62,7 +62,7 @@ impl fmt::Display for TensorErrorKind {
             | TensorErrorKind::Machine(text) => f.write_str(text),
             TensorErrorKind::NoDerivative(why) => write!(
                 f,
-                "has no derivative ({why}), and the loss depends on it: use `detach()` on its arguments if that is meant"
+                "has no derivative ({why}), and the loss depends on it: use `detach()` on its arguments if this is intended"
             ),
             TensorErrorKind::Stopped(stopped) => stopped.fmt(f),
         }
@@ -162,15 +162,12 @@ impl fmt::Display for Stopped {
         match self {
             Stopped::Deadline(time) => {
                 let seconds = time.as_secs_f64();
-                write!(
-                    f,
-                    "stopped after {seconds:.3} s, the time that it was given"
-                )
+                write!(f, "stopped after {seconds:.3} s, the time limit")
             }
             Stopped::Cancelled => f.write_str("cancelled"),
             Stopped::Memory { limit } => write!(
                 f,
-                "the tensors alive at once would take more than {} MiB, the memory that they were given",
+                "the tensors alive at once would take more than {} MiB, the memory limit",
                 limit >> 20
             ),
             Stopped::Graph { limit } => {

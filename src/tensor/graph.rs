@@ -424,7 +424,7 @@ pub(crate) fn meet(
         let by_group = matches!(level, Level::Group | Level::Trajectory | Level::Position);
         if by_group && !Arc::ptr_eq(&home.layout, &other.layout) {
             let message = format!(
-                "a {left} tensor and a {right} tensor over different groups (after `regroup`) cannot be combined: bring one to response level first, as in `x.expand(\"response\")`"
+                "a {left} tensor and a {right} tensor over different groups (after `regroup`) cannot be combined: bring one of them to response level first, as in `x.expand(\"response\")`"
             );
             return Err(TensorError::level(op, message));
         }

@@ -337,7 +337,7 @@ fn write(
             {
                 None => break saved,
                 // A machine that does much else may not check it in time.
-                Some(why) if why.contains("the time that it was given") => again += 1,
+                Some(why) if why.contains("the time limit") => again += 1,
                 Some(why) => panic!("save {done}: {why}"),
             }
         };

@@ -148,10 +148,10 @@ fn lengths_of_unknown(columns: &mut Columns, arrays: &[Bound]) -> Option<Lengths
     });
     match (&lengths, columns.no_length.take()) {
         (Some((_, from, _)), _) if are_lines => columns.notes.push(format!(
-            "the length of a response is that of its array `{from}`: there is no `mask`, no `length`, no known token array and no `completion`"
+            "the length of a response is the length of its array `{from}`: there is no `mask`, no `length`, no known token array and no `completion`"
         )),
         (None, Some((field, why))) => columns.notes.push(format!(
-            "no response has a length: `{field}` does not give it ({why}), and there is no `length` and no token array"
+            "no response has a length: `{field}` does not give the lengths ({why}), and there is no `length` and no token array"
         )),
         _ => {}
     }

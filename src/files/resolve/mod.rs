@@ -176,9 +176,8 @@ impl Resolving<'_> {
                 let ours = &reading.ours;
                 if let Some(first) = seen.insert(ours.clone(), name.clone()) {
                     let what = format!("tensors `{first}` and `{name}` are both read as `{ours}`");
-                    let help = format!(
-                        "say which it is, with `--map {ours}={first}` or `--map {ours}={name}`"
-                    );
+                    let help =
+                        format!("choose one with `--map {ours}={first}` or `--map {ours}={name}`");
                     let error = Diagnostic::error(what).with_help(help);
                     return Err(self.found.place.error(None, error));
                 }
@@ -346,7 +345,7 @@ impl Resolving<'_> {
             if reading.ours == "reward" && found.starts_with("an array") {
                 let help = format!(
                     "`--map token_reward={field}` reads a reward for each token; if the line holds several responses, \
-                     write a line for each"
+                     write one line for each response"
                 );
                 return error.with_help(help);
             }
@@ -427,7 +426,7 @@ impl Resolving<'_> {
             return Ok(None);
         };
         let steps = column.clone().numbers()?;
-        // Below 2^53, because above it f64 cannot distinguish neighbouring integers.
+        // A step is below 2^53, because f64 cannot distinguish neighbouring integers above 2^53.
         let is_step =
             |value: f64| value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);
         let Some(at) = steps.iter().position(|&step| !is_step(step)) else {
@@ -635,7 +634,7 @@ impl Resolving<'_> {
     fn check(&mut self, batch: &Batch) -> Result<()> {
         if self.schema.references.is_some() && !batch.is_verifiable() {
             let what = "nothing says how good a response is: there is no reward, and answers cannot be compared";
-            let help = "every response needs a `completion` that is text, and a `solution` (or `answer`): all texts, or all numbers";
+            let help = "every response needs a `completion` that is text, and a `solution` (or `answer`); the solutions must all be texts or all numbers";
             let error = Diagnostic::error(what).with_help(help);
             return Err(self.found.place.error(None, error));
         }

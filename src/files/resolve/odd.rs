@@ -69,7 +69,7 @@ impl Checked<'_> {
             "token_reward" => self.odd_values(column, false, |x| x != 0.0 && x.is_finite()),
             _ => None,
         };
-        let no_logp = ": a log-prob never is; are these probabilities, or -logp?";
+        let no_logp = ": a log-prob is never above 0; are these probabilities, or -logp?";
         let no_token = "holds rewards where the mask is 0,";
         let kinds = [
             (stray, ours, "is NaN or infinite", ""),

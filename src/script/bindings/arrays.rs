@@ -112,7 +112,7 @@ fn is_less(a: &Dynamic, b: &Dynamic) -> Raised<bool> {
             .find_map(|of| Some(of(a)?.cmp(&of(b)?))),
     };
     Ok(order.map(Ordering::is_lt).ok_or_else(|| {
-        let message = format!("{} and {} have no order", describe(a), describe(b));
+        let message = format!("{} and {} cannot be ordered", describe(a), describe(b));
         CallError::new(message, "`a.filter(|x| x == x)` removes NaN")
     })?)
 }

@@ -245,9 +245,9 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let kept = effects.tables.insert(&name, table);
     kept.map_err(|bound| {
         let table: String = name.chars().take(40).collect();
-        let message = format!("with the table \"{table}\", the remembered values are more than {bound}");
+        let message = format!("with the table \"{table}\", the remembered values would exceed {bound}");
         let help = format!(
-            "does each step use a new key or a new table? With a maximum number of keys, a table forgets its oldest: \
+            "does each step use a new key or a new table? With a maximum number of keys, a table forgets its oldest keys: \
              `remember(\"{table}\", key, x, 1000)`"
         );
         CallError::new(message, help)

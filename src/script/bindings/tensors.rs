@@ -162,8 +162,8 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Cal
                         "the tensor comes first and the level after it, as in `x.mean(\"group\")`",
                     ),
                     Class::Scan if value.is_string() => wrong.help(
-                        "a scan goes along the tokens of each response, or the turns of a trajectory; along the responses of \
-                         a group, in the order of a key, it is `x.cumsum_by(key, \"group\")`",
+                        "a scan goes along the tokens of each response, or the turns of a trajectory; for a running sum along \
+                         the responses of a group, in the order of a key, use `x.cumsum_by(key, \"group\")`",
                     ),
                     _ => wrong,
                 })

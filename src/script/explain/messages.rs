@@ -117,7 +117,7 @@ fn lexical(error: &LexError) -> Diagnostic {
         ),
         LexError::UnterminatedString => say(
             "this string has no closing quote",
-            "a string ends in a `\"` on the same line; one in backquotes may have several lines",
+            "a string ends in a `\"` on the same line; a string in backquotes may have several lines",
         ),
         LexError::MalformedChar(_) => say(
             "single quotes are for one character",
@@ -315,7 +315,7 @@ fn property(what: &str) -> Diagnostic {
         "tensor" => habit("properties", name).map(str::to_string).or_else(|| signature(name)).unwrap_or(
             "its only property is `level`; the rest are methods, such as `x.mean(\"group\")`".to_string(),
         ),
-        _ => "maps and batches have properties, such as `p.k` and `batch.reward`; only those of maps can be set".to_string(),
+        _ => "maps and batches have properties, such as `p.k` and `batch.reward`; only properties of maps can be set".to_string(),
     };
     say(format!("{owner} has no property `{name}`"), help)
 }

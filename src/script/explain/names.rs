@@ -66,7 +66,10 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
         format!("for {with}")
     };
     if let Some(help) = signature(short) {
-        return say(format!("`{short}` exists, but not {with}"), help);
+        return say(
+            format!("the function `{short}` exists, but not {with}"),
+            help,
+        );
     }
     let code = script.code(script.name);
     let is_known = script.functions.iter().any(|known| known == short);
@@ -121,7 +124,7 @@ pub(super) fn no_module(name: &str) -> Diagnostic {
 
 pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>) -> Diagnostic {
     let message = format!("there is no variable `{name}`");
-    let unknown = "`let x = ...` makes one; a function sees only its parameters and its own variables: pass what it needs as \
+    let unknown = "`let x = ...` makes a variable; a function sees only its parameters and its own variables: pass what it needs as \
                    an argument, or make it a parameter of the recipe, `p.name`";
     let Some(place) = place else {
         return say(message, unknown);

@@ -94,7 +94,7 @@ impl Recipe {
         state: &mut State,
     ) -> Result<Loss, Diagnostics> {
         if advantage.is_some_and(|advantage| !batch.is_of(advantage)) {
-            let error = Diagnostic::error("the advantage is not one of this batch");
+            let error = Diagnostic::error("the advantage belongs to another batch");
             return Err(self.at_hook(Hook::Loss, error));
         }
         let request = Request {

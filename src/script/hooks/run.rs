@@ -29,7 +29,7 @@ pub(super) struct HookRun<'a> {
     hook: Hook,
 }
 
-const NOTHING: &str = "the last line of the hook is its result: an expression without a `;` after it, no `let`, and with an `else` to an `if`";
+const NOTHING: &str = "the last line of the hook is its result: an expression without a `;` after it, not a `let`; an `if` needs an `else`";
 
 const WEIGHT: &str =
     "a weight is how much a response counts in the loss: 0 takes it out, as in `batch.reward > 0`";
@@ -170,8 +170,7 @@ impl HookRun<'_> {
             CallError::new(problem, "a loss needs the policy's log-probs")
         })?;
         if !depends_on(&loss, &logp) {
-            let help =
-                "its gradient is 0 everywhere: is there a `detach`, or a comparison, on the way?";
+            let help = "its gradient is 0 everywhere: is there a `detach` or a comparison between `batch.logp` and the loss?";
             let message = "the loss does not depend on `batch.logp`";
             return Err(CallError::new(message, help).into());
         }
@@ -295,13 +294,13 @@ impl HookRun<'_> {
             }
             "/" => "something is divided by 0 here: `safe_div(a, b)` is 0 where b is 0",
             OTHERS => {
-                "n - 1 is 0 here, as in a group of one: `where(n > 1, r - a / (n - 1), 0)` gives such a group 0; `safe_div` alone would give it its whole reward"
+                "n - 1 is 0 here, as in a group of one: `where(n > 1, r - a / (n - 1), 0)` gives such a group 0; `safe_div` alone would give its response the whole reward"
             }
             "ln" | "log1p" | "ln_binomial" => {
                 "this is the logarithm of 0 or less here: `ln(max(x, 1e-12))`"
             }
             _ => {
-                "every value that goes in is finite: limit these values, as in `x.clamp(-20, 20)` or `max(x, 1e-12)`"
+                "all inputs of this operation are finite: limit them, as in `x.clamp(-20, 20)` or `max(x, 1e-12)`"
             }
         };
         let help = columns.next().unwrap_or_else(|| of_operation().to_string());

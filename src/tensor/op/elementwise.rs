@@ -154,7 +154,7 @@ fn clamp_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let (x, low, high) = (vjp.arg(0), vjp.arg(1), vjp.arg(2));
     let (below, above) = (less(&x, &low), less(&high, &x));
     let inside = select(&below + above, 0.0, vjp.grad());
-    // `high` wins if the bounds cross, as in the kernel.
+    // If the bounds cross, `high` is the result, as in the kernel.
     let crossed = less(high, max(x, low));
     let by_low = select(below, select(&crossed, 0.0, vjp.grad()), 0.0);
     vec![inside, by_low, select(crossed, vjp.grad(), 0.0)]

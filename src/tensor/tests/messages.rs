@@ -73,7 +73,7 @@ fn tensors_of_different_batches_and_groups() {
     let ones = |frame, level| Argument::Tensor(Tensor::number(1.0).expanded(level, frame).unwrap());
     assert_snapshot!(
         message(row("-", 2), &[ones(&frame, Level::Group), ones(&finer, Level::Position)]),
-        @r#"`-`: a group tensor and a position tensor over different groups (after `regroup`) cannot be combined: bring one to response level first, as in `x.expand("response")`"#
+        @r#"`-`: a group tensor and a position tensor over different groups (after `regroup`) cannot be combined: bring one of them to response level first, as in `x.expand("response")`"#
     );
 }
 
@@ -124,7 +124,7 @@ fn values_that_do_not_fit() {
     let total = row("sum", 3).apply(&total).unwrap();
     assert_snapshot!(
         message(row("grad", 2), &[Argument::Tensor(total), Argument::Tensor(counts)]),
-        @"`binomial`: has no derivative (it counts subsets of whole numbers), and the loss depends on it: use `detach()` on its arguments if that is meant"
+        @"`binomial`: has no derivative (it counts subsets of whole numbers), and the loss depends on it: use `detach()` on its arguments if this is intended"
     );
 }
 
@@ -154,7 +154,7 @@ fn what_was_stopped() {
     let error = kept.iter().find_map(|tensor| tensor.evaluate().err());
     assert_snapshot!(
         error.unwrap(),
-        @"the tensors alive at once would take more than 3 MiB, the memory that they were given"
+        @"the tensors alive at once would take more than 3 MiB, the memory limit"
     );
 }
 

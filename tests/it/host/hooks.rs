@@ -220,7 +220,7 @@ fn a_loss_takes_no_advantage_of_another_batch() {
             let given = grpo.advantage(other, &mut state).unwrap().advantage;
             let loss = host.load("ppo_clip").unwrap();
             let error = loss.loss(own, Some(&given), &mut state).unwrap_err();
-            let message = "the advantage is not one of this batch";
+            let message = "the advantage belongs to another batch";
             assert_eq!(error.iter().next().unwrap().message, message, "{mode:?}");
         }
     }

@@ -114,7 +114,9 @@ fn a_version_is_told_with_its_effect_on_the_last_batch() {
     lab.step();
     let turned = lab.publish(&centred("-2.0"));
     let worse = "no longer holds: right up, wrong down: 2 wrong responses raised, 2 right ones lowered, of 4: each group prefers its wrong responses: is a sign reversed?";
-    let numbers = |text: &str| format!("advantage on the last batch against the last step's{text}");
+    let numbers = |text: &str| {
+        format!("advantage on the last batch compared with the last step's version{text}")
+    };
     let expected = [
         numbers(": correlation -1.00, std 1.155 -> 1.155"),
         worse.to_string(),
@@ -131,7 +133,7 @@ fn a_version_is_told_with_its_effect_on_the_last_batch() {
     // Without a spread there is no correlation.
     assert_eq!(
         numbers,
-        "advantage on the last batch against the last step's: std 1155 -> 0"
+        "advantage on the last batch compared with the last step's version: std 1155 -> 0"
     );
     assert!(
         nothing.ends_with("every advantage is 0: this recipe teaches nothing"),
@@ -141,7 +143,7 @@ fn a_version_is_told_with_its_effect_on_the_last_batch() {
     let back = lab.publish(&centred("1.0"));
     assert_eq!(
         back.effect,
-        ["advantage on the last batch against the last step's: std 0 -> 0.5774"]
+        ["advantage on the last batch compared with the last step's version: std 0 -> 0.5774"]
     );
 }
 
@@ -159,7 +161,7 @@ fn an_effect_is_that_of_tokens_and_states() {
     let effect = lab.publish(&counting(by_token)).effect;
     assert_eq!(
         effect[0],
-        "advantage on the last batch against the last step's: correlation 0.58, std 0.5774 -> 0.9258"
+        "advantage on the last batch compared with the last step's version: correlation 0.58, std 0.5774 -> 0.9258"
     );
 }
 

@@ -281,7 +281,7 @@ fn an_endless_loop_ends_at_the_limit_or_when_it_is_cancelled() {
     assert!(cancelled.contains("cancelled"), "{cancelled}");
     assert_eq!(session.submit("1 + 1").text, "2");
     let late = limited.submit(SLOW).text;
-    assert!(late.contains("the time that it was given"), "{late}");
+    assert!(late.contains("the time limit"), "{late}");
     // The next input has its own time, which a machine that does much else may let pass.
     assert!((0..10_000).any(|_| limited.submit("1 + 1").text == "2"));
 }

@@ -79,8 +79,7 @@ fn saves_are_shown_and_ctrl_c_says_how_to_go_on() {
     let reload = shown.until("->");
     let line = reload.lines().last().unwrap();
     says(line, &["recipe.rhai", "(+1 -1 lines, checked in "]);
-    let effect =
-        "  pull 0.5 -> 0.75  advantage on the last batch against the last step's: correlation ";
+    let effect = "  pull 0.5 -> 0.75  advantage on the last batch compared with the last step's version: correlation ";
     assert!(line.starts_with("step ") && line.contains(effect), "{line}");
     let log = lines(&lab.file("reloads.jsonl"));
     let used = log.iter().find(|line| line["event"] == "use").unwrap();

@@ -58,7 +58,7 @@ impl Folder {
     fn reload(&self, step: u64) {
         self.event(json!({
             "step": step, "event": "use", "version": "bb", "from": "aa", "lines_added": 1, "lines_removed": 1,
-            "imports": ["base.rhai"], "effect": ["advantage on the last batch against the last step's: correlation -1.00", "no longer holds: <i>right</i> up"],
+            "imports": ["base.rhai"], "effect": ["advantage on the last batch compared with the last step's version: correlation -1.00", "no longer holds: <i>right</i> up"],
         }));
     }
 
