@@ -152,7 +152,7 @@ fn first_of(batch: &Batch) -> (Batch, String) {
     (with_what_losses_need(&first), origin)
 }
 
-/// A warning if descent on the recipe's loss makes responses less likely that its advantage, or the reward, favours.
+/// A warning if descent on the recipe's loss lowers the probability of responses that its advantage, or the reward, favours.
 pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
     // The error is ignored because the sign cannot be checked if the recipe fails on this batch.
     let sign = Checks::new(recipe).sign(&on_policy(&usual()));

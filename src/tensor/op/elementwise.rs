@@ -62,7 +62,7 @@ rows! {
     ABS = "abs", X, "the absolute value";
         "abs(batch.reward - 0.4)" => [0.6, 0.4, 0.6, 0.4, 0.4];
         One(Unary::Abs), |vjp| vec![vjp.grad() * sign(vjp.x())];
-    SIGN = "sign", X, "-1, 0 or 1";
+    SIGN = "sign", X, "the sign: -1, 0 or 1";
         "sign(batch.reward - 0.4)" => [1.0, -1.0, 1.0, -1.0, -1.0]; One(Unary::Sign);
     EXP = "exp", X, "e to the power of x";
         "exp(batch.reward - 1)" => [1.0, EXP_1, 1.0, EXP_1, EXP_1];

@@ -28,7 +28,7 @@ pub(super) static RANK: Op = Op {
         level("level"),
         optional(choice("ties", &["order", "average"])),
     ],
-    doc: "the rank of each value in its cell of a level: 0 for the smallest, NaN last; ties in batch order or, with \"average\", at their mean rank",
+    doc: "the rank of each value in its cell of a level, from 0 for the smallest; NaN ranks last; ties rank in batch order or, with \"average\", at their mean rank",
     example: "batch.length.rank(\"batch\", \"average\")",
     shows: &[2.5, 4.0, 0.5, 2.5, 0.5],
     kernel: Kernel::Within(Within::Rank),
@@ -58,7 +58,7 @@ pub(super) static INDEX: Op = Op {
 static CUMSUM_BY: Op = Op {
     name: "cumsum_by",
     params: &[tensor("x"), tensor("key"), level("level")],
-    doc: "the running sum in each cell of a level, this value included, in ascending order of a key, ties in batch order",
+    doc: "the running sum in each cell of a level, including the value itself, in ascending order of a key; ties are in batch order",
     example: "batch.reward.cumsum_by(batch.length, \"batch\")",
     shows: &[2.0, 2.0, 1.0, 2.0, 1.0],
     kernel: Kernel::Within(Within::CumsumBy),
@@ -84,7 +84,7 @@ static CUMSUM_BY: Op = Op {
 
 static ARGMAX: Op = Op {
     name: "argmax",
-    doc: "1 for the largest value in each cell of a level (of equal values, the first in batch order), 0 for the others",
+    doc: "1 for the largest value in each cell of a level (the first in batch order, if several are equal), 0 for the others",
     example: "batch.length.argmax(\"group\")",
     shows: &[0.0, 1.0, 0.0, 1.0, 0.0],
     build: |op, args| first_of(op, &MAX, args),
@@ -93,7 +93,7 @@ static ARGMAX: Op = Op {
 
 static ARGMIN: Op = Op {
     name: "argmin",
-    doc: "1 for the smallest value in each cell of a level (of equal values, the first in batch order), 0 for the others",
+    doc: "1 for the smallest value in each cell of a level (the first in batch order, if several are equal), 0 for the others",
     example: "batch.reward.argmin(\"group\")",
     shows: &[0.0, 1.0, 0.0, 1.0, 0.0],
     build: |op, args| first_of(op, &MIN, args),

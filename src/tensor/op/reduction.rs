@@ -49,7 +49,7 @@ pub(super) const COMPOSED: &[&Op] = &[&ANY, &ALL, &EXPAND];
 
 pub(super) static ANY: Op = Op {
     name: "any",
-    doc: "1 where a value in the cell is not 0, else 0",
+    doc: "1 for a cell with a value that is not 0, else 0",
     example: "batch.correct.any(\"group\")",
     shows: &[1.0, 0.0],
     derivative: Derivative::Composed,
@@ -59,7 +59,7 @@ pub(super) static ANY: Op = Op {
 
 pub(super) static ALL: Op = Op {
     name: "all",
-    doc: "1 where no value in the cell is 0, else 0",
+    doc: "1 for a cell in which no value is 0, else 0",
     example: "batch.length.all(\"group\")",
     shows: &[1.0, 1.0],
     derivative: Derivative::Composed,
@@ -71,7 +71,7 @@ pub(super) static ALL: Op = Op {
 pub(super) static EXPAND: Op = Op {
     name: "expand",
     params: &[tensor("x"), level("level")],
-    doc: "the same value in each cell of a finer level; operations do this by themselves",
+    doc: "the same value in each cell of a finer level; operations expand their arguments by themselves",
     example: "batch.reward.max(\"group\").expand(\"response\")",
     shows: &[1.0, 1.0, 1.0, 0.0, 0.0],
     derivative: Derivative::Composed,

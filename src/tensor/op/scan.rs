@@ -20,7 +20,7 @@ pub(super) const ROWS: &[&Op] = &[&CUMSUM, &SUFFIX_SUM, &NEXT, &PREV, &AT_LAST_T
 
 static CUMSUM: Op = Op {
     name: "cumsum",
-    doc: "the running sum, this token included; with gamma (a number, or a number for each response), y_t = x_t + gamma y_(t-1)",
+    doc: "the running sum, including the token itself; with gamma (a number, or a number for each response), y_t = x_t + gamma y_(t-1)",
     example: "batch.token_reward.cumsum()",
     shows: &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::Cumsum),
