@@ -88,7 +88,7 @@ fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
         Err(error) => format!("{}.", capital(&error[0].message)),
         Ok(Some((known, off))) => {
             let (name, off) = (known.name(), 100.0 * off);
-            format!("Objective: closest to {name}; their weights F'(p) differ by {off:.1} %.")
+            format!("The closest known objective is `{name}`; the weights F'(p) of the two objectives differ by {off:.1} %.")
         }
         Ok(None) => "Objective: F'(p) is 0 for all p, or below 0 for some.".to_string(),
     }
@@ -96,27 +96,26 @@ fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
 
 const RECIPES: &str = "# Recipes
 
-For those who look for a method. This page is generated from the scripts in `stdlib/`. `advlab doc NAME` shows a recipe, `advlab new
-FILE --from NAME` copies it to a file that can be edited, and `import \"NAME\" as it;` uses it in a script. Each recipe is tested
-against golden values of its formula, with a tolerance of 1e-9.
+This page is for people who look for a method. It is generated from the scripts in `stdlib/`. `advlab doc NAME` shows a recipe,
+`advlab new FILE --from NAME` copies it to a file that can be edited, and `import \"NAME\" as it;` uses it in a script. Each
+recipe is tested against golden values of its formula, with a tolerance of 1e-9.
 
 \"Needs\" lists the columns without which a recipe does not run with its default parameters; `reward` can be computed from `correct`
 or `token_reward`, and `old_logp` replaces a missing `logp`.
 
-The pictures show how much weight a recipe gives to which prompts: F'(p), the derivative of its objective with respect to p, the
-chance of a right response. Groups have 16 responses, and F' is scaled to a mean of 1; the dashed line is the reward itself.
-[objectives.md](objectives.md) says how F' is computed, and `advlab objective NAME` draws it for one recipe.
+The pictures show how much weight a recipe gives to which prompts. The weight is F'(p), the derivative of the recipe's objective
+with respect to p, the chance of a right response. Groups have 16 responses, and F' is scaled to a mean of 1; the dashed line is
+the reward itself. [objectives.md](objectives.md) says how F' is computed, and `advlab objective NAME` draws F' for one recipe.
 ";
 
 const NAMES: &str = "
 ## Names elsewhere
 
-What other trainers call these recipes, read in their code at the given version; not all of that code was run. `advlab recipes verl`
-shows one trainer's names. With the parameters in the second column the formulas are the same, except for the differences in the third
-column. verl's table has
-a fourth column, which is measured: the largest difference between verl's result and ours. It compares advantages, or a loss and its
-gradient times the number of tokens, in f64, on four batches of responses and groups of different sizes. Two of these batches have
-holes in the mask.
+This section lists the names of these recipes in other trainers, taken from the trainers' code at the given version; not all of
+that code was run. `advlab recipes verl` shows one trainer's names. With the parameters in the second column the formulas are
+the same, except for the differences in the third column. verl's table has a fourth column with measurements: the largest
+difference between verl's result and advlab's. The results are advantages, or a loss and its gradient times the number of
+tokens, in f64, on four batches with responses and groups of different sizes. Two of these batches have holes in the mask.
 ";
 
 fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {
