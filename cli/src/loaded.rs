@@ -1,4 +1,5 @@
-//! A batch and its source: the built-in one, a file of rollouts, a run's folder. The prompt and the language server take theirs from here.
+//! A batch and its source: the built-in rollouts, a file of rollouts, or a run's folder. The prompt and the language server open
+//! their batches here.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -116,11 +116,11 @@ impl Apply {
             }
             next = Some(step.saturating_add(1));
             if metrics.is_none() {
-                // Opened only now, so that the rows of an earlier call stay if the input cannot be read.
+                // The file is opened only now, so that the rows of an earlier call stay if the input cannot be read.
                 metrics = self.open_metrics(&recipe, carried)?;
             }
             if let Some((file, path)) = &mut metrics {
-                // Written by a single `write_all`, so that a kill leaves the whole row or nothing of it.
+                // The row is written by a single `write_all`, so that a kill leaves the whole row or nothing of it.
                 let row = format!("{}\n", applied.to_json());
                 let written = file.write_all(row.as_bytes());
                 let is_synced = self.state.is_some() && file.metadata()?.is_file();
@@ -128,7 +128,7 @@ impl Apply {
                     written.and_then(|()| if is_synced { file.sync_data() } else { Ok(()) });
                 written.with_context(|| format!("{}: it cannot be written", path.display()))?;
             }
-            // Saved last: if the process is killed before this line, the next call repeats the step.
+            // The state is saved last: if the process is killed before this line, the next call repeats the step.
             self.save_state(&recipe, &state, step, outputs.get(index))?;
             if shows_lines {
                 applied.print_line(step, index == 0)?
@@ -316,11 +316,11 @@ impl Applied {
         Ok(names)
     }
 
-    /// The columns to write, which are all that training on the batch needs.
+    /// The columns to write: all columns that training on the batch needs.
     fn columns(&self) -> Vec<(AddedColumn, &Computed)> {
         let outcome = &self.outcome;
-        // Weights are not written if the advantage is equivalent to a loss, because it includes them, or if no hook gives weights,
-        // because the input has those of the batch already.
+        // Weights are not written if the advantage is equivalent to a loss, because such an advantage includes the weights, or if
+        // no hook gives weights, because the input has the batch's weights already.
         let is_weighted = outcome.loss.is_none() && self.recipe.has(Hook::Weight);
         let weight = outcome.weight.as_ref().filter(|_| is_weighted);
         let columns = [

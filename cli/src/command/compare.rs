@@ -145,7 +145,7 @@ impl Compare {
         let steps = |of: fn(&Planned) -> u64| planned.iter().map(of).sum::<u64>();
         let all = steps(|run| run.config.steps);
         let done = steps(|run| run.done.min(run.config.steps));
-        // Created first, so that a failure shows before hours of training, not after them.
+        // The folder is created first, so that a failure shows before hours of training, not after them.
         let cannot = || format!("cannot make the folder {}", folder.display());
         std::fs::create_dir_all(folder).with_context(cannot)?;
         let stop = stop_at_signals()?;

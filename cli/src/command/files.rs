@@ -131,7 +131,8 @@ pub fn holds(input: &Path, path: &Path) -> bool {
     is_same(input, path) || input.is_dir() && resolved(path).starts_with(resolved(input))
 }
 
-/// The path with its links resolved; the file need not exist yet. If its folder does not exist either, the path as it is.
+/// The path with its links resolved; the file need not exist yet. If its folder does not exist either, the path is returned
+/// unchanged.
 pub fn resolved(path: &Path) -> PathBuf {
     let to_come = || {
         let path = std::path::absolute(path).ok()?;
@@ -179,7 +180,7 @@ pub fn written<R>(
     let result = write(file.path())?;
     let mut out = io::stdout().lock();
     io::copy(&mut File::open(file.path())?, &mut out)?;
-    // Flushed here, because an error at exit would not be reported.
+    // The output is flushed here, because an error at exit would not be reported.
     out.flush()?;
     Ok(result)
 }

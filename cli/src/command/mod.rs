@@ -48,7 +48,7 @@ fn run_words(words: &[OsString]) -> ExitCode {
     let is_broken_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     match Command::try_parse_from(words).map(|command| run(command, words)) {
         Ok(Ok(is_right)) => ExitCode::from(u8::from(!is_right)),
-        // This is no failure: the reader of standard output closed the pipe, as `head` does.
+        // A closed pipe is no failure: the reader of standard output has stopped reading, as `head` does.
         Ok(Err(error)) if error.downcast_ref().is_some_and(is_broken_pipe) => ExitCode::SUCCESS,
         Ok(Err(error)) => {
             report(&error);
@@ -56,8 +56,8 @@ fn run_words(words: &[OsString]) -> ExitCode {
         }
         Err(mut error) => {
             if let Some(tip) = tip(&error, words) {
-                // Clap's tip is replaced, because it only compares spellings. The usage is removed, because it repeats the option
-                // that clap guessed.
+                // Clap's tip is replaced, because it only compares spellings. The usage is removed, because the usage repeats the
+                // option that clap guessed.
                 error.remove(ContextKind::SuggestedArg);
                 error.remove(ContextKind::Usage);
                 let tip = ContextValue::StyledStrs(vec![tip.into()]);
@@ -191,7 +191,7 @@ fn stop_at_signals() -> Result<Arc<AtomicBool>> {
     #[cfg(unix)]
     {
         use signal_hook::consts::SIGTERM;
-        // Registered only once, because a signal between two registrations would be lost.
+        // The signal is registered only once, because a signal between two registrations would be lost.
         let signals = signal_hook::iterator::Signals::new([SIGTERM]);
         let mut signals = signals.context("cannot catch SIGTERM")?;
         let handler = handler.clone();

@@ -104,7 +104,7 @@ fn bar_style(template: &str) -> ProgressStyle {
 /// A progress bar over bytes. The returned function takes the number of finished bytes and the number of all bytes.
 pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
     let bar = ProgressBar::hidden().with_message(what);
-    // This fits into 80 columns for any number of bytes.
+    // The bar fits into 80 columns for any number of bytes.
     let template = "{msg} [{bar:16}] {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
     bar.set_style(bar_style(template));
     move |done, total| {
@@ -123,7 +123,7 @@ pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
         // The error is ignored: the bar formats into a string, which cannot fail.
         let _ = write!(out, "{:.1} steps/s", state.per_sec());
     };
-    // This fits into 80 columns for up to a million steps.
+    // The bar fits into 80 columns for up to a million steps.
     let style = bar_style("{prefix} [{bar:8}] {pos}/{len}  {per_sec}  {eta} left  {msg}");
     bar.set_style(style.with_key("per_sec", speed));
     // The speed is measured from here, because the earlier steps were done by another process.
@@ -139,7 +139,7 @@ type PrintJob = Box<dyn FnOnce(&ProgressBar) + Send>;
 pub struct Printer {
     queue: SyncSender<PrintJob>,
     thread: JoinHandle<()>,
-    /// The number of messages dropped since the last message that fitted into the queue.
+    /// The number of messages that were dropped since the last message that was queued.
     left_out: Cell<usize>,
 }
 
@@ -157,8 +157,8 @@ impl Printer {
         }
     }
 
-    /// Prints lines above the bar. They are dropped if too many messages wait already; the next message that is printed says how
-    /// many were dropped.
+    /// Prints lines above the bar. The lines are dropped if too many messages wait already; the next printed message says how
+    /// many messages were dropped.
     pub fn lines(&self, lines: String) {
         let lines = printed(&format!("{}{lines}", self.note()));
         let print = move |bar: &ProgressBar| {

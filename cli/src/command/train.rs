@@ -86,7 +86,7 @@ impl Train {
         let ending = run.go(&stop, &mut |event| view.tell(event));
         let is_right = view.ended(ending, run.saved(), run.step());
         if self.view.is_some() {
-            // The page asks twice a second, so that it reads how the run ended before its server ends.
+            // The page asks for news twice a second; the server waits, so that the page can read how the run ended.
             drop(run);
             thread::sleep(Duration::from_millis(700));
         }

@@ -1,4 +1,4 @@
-//! A training run for a person: a bar, a line per evaluation and reload, and a summary at the end.
+//! Shows a training run to a person: a bar, a line per evaluation and reload, and a summary at the end.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -173,7 +173,7 @@ impl TrainView {
             } => {
                 self.evaluations.push((done, evaluation.clone()));
                 self.example = example.to_string();
-                // An evaluation after a step is shown later, together with the script's metrics of that step.
+                // An evaluation after a step is shown later, together with the metrics that the script reported at that step.
                 if done == self.done {
                     self.evaluation(None);
                 }

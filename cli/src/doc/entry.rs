@@ -111,7 +111,7 @@ impl Entry {
     }
 }
 
-/// An example, run on the example batch: the columns that it reads and its result, by group.
+/// Runs an example on the example batch. Returns lines with the columns that the example reads and with its result, by group.
 fn example(host: &Host, script: &str) -> Result<Vec<String>> {
     let batch = Batch::example();
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
@@ -143,7 +143,7 @@ fn example(host: &Host, script: &str) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// The values of a tensor, as a string for each group; of a batch tensor, its one value.
+/// The values of a tensor, as a string for each group; for a batch tensor, one string with its single value.
 fn by_group(computed: &Computed) -> Vec<String> {
     let (layout, level) = (computed.layout(), computed.level());
     let values: Vec<String> = computed.buffer().iter().map(value).collect();
@@ -258,7 +258,7 @@ impl Topic {
     }
 }
 
-/// A doc comment with its paragraphs rewrapped to `columns`; indented formulas are only folded if they are too long.
+/// A doc comment with its paragraphs rewrapped to `columns`; indented formulas are folded only if they are too long.
 pub(super) fn filled(doc: &str, columns: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut paragraph = String::new();

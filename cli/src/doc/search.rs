@@ -83,9 +83,9 @@ impl SearchItem {
     }
 }
 
-/// At most `SHOWN` lines, one for each function, member, topic, recipe or page whose texts contain all words (or only for
-/// recipes), and how many more there are. If the words are a name of another language or library, its help comes first. `None` if
-/// nothing is found.
+/// A line for each function, member, topic, recipe or page whose texts contain all words; with `only_recipes`, only for recipes.
+/// After `SHOWN` lines, one line says how many more there are. If the words are a name in another language or library, the help
+/// for this name comes first. `None` if nothing is found.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());
     let foreign = foreign.map(|help| wrapped("", &format!("{asked}: {help}"), paint.width));
@@ -156,7 +156,7 @@ pub(super) fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer
 }
 
 /// The meaning of a trainer's names: each name beside the recipe with its settings, and the remaining differences below. If there
-/// is no trainer of that name, the recipes that a search for it finds.
+/// is no trainer of that name, the recipes that a search for the name finds.
 pub fn trainer(name: &str, paint: Paint) -> Result<String> {
     let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {
         let names = || trainers().map(|(name, _)| name);

@@ -1,4 +1,4 @@
-//! Answers that lead to another place or change the text: definitions, renaming, and the edits that mend a diagnostic.
+//! Answers that lead to another place or change the text: definitions, renaming, and edits that fix what a diagnostic reports.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use super::text::Text;
 use super::{Answer, Checked};
 
 impl Here<'_> {
-    /// The definition: its source, unless it is the document itself, and the range there.
+    /// Where the name is defined: the source (`None` for the document itself) and the range in this source.
     pub(super) fn definition(&self) -> Option<(Option<String>, Value)> {
         let (code, index) = (self.code, self.index?);
         let name = code.tokens[index].text;
@@ -60,7 +60,7 @@ impl Here<'_> {
         Ok(json!({ "changes": { self.uri: edits.collect::<Vec<Value>>() } }))
     }
 
-    /// The edits for a range: what the helps of its diagnostics put in place, and declarations of parameters.
+    /// The code actions for a range: replacements that a diagnostic in the range suggests, and declarations of parameters.
     pub(super) fn actions(&self, checked: &Checked, asked: Range<usize>) -> Vec<Value> {
         let (code, text) = (self.code, &self.document.text);
         let touches = |bytes: &Range<usize>| bytes.start <= asked.end && bytes.end >= asked.start;
@@ -86,7 +86,8 @@ impl Here<'_> {
             let named = help.and_then(replacement).filter(|_| touches(&bytes));
             let name = named.or_else(|| replacement(&message).filter(|_| touches(&bytes)))?;
             if named.is_none() {
-                // As in `there is no level "grop": did you mean ...`, at the call with this string.
+                // Messages such as `there is no level "grop": did you mean ...` have the place of the call that contains the
+                // string.
                 let wrong = format!("\"{}\"", message.split('"').nth(1)?);
                 let mut after = code
                     .tokens
@@ -124,7 +125,7 @@ impl Here<'_> {
         mends.chain(declare).collect()
     }
 
-    /// The byte above the first function and its comment.
+    /// The byte at which the first function begins, or the comment above the function if there is one.
     fn above_functions(&self) -> usize {
         let first = self.code.functions.first();
         let first = first.map_or(0, |one| self.code.tokens[one.tokens.start].start);

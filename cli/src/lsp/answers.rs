@@ -1,4 +1,4 @@
-//! The answers about a place of a text: what is there, what may be typed there, and what is shown beside it.
+//! Answers about a place in a text: what is there, what may be typed there, and what the editor shows beside the text.
 
 use std::path::Path;
 
@@ -94,7 +94,7 @@ impl Here<'_> {
         &self.document.text.all[..self.byte]
     }
 
-    /// The name of a recipe's source, and its text: of a file beside the script, or a built-in.
+    /// The name and the text of an imported recipe's source, which is a file beside the script or a built-in.
     pub(super) fn imported(&self, recipe: &str) -> Option<(String, String)> {
         let file = self.document.path.with_file_name(format!("{recipe}.rhai"));
         if let Ok(text) = advlab::regular_file::read_to_string(&file) {
@@ -104,13 +104,13 @@ impl Here<'_> {
         Some((builtin.name.to_string(), builtin.text.to_string()))
     }
 
-    /// The same of an import by its alias.
+    /// The name and the text of the source that is imported under this alias.
     pub(super) fn module(&self, alias: &str) -> Option<(String, String)> {
         let mut imports = self.code.imports();
         self.imported(imports.find(|(_, own, _)| *own == alias)?.0)
     }
 
-    /// What a token held: a variable what it was set to last before.
+    /// What a token's name held. For a variable, this is the last value before the token or, if there is none, a later value.
     fn held<'c>(&self, index: usize, checked: &'c Checked) -> Option<&'c Held> {
         let held = |at: &usize| checked.held.get(&self.code.tokens[*at].start);
         let same = self.code.same(index);
@@ -218,7 +218,7 @@ impl Here<'_> {
             let detail = column.map_or(&*name.call, |(_, held, _)| held.level);
             let form = doc::forms(label).next().filter(|_| is_call);
             let doc = form.map_or("", |(_, doc)| doc);
-            // The editor may have closed the bracket or the string already.
+            // The editor may have inserted the closing bracket or quote already.
             let text = if is_closed { label } else { &*name.text };
             json!({
                 "label": label, "kind": if is_call { 3 } else { 6 }, "detail": detail, "documentation": doc,

@@ -1,4 +1,5 @@
-//! The batch on which a script is tried: of the newest run with this recipe, of a setting, or the built-in one.
+//! The batch on which a script is tried: that of the newest run with this recipe, the one that a setting names, or the built-in
+//! batch.
 
 use std::cmp::Reverse;
 use std::fs;
@@ -19,21 +20,22 @@ use crate::paint::Paint;
 use crate::report::show;
 use crate::report::show::shape;
 
-/// How deep below the workspace runs are looked for, and in how many folders.
+/// Runs are searched for at most this many levels below the workspace, and in at most this many folders.
 const DEPTH: usize = 6;
 const FOLDERS: usize = 1000;
-/// Folders that have no runs and many folders.
+/// Names of folders that contain many folders but no runs.
 const SKIPPED: [&str; 4] = ["target", "node_modules", "checkpoints", "site-packages"];
-/// Lines for an editor's window.
+/// The colours and the width of text in an editor's window.
 pub(super) const PLAIN: Paint = Paint {
     color: false,
     width: 72,
 };
 
-/// A run's folder or a file, with the time of its last batch; `None` for the built-in batch.
+/// A run's folder with the time when its last batch was written, or a file of rollouts; `None` for the built-in batch.
 pub(super) type Source = Option<(PathBuf, Option<SystemTime>)>;
 
-/// The source for a script: the newest run below the folders whose recipe it is, else the file of the setting.
+/// The source of the batch for a script: the newest run in `folders` whose recipe is this script; if there is none, the file that
+/// the setting names.
 pub(super) fn source(script: &Path, folders: &[PathBuf], setting: Option<&Path>) -> Source {
     let (mut runs, mut left) = (Vec::new(), FOLDERS);
     for folder in folders {
@@ -53,7 +55,7 @@ fn written(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|about| about.modified()).ok()
 }
 
-/// Adds the runs below a folder that have batches, each with the time of its last one.
+/// Adds the runs below a folder that have batches, each with the time of its last batch.
 fn add_runs(
     folder: &Path,
     depth: usize,
@@ -76,9 +78,9 @@ fn add_runs(
     }
 }
 
-/// What a name or a column holds, as text, because the values would be many.
+/// What a name or a column holds, as text, because keeping all values would take much memory.
 pub(super) struct Held {
-    /// A tensor's level; else empty.
+    /// The level of a tensor; empty for other values.
     pub(super) level: &'static str,
     /// The value as the prompt shows it.
     pub(super) shown: String,
@@ -95,18 +97,18 @@ impl Held {
     }
 }
 
-/// A batch with what is shown of it.
+/// A batch on which scripts are tried, with the texts that the editor shows of it.
 pub(super) struct Tried {
     pub(super) source: Source,
-    /// Why the source could not be read, if it is another batch for that.
+    /// The errors of reading the source, if another batch is used instead for this reason.
     pub(super) unread: Vec<Diagnostic>,
-    /// What it is, in a line.
+    /// A line that describes the batch.
     pub(super) about: String,
     pub(super) batch: Arc<Batch>,
     pub(super) seed: u64,
     /// The run's version of the recipe, with its settings.
     pub(super) run: Option<Recipe>,
-    /// The columns by name, with what they hold; `true` for those that follow from others.
+    /// The columns: their names, their contents, and whether they are derived from other columns.
     pub(super) columns: Vec<(String, Held, bool)>,
 }
 
@@ -121,7 +123,7 @@ impl Tried {
         if let Some((run, step)) = &loaded.run {
             name = format!("the last batch of {}, step {step}", run.folder().display());
         } else if source.is_none() && lacks(&batch, recipe) {
-            name = "a made-up batch with all usual columns".to_string();
+            name = "a generated batch with all usual columns".to_string();
             batch = Arc::new(usual());
         }
         let mut columns = Vec::new();
@@ -143,7 +145,7 @@ impl Tried {
         })
     }
 
-    /// Whether it is still the batch of a source, for a version of the script.
+    /// Whether this is still the batch of `source`, and has the columns that this version of the script reads.
     pub(super) fn serves(&self, source: &Source, recipe: Option<&Recipe>) -> bool {
         self.source == *source && (source.is_some() || !lacks(&self.batch, recipe))
     }

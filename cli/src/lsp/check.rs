@@ -1,5 +1,5 @@
-//! The thread that checks each document once it is quiet: compiles its text, runs it on the batch, tells the diagnostics, and
-//! then keeps what its names hold.
+//! The thread that checks each document when its text has not changed for a while: compiles the text, runs it on the batch, sends
+//! the diagnostics, and then keeps the values of the script's names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,15 +19,15 @@ use super::text::Text;
 use super::{Checked, Document, Server, Shared};
 use crate::report::study::with_advantage;
 
-/// The time of a save in a run, and memory that an editor's machine has.
+/// The time limit is that of a save in a run; the limit of memory suits the machine of an editor.
 const LIMITS: Limits = Limits {
     time: Duration::from_secs(2),
     memory: 1 << 30,
 };
-/// How often it is looked whether a run has written.
+/// How often the thread looks for new batches of runs.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Checks until the server is over.
+/// Checks documents until the server ends.
 pub(super) fn run(shared: &Shared) {
     let (mut server, mut looked) = (shared.lock(), Instant::now());
     while !server.is_over {
@@ -52,7 +52,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// Checks a document, unless neither its text nor its batch has changed since.
+/// Checks a document, unless neither its text nor its batch has changed since the last check.
 fn check(shared: &Shared, uri: &str) {
     let mut server = shared.lock();
     let (folders, batch) = (server.folders.clone(), server.batch());
@@ -92,7 +92,7 @@ fn check(shared: &Shared, uri: &str) {
     }
     let (mut ran, mut diagnostics) = (None, tried.unread.clone());
     match compiled {
-        // Nobody needs to be told that there is nothing yet.
+        // An empty script is not reported as an error.
         Err(_) if text.trim().is_empty() => {}
         Err(error) => diagnostics.extend(error.iter().cloned()),
         Ok(mut recipe) => {
@@ -137,7 +137,8 @@ fn check(shared: &Shared, uri: &str) {
     }
 }
 
-/// Runs a recipe on the batch. If a column is missing and no similar one is there, a run may still have it.
+/// Runs a recipe on the batch. A missing column is only a warning if the batch is not from the user and no column has a similar
+/// name, because the batches of a run may have the column.
 fn try_on(recipe: &Recipe, tried: &Tried) -> Result<(), Diagnostic> {
     let tries = || -> Result<(), Diagnostics> {
         let (batch, _) = with_advantage(recipe, &tried.batch)?;
@@ -155,7 +156,7 @@ fn try_on(recipe: &Recipe, tried: &Tried) -> Result<(), Diagnostic> {
 }
 
 impl Server {
-    /// A document, if it still has the text of that number.
+    /// A document, if its current text is still the text with this number.
     fn document(&mut self, uri: &str, serial: u64) -> Option<&mut Document> {
         let document = self.documents.get_mut(uri);
         document.filter(|document| document.serial == serial)
@@ -171,8 +172,8 @@ impl Server {
         self.tell("textDocument/publishDiagnostics", all);
     }
 
-    /// A diagnostic as the protocol has it. One in an imported script is shown at the import, with its own place beside it; one
-    /// without a place on the first line.
+    /// A diagnostic in the form of the protocol. A diagnostic in an imported script is shown at the import, with a reference to
+    /// its own place; a diagnostic without a place is shown on the first line.
     fn shown(&self, document: &Document, diagnostic: &Diagnostic) -> Value {
         let (text, mut related) = (&document.text, Vec::new());
         let mut bytes = 0..text.all.lines().next().map_or(0, str::len);
@@ -199,7 +200,7 @@ impl Server {
                 .iter()
                 .map(|note| format!("\nnote: {note}")),
         );
-        // 1 is an error, 2 a warning, 3 information.
+        // In the protocol, severity 1 is an error, 2 a warning, and 3 information.
         json!({
             "range": text.range(bytes), "severity": diagnostic.severity as u8 + 1, "source": "advlab",
             "message": message, "relatedInformation": related,
@@ -207,7 +208,7 @@ impl Server {
     }
 }
 
-/// Whether a diagnostic has a place in the document itself.
+/// Whether the place of a diagnostic is in the document itself.
 pub(super) fn is_own(document: &Document, diagnostic: &Diagnostic) -> bool {
     let span = diagnostic.span.as_ref();
     span.is_some_and(|span| Path::new(&*span.source) == document.path)

@@ -1,21 +1,21 @@
-//! The names of a script: what each stands for, where it is defined, and where else it is used. Works on tokens, so that a text
-//! that does not compile has answers too.
+//! The names of a script: what each stands for, where it is defined, and where else it is used. The analysis works on tokens, so
+//! that it also covers texts that do not compile.
 
 use std::ops::Range;
 
 use advlab::script::{Token, TokenKind, lex};
 
 pub(super) struct Code<'t> {
-    /// Without comments.
+    /// The tokens of the script, without comments.
     pub(super) tokens: Vec<Token<'t>>,
     pub(super) functions: Vec<Function<'t>>,
 }
 
 pub(super) struct Function<'t> {
     pub(super) name: &'t str,
-    /// As in `f(a, b)`.
+    /// The form of a call: `f(a, b)`.
     pub(super) call: String,
-    /// The indices of its tokens, from the `fn` to its last brace, and of its body.
+    /// The indices of the function's tokens, from `fn` to the last brace, and the index at which its body begins.
     pub(super) tokens: Range<usize>,
     body: usize,
 }
@@ -27,7 +27,7 @@ pub(super) enum Meaning<'t> {
     Function,
     /// A variable, or a parameter of a function.
     Variable,
-    /// A name after a dot, with what is before the dot.
+    /// A name after a dot, with the token before the dot.
     Member(&'t str),
     /// A function of the import with this alias.
     Imported(&'t str),
@@ -50,7 +50,7 @@ impl<'t> Code<'t> {
         Code { tokens, functions }
     }
 
-    /// The token at a byte: of two that meet there, the name.
+    /// The token at a byte. If two tokens meet there, the one that is a name.
     pub(super) fn at(&self, byte: usize) -> Option<usize> {
         let first = self.tokens.partition_point(|token| token.end() < byte);
         let here = (first..self.tokens.len()).take_while(|&at| self.tokens[at].start <= byte);
@@ -108,7 +108,8 @@ impl<'t> Code<'t> {
         self.named(index, self.tokens[index].text).collect()
     }
 
-    /// The tokens of a name that mean the same kind of thing as a token, where that can be seen: a variable in its function.
+    /// The tokens with this name whose meaning is that of the token at `index`: for a variable, only those in the same function;
+    /// none if the meaning is neither a variable nor a function.
     pub(super) fn named(&self, index: usize, name: &str) -> impl Iterator<Item = usize> {
         let meaning = self.meaning(index);
         let all = match (meaning, self.function_around(index)) {
@@ -130,7 +131,7 @@ impl<'t> Code<'t> {
         is_name && (["let", "const", "for"].contains(&before) || is_in_head || is_of_closure)
     }
 
-    /// Where a variable or a function is declared: last before the token, or else first.
+    /// The declaration of a variable or a function: the last one before the token or, if there is none, the first one.
     pub(super) fn definition(&self, index: usize) -> Option<usize> {
         let mut declared = self.same(index);
         declared.retain(|at| self.declares(*at));
@@ -157,7 +158,8 @@ impl<'t> Code<'t> {
     }
 }
 
-/// The function whose `fn` is at an index. One that is being typed ends at the next function.
+/// The function whose `fn` is at an index. A function without its last brace, because it is being typed, ends at the next
+/// function.
 fn function<'t>(tokens: &[Token<'t>], start: usize) -> Option<Function<'t>> {
     let name = tokens
         .get(start + 1)

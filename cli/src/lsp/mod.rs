@@ -1,10 +1,11 @@
 //! The language server: diagnostics, values, completions and edits for an editor, about the text as it is typed.
 //!
-//! One thread reads the messages, and answers at once what the text alone answers; another one checks the texts (`check`). A
-//! request about what a check finds waits for the check of the present text, so that no answer is about an older one.
+//! One thread reads the messages, and immediately answers requests that need only the text; another thread checks the texts
+//! (`check`). A request that needs the result of a check waits for the check of the current text, so that no answer is about an
+//! older text.
 //!
-//! The protocol's JSON is read and written as such: the dozen shapes that are used take fewer lines than their types, which are
-//! a crate that compiles for longer than this program's commands.
+//! The protocol's messages are read and written as plain JSON values, because the crate with their types takes longer to compile
+//! than the commands of this program, and only a dozen kinds of messages are used.
 
 mod actions;
 mod answers;
@@ -30,10 +31,11 @@ use self::text::{Text, path_of, uri_of};
 
 /// How long a text must be unchanged before it is checked.
 const SETTLE: Duration = Duration::from_millis(150);
-/// The most requests that wait for a check. Editors cancel those that they no longer need.
+/// The largest number of requests that wait for a check. Editors cancel requests that they no longer need.
 const WAITING: usize = 64;
 
-/// Serves an editor until it says `exit` or closes the connection. Returns `false` if it did not say `shutdown` before.
+/// Serves an editor until the editor sends `exit` or closes the connection. Returns `false` if the editor did not send `shutdown`
+/// before that.
 ///
 /// # Errors
 /// If `exit` comes before `initialize`, or if there is no folder for temporary files.
@@ -78,47 +80,47 @@ pub fn serve(connection: Connection) -> anyhow::Result<bool> {
 
 struct Shared {
     server: Mutex<Server>,
-    /// Rings when a document may have to be checked.
+    /// Wakes the checking thread when a document may have to be checked.
     bell: Condvar,
 }
 
 struct Server {
     send: Box<dyn Fn(Message) + Send>,
-    /// The workspace.
+    /// The folders of the workspace.
     folders: Vec<PathBuf>,
-    /// `{ "batch": "rollouts.jsonl", "inlayHints": false }`.
+    /// The settings, such as `{ "batch": "rollouts.jsonl", "inlayHints": false }`.
     settings: Value,
     can_refresh: bool,
-    /// By their URIs.
+    /// The open documents by their URIs.
     documents: BTreeMap<String, Document>,
     /// The number of texts and requests so far.
     serial: u64,
     waiting: Vec<Request>,
     is_over: bool,
-    /// The folder with the built-ins that were opened.
+    /// The folder with the files of built-ins that the user has opened.
     builtins: TempDir,
 }
 
 struct Document {
     path: PathBuf,
     version: Value,
-    /// Which of all texts this is.
+    /// The number of this text among all texts and requests.
     serial: u64,
     text: Text,
-    /// When it is to be checked.
+    /// When the text is to be checked, if a check is still due.
     due: Option<Instant>,
-    /// Of the check that is running.
+    /// The guard of the check that is running.
     guard: Arc<Guard>,
     /// The check of this text; `None` until it is done.
     checked: Option<Checked>,
-    /// The batch of the last check, and the last text that compiled.
+    /// The batch of the last check; `recipe` is the last text that compiled.
     tried: Option<Arc<Tried>>,
     recipe: Option<Recipe>,
 }
 
 struct Checked {
     diagnostics: Vec<Diagnostic>,
-    /// What names and operators held, by the byte at which each begins.
+    /// The values of names and operators, by the byte at which each name or operator begins.
     held: BTreeMap<usize, Held>,
 }
 
@@ -129,7 +131,7 @@ impl Shared {
         crate::lock(&self.server)
     }
 
-    /// Answers messages until the end; whether `shutdown` was among them.
+    /// Answers messages until the connection ends. Returns whether `shutdown` was among the messages.
     fn receive(&self, connection: &Connection) -> bool {
         let mut is_shut = false;
         for message in &connection.receiver {
@@ -169,7 +171,7 @@ impl Server {
         (self.send)(Message::Notification(note));
     }
 
-    /// The file of the setting, from the workspace.
+    /// The path that the setting `batch` names, relative to the workspace.
     fn batch(&self) -> Option<PathBuf> {
         let path = self.settings["batch"]
             .as_str()
@@ -210,7 +212,7 @@ impl Server {
                 self.settings = settings.get("advlab").unwrap_or(settings).clone();
                 self.check_all();
             }
-            // Other documents may import it.
+            // Other documents may import the saved script.
             "textDocument/didSave" => {
                 let all = self.documents.values_mut();
                 all.for_each(|document| document.checked = None);
@@ -247,14 +249,14 @@ impl Server {
         self.documents.insert(uri.to_string(), document);
     }
 
-    /// Has all documents looked at now, except those that are being typed.
+    /// Requests a check of all documents now, except of documents that are being edited.
     fn check_all(&mut self) {
         for document in self.documents.values_mut() {
             document.due.get_or_insert_with(Instant::now);
         }
     }
 
-    /// Answers a request, or has it wait for the check of the present text.
+    /// Answers a request, or keeps it until the current text is checked.
     fn requested(&mut self, request: Request) {
         if let Some(answer) = self.answer(&request) {
             return self.respond(request.id, answer);
@@ -270,14 +272,14 @@ impl Server {
         self.respond(request.id, Err((code, "the text has changed".to_string())));
     }
 
-    /// Answers the requests whose documents are checked or closed by now.
+    /// Answers the waiting requests whose documents have been checked or closed.
     fn answer_waiting(&mut self) {
         for request in std::mem::take(&mut self.waiting) {
             self.requested(request);
         }
     }
 
-    /// The file of a script by the name of its source. For a built-in, one that a reader cannot change is made.
+    /// The URI of a script's file, by the name of its source. For a built-in, a read-only file is written.
     fn uri_of_source(&self, source: &str) -> String {
         let Some(builtin) = Builtin::importable().find(|builtin| builtin.name == source) else {
             return uri_of(Path::new(source));

@@ -1,4 +1,5 @@
-//! A document's text with the places of editors: a line, and the UTF-16 units before, both from 0. Also paths as URIs.
+//! A document's text with places as editors count them: the line, and the number of UTF-16 units before the place in its line,
+//! both from 0. Also paths as URIs.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ impl Text {
         Text { all, starts }
     }
 
-    /// The text after a change, of a range or of all.
+    /// The text after a change of a range or of the whole text.
     pub(super) fn changed(self, change: &Value) -> Text {
         let new = change["text"].as_str().unwrap_or_default();
         let Some(range) = change.get("range") else {
@@ -32,14 +33,14 @@ impl Text {
         Text::new([&self.all[..start], new, &self.all[end.max(start)..]].concat())
     }
 
-    /// A line without its end, with its first byte; nothing beyond the last one.
+    /// The first byte of a line, and the line without its line break; an empty line beyond the last line.
     fn line(&self, line: usize) -> (usize, &str) {
         let start = |line| self.starts.get(line).map_or(self.all.len(), |start| *start);
         let text = &self.all[start(line)..start(line.saturating_add(1))];
         (start(line), text.trim_end_matches(['\r', '\n']))
     }
 
-    /// The byte of a place. One outside of the text becomes the nearest in it.
+    /// The byte of a place. For a place outside of the text, this is the byte of the nearest place in the text.
     pub(super) fn byte(&self, place: &Value) -> usize {
         let number = |name: &str| place[name].as_u64().unwrap_or_default() as usize;
         let ((start, line), mut units) = (self.line(number("line")), number("character"));
@@ -73,7 +74,7 @@ impl Text {
     }
 }
 
-/// The path of a document; of one that is no file, its name.
+/// The path of a document's URI; for a document without a file, the URI itself.
 pub(super) fn path_of(uri: &str) -> PathBuf {
     let mut parts = uri.strip_prefix("file://").unwrap_or(uri).split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -85,7 +86,7 @@ pub(super) fn path_of(uri: &str) -> PathBuf {
         bytes.extend(&part.as_bytes()[if code.is_some() { 2 } else { 0 }..]);
     }
     let path = String::from_utf8_lossy(&bytes).into_owned();
-    // On Windows: `/C:/folder`.
+    // On Windows, the path in a URI has the form `/C:/folder`.
     let is_drive = path.starts_with('/') && path[1..].contains(':') && cfg!(windows);
     PathBuf::from(&path[usize::from(is_drive)..])
 }

@@ -23,7 +23,7 @@ pub(super) const OPTIONS: [(&str, &[&str]); 6] = [
     ("--unscored", &["load"]),
 ];
 
-/// A row of the table.
+/// A row of the table of commands.
 pub(super) struct PromptCommand {
     /// How the command is written: `:set k=8`.
     pub(super) call: &'static str,

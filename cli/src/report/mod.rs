@@ -30,7 +30,7 @@ pub struct Report {
     pub panels: usize,
     /// Lines without a line break at the end.
     pub text: String,
-    /// Whether a line was added; the text alone does not show it if that line was empty.
+    /// Whether a line was added; the text alone does not show this if the line was empty.
     has_line: bool,
     /// The numbers as rows of a table: JSON objects with the same keys.
     pub rows: Vec<Value>,
@@ -116,8 +116,8 @@ impl Report {
         }
     }
 
-    /// The figure and, below it, the text, if possible in at most `most` lines. If the figure has no room above a text, a note
-    /// says so instead.
+    /// The figure and, below it, the text, if possible in at most `most` lines. If there is no room for the figure above the
+    /// text, a note says so instead.
     pub fn whole(&self, most: usize) -> String {
         let Some(mut figure) = self.shown_figure().cloned() else {
             return self.text.clone();

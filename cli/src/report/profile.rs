@@ -34,7 +34,7 @@ struct TimedRun {
     lines: Vec<Line>,
     /// The time to write the array after the hooks; about 0 if the last hook's pass over the tokens has written it.
     writing: f64,
-    /// The time in the script and in planning: all time that neither the operations nor writing the array took.
+    /// The time in the script and in planning: the time that was spent neither in operations nor in writing the array.
     in_script: f64,
 }
 
@@ -168,7 +168,7 @@ impl Runs<'_> {
 
 /// Runs all hooks of a recipe `runs` times, each time from the state that `init` makes. The result is an array [B, T]: the loss's
 /// gradient, or the advantage if there is no loss. A recipe with a loss but without an advantage hook takes the advantage of the
-/// batch. A recipe without a loss can be given that of another recipe, as in a run.
+/// batch. For a recipe without a loss, `loss` can name another recipe whose loss is used, as in a run.
 pub fn report(
     host: &Host,
     recipe: &Recipe,
@@ -269,7 +269,7 @@ fn shares(run: &TimedRun, report: &mut Report) {
 }
 
 impl Line {
-    /// The line's number, after the name of its script if that is not the profiled script.
+    /// The line's number; if the line is not in the profiled script, the name of its script comes before the number.
     fn place(&self) -> String {
         match &self.script {
             Some(script) => format!("{}:{}", file_name(script), self.line),

@@ -31,7 +31,7 @@ struct SavedState {
 }
 
 impl Apply {
-    /// The input files, in the order of their steps. If there are several, each was found to exist.
+    /// The input files, in the order of their steps. If there are several files, all of them exist.
     pub(super) fn steps(&self) -> Result<Vec<PathBuf>, Diagnostics> {
         let mut inputs = Vec::new();
         for input in &self.inputs {
@@ -50,13 +50,14 @@ impl Apply {
             }
         }
         if self.inputs.len() > 1 {
-            // Sorted here, because the shell puts step_10 before step_9.
+            // The files are sorted by step here, because the shell puts step_10 before step_9.
             inputs.sort_by_key(|input| step_of(input));
         }
         for input in &inputs {
             let shown = input.display().to_string();
             let is_setting = shown.contains('=');
-            // A single input is not checked here, because the reader's error says more; but `k=8` is a parameter without `--set`.
+            // A single input is not checked here, because the reader's error says more; but an input such as `k=8` is a parameter
+            // that lacks `--set`.
             if let Err(error) = fs::metadata(input)
                 && (is_setting || inputs.len() > 1)
             {
@@ -131,13 +132,14 @@ impl Apply {
             return Ok(None);
         };
         let failed = |error| cannot_be_written(state, &error);
-        // The lock is a file beside the state file, because each step replaces the state file; all links to it share one lock.
+        // The lock is a file beside the state file, because each step replaces the state file; all links to the state file share
+        // one lock.
         let mut path = resolved(state).into_os_string();
         path.push(".lock");
         let path = PathBuf::from(path);
         loop {
             let mut options = File::options();
-            // Not truncated, because Windows may refuse that while another process holds the lock.
+            // The file is not truncated, because Windows may refuse to truncate it while another process holds the lock.
             let options = options.create(true).truncate(false).write(true);
             let file = regular_file::open_as(&path, options).map_err(failed)?;
             match file.try_lock() {
@@ -152,8 +154,8 @@ impl Apply {
                 }
                 _ => {}
             }
-            // Tried again if the file at this path is another one, because the process that held the lock may have removed the
-            // file.
+            // If the path leads to another file by now, the lock is taken again, because the process that held the lock may have
+            // removed the file.
             let handle = file.try_clone().and_then(Handle::from_file);
             if handle.ok() == Handle::from_path(&path).ok() {
                 return Ok(Some((TemporaryFile::there(&path).map_err(failed)?, file)));
@@ -161,8 +163,8 @@ impl Apply {
         }
     }
 
-    /// The state that an earlier call saved, with the step that follows the last one it includes; or, if there is none, the
-    /// initial state. A note says if another version of the recipe, or one with other parameters, saved it.
+    /// The state that an earlier call saved, with the step that follows the last step in this state; if there is no saved state,
+    /// the initial state. A note says if the state was saved by another version of the recipe or with other parameters.
     pub(super) fn saved_state(&self, recipe: &Recipe) -> Result<(State, Option<u64>)> {
         let Some(path) = self.state.as_deref().filter(|path| path.exists()) else {
             return Ok((recipe.init()?, None));
@@ -224,8 +226,8 @@ impl Apply {
         let Some(path) = &self.state else {
             return Ok(());
         };
-        // The folders of output and metrics are synced before the state is written, so that the state is not ahead of them after a
-        // loss of power.
+        // The folders of output and metrics are synced before the state is written, so that after a loss of power the state does
+        // not include a step whose output or metrics are missing.
         for named in [output, self.metrics.as_ref()].into_iter().flatten() {
             let folder = resolved(named).parent().map(File::open);
             // The error is ignored, because some systems cannot sync a folder.

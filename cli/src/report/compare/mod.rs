@@ -34,7 +34,7 @@ pub struct Compared {
     /// The recipe with its settings, as tables name it.
     pub name: String,
     pub runs: Vec<Finished>,
-    /// Equal for all runs of the design, and different for each other design.
+    /// A text that is equal for all runs of the design, and different for every other design.
     key: String,
     /// The recipe with its parameters, then the keys of the configuration that differ from the default.
     words: Vec<String>,
@@ -86,7 +86,7 @@ impl Finished {
     }
 }
 
-/// The runs of some folders, by design. If a folder is not itself a run, the runs in it are read.
+/// The runs in some folders, by design. If a folder is not itself a run, the runs in the folder are read.
 pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
     let (mut all, mut seen): (Vec<Compared>, _) = (Vec::new(), BTreeSet::new());
     for folder in folders {
@@ -120,7 +120,7 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
         }
     }
     for index in 0..all.len() {
-        // Keys of the configuration that all designs have in common are left out of the names.
+        // Settings (`key=value`) that all designs share are left out of the names.
         let is_own = |word: &&String| all.iter().any(|design| !design.words.contains(word));
         let (recipe, keys) = all[index].words.split_at(1);
         let own: Vec<&str> = keys.iter().filter(is_own).map(String::as_str).collect();
@@ -171,7 +171,7 @@ impl Compared {
 
 /// The files of a version that a run used: the script, under its own name, and its imports.
 pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
-    // Checked, because the version becomes part of a path, and anybody may have written it.
+    // The version is checked, because it becomes part of a path, and anybody may have written the file that contains it.
     if version.is_empty() || !version.chars().all(|letter| letter.is_ascii_alphanumeric()) {
         return BTreeMap::new();
     }

@@ -18,7 +18,8 @@ const PLACES: usize = 200;
 const TITLE: &str = "Interquartile mean over seeds, 95 % bootstrap interval";
 /// A learning curve is drawn only if it has at least this many points.
 const LEAST: usize = 5;
-/// The number of columns in the first of two tables; there are two, because a terminal of 80 columns has no room for all.
+/// The number of columns in the first of two tables; two tables are used, because a terminal of 80 columns has no room for all
+/// columns in one.
 const FIRST: usize = 5;
 /// The largest width of a cell in a terminal's table.
 const WIDEST: usize = 24;
@@ -196,8 +197,8 @@ impl Comparison {
         figure
     }
 
-    /// The comparison with what its command writes: `report.html`, a single file with all that reproduces it, its figure
-    /// `curves.svg`, and `runs.csv`, a line per run.
+    /// The comparison with what its command writes: `report.html`, a single file with everything that is needed to repeat the
+    /// comparison, its figure `curves.svg`, and `runs.csv`, a line per run.
     pub fn report(&self, paint: Paint, command: &str) -> Report {
         let figure = self.no_curves().is_none().then(|| self.figure());
         let svg = figure.as_ref().map(Figure::svg);
@@ -275,8 +276,8 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
         )
     }
 
-    /// A row per run: its design, seed and folder, its numbers at the last step that all runs have (at its own last step, if
-    /// there is no such step), and its seconds.
+    /// A row per run: design, seed, folder, the metrics at the last step that all runs have (or, if there is no such step, at the
+    /// run's last step), and the duration in seconds.
     fn rows(&self) -> Vec<Value> {
         let designs = self.designs.iter();
         let runs = designs.flat_map(|own| own.runs.iter().map(move |run| (own, run)));

@@ -25,7 +25,7 @@ pub struct Planned {
 /// A run that failed: its folder and its error.
 pub type FailedRun = (PathBuf, Diagnostics);
 
-/// Called with `None` when a step of one of the runs is done, and with the run's folder when a whole run is done.
+/// A function that is called with `None` when a step of any run is done, and with a run's folder when that run is done.
 pub type OnProgress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
 
 impl Planned {
@@ -130,7 +130,7 @@ pub fn train_all(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>)
                 break;
             };
             let go = || run.go(stop, progress);
-            // If its own pool cannot be made, the run uses the global pool.
+            // If no pool can be made for the run, it uses the global pool.
             let done = pool.as_ref().map_or_else(|_| go(), |pool| pool.install(go));
             if let Err(error) = done {
                 failed.push((PathBuf::from(&run.config.out), error));

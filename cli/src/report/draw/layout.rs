@@ -17,7 +17,7 @@ const UNDER: f64 = 38.0;
 /// The approximate width of a letter, and the height of a line of text.
 const LETTER: f64 = 6.2;
 const LINE: f64 = 17.0;
-/// The colour bar beside a heat map, with its numbers.
+/// The width of the colour bar beside a heat map, with its numbers.
 const BESIDE: f64 = 58.0;
 /// The side of a square within which dots cannot be told apart: each dot is wider than two such squares.
 const SQUARE: f64 = 2.0;

@@ -19,7 +19,7 @@ const BLANK: u32 = 0x2800;
 const BITS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
 /// The distance between the dots of a line, in the order of the legend, with a sample, so that lines also differ without colours.
 const STEPS: [(usize, &str); 4] = [(1, "⣀⣀"), (2, "⡀⡀"), (4, "⡀ ⡀"), (5, "⡀ ⢀ ⡀")];
-/// The shades of a heat map, for numbers above 0 and below.
+/// The shades of a heat map, for numbers above 0 and for numbers below 0.
 const WARM: [char; 4] = ['░', '▒', '▓', '█'];
 const COLD: [char; 4] = ['⠄', '⠆', '⠶', '⣿'];
 
@@ -139,7 +139,7 @@ impl Panel {
     }
 }
 
-/// The characters of a plot, each with the colour of the series that drew it last.
+/// The characters of a plot, each with the colour of the last series that drew on the character.
 struct Canvas {
     range: Range,
     across: usize,

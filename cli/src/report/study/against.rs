@@ -196,7 +196,7 @@ fn columns(batches: [&Batch; 2], pairs: &[(usize, usize)]) -> Vec<Row> {
     names.into_iter().filter_map(row).collect()
 }
 
-/// A row about a column: where it differs most, and whether it is in `b` what it is in `a`, times a number.
+/// A row about a column: where it differs most, and whether the column in `b` is the column in `a` times a constant.
 fn column(
     name: &str,
     level: Level,
@@ -229,7 +229,7 @@ fn column(
     let largest = all()
         .filter(|pair| !is_equal(pair.1))
         .max_by(|x, y| gap(x).total_cmp(&gap(y)));
-    // The factor for which `a` times the factor is nearest to `b`, by least squares.
+    // The factor by which `a` is multiplied to be nearest to `b`, by least squares.
     let sum = |of: fn(f64, f64) -> f64| all().map(|(_, (a, b))| of(*a, *b)).sum::<f64>();
     let factor = sum(|a, b| a * b) / sum(|a, _| a * a);
     let scaled = |(_, (a, b)): (usize, (&f64, &f64))| is_equal((&(a * factor), b));

@@ -16,8 +16,8 @@ use advlab_train::random::{Purpose, RandomStream, StreamKey};
 
 /// About how many rows the table below a curve has.
 const ROWS: usize = 9;
-/// For each group that a curve adds to its batch, the batch has this many groups with the accuracies of the given batch, if there
-/// is room.
+/// For each group that a curve adds to its batch, the batch has this many groups whose accuracies are those of the given batch,
+/// if there is room.
 const OWN: usize = 20;
 /// The largest number of responses in a batch that is made for a curve.
 const RESPONSES: usize = 1 << 16;

@@ -90,8 +90,8 @@ impl Mass {
     }
 }
 
-/// The shares of recipes on a batch. One recipe is shown with bars; several recipes are shown side by side, with a figure and with
-/// what each two of them have in common. A recipe without a loss gets `loss`.
+/// The shares of recipes on a batch. One recipe is shown with bars; several recipes are shown side by side, with a figure and
+/// with a comparison of each two of them. `loss` is the loss of a recipe that has no loss itself.
 pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) -> Result<Report> {
     let (mut report, mut all, mut outcomes) = (Report::new(paint), Vec::new(), Vec::new());
     let is_single = recipes.len() == 1;
@@ -142,8 +142,8 @@ pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) ->
     Ok(report)
 }
 
-/// Adds what each two designs have in common, and returns it: the correlation of their advantages, if both vary, and the shares
-/// of the tokens whose advantages have opposite signs, or are 0 for only one of the two designs.
+/// Adds and returns a comparison of each two designs: the correlation of their advantages, if both vary, and the shares of the
+/// tokens whose advantages have opposite signs, or are 0 for only one of the two designs.
 fn in_common(all: &[(String, Mass)], outcomes: &[Outcome], report: &mut Report) -> Vec<Value> {
     let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
     let mut rows = vec![heads.map(String::from).collect()];

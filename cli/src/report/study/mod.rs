@@ -39,7 +39,7 @@ impl Design<'_> {
         Ok(Design { recipe, advantage })
     }
 
-    /// The batch with the advantage that the recipe needs, which replaces the batch's own.
+    /// The batch with the advantage that the recipe needs; it replaces the batch's own advantage.
     fn batch(&self, batch: &Batch) -> Result<Batch> {
         let Some(advantage) = &self.advantage else {
             return Ok(batch.clone());
@@ -54,8 +54,8 @@ impl Design<'_> {
     }
 }
 
-/// The batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has none; then with a note
-/// that says so.
+/// The batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has no advantage; a note
+/// then says so.
 pub(crate) fn with_advantage(recipe: &Recipe, batch: &Batch) -> Result<(Batch, Option<String>)> {
     if batch.has("advantage") {
         return Ok((batch.clone(), None));
@@ -72,7 +72,7 @@ pub(crate) fn with_advantage(recipe: &Recipe, batch: &Batch) -> Result<(Batch, O
 /// A recipe's step on a batch.
 pub struct Trial {
     pub recipe: Recipe,
-    /// The batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has none.
+    /// The batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has no advantage.
     pub batch: Batch,
     /// Says that the [`NEUTRAL`] advantage is used, if it is.
     pub note: Option<String>,

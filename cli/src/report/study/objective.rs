@@ -144,8 +144,8 @@ impl Objective {
     }
 
     /// The named objectives with their distances from this objective, the nearest first. The distance is the total variation
-    /// between the two F', each scaled to a sum of 1 from p = 1/N to 1 - 1/N. Empty if F' is 0 or somewhere negative, and for
-    /// N < 3, because the range is then a point.
+    /// between the two F', each scaled to a sum of 1 from p = 1/N to 1 - 1/N. The list is empty if F' is 0 or somewhere negative,
+    /// and for N < 3, because the range is then a single point.
     pub fn nearest(&self) -> Vec<(KnownObjective, f64)> {
         let (places, scale) = (self.places(), self.scale(None));
         let is_below = |&p: &f64| self.is_below(p, scale);
@@ -283,7 +283,7 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
 fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static str> {
     match curve {
         Ok(curve) if curve.depends_on_batch => Some("the other groups of the batch"),
-        // Not tested if the order matters, because equal responses differ then anyway.
+        // Tokens are not tested if the order matters, because equal responses then have different advantages anyway.
         Ok(curve) if !curve.depends_on_order && tried.as_ref().is_ok_and(looks_at_tokens) => {
             Some("more of a response than whether it is right, such as its tokens")
         }

@@ -251,7 +251,7 @@ fn groups(update: Update) -> Option<f64> {
     (ratio > 0.0).then(|| 1.0 / (ratio * ratio))
 }
 
-/// The numbers of a design at p by their names. Of an update's numbers, those that divide by p (1 - p) are NaN if p is 0 or 1.
+/// The numbers of a design at p by their names. The numbers of an update that divide by p (1 - p) are NaN if p is 0 or 1.
 fn numbers(of: &Objective, p: f64, noise: Option<f64>) -> Value {
     let (slope, error) = of.slope(p);
     let error = (!of.is_exact()).then_some(error);

@@ -12,8 +12,8 @@ const RATIOS: usize = 20;
 const ADVANTAGES: i32 = 10;
 /// The advantages at which the loss is drawn as lines.
 const LINES: [f64; 2] = [1.0, -1.0];
-/// Points are added to a line until, between each two points, it is straight within `STRAIGHT` of its height, or the two are no
-/// farther apart than `CLOSE`.
+/// Points are added to a line until, between each two points, the line is straight within `STRAIGHT` of its height, or the two
+/// points are no farther apart than `CLOSE`.
 const STRAIGHT: f64 = 1e-6;
 const CLOSE: f64 = 1e-9;
 /// The largest number of points of a line.

@@ -1,5 +1,5 @@
-//! A batch that a run has kept, with its recipe's advantage: groups, responses with their tokens, and which of them get the
-//! gradient.
+//! A batch that a run has kept, with its recipe's advantage: groups, responses with their tokens, and how the gradient is divided
+//! among them.
 
 use std::path::Path;
 

@@ -43,8 +43,8 @@ pub struct Site {
     runs: Mutex<Vec<ShownRun>>,
     /// The number of requests for news.
     asked: AtomicUsize,
-    /// The batch that was requested last, with its file and the time when the file was written. The batch is kept because a reader
-    /// goes from group to group.
+    /// The batch that was requested last, with its file and the time when the file was written. The batch is kept because a
+    /// reader looks at one group after another.
     last: Mutex<Option<(PathBuf, SystemTime, Arc<KeptBatch>)>>,
     /// Identifies the page's script in its content security policy, so that no other script runs.
     nonce: String,
@@ -133,7 +133,7 @@ impl Site {
         }
     }
 
-    /// The page; `embedded` has the answers that it needs if there is no server.
+    /// The page; `embedded` has the answers that the page needs if there is no server.
     fn page(&self, embedded: &Value) -> String {
         // Without `<`, no text can end the script element that the data is in.
         let data = embedded.to_string().replace('<', "\\u003c");

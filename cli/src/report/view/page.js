@@ -2,7 +2,7 @@
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
 const token = new URLSearchParams(location.search).get("token");
-// Curves shown first; the recipe's metrics follow the fifth.
+// The curves that are shown first; the recipe's metrics follow the fifth of them.
 const FIRST = "pass@1 pass@K reward_mean length entropy groups_without_signal effective_responses advantage_std loss kl clip_share grad_norm".split(" ");
 const runs = [], panels = new Map();
 let chosen = 0, mark = null, cursor = null, zoom = null, drag = null, waiting = false, ahead = 0;
@@ -27,7 +27,7 @@ const fill = (id, ...inner) => $(id).replaceChildren(...inner);
 const average = (all) => all.reduce((sum, one) => sum + one, 0) / all.length;
 const button = (onclick, properties, ...inner) => el("button", { type: "button", onclick, ...properties }, ...inner);
 
-// The server's or the file's answer, or an `error`.
+// The answer of the server or of the exported file, or an `error`.
 async function get(address) {
 	if (data.answers) return data.answers[address] ?? { error: "not in this file" };
 	try {
@@ -55,7 +55,7 @@ function addRow(run, row) {
 	const each = (value, path) => {
 		if (value && typeof value === "object") for (const name in value) each(value[name], path && `${path}/${name}` || name);
 		if (typeof value !== "number" || HIDDEN.includes(path)) return;
-		// An evaluation's x is the number of steps before it.
+		// The x of an evaluation is the number of steps before the evaluation.
 		if (path.startsWith("initial_evaluation/")) add(path.slice(8), step, value);
 		else add(path, step + path.startsWith("evaluation/"), value);
 	};
@@ -75,13 +75,13 @@ function addEvent(run, { event, step = 0, from, version, error, message, lines_a
 	run.events.push({ step, kind, line, from, version, effect });
 }
 
-// Means before and after a step, to the next change or 50 steps.
+// The means before and after a step, each over at most 50 steps, up to the next change.
 function around({ events, curves }, index) {
 	const { step } = events[index], uses = events.filter(isUse).map((own) => own.step);
 	const from = Math.max(0, step - 50, ...uses.filter((own) => own < step)), to = Math.min(step + 50, ...uses.filter((own) => own > step));
 	const mean = ({ steps, values }, from, to) => average(values.filter((_, index) => steps[index] >= from && steps[index] < to));
 	const means = Object.entries(curves).map(([name, curve]) => {
-		// An evaluation shows the previous version.
+		// An evaluation measures the version of the previous step.
 		const late = +name.startsWith("evaluation/");
 		return [name, [mean(curve, from && from + late, step + late), mean(curve, step + late, to + late)]];
 	});
@@ -96,7 +96,7 @@ function ticks(least, most, wanted) {
 	return all;
 }
 
-// The names of shown panels and of other numbers.
+// The names of the panels that are shown, and those of all other numbers.
 function names() {
 	const all = [...new Set(runs.flatMap((run) => Object.keys(run.curves).map((name) => name.replace("evaluation/", ""))))];
 	const most = Math.max(...all.map((name) => /^pass@(\d+)$/.exec(name)?.[1] ?? 0));
@@ -147,7 +147,7 @@ const done = (run) => Math.max(0, run.step);
 // A run's settings, and its first version.
 const settings = ({ heading: { recipe, seed, steps, settings }, events }) => ({ recipe, seed, steps, ...settings, version: events?.[0] && short(events[0].version) });
 
-// Lists of the shown runs, each drawn as one line: a run, or a design's seeds.
+// Lists of the shown runs. Each list is drawn as one line, and has one run, or the seeds of one design.
 function families() {
 	const all = {};
 	for (const [id, run] of runs.entries()) {
@@ -235,7 +235,7 @@ function draw(one, width, range, all) {
 		const curve = (run) => run.curves[prefix + one.name], isMany = members.length > 1;
 		const each = members.filter(curve).map((run) => marked(run, curve(run), !!prefix, range));
 		let marks = isMany ? merged(each, view.time ? size / MARKS : stride(size)) : each[0] ?? [];
-		// 0 and less have no logarithm.
+		// Numbers that are not above 0 have no logarithm.
 		if (isLog) marks = marks.filter(([, mean]) => mean > 0).map(([x, mean, low, ...more]) => [x, mean, low > 0 ? low : mean, ...more]);
 		if (!marks.length) continue;
 		lines.push({ marks, ink, prefix, members, hasBand: isMany || marks.some((mark) => mark[4] > 1) });
@@ -262,7 +262,7 @@ function draw(one, width, range, all) {
 	for (const tick of ticks(range[0] / seconds, range[1] / seconds, width / 90)) {
 		if (view.time || tick % 1 === 0) out += `<text x="${x(tick * seconds)}" y="159" text-anchor="middle">${tick >= 1e4 ? tick / 1e3 + "k" : number(tick, 6) + name}</text>`;
 	}
-	// Clipped to the axis.
+	// The curves are clipped to the range of the axis.
 	out += `<svg x="${LEFT}" width="${plot}" viewBox="${LEFT} 0 ${plot} 164">`;
 	if (now().shown) {
 		const upright = (events) => [...new Set(events.map(({ step }) => Math.round(x(along(now(), step)))))].filter(isFinite).map((x) => `M${x} ${TOP}V${FLOOR}`).join("");
@@ -283,7 +283,7 @@ function draw(one, width, range, all) {
 	read(one);
 }
 
-// The values at the cursor, or the newest.
+// The values at the cursor or, without a cursor, the newest values.
 function read(one) {
 	const values = one.lines.filter((line) => line.members.includes(now())).map(({ marks, prefix }) => {
 		const last = cursor === null ? marks.at(-1) : marks.findLast((mark) => mark[0] <= cursor);
@@ -382,13 +382,13 @@ function sortable(id, order, heads, rows, shown, current, pick, share) {
 		row.ariaCurrent = places[place] === current;
 		row.onclick = () => pick(places[place]);
 	});
-	// The focus stays where it was.
+	// The focus stays on the same element.
 	const parts = () => [...$(id).querySelectorAll("button, input")], spot = parts().indexOf(document.activeElement);
 	fill(id, made);
 	parts()[spot]?.focus();
 }
 
-// Marks what differs in a line, unless most does.
+// Marks the characters of a line that differ, unless most of them differ.
 function changed(line, other) {
 	let start = 1, end = 0;
 	const most = Math.min(line.length, other.length);
@@ -399,7 +399,7 @@ function changed(line, other) {
 	return [line.slice(1, start), says("mark", line.slice(start, to)), line.slice(to)];
 }
 
-// A diff. A removed line is compared with the added one in its place.
+// A diff, in which each removed line is compared with the line that replaces it.
 function changedLines(diff) {
 	const lines = diff.trimEnd().split("\n"), others = [], kinds = { "+": "add", "-": "del", "@": "gap" };
 	for (const { 1: removed, 2: added, index } of lines.map((line) => line[0]).join("").matchAll(/(-+)(\++)/g)) {
@@ -437,7 +437,7 @@ async function choose(index, scroll) {
 let batch = null, group = 0, picked = null, sorted = [3, -1], loading = false, drawn = "";
 const asked = () => `?run=${chosen}&step=${$("steps").value}`;
 
-// The newest batch is followed unless another was chosen.
+// The newest batch is shown unless another batch was chosen.
 function kept() {
 	const select = $("steps"), all = now().heading.batches;
 	if (select.textContent === all.join("")) return;
@@ -455,7 +455,7 @@ async function load() {
 	setTimeout(() => { loading = false; if (query !== asked()) load(); }, 1000);
 	if (run !== now()) return;
 	const all = seen.mass?.summary;
-	// A newer step may be selected now.
+	// Another step may have been selected meanwhile.
 	batch = all && { ...seen, step, query };
 	if (all) group = batch.groups[picked] ? picked : batch.groups.reduce((best, one, index, all) => one[3] > all[best][3] ? index : best, 0);
 	$("batch-about").textContent = all ? `Step ${step}, ${seen.recipe} ${seen.version}: ${all.groups} groups, ${all.groups_without_signal} without signal, ${all.responses} responses, ${all.tokens} tokens${seen.is_first_state ? "; with the initial state" : ""}` : seen.error;
@@ -526,7 +526,7 @@ async function grow(run, id, file, add) {
 	const size = run.heading[file];
 	let into = run;
 	if (add === addRow && size > 4e6 && !run.metrics.last && !data.answers) {
-		// First a sample: reading all rows takes long.
+		// A sample is read first, because reading all rows takes long.
 		const { text = "" } = await get(`sample?run=${id}`);
 		for (const line of text.split("\n")) try { addRow(run, JSON.parse(line)); } catch { /* Told below. */ }
 		into = empty();

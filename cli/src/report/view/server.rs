@@ -69,7 +69,7 @@ impl Server {
         let server = Arc::new(self);
         for stream in server.listener.incoming() {
             let Ok(stream) = stream else {
-                // Waits, because a lack of file handles or memory may pass.
+                // The loop waits, because a lack of file handles or memory may be temporary.
                 thread::sleep(Duration::from_millis(200));
                 continue;
             };
@@ -186,7 +186,7 @@ fn is_local(host: &str) -> bool {
     ["localhost", "127.0.0.1"].contains(&name) && port.parse::<u16>().is_ok()
 }
 
-/// Compares tokens in a time that depends only on their lengths, so that it does not tell how much of a guess is right.
+/// Compares tokens in a time that depends only on their lengths, so that the time does not reveal how much of a guess is right.
 fn is_equal(given: &str, token: &str) -> bool {
     let pairs = given.bytes().zip(token.bytes());
     given.len() == token.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0

@@ -105,8 +105,8 @@ impl ShownRun {
         }
     }
 
-    /// Rows of `metrics.jsonl` at places that are evenly spaced in the file, if possible with an evaluation, without reading all
-    /// of it.
+    /// Rows of `metrics.jsonl` at places that are evenly spaced in the file, if possible with an evaluation; most of the file is
+    /// not read.
     pub(super) fn sample(&self) -> Value {
         let path = self.folder.join("metrics.jsonl");
         let size = std::fs::metadata(&path).map_or(0, |found| found.len());
