@@ -1,4 +1,5 @@
-//! NumPy arrays [B, T] in and out: f32 and f64 whose rows are contiguous are read in place, others are copied.
+//! NumPy arrays [B, T] in and out: arrays of f32 and f64 whose rows are contiguous are read in place, and all other arrays are
+//! copied.
 
 use std::sync::LazyLock;
 
@@ -47,7 +48,7 @@ pub struct Array {
     /// The kind and the size of the array's numbers.
     dtype: (u8, usize),
     shape: (usize, usize),
-    /// Counted in numbers, not in bytes.
+    /// The distances from row to row and from number to number, counted in numbers, not in bytes.
     strides: (usize, usize),
     owner: Py<PyUntypedArray>,
 }
@@ -237,7 +238,8 @@ impl ArrayOwner {
         let owner = Bound::new(py, self)?;
         let ArrayOwner { rows, shape } = owner.get();
         let array = match ArrayView2::from_shape(*shape, rows) {
-            // SAFETY: the array keeps its owner alive, whose memory only the array reads or writes until it is dropped.
+            // SAFETY: the array keeps its owner alive, and only the array reads or writes the owner's memory until the owner is
+            // dropped.
             Ok(array) => unsafe { PyArray2::borrow_from_array(&array, owner.clone().into_any()) },
             Err(_) => unreachable!("the rows are as many numbers as the shape"),
         };

@@ -26,7 +26,7 @@ pub struct PyBatch {
     pub batch: Batch,
     /// The trainer's step, if the trainer gave one.
     pub given_step: Option<u64>,
-    /// Notes on what a reader decided.
+    /// Notes on how the file was interpreted.
     #[pyo3(get)]
     notes: Vec<String>,
 }
@@ -147,7 +147,7 @@ impl PyBatch {
         self.batch.layout().responses()
     }
 
-    /// The training step that the batch comes from; 0 if nothing says it.
+    /// The training step that the batch comes from; 0 if the step is unknown.
     #[getter]
     fn step(&self) -> u64 {
         self.batch.step()
@@ -184,7 +184,7 @@ impl PyBatch {
     }
 
     /// A column of numbers as a read-only array: [B] or [B, T] without a copy, or a copy with one number per token that counts.
-    /// A column of texts as a list of strings.
+    /// A column of texts becomes a list of strings.
     fn _column<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (py, batch) = (slf.py(), &slf.get().batch);
         if let Some(values) = batch.response_buffer(name) {

@@ -1,4 +1,4 @@
-//! Diagnostics as a Python exception, with help in terms of Python. What is no array of numbers is refused before, in
+//! Diagnostics as a Python exception, with help in terms of Python. Values that are not arrays of numbers are refused earlier, in
 //! `package/advlab/_arrays.py`.
 
 use advlab::diagnostic::{Diagnostic, Diagnostics, Problem};

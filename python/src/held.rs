@@ -46,7 +46,7 @@ pub struct Held {
     pub record: Option<TrainerRun>,
     /// Whether the last step could be written to the folder.
     is_recorded: bool,
-    /// Events that nobody has asked for yet.
+    /// Events that the caller has not asked for yet.
     pub events: Vec<EventFields>,
 }
 
@@ -243,8 +243,8 @@ pub fn restore(
     host.restore(name, sources.map(|(name, text)| (&**name, &**text)))
 }
 
-/// A copy of the first groups of a batch, up to a number of tokens, but at least two groups: new versions are tried on
-/// it, so that the trainer's own memory is free after the call.
+/// A copy of the first groups of a batch: at most `tokens` tokens, but at least two groups. New versions are tried on this copy,
+/// so that the trainer's own memory is free after the call.
 fn first_groups(batch: &Batch, tokens: usize) -> Batch {
     let layout = batch.layout();
     let (mut taken, mut left) = (Vec::new(), tokens);

@@ -100,8 +100,8 @@ impl PyRecipe {
         })
     }
 
-    /// The advantage by the newest version that passed its checks, or, if that fails, by the version before it; with `padded`,
-    /// one value per response also becomes [B, T].
+    /// The advantage, computed by the newest version that passed its checks or, if that version fails, by the previous version;
+    /// with `padded`, one value per response also becomes [B, T].
     fn _compute_advantage(
         &self,
         py: Python<'_>,

@@ -15,11 +15,11 @@ pub(super) fn io(doing: &str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) 
     let message = format!("cannot {doing} {}", path.as_ref().display());
     move |error| {
         let mut problem = Diagnostic::error(format!("{message}: {error}"));
-        // After these steps the run can go on, because everything that was written before is intact.
+        // Once the user has followed this help, the run can go on, because everything that was written before is intact.
         problem.help = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                Some("make room, then go on with `advlab train --resume` and the run's folder")
-            }
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some(
+                "free some space, then continue with `advlab train --resume` and the run's folder",
+            ),
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
                 Some("`--out` takes a folder that can be written")
             }

@@ -30,7 +30,7 @@ pub struct Difference {
 /// Repeats steps up to the first number that differs, and returns the difference.
 type Repeat = dyn FnOnce(&mut Observer<'_>) -> Result<Option<Difference>>;
 
-/// A run that is ready to be repeated. A replay does not change the run's folder.
+/// A run that is ready to be repeated. Repeating a run does not change its folder.
 pub struct Replay {
     /// The reason why numbers may differ, if it is known beforehand: the run was recorded on another platform.
     pub note: Option<String>,
@@ -99,7 +99,7 @@ fn recompute(run: &RunFolder, host: &Host, recorded: &Row) -> Result<Option<Diff
 pub(super) fn difference(recorded: &Row, repeated: &Row) -> Option<Difference> {
     let step = repeated.step;
     let (recorded, repeated) = (recorded.flat(), repeated.flat());
-    // Compared as text, because 0 and -0 must count as different and are equal as numbers.
+    // The values are compared as text, because 0 and -0 must count as different, but are equal as numbers.
     let shown = |value: Option<&Value>| value.map(Value::to_string);
     let differs = |name: &&String| shown(recorded.get(*name)) != shown(repeated.get(*name));
     let of_machine = ["time", "device_memory"];

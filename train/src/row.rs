@@ -44,7 +44,7 @@ pub struct Row {
     /// The policy's results on the prompts of the step.
     #[serde(flatten)]
     pub sampled: Evaluation,
-    /// Share of the groups without a signal, in which every response has no advantage but 0, or the weight 0.
+    /// Share of groups without a signal. In such a group, every response has the weight 0 or only advantages of 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups_without_signal: Option<f64>,
     /// Number of groups that were drawn again because all their weights were 0, if `resample` is on.
@@ -53,7 +53,7 @@ pub struct Row {
     /// How many responses effectively carry the sum of |A|, as a fraction of the step's responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effective_responses: Option<f64>,
-    /// Mean of the advantage over its values, of which there is one per response or one per token, as the recipe gives them.
+    /// Mean of the advantage's values; the recipe returns one value per response or one per token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advantage_mean: Option<f64>,
     /// Standard deviation of the advantage, ddof 1.
@@ -65,7 +65,8 @@ pub struct Row {
     /// Largest advantage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advantage_max: Option<f64>,
-    /// Mean k3 estimate, over tokens, of the KL from the sampling policy to the reference, nats; if the run has a reference.
+    /// Mean k3 estimate, over tokens, of the KL from the sampling policy to the reference, in nats; only if the run has a
+    /// reference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl: Option<f64>,
     /// Mean loss of the step's updates, or the loss that a recipe reports to a trainer.

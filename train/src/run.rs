@@ -46,8 +46,7 @@ pub struct Run {
     warnings: Warnings,
     /// The recorded rows of steps that are still to be repeated.
     pub(super) recorded: VecDeque<Row>,
-    /// For each repeated step that did not begin with the version of the step before: the version with which it began or tried to
-    /// begin.
+    /// For each repeated step at which the version changed: the version with which the step began or tried to begin.
     switches: HashMap<u64, Recipe>,
     /// `None` if the run is only repeated.
     writer: Option<RunWriter>,
@@ -72,9 +71,10 @@ pub enum Event<'a> {
     Printed { step: u64, line: &'a str },
     /// The policy has been evaluated: before the first step, after a step, or when the run is stopped.
     Evaluated {
-        /// The number of steps that were done before it.
+        /// The number of steps that were done before the evaluation.
         done: u64,
-        /// The numbers of the evaluation. The row of the step has them too, unless the run is stopped first.
+        /// The numbers of the evaluation. The row of the step also has these numbers, unless the run is stopped before the row is
+        /// written.
         evaluation: &'a Evaluation,
         /// A prompt of the evaluation set, always the same, and a response to it, for the user.
         example: &'a str,
@@ -156,7 +156,7 @@ impl Run {
         let (locked, mut config) = LockedFolder::open(path)?;
         if locked.kind == RunKind::Trainer {
             let message = "a trainer ran these steps; advlab only recorded them";
-            let help = "the run goes on where `advlab.watch` is called with this `folder`";
+            let help = "to continue the run, start its trainer, which calls `advlab.watch` with this `folder`";
             return Err(Diagnostic::error(message).with_help(help).into());
         }
         config.native = native;
@@ -243,7 +243,7 @@ impl Run {
             (run.step, run.saved) = (first, Some(first));
             let done = (!steps.is_empty()).then(|| steps.end - 1);
             run.notes.extend(done.map(|last| {
-                format!("steps {first} to {last} came after the checkpoint: they are done again, as they were")
+                format!("steps {first} to {last} came after the checkpoint: they are repeated, with the same numbers")
             }));
         }
         let platform = run.learner.policy.platform();
@@ -252,7 +252,7 @@ impl Run {
     }
 
     /// Moves damaged lines of a run's `metrics.jsonl` to a file beside it, `metrics.damaged`, so that the run can be resumed.
-    /// Returns a note if there were any.
+    /// Returns a note if there were damaged lines.
     pub fn set_damaged_aside(path: &Path) -> Result<Option<String>> {
         let (_held, _) = LockedFolder::open(path)?;
         RunFolder::read(path).log()?;

@@ -162,7 +162,7 @@ impl TrainerRun {
         outcome: &Outcome,
     ) -> Result<()> {
         let (step, loaded) = (self.next, live.in_use().clone());
-        // The step is counted first, so that a call whose row cannot be written takes a number too.
+        // The step is counted first, so that a call also takes a number if its row cannot be written.
         self.next += 1;
         if loaded.version().as_str() != self.used {
             let notice = Notice::switched(step, live, &self.before);

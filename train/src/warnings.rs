@@ -7,16 +7,16 @@ use super::config::WarningConfig;
 use super::row::Row;
 use advlab::number_text::value;
 
-/// Number of steps in the mean, because a single unusual step is no reason to warn.
+/// The number of steps in the mean; a mean is used because a single unusual step is no reason to warn.
 const STEPS: usize = 10;
 
-/// The messages about the numbers of a step, in the order of the configuration's keys.
+/// The messages, in the order of the keys in `[warnings]`. Each number is the mean over the last `STEPS` steps.
 const MESSAGES: [&str; 5] = [
-    "{} of the groups have no signal: prompts that are too easy or too hard, or a group_size that is too small",
-    "the entropy has fallen to {}: sampled responses hardly differ any more; an entropy bonus, a smaller lr or Pass@k training keep it up",
-    "{} of the tokens are clipped: with fewer epochs, a smaller lr or wider bounds they teach again",
-    "{} of the responses carry nearly all of the advantage: `advlab mass` shows which",
-    "responses are {} times as long as at first: `advlab mass` shows whether long ones get more",
+    "{} of the groups have no signal: the prompts are too easy or too hard, or group_size is too small",
+    "the entropy has fallen to {}: sampled responses hardly differ any more; an entropy bonus, a smaller lr or Pass@k training keeps the entropy higher",
+    "{} of the tokens are clipped: with fewer epochs, a smaller lr or wider bounds, fewer tokens are clipped",
+    "{} of the responses carry nearly all of the advantage: `advlab mass` shows which responses",
+    "responses are {} times as long as at first: `advlab mass` shows whether long responses get more of the advantage",
 ];
 
 /// A warning names the last reload if it was fewer than this many steps ago.

@@ -88,7 +88,9 @@ fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
         Err(error) => format!("{}.", capital(&error[0].message)),
         Ok(Some((known, off))) => {
             let (name, off) = (known.name(), 100.0 * off);
-            format!("The closest known objective is `{name}`; the weights F'(p) of the two objectives differ by {off:.1} %.")
+            format!(
+                "The closest known objective is `{name}`; the weights F'(p) of the two objectives differ by {off:.1} %."
+            )
         }
         Ok(None) => "Objective: F'(p) is 0 for all p, or below 0 for some.".to_string(),
     }

@@ -319,7 +319,8 @@ impl PromptSession {
         match self.script.typed_recipe() {
             Ok(recipe) => {
                 self.use_recipe(recipe);
-                let news = "what you typed is the recipe now: advantage(), loss(), :run, :curve";
+                let news =
+                    "what you typed is the recipe now; try advantage(), loss(), :run or :curve";
                 (!was_typed).then(|| self.paint.dim(news))
             }
             Err(error) => {

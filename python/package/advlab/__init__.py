@@ -8,7 +8,8 @@
 
 `load` gives a recipe, `watch` a recipe that follows its file, and `read` the rollouts of a file. Arrays are NumPy arrays or
 torch tensors on the CPU; results are of the same kind as the input. In a notebook, `recipe.curve()`, `recipe.mass(batch)` and
-others show what the command line shows, and after `%load_ext advlab` a cell that begins with `%%advantage` is a recipe.
+similar methods show what the command line shows, and after `%load_ext advlab` a cell that begins with `%%advantage` is a
+recipe.
 """
 
 from importlib import import_module as _import_module

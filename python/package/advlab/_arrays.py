@@ -1,6 +1,6 @@
-"""Converts arrays of any kind to NumPy's, without a copy if their memory can be read in place; and the errors for what is no
-column: its type, its dimensions, its device. This module is imported with the
-first array, because the command line needs no NumPy."""
+"""Converts arrays of any kind to NumPy's, without a copy if their memory can be read in place; and the errors for values that
+cannot be a column, because of their type, dimensions or device. This module is imported with the first array, because the
+command line needs no NumPy."""
 
 import operator
 import sys

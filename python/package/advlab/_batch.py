@@ -1,4 +1,4 @@
-"""Batches: those of files, and those that a call's columns make."""
+"""Batches that are read from files, and batches that are made from the columns of a call."""
 
 from __future__ import annotations
 

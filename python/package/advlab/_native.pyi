@@ -37,7 +37,7 @@ class Batch:
         """The number of responses, B."""
     @property
     def step(self) -> int:
-        """The training step that the batch comes from; 0 if nothing says it."""
+        """The training step that the batch comes from; 0 if the step is unknown."""
     @property
     def notes(self) -> list[str]:
         """Notes on what the reader decided."""

@@ -1,4 +1,4 @@
-"""What calls give: advantages, losses, events, findings and errors."""
+"""The results of calls: advantages, losses, events, findings and errors."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,16 +30,16 @@ RecipeError.__module__ = "advlab"
 _COMMON = """
     metrics: the numbers that the recipe reported by `metric`.
     prints: the lines that the recipe printed.
-    notes: columns that were read otherwise than their names say, in words.
+    notes: texts about columns that were not read as their names say.
     seconds: how long the recipe's hooks took.
-    is_native: whether kernels answered in place of a built-in's script, with the same bits.
-    version: the version of the recipe that computed it.
+    is_native: whether native kernels computed the result instead of a built-in's script, with the same bits.
+    version: the version of the recipe that computed the result.
     serial: the version's number in the order of publication, for a live recipe.
     is_reloaded: whether the step before this one was done by another version.
     """
 
 
-# Compared and hashed by identity, because arrays have no single truth value.
+# Outcomes are compared and hashed by identity, because arrays have no single truth value.
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Outcome:
     metrics: dict[str, float]
@@ -58,11 +58,11 @@ class Advantage(_Outcome):
 
     Attributes:
 
-    advantage: [B], or [B, T] with 0 where the mask is 0, as the recipe gives it; rows of their own lengths if the input was
-        ragged. An array or a tensor as the input was; float64 if the reward was, and float32 otherwise.
+    advantage: [B], or [B, T] with 0 where the mask is 0, as the recipe gives it; rows of different lengths if the input was
+        ragged. An array or a tensor, as the input was; float64 if the reward was float64, and float32 otherwise.
     level: `response` or `token`: the level at which the recipe gives its values.
     reward: the reward, if the recipe has a hook that replaced it.
-    weight: [B], how much each response counts in a loss, if the recipe has a hook for it, or the batch a column `weight`.
+    weight: [B], how much each response counts in a loss, if the recipe has a hook `weight` or the batch a column `weight`.
     returns: what a critic is to learn, [B] or [B, T] as the advantage, if the recipe has the hook `returns`.
     loss: the loss, if the recipe has no other advantage than -M dloss/dlogp.{_COMMON}"""
 
@@ -98,7 +98,7 @@ class LiveEvent:
     line: what happened, and what is used from now on.
     version: the version that the event is about, if any.
     error: why a version was rejected, with the place in the script, or why the folder cannot be written.
-    at_step: whether the version had passed its checks, and failed at a step.
+    at_step: whether the version failed at a step, after it had passed its checks.
     """
 
     kind: str
@@ -120,7 +120,7 @@ class Finding:
     check: the check in a few words.
     result: `holds`, `fails`, or `note` if it need not hold.
     detail: one line, or nothing.
-    error: the recipe's own error, if it had one.
+    error: the error that the recipe raised in this check, if any.
     """
 
     check: str

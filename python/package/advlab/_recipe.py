@@ -22,7 +22,7 @@ class _Params(dict[str, Any]):
     """The parameters with their values, which do not change."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("the parameters of a recipe do not change: `advlab.load(recipe, k=8)` gives one with others")
+        raise TypeError("the parameters of a recipe do not change: `advlab.load(recipe, k=8)` gives a changed copy")
 
     __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse  # type: ignore[assignment]
 
@@ -42,7 +42,7 @@ class _Hooks(Lab):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):
-            raise AttributeError(f"a recipe does not change: a parameter is set by `advlab.load(recipe, {name}=...)`")
+            raise AttributeError(f"a recipe does not change: to set a parameter, use `advlab.load(recipe, {name}=...)`")
         super().__setattr__(name, value)
 
     def advantage(
@@ -107,7 +107,7 @@ class _Hooks(Lab):
 
     def _refuse_without_groups(self, dimensions: dict[str, int]) -> None:
         """Raises an error if the loss depends on groups, because its numbers would be wrong with each response as a group of
-        its own. It depends on groups if its gradient on four small responses with these columns differs between two
+        its own. The loss depends on groups if its gradient on four small responses with these columns differs between two
         groupings."""
         import numpy as np
 
@@ -117,7 +117,7 @@ class _Hooks(Lab):
         special = {"correct": np.arange(4) % 2, "reward": np.arange(4) % 2, "length": np.full(4, 3)}
         columns = {}
         for index, name in enumerate(sorted(dimensions)):
-            # Between 0 and 1, and all different.
+            # The numbers lie between 0 and 1, and are all different.
             noise = (np.arange(13 * index, 13 * index + 12).reshape(4, 3) * 37 + 11) % 101 / 101 - ("logp" in name)
             columns[name] = special.get(name, noise[:, 0] if dimensions[name] == 1 else noise)
 
@@ -139,8 +139,8 @@ class _Hooks(Lab):
     def plan(self, batch: Batch | None = None, *, expand: bool = False, **columns: Any) -> str:
         """The formula that the hooks compute, one line for each operation; `expand` opens functions such as `whiten`.
 
-        With a batch, or columns as `advantage` takes them, it is the formula over these columns, else over all usual columns that
-        the recipe reads.
+        If there is a batch, or columns as `advantage` takes them, the formula is over these columns; if not, it is over all
+        usual columns that the recipe reads.
         """
         return self._plan(_given(batch, columns), False, expand)
 
@@ -190,7 +190,7 @@ class Recipe(_Hooks):
         return _state.of_json(self._left()["state"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Sets the state to what `state_dict` gave."""
+        """Sets the state to a result of `state_dict`."""
         self._set_state(_state.to_json(state))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -249,13 +249,13 @@ class LiveRecipe(_Hooks):
         return self.serial != before
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, JSON-able: the version of the last step with its text, its parameters and its state, and the
-        number of the next step for calls without `step`."""
+        """The data for a checkpoint, which JSON can hold: the version of the last step with its text, its parameters and its
+        state, and the number of the next step for calls without `step`."""
         left = self._left()
         return {**left, "state": _state.of_json(left["state"])}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from what `state_dict` gave; the content of the file is then checked as any new version is.
+        """Continues from the result of `state_dict`; the content of the file is then checked like any new version.
 
         The parameters are those that `watch` was given; if the checkpoint had others, a warning says so.
         """
@@ -312,17 +312,17 @@ def watch(
     _of_returns: Sequence[str] = (),
     **params: Any,
 ) -> LiveRecipe:
-    """Opens a recipe that follows its file while a run goes: a script by its path, or a built-in, which stays as it is.
+    """Opens a recipe that follows its file during a run: a script by its path, or a built-in, which never changes.
 
     `folder` keeps each version, the history of reloads, a row of metrics for each call, and the last `keep_batches` batches,
     each whole and with the state of the recipe before it: `advlab repl FOLDER` opens them, and `advlab replay FOLDER` computes
-    them again. A run that is there already is continued, from the trainer's `step`; rows of steps that are done again are set
-    aside in `cut.jsonl`. If something cannot be written, an event and the log say so, and the run goes on. Each call waits
-    until its batch is written; `keep_batches=0` writes none. If a live recipe of this process already writes the folder, it is
-    closed, provided that it follows the same recipe.
+    them again. A run that is already in the folder is continued, from the trainer's `step`; rows of steps that are repeated are
+    moved to `cut.jsonl`. If something cannot be written, an event and the log say so, and the run goes on. Each call waits
+    until its batch is written; with `keep_batches=0` no batch is written. If a live recipe of this process already writes the
+    folder, that live recipe is closed, provided that it follows the same recipe.
 
-    `kept_tokens` bounds the copy of the last batch that new versions are tried on; its first two groups are kept however long
-    they are. Raises as `load` does, and if the folder is another run's.
+    `kept_tokens` bounds the copy of the last batch that new versions are tried on; the first two groups of the batch are kept
+    however long they are. Raises as `load` does, and if the folder is another run's.
     """
     path, settings = os.fspath(recipe), _state.settings(params)
     follow: _native._Follow = {
@@ -375,9 +375,9 @@ def read(
 
 
 def check(recipe: str | os.PathLike[str] | Recipe, batch: Batch | None = None, **params: Any) -> list[Finding]:
-    """Tests what must hold of a recipe on degenerate batches, with the columns and group sizes of a batch if there is one.
+    """Tests properties of a recipe on degenerate batches, with the columns and group sizes of `batch` if one is given.
 
-    Raises as `load` does; what does not hold is a finding with the result `fails`.
+    Raises as `load` does; a property that does not hold is a finding with the result `fails`.
     """
     loaded = recipe if isinstance(recipe, _native.Recipe) else load(recipe, **params)
     return [Finding(*finding) for finding in _native.check_recipe(loaded, batch)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas
 
 INKS = {"1": "font-weight:bold", "2": "opacity:.65"} | {
-    # Readable on white and on black.
+    # The colours are readable on white and on black.
     code: f"color:{ink}"
     for code, ink in zip(("31", "32", "33", "34", "35", "36"), "#d9413d #2e8b57 #b8860b #3b82d6 #b05fc0 #2a9aa5".split())
 }
@@ -47,7 +47,7 @@ class Report:
 
     @cached_property
     def numbers(self) -> dict[str, npt.NDArray[Any]]:
-        """The table: for each column a NumPy array with a value per row, NaN for one that is missing."""
+        """The table: for each column a NumPy array with a value per row, which is NaN if the value is missing."""
         import numpy as np
 
         rows = json.loads(self._native.numbers()[0])
@@ -72,8 +72,8 @@ class Report:
         """Writes what the command writes; the ending of the name says in which format.
 
         `path` ends in `.svg`, `.csv` (the points of the figure) or `.json` for a report with a figure; in `.csv` (the table)
-        for one without; in `.txt` for any. A comparison is written as `.html`, `.svg`, `.csv` (a line per run), or as a
-        folder with all of them.
+        for a report without a figure; in `.txt` for any report. A comparison is written as `.html`, `.svg`, `.csv` (a line per
+        run), or as a folder with all of them.
 
         Raises `RecipeError` if the report is not written as such a file, or the file cannot be written.
         """

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 BY_KEY = "(by key)"
-"""The entry of a state that has what is remembered by key; scripts have no field of this name. It has, for each table, a list
-of keys with their numbers, in the order in which they were last written."""
+"""The entry of a state with the values that are remembered by key; scripts have no field of this name. For each table, the
+entry has a list of keys with their numbers, in the order in which they were last written."""
 
 
 def of_json(text: str) -> dict[str, Any]:
@@ -52,7 +52,8 @@ def _marked(value: Any) -> Any:
 
 
 def settings(params: dict[str, Any]) -> list[tuple[str, str]]:
-    """Parameters as the command line's `--set` takes them, so that `k="8"` of a configuration is a number where it must be one."""
+    """Parameters as the command line's `--set` takes them, so that `k="8"` from a configuration becomes a number if `k` must be
+    a number."""
     return [(name, _text(name, value)) for name, value in params.items()]
 
 

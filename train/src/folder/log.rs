@@ -297,7 +297,7 @@ impl RunLog {
         Ok(first)
     }
 
-    /// The versions that came into use at a step after the first, or whose `migrate` failed before it.
+    /// The versions that came into use at a step after the first step, or whose `migrate` failed before such a step.
     pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, &KeptVersion)> {
         self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Use { recipe, .. } => Some((line.step, recipe)),

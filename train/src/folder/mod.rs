@@ -45,7 +45,8 @@ pub(super) const RELOADS: &str = "reloads.jsonl";
 const TRAINER: &str = "task = \"trainer\"";
 const SCRIPTS: &str = "scripts";
 const LOCK: &str = "lock";
-/// The prefix and the suffix of the names that files and folders have while they are being written, also by [`Replacement`].
+/// The prefix and the suffix of the names that files and folders have while they are being written. [`Replacement`] uses the same
+/// names.
 const PART: (&str, &str) = (".advlab-", ".part");
 /// How long to wait for a lock, because the system takes a moment to release the lock of a killed process.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -197,7 +198,7 @@ pub(super) fn make_empty(path: &Path) -> Result<PathBuf> {
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join(LOCK);
     let mut options = File::options();
-    // Opened for reading too, because Windows does not lock a file that is open only for appending.
+    // The file is opened for reading too, because Windows does not lock a file that is open only for appending.
     let file = regular_file::open_as(&path, options.create(true).read(true).append(true));
     let file = file.map_err(io("write", &path))?;
     let started = Instant::now();
@@ -212,7 +213,8 @@ fn lock(folder: &Path) -> Result<File> {
             Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
                 return Err(io("lock", path)(error));
             }
-            // Locked, or locks are not supported, as on some network drives: running without a lock is better than not running.
+            // The file is locked, or the drive does not support locks, as some network drives: then running without a lock is
+            // better than not running.
             _ => return Ok(file),
         }
     }
@@ -220,7 +222,8 @@ fn lock(folder: &Path) -> Result<File> {
 
 /// Whether a run has stopped after `done` steps: no process writes to its folder, and there is a checkpoint to resume from.
 pub fn is_stopped(run: &Path, done: u64) -> bool {
-    // Holding the lock this briefly does not disturb a process that waits for it, because that process retries for a second.
+    // Holding the lock this briefly does not disturb a process that waits for the lock, because that process retries for a
+    // second.
     let is_free = |lock: File| lock.try_lock_shared().is_ok();
     CHECKPOINTS.path(run, done).is_dir() && regular_file::open(&run.join(LOCK)).is_ok_and(is_free)
 }

@@ -39,7 +39,7 @@ impl StepFiles {
             let step = name.strip_suffix(self.1)?.split('-').next()?;
             Some((step.parse().ok()?, entry.path()))
         });
-        // Sorted as numbers: as a string, step 1000000 comes before step 999990.
+        // The steps are sorted as numbers, because as strings 1000000 comes before 999990.
         let mut found: Vec<(u64, PathBuf)> = found.collect();
         found.sort();
         Ok(found)

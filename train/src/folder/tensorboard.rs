@@ -31,7 +31,7 @@ impl EventFile {
         Ok(events)
     }
 
-    /// Writes the values that are numbers and skips the others.
+    /// Writes the values that are numbers, and skips all other values.
     pub(super) fn scalars(&mut self, step: u64, values: &Map<String, Value>) -> Result<()> {
         let mut summary = Vec::new();
         let numbers = values.iter();

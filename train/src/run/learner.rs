@@ -15,7 +15,7 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::script::{Hook, Loss, Outcome, Recipe, State, Summary};
 use advlab::tensor::Level;
 
-/// Who caused a step to fail: the version, so that another version may succeed, or the run itself.
+/// The cause of a failed step: the version (then another version may succeed), or the run itself.
 pub(super) enum StepFailure {
     Version(Diagnostics),
     Run(Diagnostics),
@@ -219,7 +219,7 @@ fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     sums.into_iter().map(mean).collect()
 }
 
-/// Gives an error of a dry run a better help if there is one, and notes that it comes from a dry run.
+/// Replaces the help of an error by a better help if there is one, and notes that the error comes from a dry run.
 fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let name = recipe.name();
     let first = error.first_mut();

@@ -14,7 +14,7 @@ use advlab::batch::{Batch, FloatBuffer};
 use advlab::script::Statistics;
 use advlab::tensor::k3;
 
-/// A verified response. In a task with several turns, it is one turn of a trajectory.
+/// A verified response. In a task with several turns, a response is one turn of a trajectory.
 pub(super) struct Response {
     /// The index of the response's group in the batch.
     pub(super) group: usize,

@@ -67,8 +67,8 @@ impl Run {
         Ok(recorded.and_then(|row| difference(&row, &repeated)))
     }
 
-    /// Does one step. `is_evaluated` says whether the policy is evaluated after it. If all versions fail, everything is as before
-    /// the step.
+    /// Does one step. `is_evaluated` says whether the policy is evaluated after the step. If all versions fail, the run is as it
+    /// was before the step.
     pub(super) fn train(&mut self, is_evaluated: bool, observer: &mut Observer<'_>) -> Result<Row> {
         let step = self.step;
         let every = self.config.reset_reference_every;

@@ -112,7 +112,7 @@ impl Task for Maze {
         loop {
             let mut cell = |_| if stream.uniform() < 0.25 { WALL } else { OPEN };
             let mut cells: Vec<u32> = (0..count).map(&mut cell).collect();
-            // If the goal falls on the start's cell, this is not a maze, and it is drawn again.
+            // If the goal falls on the start's cell, the cells are no maze, and are drawn again.
             for end in [START, GOAL] {
                 cells[stream.below(count as u64) as usize] = end;
             }

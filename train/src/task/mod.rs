@@ -30,7 +30,7 @@ use advlab::diagnostic::Diagnostic;
 /// One prompt in this many is held out of training, for evaluation.
 pub const EVALUATION_SHARE: u8 = 16;
 
-/// If this many draws in a row are held out, the task counts as one without training prompts. That cannot be chance, because only
+/// If this many draws in a row are held out, the task is said to have no training prompts. That cannot be chance, because only
 /// a sixteenth of the prompts is held out.
 const DRAWS: usize = 1000;
 
@@ -173,13 +173,13 @@ pub(super) fn drawn_prompts(
     });
     drawn.collect::<Option<_>>().ok_or_else(|| {
         let message = format!("no prompt for training among {DRAWS} draws");
-        let help = "all of them are held out for evaluation: a larger task has others";
+        let help = "all of them are held out for evaluation: a larger task has other prompts";
         Diagnostic::error(message).with_help(help).into()
     })
 }
 
 /// Draws `count` different prompts that are not in `taken` from a pool of `pool` prompts, or fewer if the pool has no more.
-/// Returns their indices in the pool, too. The pool is always that of step 0, so that prompts recur.
+/// Returns their indices in the pool, too. The pool is drawn with the streams of step 0 at every step, so that prompts recur.
 pub(super) fn pooled_prompts(
     task: &dyn Task,
     key: StreamKey,

@@ -19,8 +19,8 @@ use advlab::diagnostic::Diagnostic;
 use advlab::panics::caught;
 use chat::ChatTemplate;
 
-/// Number of tokens before a stop string that are decoded with it, because the first decoded token may be half a character or
-/// lose its space.
+/// Number of tokens before a stop string that are decoded together with the stop string, because the first decoded token may be
+/// half a character or lose its space.
 const CONTEXT: usize = 4;
 
 /// The `config.json` of a model's folder.
@@ -65,8 +65,7 @@ impl Text {
             let message = format!(
                 "token `{token}` has the number {id}; the model's vocabulary has {vocabulary}"
             );
-            let help =
-                "tokenizer and model are not of the same folder, or the embedding was not widened";
+            let help = "the tokenizer and the model come from different folders, or the embedding was not widened";
             let problem = Diagnostic::error(message).in_file(path);
             return Err(problem.with_help(help).into());
         }
@@ -112,7 +111,8 @@ impl Text {
     pub fn encode_chat(&self, messages: &[Message<'_>]) -> Result<Vec<u32>> {
         let Some(template) = &self.template else {
             let problem = Diagnostic::error("the model has no chat template").in_file(&self.path);
-            let help = "a prompt's own template needs none: `prompt_template = \"{question}\"`";
+            let help =
+                "a `prompt_template` needs no chat template: `prompt_template = \"{question}\"`";
             return Err(problem.with_help(help).into());
         };
         // The template writes all special tokens itself.

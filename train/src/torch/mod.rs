@@ -41,7 +41,7 @@ impl From<TorchError> for Diagnostics {
         let memory = ["out of memory", "can't allocate memory"];
         if memory.iter().any(|text| error.0.contains(text)) {
             return problem
-                .with_help("a lower `tokens_per_forward` needs less at a time, and in sampling a lower `rows_per_batch` or `max_new_tokens`; the model itself needs 4 bytes per weight, and 16 while it learns")
+                .with_help("a lower `tokens_per_forward` needs less memory; in sampling, so does a lower `rows_per_batch` or `max_new_tokens`; the model itself needs 4 bytes per weight, and 16 bytes in training")
                 .into();
         }
         problem.into()
@@ -68,7 +68,7 @@ pub fn start(device: config::Device, threads: NonZeroUsize) -> Result<Device> {
         config::Device::Cuda if tch::Cuda::is_available() => Device::Cuda(0),
         config::Device::Cuda => {
             let message = "there is no GPU that libtorch can use for `device = \"cuda\"`";
-            let help = "`cpu` and `auto` work without one; a libtorch for the CPU sees no GPU";
+            let help = "`cpu` and `auto` work without a GPU; a libtorch that is built for the CPU finds no GPU";
             return Err(Diagnostic::error(message).with_help(help).into());
         }
     };
@@ -98,8 +98,8 @@ pub(crate) fn peak_memory(device: Device) -> Option<u64> {
 /// The running sums of each row of a matrix.
 ///
 /// With deterministic algorithms, libtorch refuses every such floating-point sum on a GPU, although its kernel for several rows
-/// adds each row in a fixed order. Only the kernel for a single row does not, so a single row is summed together with a copy of
-/// it.
+/// adds each row in a fixed order. Only the kernel for a single row has no fixed order, so a single row is summed together with a
+/// copy of itself.
 pub(crate) fn cumsum(rows: &Tensor, kind: Kind) -> TorchResult<Tensor> {
     let (count, _) = rows.size2()?;
     if rows.device() == Device::Cpu {

@@ -135,9 +135,9 @@ pub(super) struct Forward {
     /// Probabilities of the next token, `[prefixes, vocabulary]`; in f64, because exact log-probs are cheap if the vocabulary is
     /// small.
     probabilities: Vec<f64>,
-    /// `[prefixes, vocabulary]`
+    /// Log-probs of the next token, `[prefixes, vocabulary]`.
     logp: Vec<f64>,
-    /// `[prefixes]`
+    /// Entropies of the next token, `[prefixes]`.
     entropies: Vec<f64>,
     /// The hidden layers of the prefixes that have a gradient, and the gradients of these layers.
     backward: [Vec<f32>; 4],

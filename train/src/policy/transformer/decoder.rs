@@ -111,7 +111,7 @@ fn rotated(x: &Tensor, [cos, sin]: &[Tensor; 2]) -> TorchResult<Tensor> {
 /// Radians per token, `[head_dim / 2]`: 1 / theta^(2i / head_dim). A scaling makes the low frequencies lower.
 fn frequencies(rope: &Rope, head_dim: i64) -> Vec<f32> {
     let frequency = |i: i64| {
-        // In float32, because the models were trained with these roundings.
+        // The numbers are float32, because the models were trained with these roundings.
         let exponent = (2 * i) as f32 / head_dim as f32;
         let plain = 1.0 / (rope.rope_theta as f32).powf(exponent);
         let RopeScaling::Llama3 {

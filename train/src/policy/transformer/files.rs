@@ -22,7 +22,7 @@ use advlab::replace::Replacement;
 
 /// The key of the number of updates, in the metadata of a checkpoint.
 const UPDATES: &str = "updates";
-/// The prefixes that make the names of a weight's moments from the weight's name.
+/// The prefixes that, before a weight's name, give the names of the weight's moments.
 const FIRST: &str = "adamw.first.";
 const SECOND: &str = "adamw.second.";
 

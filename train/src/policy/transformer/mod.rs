@@ -36,10 +36,10 @@ use optimizer::{OptimizerState, copies, zeros};
 pub struct TransformerOptions {
     /// A device of [`torch::start`].
     pub device: Device,
-    /// Threads on the CPU.
+    /// The number of threads on the CPU.
     pub threads: NonZeroUsize,
-    /// The settings of sampling, and how much is computed at a time (at least one response or one group). Its model sizes are
-    /// ignored.
+    /// The settings of sampling, and how much is computed at a time (at least one response or one group). The sizes of a model in
+    /// `config` are ignored.
     pub config: TransformerConfig,
     /// A response ends with any of these tokens.
     pub stops: Vec<u32>,
@@ -63,7 +63,7 @@ pub struct Transformer {
     layout: Vec<ParameterTensors>,
     /// The index of the output layer in the layout.
     head: usize,
-    /// Here and in all other lists: one tensor for each parameter of the layout, in float32 and on the device.
+    /// The lists in `state`, and all other lists, have one tensor for each parameter of the layout, in float32 and on the device.
     state: OptimizerState,
     reference: Option<Vec<Tensor>>,
     /// The accumulated gradient; empty if it is zero.

@@ -95,7 +95,7 @@ fn next(
 }
 
 /// The L2 norm of all gradients together. Each row is summed, and then the sums are added in order, so that the norm is the same
-/// for any number of threads. It is infinite if a square overflows float32.
+/// for any number of threads. The norm is infinite if a square overflows float32.
 fn norm(gradient: &[Tensor]) -> TorchResult<f64> {
     let mut squares = 0.0;
     for gradient in gradient {

@@ -164,7 +164,7 @@ impl Transformer {
         (0..rows).for_each(|row| responses.push(row / group_size, &[0]));
         let all: Vec<usize> = (0..rows).collect();
         let inputs = ModelInputs::new(&responses, &all, self.options.device)?;
-        // One column fewer than new tokens, because a response's last token is never an input.
+        // There is one column fewer than new tokens, because a response's last token is never an input.
         let free = self.options.config.max_new_tokens.saturating_sub(1) as i64;
         let mut layers = Vec::new();
         let (config, weights) = (&self.config, &self.state.weights);
