@@ -1,4 +1,4 @@
-"""The reports on recipes, batches and runs: what the command line and its prompt show, as calls."""
+"""Functions for the reports on recipes, batches and runs that the command line and its prompt show."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ._report import Report
 
 
 class Lab(_native.Recipe):
-    """The reports on a recipe. All begin with the state that its `init` makes, and do not change the state of the recipe."""
+    """The reports on a recipe. All reports begin with the state that its `init` makes, and do not change the state of the recipe."""
 
     def check(self, batch: Batch | None = None, **columns: Any) -> Report:
-        """What `advlab check` shows: what must hold of the recipe, tried on degenerate batches, and what is worth knowing.
+        """What `advlab check` shows: properties that must hold, tested on degenerate batches, and notes.
 
         The batches that are tried have the columns and the group sizes of `batch`, or of the columns given as keywords; without
         either, usual columns and sizes.
 
-        `numbers` of the report: `check`, `result` (`holds`, `fails` or `note`), `detail`, `error`; `about`: how many of each
-        result.
+        `numbers` of the report: `check`, `result` (`holds`, `fails` or `note`), `detail`, `error`; `about`: the number of
+        checks with each result.
         """
         return Report("check", [self], _batch(batch, columns))
 
@@ -36,7 +36,7 @@ class Lab(_native.Recipe):
         return Report("run", [self], _batch(batch, columns, "run"))
 
     def curve(self, *others: Any, n: int | None = None, batch: Batch | None = None) -> Report:
-        """What `:curve` shows: the advantage of right and of wrong responses by the number of right ones in the group.
+        """What `:curve` shows: the advantage of right and of wrong responses by the number of right responses in the group.
 
         `others` are recipes, or their names, to draw in the same figure; `n` is the number of responses of a group: 16, or those
         of the batch's largest group, unless given. If the groups of a batch influence each other, the shares of groups of each
@@ -52,8 +52,8 @@ class Lab(_native.Recipe):
         a right response.
 
         `others` and `n` are as for `curve`; F is estimated on the groups of `batch` if the advantage depends on more than how
-        many responses are right. `noise` says whether to show, too, how noisy the updates are; a number between 0 and 1 is the
-        correlation of a response's score with being right, in place of 0.1.
+        many responses are right. `noise=True` also shows how noisy the updates are; a number between 0 and 1 sets the
+        correlation of a response's score with being right, which is 0.1 otherwise.
 
         `numbers` of the report, a row per percent of p: `recipe`, `p`, `slope` (F', not scaled), `slope_error` (its standard
         error, NaN if it is exact), `value` (F); with `noise` also, for a group's update, the `mean`, the `variance`, their
@@ -66,7 +66,8 @@ class Lab(_native.Recipe):
         return Report("objective", [self, *map(_recipe, others)], _batch(batch, {}), _size(n), correlation)
 
     def mass(self, *given: Any, batch: Batch | None = None, **columns: Any) -> Report:
-        """What `advlab mass` shows: who gets the gradient, as shares of the sum of |A| and of |dloss/dlogp|.
+        """What `advlab mass` shows: how the gradient is divided among the responses, as shares of the sums of |A|
+        and |dloss/dlogp|.
 
         `given` are the batch, if it is no keyword, and recipes, or their names, to show beside this one: `mass(batch, "maxrl")`.
         Columns may be keywords, as `advantage` takes them.
