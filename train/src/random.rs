@@ -75,8 +75,8 @@ pub struct RandomStream {
     generator: ChaCha8Rng,
 }
 
-// The mappings from bits to numbers are implemented here, because those of `rand` may change in a minor version and a run must
-// replay with the same numbers after an update.
+// The mappings from bits to numbers are implemented here, because the mappings of `rand` may change in a minor version, and a run
+// must replay with the same numbers after an update.
 impl RandomStream {
     /// Puts items into a random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {

@@ -46,7 +46,7 @@ pub struct Compare {
     /// runs
     #[arg(short, long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The width of the curves: that of a paper's column, or of its page
+    /// The width of the curves: a paper's column, or the whole page
     #[arg(long, default_value = "double")]
     width: FigureWidth,
     /// Print one JSON object instead: a row per run, and the claims

@@ -1,5 +1,5 @@
 //! The inputs and outputs of commands: how rollouts are named and read. An output replaces its input only if the user allows
-//! it, and an output to standard output is written there only when it is complete.
+//! it, and an output to standard output is printed only when it is complete.
 
 use std::fs::File;
 use std::io::{self, Write};

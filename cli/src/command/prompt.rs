@@ -85,7 +85,7 @@ pub struct Look {
     /// A group's name, a response's number, `best`, `worst`, or a condition such as 'correct == 0 & advantage > 0'
     #[arg(default_value = "best", allow_negative_numbers = true)]
     what: String,
-    /// Show the advantage of this recipe; if not given, the advantage in the file, or that of the run's recipe
+    /// Show the advantage of this recipe; if not given, the advantage in the file, or the advantage of the run's recipe
     #[arg(long, value_name = "RECIPE")]
     recipe: Option<String>,
     /// Set a parameter of the recipe

@@ -39,7 +39,7 @@ pub struct ShowObjective {
     /// Write the figure as .svg, or its numbers as .csv or .json
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The width of the figure: that of a paper's column, or of its page
+    /// The width of the figure: a paper's column, or the whole page
     #[arg(long, default_value = "double")]
     width: FigureWidth,
     /// Print all numbers as JSON, an object per recipe
@@ -92,7 +92,7 @@ pub struct ShowMass {
     /// Write the figure as .svg, the table as .csv, or a folder with both
     #[arg(long, value_name = "FILE|FOLDER")]
     out: Option<PathBuf>,
-    /// The width of the figure: that of a paper's column, or of its page
+    /// The width of the figure: a paper's column, or the whole page
     #[arg(long, default_value = "double")]
     width: FigureWidth,
     /// Print all shares as one JSON object

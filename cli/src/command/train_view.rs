@@ -219,7 +219,7 @@ impl TrainView {
             return;
         };
         let mut line = last_line(&self.evaluations);
-        // Only three metrics are shown, because `metrics.jsonl` has all of them.
+        // At most three metrics are shown; `metrics.jsonl` has all metrics.
         for (name, number) in row.iter().flat_map(|row| &row.metrics).take(3) {
             line.push_str(&format!("  {name} {}", value(*number)));
         }

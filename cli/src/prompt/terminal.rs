@@ -30,7 +30,7 @@ const HISTORY: usize = 5000;
 pub fn terminal(mut session: PromptSession) -> io::Result<()> {
     session.editor = Some(Box::new(edit));
     let guard = session.guard().clone();
-    // At the prompt Ctrl-C is an ordinary key; while an input is evaluated it is a signal.
+    // At the prompt, Ctrl-C is an ordinary key; while an input is evaluated, Ctrl-C is a signal.
     ctrlc::set_handler(move || guard.cancel()).map_err(io::Error::other)?;
     let paint = session.paint;
     println!("{} {}", paint.bold("advlab"), env!("CARGO_PKG_VERSION"));

@@ -7,9 +7,9 @@ pub struct AdamWConfig {
     pub lr: f64,
     /// Decay rates of the first and of the second moment.
     pub betas: (f64, f64),
-    /// Added to the square root of the second moment.
+    /// The number that is added to the square root of the second moment.
     pub eps: f64,
-    /// Decoupled weight decay: each step subtracts `lr * weight_decay` times the parameters.
+    /// The decoupled weight decay: each step subtracts `lr * weight_decay` times the parameters.
     pub weight_decay: f64,
 }
 

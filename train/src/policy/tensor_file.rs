@@ -41,7 +41,7 @@ pub(super) fn write<T>(
 pub(super) struct TensorFile {
     pub path: PathBuf,
     tensors: Vec<FileTensor>,
-    /// Used only for models, which are read with libtorch.
+    /// The strings in the file's metadata; they are used only for models, which are read with libtorch.
     #[cfg_attr(not(feature = "torch"), expect(dead_code))]
     strings: Strings,
 }

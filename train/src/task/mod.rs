@@ -223,8 +223,8 @@ pub fn evaluation_prompts(task: &dyn Task, count: usize) -> Vec<Prompt> {
     let key = StreamKey::new(0, Purpose::EvaluationPrompts, 0);
     let mut stream = key.stream(0);
     let mut seen = HashSet::new();
-    // These are eight times the draws that are needed if prompts hardly repeat. A task that still has too few prompts is a small
-    // task.
+    // The number of draws is eight times the number that is needed if prompts hardly repeat. A task that still has too few
+    // prompts is a small task.
     let draws = (8 * count * usize::from(EVALUATION_SHARE)).max(DRAWS);
     (0..draws)
         .map(|_| task.draw(&mut stream))

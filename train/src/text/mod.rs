@@ -156,7 +156,7 @@ impl Text {
         &self.ends
     }
 
-    /// Also ends responses whose text contains one of these strings, in addition to the stop strings of the model's files.
+    /// Adds stop strings to those of the model's files: a response ends once its text contains one of them.
     #[must_use]
     pub fn with_stops(mut self, stops: &[String]) -> Self {
         self.stops.extend_from_slice(stops);

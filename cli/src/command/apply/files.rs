@@ -180,7 +180,7 @@ impl Apply {
         if saved.recipe != recipe.name() {
             return Err(wrong(format!("it is the state of {:?}", saved.recipe)).into());
         }
-        // Compared as text, because numbers may change their type when they are read back.
+        // The parameters are compared as text, because numbers may change their type when they are read back.
         let [then, now] = [&saved.params, &params(recipe)].map(Value::to_string);
         let other = match (then != now, saved.version != recipe.version().as_str()) {
             (true, _) => Some("the recipe with other parameters"),

@@ -370,11 +370,11 @@ mod tests {
         (0..reports).filter(has_claim).count() as f64 / reports as f64
     }
 
-    /// Of all reports on equal designs, at most 5 % claim a difference; the bound allows half a percent more, which is two
+    /// At most 5 % of all reports on equal designs claim a difference. The bound allows half a percent more, which is two
     /// standard errors of the simulation.
     #[test]
     fn equal_designs_are_seldom_claimed_to_differ() {
-        // Only the order of scores counts, and how many of them are equal.
+        // Any distribution will do, because only the order of the scores counts, and how many scores are equal.
         let any = |stream: &mut RandomStream| stream.uniform();
         let ties = |stream: &mut RandomStream| stream.below(4) as f64 / 4.0;
         for (designs, seeds) in [(2, 4), (2, 5), (5, 5)] {
@@ -383,7 +383,8 @@ mod tests {
                 assert!(rate <= 0.055, "{designs} designs of {seeds} seeds: {rate}");
             }
         }
-        // With 4 seeds it can claim a difference: all scores of one design are higher in 2 of 70 orders.
+        // With 4 seeds the test can claim a difference: in 2 of 70 orders, all scores of one design are higher than those of the
+        // other.
         assert!(rate(10_000, 2, 4, any) > 0.02);
     }
 }

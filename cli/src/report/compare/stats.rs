@@ -105,8 +105,8 @@ pub fn holm(values: &[f64]) -> Vec<f64> {
     values.iter().map(adjusted).collect()
 }
 
-/// The smallest p-value that two designs with `one` and `other` scores can have, which is that of scores that are all higher in
-/// one design than in the other.
+/// The smallest p-value that two designs with `one` and `other` scores can have, which they have if all scores of one design are
+/// higher than those of the other.
 pub fn least_p(one: usize, other: usize) -> f64 {
     let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
     2.0 / ways.product::<f64>()
@@ -178,8 +178,8 @@ mod tests {
         f64::from(as_far) / f64::from(count)
     }
 
-    /// If there are too many divisions to count, they are drawn: p is close to the normal approximation, and at least 1 / (1 +
-    /// `DRAWN`).
+    /// If there are too many divisions to count, random divisions are drawn: p is close to the normal approximation, and at least
+    /// 1 / (1 + `DRAWN`).
     #[test]
     fn the_test_of_many_scores_draws_orders() {
         let scores = |count: usize, more: f64| -> Vec<f64> {

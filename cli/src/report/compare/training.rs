@@ -32,7 +32,7 @@ impl Planned {
     /// The runs of some designs with the seeds 0, 1, ..., each in a folder with its design's name below `folder`.
     pub fn all(designs: &[(String, Config)], seeds: u64, folder: &Path) -> Result<Vec<Planned>> {
         let mut all: Vec<Planned> = Vec::new();
-        // Ordered by seed, so that a comparison that is stopped early has runs of all designs.
+        // The runs are ordered by seed, so that a comparison that is stopped early has runs of all designs.
         for seed in 0..seeds {
             for (name, design) in designs {
                 let is_other = |c: char| !c.is_alphanumeric() && !"._=-".contains(c);

@@ -185,7 +185,7 @@ impl Svg {
                     dots.entry(square).or_insert(((x, y), 0)).1 += 1;
                 }
                 for (at, number) in dots.into_values() {
-                    // As dark as `number` dots on top of each other; more than ten look no darker than ten.
+                    // The dot is as dark as `number` dots on top of each other; more than ten dots look no darker than ten.
                     let opacity = 1.0 - 0.5f64.powi(number.min(10));
                     self.dot(at, ink, opacity);
                 }
@@ -262,7 +262,7 @@ fn colour(share: f64) -> Ink {
 mod tests {
     use super::*;
 
-    /// In a legend they come after the lines, which may be any number.
+    /// In a legend, references come after the lines, of which there may be any number.
     #[test]
     fn four_references_have_four_dashes() {
         for first in 0..4 {

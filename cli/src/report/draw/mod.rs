@@ -49,7 +49,7 @@ pub struct Panel {
     pub series: Vec<Series>,
 }
 
-/// The width of a drawn figure: that of a paper's column, or of its page.
+/// The width of a drawn figure: a paper's column, or the whole page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
 pub enum FigureWidth {
     Single,

@@ -109,8 +109,8 @@ impl Curve {
         Ok(Curve::over(draws, depends_on_batch, depends_on_order))
     }
 
-    /// The curve of responses drawn from `input`, with their tokens. If the other groups of the batch matter, they are drawn from
-    /// the groups of `input`.
+    /// The curve of responses drawn from `input`, with their tokens. If the other groups of the batch matter, those groups are
+    /// drawn from the groups of `input`.
     pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
         let own = accuracies_of(input);

@@ -26,7 +26,7 @@ use advlab::{Batch, Diagnostic};
 /// from the reward is due to the loss.
 pub const NEUTRAL: &str = "rloo";
 
-/// A recipe. If it is only a loss on `batch.advantage`, it comes with a recipe for that advantage.
+/// A recipe; if it is only a loss on `batch.advantage`, also a recipe for that advantage.
 struct Design<'a> {
     recipe: &'a Recipe,
     advantage: Option<Recipe>,
@@ -74,7 +74,7 @@ pub struct Trial {
     pub recipe: Recipe,
     /// The batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has no advantage.
     pub batch: Batch,
-    /// Says that the [`NEUTRAL`] advantage is used, if it is.
+    /// A note that says that the [`NEUTRAL`] advantage is used; `None` if it is not.
     pub note: Option<String>,
     pub outcome: Outcome,
     /// The state after the step.

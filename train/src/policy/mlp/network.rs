@@ -145,8 +145,8 @@ pub(super) struct Forward {
 
 impl Forward {
     /// Clears the pass, and runs the network for responses to the prompts at the indices `owners`. `next` gets the index of a
-    /// response, a position and, if the responses are being sampled, the probabilities; it returns the token and whether it is
-    /// the last.
+    /// response, a position and, if the responses are being sampled, the probabilities; it returns the token and whether the
+    /// token is the response's last.
     pub fn run(
         &mut self,
         network: &Network,

@@ -26,7 +26,7 @@ pub enum Architecture {
     Llama,
 }
 
-/// Rotary position embedding of queries and keys (RoPE, arXiv 2104.09864).
+/// The rotary position embedding of queries and keys (RoPE, arXiv 2104.09864).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rope {
     /// The base of the wavelengths.
@@ -75,7 +75,7 @@ pub struct ModelConfig {
     pub num_key_value_heads: i64,
     /// The width of a head; even.
     pub head_dim: i64,
-    /// Added to the mean square in RMSNorm.
+    /// The number that is added to the mean square in RMSNorm.
     pub rms_norm_eps: f64,
     /// The embedding of positions.
     pub rope_parameters: Rope,
