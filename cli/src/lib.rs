@@ -66,12 +66,12 @@ pub fn unscored(text: &str) -> Result<Unscored, String> {
 pub(crate) fn number_for_recipe(word: &str) -> Option<Diagnostics> {
     word.parse::<f64>().ok()?;
     let help = format!("write the correlation after `=`: `--noise={word}`");
-    Some(wrong(format!("`{word}` is no recipe"), help))
+    Some(wrong(format!("`{word}` is not a recipe"), help))
 }
 
 /// Parses how much a response's score correlates with whether the response is right, as in `--noise=0.1`.
 pub(crate) fn correlation(text: &str) -> Result<f64, String> {
     let number = text.parse().ok();
     let number = number.filter(|number| *number > 0.0 && *number < 1.0);
-    number.ok_or_else(|| format!("\"{text}\" is no correlation between 0 and 1, such as 0.1"))
+    number.ok_or_else(|| format!("\"{text}\" is not a correlation between 0 and 1, such as 0.1"))
 }

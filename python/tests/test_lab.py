@@ -258,7 +258,7 @@ CELLS = [
     ("mine --set by", RECIPE, "not of the form PARAMETER=VALUE", False),
     ("mine --set bye=3", RECIPE, "did you mean `by`", False),
     ("mine --set by=-1", RECIPE, "at least 0", False),
-    ("2mine", RECIPE, "`2mine` is no name of a variable", False),
+    ("2mine", RECIPE, "`2mine` is not the name of a variable", False),
     ("a b", RECIPE, "unrecognized arguments: b", False),
     ("'a", RECIPE, "No closing quotation", False),
     ("mine", RECIPE.replace("reward", "rewrad"), r"2 \| .*\n +\| +\^{6}\n.*did you mean `reward`", False),

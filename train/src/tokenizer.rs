@@ -28,7 +28,7 @@ pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
     };
     let text = regular_file::read_to_string(path)
         .map_err(|error| wrong(format!("the tokenizer cannot be read: {error}")))?;
-    let damaged = |error: tokenizers::Error| wrong(format!("it is no tokenizer: {error}"));
+    let damaged = |error: tokenizers::Error| wrong(format!("it is not a tokenizer: {error}"));
     serde_json::from_str::<IgnoredAny>(&text).map_err(|error| damaged(error.into()))?;
     // Panics are caught, because the crate panics on some JSON files that are not tokenizers.
     let parsed = caught(|| text.parse::<tokenizers::Tokenizer>());
@@ -128,7 +128,7 @@ mod tests {
         assert!(told().contains("cannot be read"), "{}", told());
         for text in ["{\"model\": 3}", "{"] {
             std::fs::write(&path, text).unwrap();
-            assert!(told().contains("is no tokenizer"), "{}", told());
+            assert!(told().contains("is not a tokenizer"), "{}", told());
         }
     }
 

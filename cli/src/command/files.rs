@@ -64,7 +64,7 @@ impl ReadArguments {
 /// Returns `step`. A step for an input that is not a folder is an error, because only a run's folder has batches of several steps.
 pub(super) fn of_run(step: Option<u64>, input: &Path) -> Result<Option<u64>, Diagnostics> {
     if step.is_some() && !input.is_dir() {
-        let error = "`--step` takes a batch of a run's folder, but this is no folder";
+        let error = "`--step` takes a batch of a run's folder, but this is not a folder";
         return Err(Diagnostic::error(error).in_file(input).into());
     }
     Ok(step)

@@ -169,7 +169,7 @@ pub fn trainer(name: &str, paint: Paint) -> Result<String> {
                 None => format!("there are {}", suggest::list(names())),
             },
         };
-        let message = format!("`{name}` is no known trainer, and no recipe mentions it");
+        let message = format!("`{name}` is not a known trainer, and no recipe mentions it");
         return Err(wrong(message, help));
     };
     let mut lines = vec![

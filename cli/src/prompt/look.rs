@@ -206,7 +206,10 @@ impl<'a> View<'a> {
         let (level, values) = self.script.numbers(condition).map_err(|error| {
             let mut error = self.unknown(condition, &names).unwrap_or(error);
             if assigns {
-                error = wrong(format!("`{condition}` is no condition"), "equality is `==`");
+                error = wrong(
+                    format!("`{condition}` is not a condition"),
+                    "equality is `==`",
+                );
             }
             error.first_mut().notes.push(help.to_string());
             error

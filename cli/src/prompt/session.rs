@@ -240,7 +240,7 @@ impl PromptSession {
             None if self.script.inputs().has_advantage() => self.script.typed_recipe(),
             None => Err(wrong(
                 "no recipe is loaded",
-                "`:recipe grpo` loads one; a formula with a value per response or token counts too",
+                "`:recipe grpo` loads one; a formula with a value per response or token is a recipe too",
             )),
         }
     }

@@ -12,7 +12,7 @@ from ._report import Report
 
 
 class Lab(_native.Recipe):
-    """The reports on a recipe. All reports begin with the state that its `init` makes, and do not change the state of the recipe."""
+    """The reports on a recipe. All reports begin with the state that `init` makes, and do not change the recipe's state."""
 
     def check(self, batch: Batch | None = None, **columns: Any) -> Report:
         """What `advlab check` shows: properties that must hold, tested on degenerate batches, and notes.
@@ -148,6 +148,6 @@ def _batch(batch: Batch | None, columns: dict[str, Any], needed_by: str | None =
     if batch is not None or columns:
         return Call.of(batch, columns).batch
     if needed_by:
-        help = "`advlab.read(path)` gives one, `advlab.read()` a small example; or pass columns, as to `recipe.advantage`"
+        help = "`advlab.read(path)` gives one, and `advlab.read()` a small example; or pass columns, as to `recipe.advantage`"
         raise TypeError(f"`{needed_by}` needs a batch: {help}")
     return None

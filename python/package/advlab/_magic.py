@@ -35,7 +35,7 @@ def register(shell: Any) -> None:
             parser.error(str(error))
         name = options.name
         if name is not None and not name.isidentifier():
-            parser.error(f"`{name}` is no name of a variable")
+            parser.error(f"`{name}` is not the name of a variable")
         settings = [tuple(one.split("=", 1)) for one in options.set]
         if unset := [one for one in settings if len(one) != 2]:
             parser.error(f"`{unset[0][0]}` is not of the form PARAMETER=VALUE, such as k=8")

@@ -181,7 +181,7 @@ const SLIPS: &str = r#"
 1  view . --export page.txt  =>  ends in .html, such as page.html
 2  apply grpo rollouts.jsonl --k 2  =>  unexpected argument '--k'  =/>  --set
 1  train --set learning_rate=0.1  =>  did you mean `lr`?
-1  look rollouts.jsonl reward=0  =>  `reward=0` is no condition  &  equality is `==`
+1  look rollouts.jsonl reward=0  =>  `reward=0` is not a condition  &  equality is `==`
 1  apply grpo rollouts.jsonl -o out.csv  =>  another kind of file
 1  replay past/metrics.jsonl  =>  a run is a folder: is it `past`?
 1  apply grpo nested.jsonl  =>  `--map reward=rewards.FIELD`

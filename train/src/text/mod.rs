@@ -31,7 +31,7 @@ pub(crate) fn config_file(folder: &Path) -> Result<PathBuf> {
     }
     let what = match folder.exists() {
         true => "is not a model's folder: it has no config.json",
-        false => "is no folder",
+        false => "is not a folder",
     };
     let message = format!("{} {what}", folder.display());
     let help = "a model's folder is what `save_pretrained` of transformers writes; `hf download NAME --local-dir FOLDER` downloads one from the hub";

@@ -222,7 +222,7 @@ fn notes(objective: &Objective, report: &mut Report) {
         (Some(p), _) => format!(
             "none: F' is below 0, as at p = {p}: there the update makes right responses rarer"
         ),
-        _ if is_nothing => "none: F' is 0, so this teaches nothing".to_string(),
+        _ if is_nothing => "none: F' is 0, so the recipe teaches nothing".to_string(),
         (_, [(known, off), (second, other), ..]) => {
             let (name, off) = (known.name(), percent(*off));
             let (second, other) = (second.name(), percent(*other));
