@@ -41,7 +41,7 @@ pub(super) fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>>
     }
 }
 
-/// The error for a file in the run's folder whose content no run writes.
+/// The error for a damaged file in a run's folder: its content is not what a run writes.
 pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Diagnostics {
     Diagnostic::error(what).in_file(path).into()
 }

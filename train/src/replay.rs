@@ -1,5 +1,5 @@
-//! The replay of a run of advlab or of another trainer: it uses the same versions at the same steps and must give the same
-//! numbers.
+//! The replay of a run of advlab or of another trainer: the replay uses the same versions at the same steps, and must give the
+//! same numbers.
 
 use std::path::Path;
 

@@ -91,7 +91,7 @@ pub fn interrupted() {
         // Begins a new line, because a progress bar may be on the current line.
         let _ = writeln!(io::stderr());
     }
-    let what = "interrupted; nothing is left half written";
+    let what = "interrupted; no file is left half written";
     tell(&[Diagnostic::error(what)]);
 }
 

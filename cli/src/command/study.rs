@@ -47,7 +47,8 @@ pub struct ShowObjective {
     json: bool,
 }
 
-/// Loads the recipes in `words`, each with the settings for all recipes and then with its own settings, which follow it.
+/// Loads the recipes in `words`, each with the settings for all recipes, and then with the settings that follow the recipe's
+/// name.
 fn recipes(host: &Host, words: &[String], all: &[(String, String)]) -> Result<Vec<Recipe>> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let recipe = |(name, own): (&str, Vec<&str>)| {

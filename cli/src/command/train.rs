@@ -41,7 +41,7 @@ pub struct Train {
     /// Continue an interrupted run, with the same numbers as if it had not stopped
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "recipe", "set", "seed", "out", "print_config"])]
     resume: Option<PathBuf>,
-    /// With --resume: move damaged lines of metrics.jsonl to a file beside it, and continue
+    /// With --resume: move damaged lines of metrics.jsonl to another file, and continue
     #[arg(long, requires = "resume")]
     force: bool,
     /// Print the configuration, with a comment for each key, and do nothing else

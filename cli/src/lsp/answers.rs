@@ -33,7 +33,7 @@ pub(super) struct Here<'a> {
 }
 
 impl Server {
-    /// The answer to a request; `None` if it waits for the check of the present text.
+    /// The answer to a request; `None` if it waits for the check of the current text.
     pub(super) fn answer(&self, request: &Request) -> Option<Answer> {
         let (method, params) = (&*request.method, &request.params);
         let name = method.strip_prefix("textDocument/").unwrap_or_default();

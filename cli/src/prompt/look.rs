@@ -24,8 +24,8 @@ const TOKENS: usize = 5;
 const COMPUTED: [&str; 4] = ["reward", "correct", "verified", "length"];
 
 impl PromptSession {
-    /// Shows responses: by number, by group, the best or the worst, or those that meet a condition; the first response if `what`
-    /// is empty.
+    /// Shows the responses that `what` selects: by number, by group, the best or the worst, or by a condition; the first response
+    /// if `what` is empty.
     pub fn look(&mut self, what: &str) -> Answered {
         let (batch, notes) = self.batch_with_advantage()?;
         let mut lines: Vec<String> = notes.iter().map(|note| self.note(note)).collect();

@@ -108,7 +108,7 @@ impl Report {
         self.figure.as_ref().filter(|_| self.panels > 0)
     }
 
-    /// The rows of the table; if it has none, the points of the figure.
+    /// The rows of the table; if the report has no table, the points of the figure.
     pub fn rows(&self) -> Vec<Value> {
         match &self.figure {
             Some(figure) if self.rows.is_empty() => figure.rows(),

@@ -180,7 +180,7 @@ def _given(batch: Batch | None, columns: dict[str, Any]) -> _native.Batch | None
 
 
 class Recipe(_Hooks):
-    """A recipe with its parameters and its state, which lasts from call to call. `load` gives one.
+    """A recipe with its parameters and its state, which lasts from call to call. `load` returns a recipe.
 
     Calls from several threads run one after the other. A pickled recipe is restored as the same version, with its state.
     """
@@ -201,14 +201,14 @@ def _restored(name: str, sources: dict[str, str], params: dict[str, Any], versio
     """A version from its sources, with the state `state`, which is JSON, or with its initial state."""
     recipe = Recipe(name, _state.settings(params), sources)
     if recipe.version != version:
-        raise RecipeError(f"{name} is {recipe.version[:6]} here and was {version[:6]} where it was pickled")
+        raise RecipeError(f"{name} has version {recipe.version[:6]} here, but was pickled with {version[:6]}")
     if state is not None:
         recipe._set_state(state)
     return recipe
 
 
 class LiveRecipe(_Hooks):
-    """A recipe that follows its file: each call uses the newest version that passed its checks. `watch` gives one.
+    """A recipe that follows its file: each call uses the newest version that passed its checks. `watch` returns a live recipe.
 
     A save that fails its checks is reported once, and the last good version stays. Calls log new events with the logger
     `advlab` of `logging`, and keep them for `events`. The first groups of the last batch are copied, to try new versions on.

@@ -306,7 +306,7 @@ impl RunLog {
         })
     }
 
-    /// The difference between the present platform and the platform of the recording, if they differ.
+    /// The difference between the current platform and the platform of the recording, if they differ.
     pub(crate) fn other_platform(&self, now: &Platform) -> Option<String> {
         let changes = self.0.iter().find_map(|line| {
             let (LogEvent::Start { platform, .. } | LogEvent::Resume { platform }) = &line.event

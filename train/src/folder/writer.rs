@@ -93,7 +93,7 @@ impl RunWriter {
         self.log.append(line)
     }
 
-    /// Writes the row of a step, with the present time. If the step's batch is to be kept, the batch is written first, together
+    /// Writes the row of a step, with the current time. If the step's batch is to be kept, the batch is written first, together
     /// with the state `before` the step, which only runs without checkpoints need.
     pub(crate) fn step(&mut self, row: &Row, batch: &Batch, before: Option<&State>) -> Result<()> {
         let (run, step) = (&self.folder.path, row.step);

@@ -157,7 +157,7 @@ impl Learner {
     ) -> Result<Vec<(Loss, f64)>, StepFailure> {
         let mut updates = Vec::new();
         for members in minibatches(config, batch) {
-            // If the minibatch has all responses, they are in the order of the batch.
+            // A minibatch with all responses equals the batch, because its responses are in the order of the batch.
             let (responses, mut minibatch) = match members.len() == all.len() {
                 true => (Cow::Borrowed(all), batch.clone()),
                 false => (Cow::Owned(all.select(&members)), batch.select(&members)),

@@ -199,7 +199,7 @@ fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagno
     let question = text_of(&row, "question", &QUESTIONS, &mut fields[0])?;
     let answer = text_of(&row, "answer", &ANSWERS, &mut fields[1])?;
     if advlab_answers::reference(&answer).is_none() {
-        let problem = Diagnostic::error("there is no answer in this").in_field(&fields[1]);
+        let problem = Diagnostic::error("it contains no answer").in_field(&fields[1]);
         return Err(problem.found(format!("{answer:?}")));
     }
     Ok((question, answer))
@@ -375,11 +375,11 @@ mod tests {
             ),
             (
                 "\n{\"question\": \"?\", \"answer\": \" \"}",
-                "line 4, `answer`: there is no answer in this",
+                "line 4, `answer`: it contains no answer",
             ),
             (
                 r#"{"question": "?", "answer": "\\boxed{}"}"#,
-                "line 3, `answer`: there is no answer in this",
+                "line 3, `answer`: it contains no answer",
             ),
             (
                 r#"{"question": [3], "answer": 4}"#,

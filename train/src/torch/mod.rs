@@ -74,7 +74,7 @@ pub fn start(device: config::Device, threads: NonZeroUsize) -> Result<Device> {
     };
     static IS_DETERMINISTIC: OnceLock<bool> = OnceLock::new();
     if !IS_DETERMINISTIC.get_or_init(|| advlab_torch_be_deterministic()) {
-        let message = "libtorch: there are no deterministic algorithms";
+        let message = "libtorch has no deterministic algorithms";
         return Err(Diagnostic::error(message).into());
     }
     use_threads(threads);
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn out_of_memory_says_what_to_lower() {
-        // 2^60 bytes, which is more than any present machine can address.
+        // 2^60 bytes, which is more than any machine of today can address.
         let much = Tensor::f_zeros([1 << 58], (Kind::Float, Device::Cpu));
         let found = TorchError::from(much.unwrap_err());
         let device = refused("CUDA out of memory. Tried to allocate 20.00 GiB.\nException raised");

@@ -195,7 +195,7 @@ impl Apply {
         Ok((state.map_err(Diagnostics::from)?, Some(saved.next_step)))
     }
 
-    /// Refuses a step before `carried`, because the state already includes that step.
+    /// Refuses a step whose number is below `carried`, because the state already includes such a step.
     pub(super) fn check_step(
         &self,
         input: &Path,

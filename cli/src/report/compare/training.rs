@@ -90,7 +90,7 @@ impl Planned {
     }
 }
 
-/// Refuses a run whose last version or loss differs from the file's present content, because the run's numbers come from another
+/// Refuses a run whose last version or loss differs from the file's current content, because the run's numbers come from another
 /// formula.
 fn check_versions(run: &RunFolder, config: &Config) -> Result<()> {
     let log = run.log()?;

@@ -45,7 +45,8 @@ pub struct Point {
 }
 
 impl Point {
-    /// The point that some responses make, and the largest difference between two advantages with the same label.
+    /// The point that is computed from the responses `members`, and the largest difference between two of their advantages with
+    /// the same label.
     pub(super) fn of(
         members: impl Iterator<Item = usize> + Clone,
         is_right: impl Fn(usize) -> bool,

@@ -213,7 +213,7 @@ impl Transformer {
         let vocabulary = self.config.vocab_size as usize;
         for (index, prompt) in responses.prompts().iter().enumerate() {
             if prompt.tokens.is_empty() {
-                let what = "is empty, so nothing gives the first token's log-prob";
+                let what = "is empty, so the first token of a response has no log-prob";
                 return Err(Diagnostic::error(format!("prompt {index} {what}")).into());
             }
             in_vocabulary(&format!("prompt {index}"), &prompt.tokens, vocabulary)?;
