@@ -160,7 +160,7 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(format!("{shown}: {lines}, a recipe ({version}){note}"))
 }
 
-/// Whether a script's advantage has the bits of the value that it was made from. Always true if hooks were typed, because these
+/// Whether a script's advantage has the bits of the value that it was made from. Always true if hooks were typed, because hooks
 /// are saved as they were typed, and if there is no such value.
 fn is_same_as_typed(session: &PromptSession, recipe: &Recipe) -> bool {
     let inputs = session.script.inputs();

@@ -61,7 +61,7 @@ impl ShownRun {
         heading
     }
 
-    /// The heading that the page shows above the curves, and the sizes of the files whose lines it reads.
+    /// The heading that the page shows above the curves, and the sizes of the files whose lines the page reads.
     fn heading(&self) -> Value {
         let run = RunFolder::read(&self.folder);
         let (kind, config) = run.kind_and_config().ok().unzip();
