@@ -100,6 +100,13 @@ impl PyRecipe {
         })
     }
 
+    /// The columns that the code of the newest version names, and whether these are all that it may read.
+    fn _columns(&self, py: Python<'_>) -> PyResult<(Vec<String>, bool)> {
+        let newest = self.with(py, |held| held.live.newest())?;
+        let named = newest.recipe().reads().iter().cloned().collect();
+        Ok((named, newest.recipe().columns().is_some()))
+    }
+
     /// The advantage, computed by the newest version that passed its checks or, if that version fails, by the previous version;
     /// with `padded`, one value per response also becomes [B, T].
     fn _compute_advantage(

@@ -112,7 +112,7 @@ fn made(
         ("objective", [_, ..], batch) => objectives::report(&recipes, batch, n, noise, PAINT),
         ("surface", [recipe], None) => Ok(Report::of_figure(surface(recipe, false)?, PAINT)),
         ("mass", [first, ..], Some(batch)) => {
-            mass::report(&recipes, &first.host().loss()?, batch, PAINT)
+            mass::report(&recipes, &first.host().loss()?, batch, None, PAINT)
         }
         ("run", [recipe], Some(batch)) => {
             let loss = (recipe.host().loss()?, "default");

@@ -243,7 +243,7 @@ impl Layout {
     }
 
     /// Whether the responses are turns of trajectories; otherwise, each response is a trajectory.
-    pub(crate) fn has_trajectories(&self) -> bool {
+    pub fn has_trajectories(&self) -> bool {
         self.turns.is_some()
     }
 

@@ -4,6 +4,8 @@ use crate::batch::{Batch, BatchBuilder, Column, FloatBuffer, GroupId};
 
 /// The name of the degenerate batch in which every response is a group.
 pub(super) const ALONE: &str = "groups of one";
+/// The degenerate batch with responses of which no token counts, such as those that an off-policy correction rejected.
+pub(super) const REJECTED: &str = "a response without tokens";
 
 /// The name of a degenerate batch; whether it occurs in every run or only in some kinds of runs; and the function that makes it
 /// from another batch.
@@ -18,7 +20,7 @@ pub const DEGENERATE: [Degenerate; 6] = [
     ("one-token responses", false, |batch| {
         shortened(batch, &|_| 1)
     }),
-    ("a response without tokens", false, |batch| {
+    (REJECTED, false, |batch| {
         shortened(batch, &|i| if i % 4 == 0 { 0 } else { usize::MAX })
     }),
 ];

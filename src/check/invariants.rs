@@ -59,6 +59,21 @@ impl Checks<'_> {
         }
     }
 
+    /// Adds how much the responses without tokens move the advantages of the others.
+    pub(super) fn rejected(&mut self, batch: &Batch, base: &Outcome) {
+        let layout = batch.layout();
+        let has_tokens = |&response: &usize| !layout.tokens_of(response).is_empty();
+        let rest: Vec<usize> = (0..layout.responses()).filter(has_tokens).collect();
+        let without = self.advantage(&batch.select(&rest));
+        let off = without.map(|other| differences(&base.advantage, &rest, &other.advantage, 1.0));
+        if let (Some(last), Ok(off)) = (self.findings.last_mut(), off) {
+            last.detail = match off {
+                off if off <= EXACT => "it does not count in its group".to_string(),
+                off => format!("it counts in its group: it moves the others by up to {off:.3}"),
+            };
+        }
+    }
+
     pub(super) fn worth_knowing(&mut self, batch: &Batch, base: &Outcome) {
         let layout = base.advantage.layout();
         let means = base.advantage.by_response();

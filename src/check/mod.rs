@@ -10,7 +10,7 @@ mod loss;
 use CheckResult::{Fails, Holds};
 
 pub(crate) use self::batches::without;
-use self::batches::{ALONE, in_precision, wave, with_what_losses_need};
+use self::batches::{ALONE, REJECTED, in_precision, wave, with_what_losses_need};
 pub use self::batches::{DEGENERATE, on_policy, regrouped, shortened, usual, with_rewards};
 pub use self::findings::{CheckResult, Finding, dry_run};
 use self::findings::{Checks, EXACT, LOSS, MIXED};
@@ -59,9 +59,11 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let stages: [&dyn Fn(&mut Checks<'_>); 5] = [
         &|checks| {
             for (check, _, of) in DEGENERATE {
-                let outcome = checks.runs(check, "", &of(&batch));
-                if let Some(outcome) = outcome.filter(|_| check == ALONE) {
-                    checks.groups_of_one(&outcome);
+                let batch = of(&batch);
+                match checks.runs(check, "", &batch) {
+                    Some(outcome) if check == ALONE => checks.groups_of_one(&outcome),
+                    Some(outcome) if check == REJECTED => checks.rejected(&batch, &outcome),
+                    _ => {}
                 }
             }
         },

@@ -15,6 +15,7 @@ use super::imports::{Arities, Modules, functions_of, imports_of};
 use super::misread::misread_operators;
 use super::reference::ops;
 use super::syntax::{Token, TokenKind, sites};
+use crate::batch::Level;
 use crate::diagnostic::Diagnostic;
 use crate::number_text::counted;
 use crate::suggest;
@@ -169,8 +170,8 @@ fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
     warnings.collect()
 }
 
-/// Adds the columns that code may read: `x.name` unless `x` is `p` or `this`, `x["name"]`, and the literal arguments of `column`,
-/// `has` and `key`. Returns false if the code may compute the name of a column, or use `columns`.
+/// Adds the columns that code may read: `x.name` unless `x` is `p` or `this`, `x["name"]`, the literal arguments of `column`,
+/// `has` and `key`, and `trajectory` for the level. Returns false if the code may compute the name of a column, or use `columns`.
 pub(super) fn reads(code: &[Token<'_>], reads: &mut BTreeSet<String>) -> bool {
     const BY_NAME: [&str; 4] = ["column", "columns", "has", "key"];
     let mut are_all = true;
@@ -200,6 +201,9 @@ pub(super) fn reads(code: &[Token<'_>], reads: &mut BTreeSet<String>) -> bool {
             _ if before == "[" && next == "]" => reads.extend(literal(token)),
             _ => {}
         }
+        // The column makes the level.
+        let is_level = |text: &String| text == Level::Trajectory.name();
+        reads.extend(literal(token).filter(is_level));
         // A string that is the name of one of these functions may become a pointer to it.
         are_all &= literal(token).is_none_or(|text| !BY_NAME.contains(&&*text));
     }

@@ -88,6 +88,9 @@ pub struct ShowMass {
     /// Set a parameter of every recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
+    /// Also divide the tokens by a column of numbers or of texts
+    #[arg(long, value_name = "COLUMN")]
+    by: Option<String>,
     #[command(flatten)]
     reading: ReadArguments,
     /// Write the figure as .svg, the table as .csv, or a folder with both
@@ -119,7 +122,13 @@ impl ShowMass {
             host.loss()?
         };
         let (rollouts, notes) = self.reading.read(input)?;
-        let mut report = mass::report(&recipes, &loss, &rollouts.batch, on_stdout())?;
+        let mut report = mass::report(
+            &recipes,
+            &loss,
+            &rollouts.batch,
+            self.by.as_deref(),
+            on_stdout(),
+        )?;
         let told = report.show(self.out.as_deref(), self.width, usize::MAX)?;
         if self.json {
             streams::data(&report.about.to_string())?;

@@ -128,7 +128,7 @@ pub(super) fn objective(session: &mut PromptSession, arguments: &Arguments<'_>) 
 pub(super) fn mass(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipes = session.recipes(arguments.text)?;
     let loss = session.script.loss()?;
-    let report = study::mass::report(&recipes, &loss, &session.data.batch, session.paint)?;
+    let report = study::mass::report(&recipes, &loss, &session.data.batch, None, session.paint)?;
     shown(session, report, arguments)
 }
 

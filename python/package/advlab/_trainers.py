@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -42,6 +42,7 @@ class Trainer:
     options: Mapping[str, str] = field(default_factory=dict)  # What to set in the trainer for a column.
     columns: Mapping[str, str] = field(default_factory=dict)
     """The trainer's tensors and the columns that they are, where their names differ."""
+    turns: str = "each turn is a row"  # What a recipe that names `trajectory` gets.
 
     def explain(self, error: RecipeError) -> RecipeError:
         """The error, with the option to set if a column is missing."""
@@ -68,7 +69,7 @@ class Trainer:
             is_set = first._reads(RETURNS)
             set_by_trainer = {name: value for name, value in followed.items() if is_set and name in first.params}
             live = _live[key] = watch(recipe, **kept, _of_returns=list(followed), **{**set_by_trainer, **params})
-            announce(live, dict.fromkeys(set_by_trainer, f" (set by {self.name})"))
+            announce(live, dict.fromkeys(set_by_trainer, f" (set by {self.name})"), self.turns)
         return _live[key]
 
     def open_from_environment(self, mean: str, no_weights: str | None = None, **theirs: Any) -> LiveRecipe:
@@ -87,22 +88,66 @@ class Trainer:
         return self.open(recipe, params, theirs, **kept)
 
     def advantage(
-        self, recipe: Recipe | LiveRecipe, columns: Mapping[str, Any], mean: str = "", padded: bool = True
+        self,
+        recipe: Recipe | LiveRecipe,
+        columns: Mapping[str, Any],
+        mean: str | Callable[[], str] = "",
+        padded: bool = True,
+        keep_rejected: bool | None = None,
     ) -> Advantage:
         """A step of the recipe on columns as `Call.of_columns` takes them; what the recipe prints is logged. In the result,
         `returns` is what a critic learns, and the advantage is `weighted` for the trainer's mean over `mean`, if that is given.
-        If `padded`, one value per response becomes [B, T] too."""
+        If `padded`, one value per response becomes [B, T] too.
+
+        Rejected responses, whose mask has no token that counts, are no members of their groups, and their advantage is 0, unless
+        `keeps_rejected` says otherwise. A recipe that names `trajectory` sees each turn as a response (`Turns`)."""
+        columns = {name: value for name, value in columns.items() if value is not None}
+        mask = on_cpu(columns["mask"]) if "mask" in columns else None
+        if mask is not None:
+            rows = np.flatnonzero(np.asarray(mask != 0).any(1))
+            if not keeps_rejected(keep_rejected) and 0 < len(rows) < len(mask):
+                return self._spread(self.advantage(recipe, pick(columns, rows), mean, padded, True), rows, len(mask))
+        turns = Turns(columns) if mask is not None and sees_turns(recipe) else None
+        given = turns.columns if turns else _of_tokens(columns, mask)
+        if mask is None and "trajectory" in columns:
+            given.update(_places(columns["trajectory"], np.arange(len(columns["trajectory"]))))
         try:
-            call = Call.of_columns(columns, () if padded else ("reward", "token_reward"))
-            out = recipe._advantage(call, padded)
+            call = Call.of_columns(given, () if padded else ("reward", "token_reward"))
+            out = recipe._advantage(call, padded and not turns)
         except RecipeError as error:
             raise self.explain(error) from None
         report(recipe, out)
-        advantage = weighted(out, columns["mask"], mean) if mean else out.advantage
-        return replace(out, advantage=advantage, returns=_targets(recipe, out, columns))
+        if mean and (out.weight is not None or out.loss is not None):
+            over = mean if isinstance(mean, str) else mean()
+            out = replace(out, advantage=weighted(out, turns or columns["mask"], over))
+        if turns:
+            out = turns.whole(out, padded)
+        return replace(out, returns=_targets(recipe, out, columns))
+
+    @staticmethod
+    def _spread(out: Advantage, rows: Any, size: int) -> Advantage:
+        """An outcome of some rows as that of `size` rows; the others have 0."""
+
+        def spread(values: Any) -> Any:
+            if values is None:
+                return None
+            whole = values.new_zeros((size, *values.shape[1:])) if _arrays.is_tensor(values) else np.zeros((size, *values.shape[1:]))
+            whole[rows] = values
+            return whole
+
+        advantage = spread(out.advantage)
+        returns = advantage if out.returns is out.advantage else spread(out.returns)
+        return replace(out, advantage=advantage, returns=returns, weight=spread(out.weight), reward=None)
 
     def per_response(self, live: LiveRecipe, columns: Mapping[str, Any], counts: Any, mean: str) -> Any:
-        """The weighted advantage per response, for responses of `counts` tokens; an error if the recipe gives one per token."""
+        """The weighted advantage per response, for responses of `counts` tokens, those without being as in `advantage`; an error if the
+        recipe gives one per token."""
+        counts = np.asarray(counts)
+        rows = np.flatnonzero(counts)
+        if not keeps_rejected() and 0 < len(rows) < len(counts):
+            whole = np.zeros(len(counts))
+            whole[rows] = self.per_response(live, pick(columns, rows), counts[rows], mean)
+            return whole
         out = self.advantage(live, columns, padded=False)
         if out.level != "response":
             raise ValueError(f"{live.name} gives an advantage for each token, and {self.name} takes one for each response here")
@@ -147,24 +192,159 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     where B counts the responses with tokens; with "sum", where the trainer adds up the losses of tokens, it is w A. If all
     weights are 0, so is the advantage.
 
-    `mask` is [B, T], or T itself, [B]. Exact if the trainer's loss is proportional to the advantage, as PPO's clipped loss is.
+    `mask` is [B, T], or T itself, [B], or the `Turns` that are the responses here. Exact if the trainer's loss is proportional to
+    the advantage, as PPO's clipped loss is.
     """
     if out.loss is not None and mean != "tokens":
         raise ValueError(f"{NOT_OVER_TOKENS} ({mean})")
     # An advantage that is derived from a loss already contains the weights.
     if out.loss is not None or out.weight is None:
         return out.advantage
-    weight, counts = np.asarray(out.weight, dtype=np.float64), np.asarray(mask)
+    weight = np.asarray(out.weight, dtype=np.float64)
+    counts = mask.lengths if isinstance(mask, Turns) else np.asarray(mask)
     if counts.ndim == 2:
         counts = (counts != 0).sum(1)
-    share = {"tokens": counts, "responses": counts > 0}.get(mean)
+    # A turn has its part of its response.
+    responses = counts / mask.of_each(mask.sums(counts)).clip(1) if isinstance(mask, Turns) else counts > 0
+    share = {"tokens": counts, "responses": responses}.get(mean)
     total = 1.0 if share is None else (weight * share).sum()
     scale = weight * (1.0 if share is None else share.sum() / total if total else 0.0)
     if (scale == 1).all():
         return out.advantage
+    if isinstance(out.advantage, list):
+        # Rows of their own lengths.
+        return [row * float(factor) for row, factor in zip(out.advantage, scale, strict=True)]
     advantage = np.asarray(out.advantage)
     scaled = (advantage.T * scale.astype(advantage.dtype)).T
     return sys.modules["torch"].from_numpy(scaled) if _arrays.is_tensor(out.advantage) else scaled
+
+
+def keeps_rejected(asked: bool | None = None) -> bool:
+    """Whether responses without a token that counts are members of their groups: as asked, or as ADVLAB_KEEP_REJECTED says."""
+    return bool(os.environ.get("ADVLAB_KEEP_REJECTED")) if asked is None else asked
+
+
+def sees_turns(recipe: Recipe | LiveRecipe) -> bool:
+    """Whether a recipe names `trajectory`, as a column or a level: then each turn is a response of its own, in every trainer."""
+    return "trajectory" in recipe._columns()[0]
+
+
+class OfTurns(list[Any]):
+    """A column with a list for each response, which has a number or a text for each of its turns."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        super().__init__(value or () for value in values)
+        self.is_text = any(isinstance(one, str) for value in self for one in value)
+
+    def at(self, row: int, turn: int) -> Any:
+        return self[row][turn] if turn < len(self[row]) else "" if self.is_text else math.nan
+
+
+def _of_tokens(columns: Mapping[str, Any], mask: Any) -> dict[str, Any]:
+    """The columns of whole responses: a number for each turn is that of the turn's tokens."""
+    lists = {name: values for name, values in columns.items() if isinstance(values, OfTurns)}
+    numbers = {name: values for name, values in lists.items() if not values.is_text and mask is not None}
+    leave_out(sorted({*lists} - {*numbers}), "a text for each turn: a recipe that names the level `trajectory` has it")
+    found = {name: value for name, value in columns.items() if name not in lists}
+    if numbers:
+        turn = _turn_of(mask).clip(0)
+        for name, values in numbers.items():
+            table = [[values.at(row, turn) for turn in range(turn.max(initial=0) + 1)] for row in range(len(values))]
+            found[name] = np.take_along_axis(np.array(table, float), turn, 1)
+    return found
+
+
+def _turn_of(mask: Any) -> Any:
+    """The turn that each column of a mask belongs to, [B, T], -1 before the first: turns begin after the holes."""
+    counts = np.asarray(mask != 0)
+    begins = counts.copy()
+    begins[:, 1:] &= ~counts[:, :-1]
+    return begins.cumsum(1) - 1
+
+
+def _places(keys: Any, *order: Any) -> dict[str, Any]:
+    """The columns `trajectory` and `turn` of rows: the trajectory by its key, and the row's place in it by `order`, the first first."""
+    session = np.array(_arrays.labels(np.asarray(keys).tolist())[0], dtype=int)
+    by = np.lexsort((*reversed(order), session))
+    turn = np.empty(len(session))
+    turn[by] = np.arange(len(session)) - np.searchsorted(session[by], session[by])
+    return {"trajectory": session.astype(float), "turn": turn}
+
+
+class Turns:
+    """The turns of a batch's responses as responses: a turn is what stands between two holes of the mask.
+
+    `trajectory` and `turn` are its place. A number for each response, such as `reward`, is that of each of its turns; `step_reward`
+    is a turn's own: the rewards of its tokens and of the hole behind it, or the response's reward at its last turn. `trajectory` and
+    `turn` among the columns say which responses belong together, and `step_reward` what is scored of each.
+    """
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        self.mask = on_cpu(columns["mask"]) != 0
+        number = _turn_of(self.mask)
+        counts = np.maximum(number.max(1, initial=-1) + 1, 1)
+        self.first = counts.cumsum() - counts  # The first turn of each response.
+        self.row = np.repeat(np.arange(len(counts)), counts)  # The response of each turn.
+        run = np.arange(len(self.row)) - self.first[self.row]
+        place = self.first[:, None] + number.clip(0)
+        self.lengths = np.bincount(place[np.asarray(self.mask)], minlength=len(run))
+        scores = columns.get("step_reward", columns.get("token_reward", columns.get("reward")))
+        self.columns = {name: self._column(name, value, run) for name, value in columns.items()}
+        if scores is not None and not isinstance(scores, OfTurns):
+            scores = np.asarray(on_cpu(scores), dtype=np.float64)
+            last = np.append(self.first[1:], len(run)) - 1
+            at = (last, scores) if scores.ndim == 1 else (place.reshape(-1), scores.reshape(-1))
+            self.columns["step_reward"] = np.bincount(at[0], at[1], len(run))
+        keys = np.asarray(columns.get("trajectory", np.arange(len(counts))))[self.row]
+        order = np.asarray(columns.get("turn", np.zeros(len(counts))))[self.row]
+        self.columns.update(_places(keys, order, run))
+
+    def _column(self, name: str, value: Any, run: Any) -> Any:
+        if name == "step":
+            return value
+        if name == "mask":
+            return [np.ones(length, bool) for length in self.lengths]
+        if isinstance(value, OfTurns):
+            return [value.at(row, turn) for row, turn in zip(self.row, run, strict=True)]
+        if getattr(value, "ndim", 1) == 2 and name != "groups":
+            return list(on_cpu(value)[self.mask].split(self.lengths.tolist()))
+        return pick({name: value}, self.row)[name]
+
+    def sums(self, values: Any) -> Any:
+        """The sum of the values of each response's turns."""
+        return np.bincount(self.row, values, len(self.first))
+
+    def of_each(self, values: Any) -> Any:
+        """The value of the response of each turn."""
+        return values[self.row]
+
+    def whole(self, out: Advantage, padded: bool) -> Advantage:
+        """An outcome for the turns as that of the responses: one value for each if the turns of each have the same and it need not
+        be `padded`, and [B, T] otherwise."""
+        torch = sys.modules["torch"]
+
+        def of(values: Any) -> Any:
+            rows = isinstance(values, list) or values.ndim == 2
+            numbers = np.concatenate([np.asarray(row) for row in values]) if rows and len(values) else np.asarray(values)
+            if not rows and not padded and (numbers == numbers[self.first][self.row]).all():
+                return torch.from_numpy(numbers[self.first])
+            whole = torch.zeros(self.mask.shape, dtype=torch.from_numpy(numbers).dtype)
+            whole[self.mask] = torch.from_numpy(numbers if rows else np.repeat(numbers, self.lengths))
+            return whole
+
+        advantage = of(out.advantage)
+        returns = None if out.returns is None else of(out.returns)
+        level = "response" if advantage.ndim == 1 else "token"
+        return replace(out, advantage=advantage, returns=returns, level=level, weight=None, reward=None)
+
+
+def pick(columns: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+    """The rows of columns, by their indices."""
+
+    def of(value: Any) -> Any:
+        return type(value)(value[row] for row in rows) if isinstance(value, list) else value[rows]
+
+    return {name: value if name == "step" or value is None else of(value) for name, value in columns.items()}
 
 
 _left_out: dict[str, str] = {}  # The trainer's columns that recipes do not get, each with the reason.
@@ -190,13 +370,15 @@ def warn_of_unknown_loss(live: LiveRecipe, setting: str) -> None:
     )
 
 
-def announce(live: LiveRecipe, notes: Mapping[str, str]) -> None:
+def announce(live: LiveRecipe, notes: Mapping[str, str], turns: str = Trainer.turns) -> None:
     """Logs a recipe with the hooks that run in a trainer and its parameters, as a warning, because a trainer's log shows only
     warnings."""
     params = " ".join(f"{name}={value}{notes.get(name, '')}" for name, value in live.params.items())
     hooks = [hook for hook in live.hooks if hook in ("reward", "weight", "advantage", "returns")]
     runs = f"{', '.join(hooks)}{', and not loss,' * ('loss' in live.hooks)}" if "advantage" in hooks else "loss"
     log.warning("advlab runs %s of %s %s %s", runs, live.name, live.version[:6], params)
+    if sees_turns(live):
+        log.warning("%s names `trajectory`: %s", live.name, turns)
 
 
 PRINTED = 20  # Lines of a step that are logged; the rest is counted.
@@ -246,8 +428,8 @@ KINDS: dict[type, Any] = {str: str, float: (int, float)}  # The types of a colum
 
 
 def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None = None) -> dict[str, list[Any]]:
-    """The columns of a data set that have one string, or one number, per response, except those whose names mean something else
-    here.
+    """The columns of a data set that have one string, or one number, per response, or a list of them with one per turn, except
+    those whose names mean something else here.
 
     None is NaN among numbers and the empty string among strings. `kinds` has the types of columns, `str` or `float`, for those
     with nothing but None in this batch; it is added to.
@@ -264,15 +446,26 @@ def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None 
         if kind is not None:
             kinds[name], nothing = kind, math.nan if kind is float else ""
             kept[column_name(name)] = [nothing if value is None else value for value in values]
+        elif there and _are_lists(there):
+            kept[column_name(name)] = OfTurns(values)
         elif there:
             others.append(column_name(name))
-    leave_out(others, "columns have numbers alone or strings alone, one for each response")
+    leave_out(others, "columns have numbers alone or strings alone, one for each response or a list with one for each turn")
     return kept
 
 
+def _are_lists(values: list[Any]) -> bool:
+    """Whether values are lists, all of numbers or all of strings."""
+    if not all(isinstance(value, (list, tuple)) for value in values):
+        return False
+    items = [one for value in values for one in value]
+    return any(items and all(isinstance(one, likes) for one in items) for likes in KINDS.values())
+
+
 def plain(value: Any) -> Any:
-    """A number of NumPy or torch as a number of Python; anything else as it is."""
-    return value.item() if getattr(value, "ndim", None) == 0 else value
+    """A number of NumPy or torch as a number of Python, an array of one dimension as a list; anything else as it is."""
+    dimensions = getattr(value, "ndim", None)
+    return value.item() if dimensions == 0 else value.tolist() if dimensions == 1 else value
 
 
 def row_sums(rewards: Any) -> Any:

@@ -8,13 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ._trainers import Trainer, registry
+from ._trainers import Trainer, of_data_set, registry, sees_turns
 
-RLLM = Trainer("rLLM")
+RLLM = Trainer("rLLM", turns="each step is a row, and all steps of a trajectory get one advantage")
 
 
 def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """rLLM's advantage estimator: the rewards of each group's trajectories in, advantages and returns of the same shapes out."""
+    """rLLM's advantage estimator: the rewards of each group's trajectories in, advantages and returns of the same shapes out.
+
+    Columns are `reward`, and `reward_<name>` for each of a trajectory's signals. A recipe that names `trajectory` sees each step, with
+    `step_reward`, its `length`, and the numbers and texts of its `metadata`; rLLM takes one advantage for all steps of a trajectory.
+    """
     sizes = [len(group) for group in rewards]
     if not sum(sizes):
         return list(rewards), list(rewards)
@@ -22,15 +26,38 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     is_known = mode == "token-mean" and len(groups) > 0
     why = None if is_known else f"rLLM can follow it only with `loss_agg_mode=token-mean`, and not with {mode}"
     live = RLLM.open_from_environment("tokens", why)
-    of_all = [one for group in groups for one in group.trajectories] if is_known else []
-    counts = [sum(len(step.response_ids) for step in one.steps) for one in of_all] or [1] * sum(sizes)
+    trajectories = [one for group in groups for one in group.trajectories]
+    if not trajectories and sees_turns(live):
+        raise ValueError(f"{live.name} names `trajectory`, and this rLLM passes no `traj_groups`, where the steps are")
+    rows = [(place, step) for place, one in enumerate(trajectories) for step in one.steps or [None]]
+    lengths = np.array([len(step.response_ids) if step else 0 for _, step in rows])
+    places = np.array([place for place, _ in rows], dtype=int)
     flat = np.concatenate([np.asarray(group, dtype=np.float64) for group in rewards])
     columns = {"groups": np.repeat(np.arange(len(sizes)), sizes), "reward": flat}
-    by_group = np.split(RLLM.per_response(live, columns, counts, "tokens"), np.cumsum(sizes)[:-1])
+    names = dict.fromkeys(name for one in trajectories for name in one.signals)
+    columns.update({f"reward_{name}": [one.signals.get(name, np.nan) for one in trajectories] for name in names})
+    counts: Any = np.bincount(places, lengths, len(trajectories)) if is_known else [1] * sum(sizes)
+    if sees_turns(live):
+        columns = {name: np.asarray(values)[places] for name, values in columns.items()}
+        metadata = [(step.metadata if step else None) or {} for _, step in rows]
+        names = dict.fromkeys(name for one in metadata for name in one)
+        more = of_data_set({name: [one.get(name) for one in metadata] for name in names})
+        own = {"step_reward": [step.reward if step else 0.0 for _, step in rows], "length": lengths, "trajectory": places}
+        columns, counts = {**more, **columns, **own}, lengths
+    values = RLLM.per_response(live, columns, counts, "tokens")
+    if sees_turns(live):
+        of_steps, values = values, np.zeros(len(trajectories))
+        values[places[lengths > 0]] = of_steps[lengths > 0]
+        if not np.array_equal(values[places[lengths > 0]], of_steps[lengths > 0]):
+            raise ValueError(f"{live.name} gives the steps of a trajectory different advantages, and rLLM takes one for all of them")
+    by_group = np.split(values, np.cumsum(sizes)[:-1])
     return by_group, by_group
 
 
 def register(name: str = "other") -> None:
     """Puts the estimator into rLLM's registry."""
     places = ("experimental.common", "trainer.common", "trainer.algorithms")
-    registry("rLLM", *(f"rllm.{place}.advantage" for place in places)).register_rllm_adv_estimator(name)(estimate)
+    found = registry("rLLM", *(f"rllm.{place}.advantage" for place in places))
+    # Named anew in August 2026; the old name is an alias where it is there.
+    decorator = getattr(found, "register_adv_estimator", None) or found.register_rllm_adv_estimator
+    decorator(name)(estimate)

@@ -6,7 +6,10 @@ advlab.skyrl.register()     # before ray starts; then ADVLAB_RECIPE=mine.rhai an
 
 from typing import Any
 
-from ._trainers import Trainer, callers, on_cpu, registry, row_sums, setting, warn_of_unknown_loss
+import numpy as np
+import torch
+
+from ._trainers import Trainer, callers, on_cpu, registry, row_sums, sees_turns, setting, warn_of_unknown_loss
 
 SKYRL = Trainer(
     "SkyRL",
@@ -20,34 +23,70 @@ MEANS = ("sequence_mean", "seq_mean_token_sum_norm")
 """The values of `trainer.algorithm.loss_reduction` that weights can follow: means over responses. `token_mean` is over the tokens of
 `loss_mask`, which an estimator is not given."""
 
-PROPORTIONAL = (None, "regular", "dual_clip", "gspo", "cispo", "sapo")  # SkyRL's losses that are proportional to the advantage.
+PROPORTIONAL = (None, "regular", "dual_clip", "gspo", "cispo", "sapo", "rollout_is", "dppo", "importance_sampling")
+"""SkyRL's losses that are proportional to the advantage."""
 
 
 def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: Any = None, **settings: Any) -> tuple[Any, Any]:
     """SkyRL's advantage estimator: advantages and returns, float32 [B, T], 0 where the mask is 0.
 
-    `gamma` and `lambd` are the recipe's `gamma` and `lambda` if it has them and reads rewards per token or values.
+    `gamma` and `lambd` are the recipe's `gamma` and `lambda` if it has them and reads rewards per token or values. Rows whose
+    `loss_mask` is empty, such as padding and failed rollouts, are no responses. With `generator.step_wise_trajectories` SkyRL passes
+    the last step of each trajectory; a recipe that names `trajectory` has all of them, from SkyRL's batch.
     """
     config = settings.get("config")
     if getattr(config, "advantage_batch_normalize", False):
         raise ValueError("SkyRL would normalise the recipe's advantages: leave `trainer.algorithm.advantage_batch_normalize` out")
+    found = [(at.f_locals.get("self"), at.f_locals.get("data")) for at in callers()]
+    data = next((data for _, data in found if hasattr(data, "metadata") and setting(data, "loss_mask") is not None), None)
+    is_step_wise = any(setting(getattr(own, "cfg", None), "generator.step_wise_trajectories") for own, _ in found)
     reduction, loss = getattr(config, "loss_reduction", None), getattr(config, "policy_loss_type", None)
     why = None
     if reduction not in MEANS:
         why = f"SkyRL cannot follow it with `trainer.algorithm.loss_reduction={reduction}`: {', '.join(MEANS)} can"
     elif loss in ("clip_cov", "kl_cov"):
         why = f"the loss of `trainer.algorithm.policy_loss_type={loss}` is not proportional to the advantage"
-    elif any(setting(getattr(at.f_locals.get("self"), "cfg", None), "generator.step_wise_trajectories") for at in callers()):
+    elif is_step_wise:
         why = "with `generator.step_wise_trajectories` SkyRL's mean is over steps, of which the estimator sees the last"
     theirs = {"gamma": settings.get("gamma"), "lambda": settings.get("lambd")}
     live = SKYRL.open_from_environment("responses", why, **theirs)
-    rewards = on_cpu(token_level_rewards)
-    columns = {"groups": index, "mask": on_cpu(response_mask), "value": on_cpu(values)}
-    out = SKYRL.advantage(live, {**columns, "token_reward": rewards, "reward": row_sums(rewards)}, "responses")
+    rewards, mask, turns = on_cpu(token_level_rewards), on_cpu(response_mask), sees_turns(live)
+    columns = {"groups": list(index), "value": on_cpu(values)}
+    if data is not None:
+        trained = on_cpu(data["loss_mask"]) != 0
+        # The trajectory of each row: those of one trajectory follow each other.
+        ends = np.array(data.metadata["is_last_step"], bool) if is_step_wise else np.ones(len(trained), bool)
+        place = np.cumsum(ends) - ends
+        if turns:
+            # The holes of the loss's mask are what the environment said.
+            mask, rewards = mask.new_ones(trained.shape) * trained, on_cpu(data["rewards"])
+            score = row_sums(rewards)
+            columns = {"groups": list(data.metadata["uids"]), "value": on_cpu(data.get("values")), "trajectory": place}
+            columns["reward"] = score[np.flatnonzero(ends)[place]]
+        else:
+            is_member = np.bincount(place, np.asarray(trained.any(1))) > 0
+            mask = mask * torch.from_numpy(is_member)[:, None]
+    elif turns:
+        raise ValueError(f"{live.name} names `trajectory`, and SkyRL's batch was not found among the callers of the estimator")
+    columns = {"reward": row_sums(rewards), **columns, "mask": mask, "token_reward": rewards}
+    out = SKYRL.advantage(live, columns, "responses")
     if out.weight is not None and loss not in PROPORTIONAL:
         warn_of_unknown_loss(live, f"trainer.algorithm.policy_loss_type={loss}")
     device = token_level_rewards.device
-    return out.advantage.to(device), out.returns.to(device)
+    if not is_step_wise or not turns:
+        return out.advantage.to(device), out.returns.to(device)
+    return _of_trajectories(out.advantage.to(device), int(ends.sum())), _of_trajectories(out.returns.to(device), int(ends.sum()))
+
+
+def _of_trajectories(of_steps: Any, size: int) -> Any:
+    """The values of all steps, [B, T], as SkyRL takes those of trajectories: it looks the trajectory of each step up, and finds the
+    step's own values."""
+
+    class OfTrajectories(torch.Tensor):
+        def __getitem__(self, index: Any) -> Any:
+            return of_steps
+
+    return of_steps.new_zeros((size, of_steps.shape[1])).as_subclass(OfTrajectories)
 
 
 def register(name: str = "advlab") -> None:

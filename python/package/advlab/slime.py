@@ -9,7 +9,9 @@ slime's own hook for advantages, `--custom-advantage-function-path`, sees the sa
 import sys
 from typing import Any
 
-from ._trainers import Trainer
+import numpy as np
+
+from ._trainers import Trainer, of_data_set, pick, sees_turns
 
 SLIME = Trainer("slime")
 
@@ -17,7 +19,9 @@ SLIME = Trainer("slime")
 def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[float], list[float]]:
     """The rewards as they were, and the advantages in their place: one for each sample.
 
-    Columns are `reward` and `length` (tokens that count); `group_index` says which samples answer one prompt.
+    Columns are `reward`, `length` (tokens that count), `reward_<name>` for each number of rewards that are dictionaries, and the
+    numbers and texts of `metadata`; `group_index` says which samples answer one prompt. Of several samples of one `rollout_id` the
+    last counts, and its advantage is that of all, unless the recipe names `trajectory`: then each is a row.
     """
     if getattr(args, "normalize_advantages", False):
         raise ValueError("slime would normalise the recipe's advantages: leave `--normalize-advantages` out")
@@ -35,12 +39,31 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
         raise ValueError(f"some samples have not {' and '.join(missing)}: the recipe would be wrong for their groups")
     mean = "tokens" if getattr(args, "calculate_per_token_loss", False) else "responses"
     live = SLIME.open_from_environment(mean)
-    rollouts = [one for sample in flat if (one := getattr(sample, "rollout_id", None)) is not None]
-    if "weight" in live.hooks and len(set(rollouts)) < len(rollouts):
+    lengths = np.array([sum(one.loss_mask) if getattr(one, "loss_mask", None) is not None else one.response_length for one in flat])
+    ids = [getattr(sample, "rollout_id", None) for sample in flat]
+    # A sample without an id is a rollout of its own, as in slime.
+    keys = [(id is None, at if id is None else id) for at, id in enumerate(ids)]
+    last = {key: at for at, key in enumerate(keys)}
+    ends = sorted(last.values())
+    place = np.searchsorted(ends, [last[key] for key in keys])  # The rollout of each sample.
+    turns = sees_turns(live)
+    if turns and "weight" in live.hooks and len(last) < len(flat):
         raise ValueError("several samples have one `rollout_id`, and slime averages them as one: leave the recipe's weights out")
-    lengths = [sum(one.loss_mask) if getattr(one, "loss_mask", None) is not None else one.response_length for one in flat]
+    rows = list(range(len(flat))) if turns else ends
+    parts = [one.reward if isinstance(one.reward, dict) else {} for one in flat]
+    more = [dict(getattr(one, "metadata", None) or {}) for one in flat]
+    for own, part in zip(more, parts, strict=True):
+        own.update({f"reward_{name}": value for name, value in part.items()})
+    names = dict.fromkeys(name for one in more for name in one)
+    columns = of_data_set({name: [one.get(name) for one in more] for name in names})
+    columns.update(groups=groups, reward=[float(reward) for reward in rewards], length=lengths.tolist())
+    if turns:
+        own = [reward if last[key] == at else 0.0 for at, (key, reward) in enumerate(zip(keys, rewards, strict=True))]
+        columns = {"step_reward": own, **columns, "trajectory": place.tolist()}
     # slime empties the loss mask of those after this hook.
-    counts = [0 if getattr(sample, "remove_sample", False) else length for sample, length in zip(flat, lengths, strict=True)]
+    counts = np.array([0 if getattr(one, "remove_sample", False) else length for one, length in zip(flat, lengths, strict=True)])
+    if not turns:
+        counts = np.bincount(place, counts)
     step = getattr(sys.modules.get("slime.rollout.sample_hooks"), "_current_rollout_id", None)
-    columns = {"groups": groups, "step": step, "reward": [float(reward) for reward in rewards], "length": lengths}
-    return rewards, SLIME.per_response(live, columns, counts, mean).tolist()
+    values = SLIME.per_response(live, {**pick(columns, rows), "step": step}, counts, mean)
+    return rewards, (values if turns else values[place]).tolist()

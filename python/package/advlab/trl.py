@@ -9,6 +9,7 @@ live recipe on the main process, which computes for all.
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from trl import GRPOTrainer as _GRPOTrainer
 from trl import RLOOTrainer as _RLOOTrainer
 
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import Trainer, announce, column_name, metrics, of_data_set, on_cpu, plain, refusals, resume, save
+from ._trainers import Trainer, announce, column_name, metrics, of_data_set, on_cpu, pick, plain, refusals, resume, save
 
 TRL = Trainer(
     "TRL",
@@ -75,10 +76,13 @@ class GRPOMixin:
     """The advantage of a recipe in a trainer with GRPOTrainer's methods.
 
     `recipe` is a built-in's name or a script's path, `recipe_params` sets its parameters, and `recipe_folder` keeps the run as
-    `advlab.watch` does, with the last `recipe_batches` batches. Columns are `reward`, as TRL weighs and adds it up,
+    `advlab.watch` does, with the last `recipe_batches` batches. `recipe_columns` names attributes of the rollouts' environments that
+    are columns, and with `recipe_keep_rejected` a completion whose mask is empty, as by `mask_truncated_completions`, is a member of
+    its group. Columns are `reward`, as TRL weighs and adds it up,
     `reward_<name>` for each reward function (NaN where it returned None), `truncated` (whether it ends without an end token), the
-    log-probs that TRL computes, and those of the data set that are numbers or strings; `batch.key("agent")` is one of the latter.
-    None there is NaN among numbers and the empty string among strings.
+    log-probs that TRL computes, and those of the data set that are numbers or strings, or lists of these with one for each turn;
+    `batch.key("agent")` is one of the latter. None there is NaN among numbers and the empty string among strings. A recipe that names
+    the level `trajectory` sees a row for each turn: what stands between two holes of the tools' mask.
     A completion that no function scored is left out and has the advantage 0.
     """
 
@@ -91,6 +95,8 @@ class GRPOMixin:
         recipe_params: dict[str, Any] | None = None,
         recipe_folder: str | os.PathLike[str] | None = None,
         recipe_batches: int = 3,
+        recipe_columns: Sequence[str] = (),
+        recipe_keep_rejected: bool | None = None,
         **kwargs: Any,
     ):
         params = recipe_params or {}
@@ -108,6 +114,7 @@ class GRPOMixin:
                 "(`__name__`)"
             )
         loss_type = getattr(self.args, "loss_type", "grpo")
+        self._advlab_more, self._advlab_keep = list(recipe_columns), recipe_keep_rejected
         self._advlab_mean = MEANS.get(loss_type)
         why = None if self._advlab_mean else f"what `loss_type={loss_type}` averages over is not known"
         refuses = refusals(self._advlab_mean or "tokens", why)
@@ -162,9 +169,14 @@ class GRPOMixin:
         columns["reward"] = (per_function * on_cpu(self.reward_weights).to(per_function.dtype)).nansum(1)
         columns["truncated"] = on_cpu(gather(self._advlab_truncated.to(mask.device)))
         columns["is_scored"] = ~per_function.isnan().all(1)
-        # An empty tuple stands for what can be in no column.
-        scalar = lambda value: value if value is None or isinstance(value, (str, int, float)) else ()
-        rows = gather_object([{name: scalar(plain(value)) for name, value in row.items()} for row in inputs])
+        # A dictionary stands for what can be in no column.
+        is_plain = lambda value: value is None or isinstance(value, (str, int, float))
+        is_sent = lambda value: is_plain(value) or isinstance(value, (list, tuple)) and all(map(is_plain, value))
+        found = [dict(row) for row in inputs]
+        for row, environment in zip(found, getattr(self, "environments", None) or (), strict=False):
+            row.update({name: getattr(environment, name) for name in self._advlab_more if hasattr(environment, name)})
+        found = [{name: plain(value) for name, value in row.items()} for row in found]
+        rows = gather_object([{name: value if is_sent(value) else {} for name, value in row.items()} for row in found])
         names = dict.fromkeys(name for row in rows for name in row)
         return {**of_data_set({name: [row.get(name) for row in rows] for name in names}, self._advlab_kinds), **columns}
 
@@ -175,13 +187,13 @@ class GRPOMixin:
             return torch.zeros(len(is_scored)), {}
         rows = is_scored.nonzero()[:, 0]
         if len(rows) < len(is_scored):
-            columns = {name: [of[row] for row in rows] if isinstance(of, list) else of[rows] for name, of in columns.items()}
+            columns = pick(columns, rows)
         is_rloo, live = isinstance(self, _RLOOTrainer), self.advlab
         columns["groups"] = rows // (self.num_generations if mode == "train" else self.num_generations_eval)
         columns["step"] = self.state.global_step
         # An evaluation leaves the state of the training alone.
         recipe: Any = live if mode == "train" or live is None else live._frozen()
-        out = (TRL_RLOO if is_rloo else TRL).advantage(recipe, columns, self._advlab_mean or "tokens", padded=False)
+        out = (TRL_RLOO if is_rloo else TRL).advantage(recipe, columns, self._advlab_mean or "tokens", False, self._advlab_keep)
         if is_rloo and out.level == "token":
             raise ValueError(
                 f"{recipe.name} gives an advantage for each token, and RLOOTrainer takes one for each response: use GRPOTrainer"

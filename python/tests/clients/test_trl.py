@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl", reason="TRL is not installed: pip install trl==1.16.0")
 
 from scripts import documented
-from tiny import logps, many_a, model, tokenizer
+from tiny import logps, many_a, model, sample, tokenizer
 from datasets import Dataset
 from trl import GRPOConfig, RLOOConfig
 
@@ -178,6 +178,125 @@ def test_columns_of_the_data_set_reach_the_recipe(tmp_path, script):
     by_prompt = rewards[:, 0].view(-1, 4).mean(1).repeat_interleave(4)
     level = output["advantages"] - by_prompt
     assert sorted({round(value) for value in level.tolist()}) == [0, 100]
+
+
+OBSERVED = [2, 3]  # What the environment answers to a turn.
+
+
+def rolled(prompts, trainer):
+    """TRL's `rollout_func`: two turns, and one if the first is short, with the state and the reward of each."""
+    made = {name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "state", "step_reward", "seen")}
+    for row, prompt in enumerate(prompts):
+        ids = tokenizer()(prompt)["input_ids"]
+        first, logp = sample(trainer.model, ids, seed=100 * trainer.state.global_step + row, length=3)
+        parts, mask = [*first], [1] * len(first)
+        state, scores = ["start"], [float(first.count(2))]
+        if len(first) == 3:
+            second, more = sample(trainer.model, ids + first + OBSERVED, seed=row, length=3)
+            parts, mask, logp = parts + OBSERVED + second, mask + [0] * len(OBSERVED) + [1] * len(second), [*logp, 0.0, 0.0, *more]
+            state, scores = [*state, "even" if sum(first) % 2 == 0 else "odd"], [*scores, float(len(second))]
+        for name, value in zip(made, (ids, parts, logp, mask, state, scores, sum(first)), strict=True):
+            made[name].append(value)
+    return made
+
+
+def by_hand(lists, states, prompts, gamma, omega):
+    """GiGPO's advantage of each turn, in plain Python."""
+    returns = [[sum(gamma ** (later - turn) * own[later] for later in range(turn, len(own))) for turn in range(len(own))] for own in lists]
+    found = []
+    for row, own in enumerate(lists):
+        peers = [other for other in range(len(lists)) if prompts[other] == prompts[row]]
+        total = sum(own) - sum(sum(lists[other]) for other in peers) / len(peers)
+        for turn, value in enumerate(returns[row]):
+            pairs = [(other, at) for other in peers for at in range(len(lists[other])) if states[other][at] == states[row][turn]]
+            found.append(total + omega * (value - sum(returns[other][at] for other, at in pairs) / len(pairs)))
+    return found
+
+
+@pytest.mark.parametrize("recipe", ["gigpo", "step_grpo", "own"])
+def test_turns_of_a_rollout_function_are_credited(tmp_path, script, recipe):
+    """A whole run of several turns: `env_mask` has the holes, and what is returned for each turn reaches the recipe."""
+    text = 'fn advantage(batch, p) { batch.step_reward - batch.step_reward.mean("group") + 0 * batch.reward.last("trajectory") }'
+    path = script(text) if recipe == "own" else recipe
+    run = trainer(tmp_path, path, reward_funcs=(many_a,), max_steps=2, per_device_train_batch_size=8, rollout_func=rolled, learning_rate=0.1)
+    before = torch.nn.utils.parameters_to_vector(run.model.parameters()).clone()
+    seen, given, theirs = watched(run), [], run._calculate_rewards
+
+    def rewards(inputs, *more):
+        given.append([dict(row) for row in inputs])
+        return theirs(inputs, *more)
+
+    run._calculate_rewards = rewards
+    run.train()
+    assert (torch.nn.utils.parameters_to_vector(run.model.parameters()) - before).abs().max() > 1e-3
+    assert len(seen) == 2 and any(len(row["state"]) == 1 for row in given[0]) and any(len(row["state"]) == 2 for row in given[0])
+    for (output, scored), rows in zip(seen, given, strict=True):
+        lists, states, prompts = ([row[name] for row in rows] for name in ("step_reward", "state", "prompt"))
+        if recipe == "step_grpo":
+            by_group = scored[:, 0].view(-1, 4)
+            a = (by_group - by_group.mean(1, keepdim=True)) / (by_group.std(1, keepdim=True) + 1e-6)
+            assert torch.allclose(output["advantages"], a.view(-1), atol=1e-5)
+            continue
+        expected = by_hand(lists, states, prompts, 0.95, 1.0)
+        if recipe == "own":
+            flat = [(prompt, score) for prompt, own in zip(prompts, lists, strict=True) for score in own]
+            peers = lambda prompt: [score for other, score in flat if other == prompt]
+            expected = [score - sum(peers(prompt)) / len(peers(prompt)) for prompt, score in flat]
+        expected, mask = iter(expected), output["completion_mask"] * output["tool_mask"]
+        for row, own in enumerate(lists):
+            found = output["advantages"][row]
+            assert (found[mask[row] == 0] == 0).all()
+            counted = mask[row].nonzero()[:, 0]
+            first = counted < 3
+            for turn in range(len(own)):
+                values = found[counted[first if turn == 0 else ~first]]
+                assert torch.allclose(values, torch.tensor(next(expected)).float().expand_as(values), atol=1e-5)
+
+
+class Room:
+    """An environment of TRL with a number for each turn."""
+
+    def reset(self, **_):
+        self.turn_scores = [1.0, 2.0]
+        return None
+
+    def look(self) -> str:
+        """Looks."""
+        return "a"
+
+    def get_reward(self):
+        return 1.0
+
+
+def test_attributes_of_environments_are_columns(tmp_path, script):
+    path = script("fn advantage(batch, p) { batch.turn_scores + 0 * batch.reward }")
+    run = trainer(tmp_path, path, max_steps=1, reward_funcs=(many_a,), recipe_columns=["turn_scores"])
+    run.environments = [Room() for _ in range(8)]
+    [room.reset() for room in run.environments]
+    theirs = run._calculate_rewards
+    run._calculate_rewards = lambda inputs, *more: theirs(inputs, *more)
+    seen = watched(run)
+    run.train()
+    output = seen[0][0]
+    # One turn, whose number is the first.
+    assert torch.equal(output["advantages"], output["completion_mask"].float())
+
+
+def test_a_masked_completion_is_no_member_of_its_group(tmp_path):
+    for kept in (False, True):
+        run = trainer(
+            tmp_path, "dr_grpo", max_steps=1, reward_funcs=(many_a,), mask_truncated_completions=True, recipe_keep_rejected=kept,
+            max_completion_length=3,
+        )  # fmt: skip
+        seen = watched(run)
+        run.train()
+        output, rewards = seen[0]
+        counts = output["completion_mask"].any(1).view(-1, 4)
+        assert 0 < counts.sum() < 8
+        rewards = rewards[:, 0].view(-1, 4)
+        members = torch.ones_like(rewards) if kept else counts
+        expected = rewards - (rewards * members).sum(1, keepdim=True) / members.sum(1, keepdim=True).clamp(min=1)
+        assert torch.allclose(output["advantages"].view(-1, 4), expected * members, atol=1e-6)
 
 
 def many_b(completions, **_):

@@ -128,6 +128,8 @@ def test_the_last_trajectory_of_a_session_counts_as_with_verls_grpo(script):
     found = compute_advantage_for_multi_trajectories(data, keys, "advlab/grpo", config=config())
     theirs = compute_advantage_for_multi_trajectories(batch(), keys, "grpo", config=config())
     assert torch.allclose(found.batch["advantages"], theirs.batch["advantages"], atol=1e-5)
+    found = compute_advantage_for_multi_trajectories(batch(), keys, "advlab/step_grpo", config=config()).batch
+    assert torch.allclose(found["advantages"], theirs.batch["advantages"], atol=1e-5)
     # In a mean over tokens each trajectory counts, with the weight of its session.
     path = script("fn weight(batch, p) { 1 + batch.reward } " + MEAN)
     found = compute_advantage_for_multi_trajectories(batch(), keys, "advlab", config=config(path)).batch
@@ -141,6 +143,91 @@ def test_the_last_trajectory_of_a_session_counts_as_with_verls_grpo(script):
     settings = config(advlab={"params": {"kl_beta": 0.0}})
     with pytest.raises(ValueError, match="several trajectories"):
         compute_advantage_for_multi_trajectories(batch(), keys, "advlab/reinforce_pp", config=settings)
+
+
+def test_rows_of_a_session_are_turns_and_so_are_the_parts_between_holes(script):
+    data = batch(groups=2, size=3, width=4)
+    data.batch["response_mask"] = torch.tensor([[1, 1, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0], [1, 0, 1, 0], [1, 1, 1, 1]])
+    scores = torch.tensor([2.0, 2, 1, 5, 3, 3])
+    data.batch["token_level_rewards"] = torch.zeros(6, 4).index_put((torch.arange(6), torch.tensor([1, 3, 3, 0, 3, 3])), scores)
+    data.non_tensor_batch["uid"] = np.array(["u", "u", "u", "u", "v", "v"], dtype=object)
+    # The session u_0 has two rows, of which the second has two turns; u_2 was rejected, and counts for nothing.
+    keys = ["u_0_1", "u_0_0", "u_1_0", "u_2_0", "v_0_0", "v_1_0"]
+    path = script('fn advantage(batch, p) { 1 + batch.turn + 10 * batch.reward.count("trajectory") + 100 * batch.step_reward }')
+    found = compute_advantage_for_multi_trajectories(data, keys, "advlab", config=config(path)).batch["advantages"]
+    assert found.tolist() == [[233, 233, 0, 0], [31, 0, 32, 32], [111] * 4, [0] * 4, [21, 0, 322, 0], [311] * 4]
+
+
+def test_rejected_rows_are_no_members_unless_asked_for():
+    for kept in (None, True):
+        data = batch()
+        rejected = data.batch["token_level_rewards"].sum(1).argmax()
+        data.batch["response_mask"][rejected] = 0
+        found, _ = advantages(data, "advlab/grpo", advlab={"keep_rejected": kept})
+        theirs, _ = advantages(data, "grpo")
+        if kept:
+            assert torch.allclose(found, theirs, atol=1e-5)
+            continue
+        rest = [row for row in range(24) if row != rejected]
+        expected, _ = advantages(data.select_idxs(rest), "grpo")
+        assert torch.allclose(found[rest], expected, atol=1e-5) and (found[rejected] == 0).all()
+        assert not torch.allclose(found, theirs, atol=1e-2)
+
+
+def test_any_field_is_a_column_by_a_setting(script):
+    turn = torch.randint(0, 3, (24, 11))
+    data = batch(turn_id=turn)
+    data.non_tensor_batch["scores"] = np.array([[1.0, 2.0, 3.0]] * 24 + [None], dtype=object)[:24]
+    path = script("fn advantage(batch, p) { batch.turn_id + 10 * batch.scores }")
+    found, _ = advantages(data, "advlab", advlab={"recipe": str(path), "columns": ["turn_id"]})
+    mask = data.batch["response_mask"]
+    begins = mask.clone()
+    begins[:, 1:] *= 1 - mask[:, :-1]
+    number = begins.cumsum(1).clamp(min=1)
+    assert torch.equal(found, (turn + 10 * number) * mask)
+    with pytest.raises(advlab.RecipeError, match=r"left out: `turn_id` .*columns=\[turn_id\]"):
+        advantages(data, "advlab", advlab={"recipe": str(path)})
+    with pytest.raises(ValueError, match="no such field; it has .*response_mask, .*turn_id"):
+        advantages(data, "advlab", advlab={"recipe": str(path), "columns": ["turn_ids"]})
+    data.batch["by_turn"] = torch.arange(72).view(24, 3)
+    path = script("fn advantage(batch, p) { batch.by_turn }", "by_turn.rhai")
+    found, _ = advantages(data, "advlab", advlab={"recipe": str(path), "columns": ["by_turn"]})
+    assert torch.equal(found, (data.batch["by_turn"].gather(1, number - 1)) * mask)
+
+
+class Elsewhere(dict):
+    """A view of columns that are fetched when they are looked at, as of verl's branch `neo`."""
+
+    def __init__(self, columns):
+        super().__init__(columns)
+        self.fetched = []
+
+    def __getitem__(self, name):
+        self.fetched.append(name)
+        return super().__getitem__(name)
+
+
+def test_of_columns_elsewhere_only_those_are_fetched_that_the_recipe_reads(script):
+    """With the arguments of verl's pull request 7473, and the entropies that the trainer took out of its batch."""
+    path = script("fn advantage(batch, p) { batch.old_logp + batch.entropy + 10 * batch.reward_format + batch.level }")
+    data = batch(old_log_probs=-noise(1), ref_log_prob=-noise(2))
+    lazy = Elsewhere(dict(data.batch.items()))
+
+    class Trainer:
+        global_steps = 1
+
+        def fit(self):
+            entropys, reward_extra_infos_dict, metrics = noise(3), {"format": []}, {}  # noqa: F841 what the adapter looks for
+            others = {"uid": data.non_tensor_batch["uid"], "format": np.arange(24.0), "level": np.ones(24)}
+            return adapter.estimate(
+                data.batch["token_level_rewards"], data.batch["response_mask"], config(path), others["uid"], non_tensor_batch=others,
+                batch=lazy,
+            )  # fmt: skip
+
+    found, _ = Trainer().fit()
+    expected = -noise(1) + noise(3) + 10 * torch.arange(24.0)[:, None] + 1
+    assert torch.allclose(found, expected * data.batch["response_mask"], atol=1e-5)
+    assert lazy.fetched == ["old_log_probs"]
 
 
 LOGPS = {"old_log_probs": -noise(1), "ref_log_prob": -noise(2)}
@@ -631,6 +718,8 @@ def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, scr
     uid = [f"uid-{row // 4}" for row in range(rows)]
     fields = {"prompts": jagged(prompts), "responses": jagged(responses), "rm_scores": jagged(rewards)}
     fields["response_mask"] = jagged(torch.ones_like(row) for row in responses)
+    more = [{"reward_extra_info": {"right": float(row % 2)}, "state": ["x", "y"][row % 2]} for row in range(rows)]
+    fields["extra_fields"] = NonTensorStack(*more)
     store = TensorDict({**fields, "uid": NonTensorStack(*uid)}, batch_size=rows)
     queue = SimpleNamespace(
         kv_batch_get=lambda select_fields, **_: store.select(*(name for name in select_fields if name in store.keys())),
@@ -639,7 +728,8 @@ def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, scr
     monkeypatch.setattr(trainer_base, "tq", queue)
 
     path = script(
-        MEAN.replace("{", '{ metric("step", batch.step); metric("entropy", batch.entropy.mean("batch"));')
+        MEAN.replace("{", '{ metric("step", batch.step); metric("entropy", batch.entropy.mean("batch"));'
+            'metric("right", batch.reward_right.mean("batch")); metric("x", (batch.key("state") == "x").mean("batch"));')
         + 'fn loss(batch, p) { (-batch.advantage * exp(batch.logp - batch.old_logp)).mean("batch") }'
     )
     actor = ActorConfig(strategy="fsdp", rollout_n=4, ppo_micro_batch_size_per_gpu=1, use_kl_loss=False)
@@ -647,11 +737,11 @@ def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, scr
 
     class Batch(list):
         keys, partition_id, extra_info = [f"{uid[row]}_{row}_0" for row in range(rows)], "train", {}
-        fields = ["entropy"]
+        fields = ["entropy", "extra_fields"]
 
     batch, workers = Batch(range(rows)), Workers(store, actor)
     own = {
-        "algorithm": {"adv_estimator": "advlab", "gamma": 1.0, "lam": 1.0, "use_kl_in_reward": False, "advlab": {"recipe": str(path)}},
+        "algorithm": {"adv_estimator": "advlab", "gamma": 1.0, "lam": 1.0, "use_kl_in_reward": False, "advlab": {"recipe": str(path), "columns": ["state"]}},
         "actor_rollout_ref": {
             "rollout": {"n": 4, "temperature": 1.0, "calculate_log_probs": False},
             "actor": {
@@ -673,7 +763,7 @@ def test_a_whole_step_of_the_default_trainer_follows_the_recipe(monkeypatch, scr
     metrics = {}
     cls._step_once(trainer, metrics, {}, rows)
     told = {name: value for name, value in metrics.items() if name.startswith("advlab/")}
-    assert told == {"advlab/step": 5.0, "advlab/entropy": 0.5, "advlab/serial": 0.0, "advlab/reloaded": 0.0}
+    assert told == {"advlab/step": 5.0, "advlab/entropy": 0.5, "advlab/right": 0.5, "advlab/x": 0.5, "advlab/serial": 0.0, "advlab/reloaded": 0.0}
     assert "actor/pg_loss" in metrics
     # The gradient of the recipe's advantage at ratio 1, by hand.
     advantage = (scores.view(2, 4) - scores.view(2, 4).mean(1, keepdim=True)).flatten()

@@ -260,3 +260,48 @@ def test_a_loss_a_reload_a_rejected_save_and_a_resume(run, script, tmp_path, rep
         assert sum(part["loss"] for part in parts).item() == pytest.approx(by_hand.item(), abs=1e-6)
     assert by[0] == 1 and by[3:] == [2, 2, 2] and by == sorted(by), by
     assert "agrees" in replayed(folder)
+
+
+@pytest.mark.parametrize("recipe", ["gigpo", "step_grpo"])
+def test_turns_of_an_agent_loop_are_credited(run, recipe, tmp_path):
+    """Sessions of one row with a hole and of two rows; what the loop adds to its rows reaches the recipe."""
+    folder, agent = tmp_path / "advlab", "actor_rollout_ref.rollout.agent"
+    steps, actor, _, log = run(
+        f"algorithm.adv_estimator=advlab/{recipe}",
+        f"+algorithm.advlab.folder={folder}",
+        "+algorithm.advlab.columns=[state,step_reward]",
+        f"{agent}.agent_loop_config_path={RUN.parent / 'two_turns.yaml'}",
+        f"{agent}.default_agent_loop=two_turns",
+        "data.max_prompt_length=16",
+    )
+    assert len(steps) == 3 and "names `trajectory`: each turn is a row" in log
+    for at, step in enumerate(steps):
+        kept = advlab.read(folder / f"batches/step-{at + 1:06}.safetensors")
+        mask = step["response_mask"].bool()
+        holes = ((mask[:, 1:] & ~mask[:, :-1]).sum(1) > 0).sum()
+        # 32 sessions of two turns.
+        turns = np.asarray(kept["turn"])
+        assert turns.tolist().count(0) == turns.tolist().count(1) == 32 and 0 < holes < 32 and len(mask) >= 64 - holes
+        key = lambda row: (kept.groups[row], kept["trajectory"][row])
+        last = [row for row in range(64) if turns[row] == 1]
+        if recipe == "gigpo":
+            of = {(*key(row), turns[row]): kept["step_reward"][row] for row in range(64)}
+            togo = lambda row: of[(*key(row), turns[row])] + (0.95 * of[(*key(row), 1)] if turns[row] == 0 else 0.0)
+            total = lambda row: of[(*key(row), 0)] + of[(*key(row), 1)]
+            peers = lambda row: [other for other in last if kept.groups[other] == kept.groups[row]]
+            alike = lambda row: [
+                other for other in range(64) if (kept.groups[other], kept["state"][other]) == (kept.groups[row], kept["state"][row])
+            ]
+            mean = lambda values: sum(values) / len(values)
+            expected = [
+                total(row) - mean([total(other) for other in peers(row)]) + togo(row) - mean([togo(other) for other in alike(row)])
+                for row in range(64)
+            ]
+        else:
+            reward = {key(row): kept["reward"][row] for row in last}
+            of_group = lambda row: [reward[key(other)] for other in last if kept.groups[other] == kept.groups[row]]
+            expected = [(reward[key(row)] - np.mean(of_group(row))) / (np.std(of_group(row), ddof=1) + 1e-6) for row in range(64)]
+        each = np.sort(np.repeat(expected, np.asarray(kept["length"], dtype=int))) if "length" in kept else None
+        found = np.sort(step["advantages"][mask].numpy())
+        by_tokens = np.sort(np.repeat(expected, [len(row) for row in kept["token_reward"]])) if each is None else each
+        assert len(found) == len(by_tokens) and np.allclose(found, by_tokens, atol=1e-5)

@@ -483,3 +483,62 @@ fn apply_and_the_prompt_show_the_same_loss() {
     let is_same = loss(&prompt).is_some() && loss(&prompt) == loss(&applied);
     assert!(is_same, "{prompt}\n{applied}");
 }
+
+/// The shares by the turns of a trajectory, and by a column: texts, few numbers, many numbers, and a column of tokens.
+#[test]
+fn mass_is_split_by_turns_and_by_any_column() {
+    let lab = Lab::new();
+    let row = |at: usize| {
+        let (trajectory, turn) = if at < 6 { (0, at) } else { (at - 5, 0) };
+        let (agent, score) = (["solver", "critic"][at % 2], at as f64 / 2.0);
+        let reward = usize::from(at == 5 || at == 7);
+        format!(
+            r#"{{"group": "a", "reward": {reward}, "length": 2, "trajectory": {trajectory}, "turn": {turn}, "agent": "{agent}", "score": {score}, "old_logp": [-0.1, -0.2]}}"#
+        )
+    };
+    let rows: Vec<String> = (0..12).map(row).collect();
+    lab.write("turns.jsonl", &rows.join("\n"));
+    lab.advantage(
+        "mine.rhai",
+        "batch.reward.sum(\"trajectory\") + 0 * batch.reward",
+    );
+    let parts = |by: &str| -> Vec<(String, f64, f64)> {
+        let json = lab.json(&format!("mass mine.rhai turns.jsonl --by {by}"));
+        let all = json["parts"].as_array().unwrap().iter();
+        let own = all.filter(|part| part["by"] == by);
+        own.map(|part| {
+            let [tokens, advantage] =
+                ["tokens", "advantage"].map(|name| part[name].as_f64().unwrap());
+            (
+                part["part"].as_str().unwrap().to_string(),
+                tokens,
+                advantage,
+            )
+        })
+        .collect()
+    };
+    // The trajectory of six turns has six of the seven advantages: one success counts six times.
+    let turns = [
+        ("<= 1 turns", 0.5, 1.0 / 7.0),
+        ("<= 6 turns", 0.5, 6.0 / 7.0),
+    ];
+    let agents = [("critic", 0.5, 4.0 / 7.0), ("solver", 0.5, 3.0 / 7.0)];
+    for (by, expected) in [("trajectory", turns), ("agent", agents)] {
+        let found = parts(by);
+        assert_eq!(found.len(), 2, "{by}: {found:?}");
+        for ((name, tokens, advantage), (named, of, share)) in found.iter().zip(expected) {
+            assert!(name == named && (tokens - of).abs() < 1e-12, "{found:?}");
+            assert!((advantage - share).abs() < 1e-12, "{found:?}");
+        }
+    }
+    let names = |by: &str| {
+        parts(by)
+            .into_iter()
+            .map(|(name, ..)| name)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names("score"), ["<= 1", "<= 2.5", "<= 4", "<= 5.5"]);
+    assert_eq!(names("old_logp"), ["-0.2000", "-0.1000"]);
+    lab.run("mass mine.rhai turns.jsonl --by scroe")
+        .says("did you mean `score`?");
+}

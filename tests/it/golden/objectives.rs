@@ -385,7 +385,7 @@ fn the_page_says_what_is_computed() {
         .batch;
     let recipes = four.map(|name| recipe(name, ""));
     let loss = Host::new().loss().expect("the default loss");
-    let report = mass::report(&recipes, &loss, &batch, Paint::PLAIN).expect("a report");
+    let report = mass::report(&recipes, &loss, &batch, None, Paint::PLAIN).expect("a report");
     let (_, shown) = section(&page, "\n## Your own batch");
     assert_eq!(shown.len(), 15);
     for line in shown {

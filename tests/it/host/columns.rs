@@ -101,6 +101,7 @@ fn a_recipe_says_which_columns_it_reads() {
         "fn params() { #{ value: #{ value: 1 }, column: #{ value: \"reward\" } } } fn init(p) { #{} } \
          fn advantage(batch, p) { batch.reward * p.value + batch[p.column] } => reward ...",
         "batch.columns(\"reward_\"); batch.reward => reward reward_ ...",
+        "batch.reward.last(\"trajectory\") => reward trajectory",
         "Fn(\"column\").call(batch, p.name) => ...",
         "fn of(b) { b.reward } fn advantage(batch, p) { Fn(\"of\").call(batch) } => reward",
         "fn loss(batch, p) { -batch.advantage } => advantage logp",

@@ -57,3 +57,43 @@ fn without_the_column_each_response_is_one() {
         &["batch.reward.suffix_sum() => a column `trajectory`"],
     );
 }
+
+/// The tokens between two holes of a mask are a turn. They are credited without a level of their own: sums up to a token and from
+/// it on stop at a hole if a turn's value is on its last token only.
+#[test]
+fn the_turns_of_a_whole_response_are_between_its_holes() {
+    let mask = [[1, 1, 0, 1, 0, 1], [0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0]];
+    let mask = mask.map(|row| row.map(|counts| counts == 1));
+    let scores = [
+        [1.0, 2.0, 9.0, 3.0, 9.0, 4.0],
+        [9.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+        [9.0; 6],
+    ];
+    let whole = Batch::builder()
+        .groups([0, 0, 0])
+        .ragged_mask(mask)
+        .ragged("score", scores)
+        .response("reward", vec![1.0, 2.0, 4.0]);
+    let whole = whole.build().unwrap();
+    are_on(
+        &whole,
+        &[
+            "batch.turn => token 0 0 1 2 0 0 0 0 0",
+            r#"batch.turn.max("response") + 1 => response 3 1 1"#,
+            "batch.score * (batch.turn != batch.turn.next(-1)) => token 0 2 3 4 0 0 0 0 1",
+            "(batch.score * (batch.turn != batch.turn.next(-1))).suffix_sum() => token 9 9 7 4 1 1 1 1 1",
+        ],
+    );
+    fail_on(&batch(), &["batch.turn.sum(\"token\") => level"]);
+    let turns = batch().select(&[0, 1]);
+    are_on(&turns, &["batch.turn => response 2 0"]);
+}
+
+/// A trajectory's rows may share its weight, so that a long one does not count more.
+#[test]
+fn a_weight_is_divided_by_the_rows_of_a_trajectory() {
+    let text = "fn weight(batch, p) { 1.0 / batch.reward.count(\"trajectory\") } fn advantage(batch, p) { batch.reward }";
+    let outcome = super::lab::run_on(text, &batch()).unwrap();
+    let weights: Vec<f64> = (0..5).map(|response| outcome.counts(response)).collect();
+    assert_eq!(weights, [1.0 / 3.0, 1.0, 1.0 / 3.0, 1.0, 1.0 / 3.0]);
+}

@@ -1,7 +1,9 @@
 //! The distribution of the gradient: shares of the sum of |A| by group accuracy, by length, by position, and right against wrong,
 //! for one design or for several designs side by side.
 
+use std::collections::HashMap;
 use std::iter::repeat_n;
+use std::ops::Range;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -10,7 +12,8 @@ use crate::Result;
 use crate::number_text::{counted, share, value};
 use crate::paint::{Paint, cut, filled};
 use advlab::Batch;
-use advlab::script::{Computed, Hook, Outcome, Recipe, Statistics, Summary};
+use advlab::script::{Computed, Hook, Host, Outcome, Recipe, Statistics, Summary};
+use advlab::session::Session;
 use advlab::tensor::Level;
 
 use super::diff::{ROUNDING, signs};
@@ -20,23 +23,21 @@ use crate::report::draw::{Figure, Mark, Panel, Series};
 
 /// The number of parts of groups by accuracy, of responses by length, and of tokens by position.
 const PARTS: usize = 4;
-/// The properties by which tokens are divided, with the names of the parts; the parts by length depend on the lengths.
-const KINDS: [(&str, &str); 4] = [
-    (
-        "accuracy",
-        "0, all wrong; (0, 1/4]; (1/4, 1/2]; (1/2, 3/4]; (3/4, 1); 1, all right",
-    ),
-    ("response", "wrong; right"),
-    ("length", ""),
-    ("position", "first quarter; second; third; last quarter"),
-];
+/// The names of the parts by accuracy of the group.
+const ACCURACIES: &str = "0, all wrong; (0, 1/4]; (1/4, 1/2]; (1/2, 3/4]; (3/4, 1); 1, all right";
+/// The division of each response's tokens by their position.
+const POSITION: &str = "position";
+const QUARTERS: &str = "first quarter; second; third; last quarter";
+/// The most values of a column that are each a part.
+const VALUES: usize = 8;
 /// The largest width of a bar in the table.
 const BAR: f64 = 24.0;
 /// The panels of the figure: a property, and the name of the x axis, at which its parts are placed.
-const PANELS: [(&str, &str); 3] = [
+const PANELS: [(&str, &str); 4] = [
     ("accuracy", "accuracy of the group"),
     ("length", "tokens of the response"),
-    ("position", "position in the response"),
+    (POSITION, "position in the response"),
+    ("trajectory", "turns of the trajectory"),
 ];
 /// The largest width of a design's name in the head of a table.
 const NAME: usize = 14;
@@ -47,8 +48,9 @@ pub struct Part {
     /// The recipe's name, if several recipes are shown side by side.
     #[serde(skip_serializing_if = "Option::is_none")]
     recipe: Option<String>,
-    /// The property that divides the parts: `accuracy`, `response`, `length` or `position`.
-    pub by: &'static str,
+    /// The property that divides the parts: `accuracy`, `response`, `length`, `position`, `trajectory` (by its number of turns), or a
+    /// column.
+    pub by: String,
     pub part: String,
     /// The mean accuracy, length or relative position of the part's tokens.
     #[serde(skip)]
@@ -73,8 +75,9 @@ pub struct Mass {
 
 impl Mass {
     /// The shares of a recipe's advantage on a batch, and of the gradient of the recipe's own loss, or of `loss` if it has
-    /// none. If the loss fails, for instance because log-probs are missing, there are no shares of the gradient.
-    pub fn of(trial: &Trial, loss: &Recipe) -> Mass {
+    /// none. If the loss fails, for instance because log-probs are missing, there are no shares of the gradient. `by` divides the
+    /// tokens once more.
+    pub fn of(trial: &Trial, loss: &Recipe, by: Option<&Division>) -> Mass {
         let gradient = match trial.outcome.loss {
             // For a recipe with only a loss, the equivalent advantage stands for the loss's gradient.
             Some(_) => Some(trial.outcome.advantage.clone()),
@@ -82,24 +85,32 @@ impl Mass {
         };
         let has_own = trial.recipe.has(Hook::Loss);
         let loss = if has_own { &trial.recipe } else { loss };
+        let divisions = divisions(&trial.outcome, by);
         Mass {
-            parts: parts(&trial.outcome, gradient.as_ref()),
+            parts: parts(&trial.outcome, gradient.as_ref(), &divisions),
             loss: gradient.is_some().then(|| loss.name().to_string()),
             summary: Summary::of(&trial.outcome),
         }
     }
 }
 
-/// The shares of recipes on a batch. One recipe is shown with bars; several recipes are shown side by side, with a figure and
-/// with a comparison of each two of them. `loss` is the loss of a recipe that has no loss itself.
-pub fn report(recipes: &[Recipe], loss: &Recipe, batch: &Batch, paint: Paint) -> Result<Report> {
+/// The shares of recipes on a batch. One recipe is shown with bars; several recipes are shown side by side, with a figure and with
+/// what each two of them have in common. A recipe without a loss gets `loss`, and `by` names a column that also divides the tokens.
+pub fn report(
+    recipes: &[Recipe],
+    loss: &Recipe,
+    batch: &Batch,
+    by: Option<&str>,
+    paint: Paint,
+) -> Result<Report> {
     let (mut report, mut all, mut outcomes) = (Report::new(paint), Vec::new(), Vec::new());
     let is_single = recipes.len() == 1;
+    let by = by.map(|by| by_column(batch, by)).transpose()?;
     for recipe in recipes {
         let trial = Trial::of(recipe, batch)?;
         trial.note.iter().for_each(|note| report.note(note));
         report.title(recipe);
-        let mut mass = Mass::of(&trial, loss);
+        let mut mass = Mass::of(&trial, loss, by.as_ref());
         if !is_single {
             outcomes.push(trial.outcome);
             let parts = mass.parts.iter_mut();
@@ -200,8 +211,8 @@ fn shares(all: &[(String, Mass)], report: &mut Report) {
     rows[0].extend(has_gradient.then(|| "|dloss/dlogp|".to_string()));
     let mut before = "";
     for (index, part) in first.parts.iter().enumerate() {
-        let by = if part.by == before { "" } else { part.by };
-        before = part.by;
+        let by = if part.by == before { "" } else { &*part.by };
+        before = &part.by;
         let own = |_: &str, mass: &Mass| {
             let part = mass.parts.get(index);
             part.map_or("-".to_string(), |part| percent(part.advantage))
@@ -249,33 +260,19 @@ fn figure(all: &[(String, Mass)]) -> Figure {
 }
 
 /// The shares of all parts with at least one token.
-fn parts(outcome: &Outcome, gradient: Option<&Computed>) -> Vec<Part> {
-    let layout = outcome.advantage.layout();
-    let lengths = (0..layout.responses()).map(|one| layout.tokens_of(one).len());
-    let mut lengths: Vec<usize> = lengths.collect();
-    lengths.sort_unstable();
-    // The upper bounds of the quartiles.
-    let end = |part: usize| (lengths.len() * part).div_ceil(PARTS).max(1) - 1;
-    let bounds = (1..=PARTS).filter_map(|part| lengths.get(end(part)).copied());
-    let mut bounds: Vec<usize> = bounds.collect();
-    bounds.dedup();
-    let sums = sums(outcome, gradient, &bounds);
+fn parts(outcome: &Outcome, gradient: Option<&Computed>, divisions: &[Division]) -> Vec<Part> {
     let mut parts = Vec::new();
-    for ((by, names), sums) in KINDS.into_iter().zip(sums) {
+    for (division, sums) in divisions.iter().zip(sums(outcome, gradient, divisions)) {
         let totals = [0, 1, 2].map(|index| sums.iter().map(|own| own[index]).sum::<f64>());
         for (index, own) in sums.iter().enumerate().filter(|(_, own)| own[0] > 0.0) {
             let share = |index: usize| match totals[index] {
                 0.0 => 0.0,
                 total => own[index] / total,
             };
-            let part = match by {
-                "length" => format!("<= {} tokens", bounds[index]),
-                _ => names.split("; ").nth(index).unwrap_or_default().to_string(),
-            };
             parts.push(Part {
                 recipe: None,
-                by,
-                part,
+                by: division.by.clone(),
+                part: division.names.get(index).cloned().unwrap_or_default(),
                 place: own[3] / own[0],
                 tokens: share(0),
                 advantage: share(1),
@@ -286,27 +283,159 @@ fn parts(outcome: &Outcome, gradient: Option<&Computed>) -> Vec<Part> {
     parts
 }
 
-/// For each property, and each of its parts, the sums of 1, |A|, |dloss/dlogp| and the property over the part's tokens.
-fn sums(outcome: &Outcome, gradient: Option<&Computed>, bounds: &[usize]) -> [Vec<[f64; 4]>; 4] {
+/// A division of the responses or of the tokens into parts.
+#[derive(Clone)]
+pub struct Division {
+    /// The property that divides them.
+    by: String,
+    names: Vec<String>,
+    /// The part of each value of `level`, and its property as a number; `None` if it is in no part.
+    of: Vec<Option<(usize, f64)>>,
+    level: Level,
+}
+
+impl Division {
+    fn new(by: &str, names: &str, of: impl Iterator<Item = Option<(usize, f64)>>) -> Division {
+        Division {
+            by: by.to_string(),
+            names: names.split("; ").map(String::from).collect(),
+            of: of.collect(),
+            level: Level::Response,
+        }
+    }
+
+    /// Parts with about the same number of `values`, each up to a bound. `of` are the responses' values.
+    fn of_quarters(by: &str, unit: &str, mut values: Vec<f64>, of: Vec<f64>) -> Division {
+        values.retain(|value| !value.is_nan());
+        values.sort_by(f64::total_cmp);
+        let end = |part: usize| (values.len() * part).div_ceil(PARTS).max(1) - 1;
+        let bounds = (1..=PARTS).filter_map(|part| values.get(end(part)).copied());
+        let mut bounds: Vec<f64> = bounds.collect();
+        bounds.dedup();
+        let names = bounds.iter().map(|bound| format!("<= {bound}{unit}"));
+        let part = |value: f64| Some((bounds.iter().position(|bound| value <= *bound)?, value));
+        Division {
+            by: by.to_string(),
+            names: names.collect(),
+            of: of.into_iter().map(part).collect(),
+            level: Level::Response,
+        }
+    }
+}
+
+/// The divisions by the properties that every batch has, and `by` another.
+fn divisions(outcome: &Outcome, by: Option<&Division>) -> Vec<Division> {
+    let layout = outcome.advantage.layout();
+    let right = outcome.correct.as_ref();
+    let (all, accuracy) = (0..layout.responses(), right.map(accuracies));
+    let of_group = |one: usize| {
+        let share = accuracy.as_ref()?[layout.group_of(one)];
+        let part = if share == 1.0 {
+            PARTS + 1
+        } else {
+            (share * PARTS as f64).ceil() as usize
+        };
+        Some((part, share))
+    };
+    let is_right = |one: usize| Some((usize::from(right?.at(one, 0) == 1.0), 0.0));
+    let length = |one: usize| layout.tokens_of(one).len() as f64;
+    let lengths: Vec<f64> = all.clone().map(length).collect();
+    let lengths = if layout.tokens() > 0 {
+        lengths
+    } else {
+        Vec::new()
+    };
+    let mut divisions = vec![
+        Division::new("accuracy", ACCURACIES, all.clone().map(of_group)),
+        Division::new("response", "wrong; right", all.clone().map(is_right)),
+        Division::of_quarters("length", " tokens", lengths.clone(), lengths),
+        // The tokens of each quarter are added up apart.
+        Division::new(POSITION, QUARTERS, std::iter::empty()),
+    ];
+    if layout.has_trajectories() {
+        let turns = |one: usize| layout.rows_of(layout.trajectory_of(one)).len() as f64;
+        let each = 0..layout.size(Level::Trajectory);
+        let of_each = each.map(|one| layout.rows_of(one).len() as f64).collect();
+        let of = all.map(turns).collect();
+        divisions.push(Division::of_quarters("trajectory", " turns", of_each, of));
+    }
+    divisions.extend(by.cloned());
+    divisions
+}
+
+/// The division by a column of texts or of numbers: a part for each value, or quarters if there are many values.
+fn by_column(batch: &Batch, by: &str) -> Result<Division> {
+    let texts = batch
+        .text(by)
+        .map(|texts| texts.iter().map(|text| text.to_string()));
+    let (level, values, texts) = match texts {
+        Some(texts) => (Level::Response, Vec::new(), texts.collect()),
+        None => {
+            let mut session = Session::new(&Host::new(), batch);
+            let (level, values) = session.numbers(&format!("batch.column({by:?})"))?;
+            let texts: Vec<String> = values.iter().map(|number| value(*number)).collect();
+            (level.unwrap_or(Level::Response), values, texts)
+        }
+    };
+    let mut names: Vec<&String> = texts.iter().collect();
+    names.sort_by(|a, b| {
+        let number = |text: &String| text.parse::<f64>().unwrap_or(f64::NAN);
+        number(a).total_cmp(&number(b)).then(a.cmp(b))
+    });
+    names.dedup();
+    if names.len() > VALUES && !values.is_empty() {
+        let quarters = Division::of_quarters(by, "", values.clone(), values);
+        return Ok(Division { level, ..quarters });
+    }
+    let places: HashMap<&String, usize> = names
+        .iter()
+        .enumerate()
+        .map(|(at, name)| (*name, at))
+        .collect();
+    // Texts beyond the first ones are one part.
+    let part = |text: &String| Some((places[text].min(VALUES), 0.0));
+    let mut shown: Vec<String> = names
+        .iter()
+        .take(VALUES)
+        .map(|name| cut(name, NAME))
+        .collect();
+    shown.extend((names.len() > VALUES).then(|| "others".to_string()));
+    Ok(Division {
+        by: by.to_string(),
+        names: shown,
+        of: texts.iter().map(part).collect(),
+        level,
+    })
+}
+
+/// For each division, and each of its parts, the sums of 1, |A|, |dloss/dlogp| and the property over the part's tokens.
+fn sums(
+    outcome: &Outcome,
+    gradient: Option<&Computed>,
+    divisions: &[Division],
+) -> Vec<Vec<[f64; 4]>> {
     let layout = outcome.advantage.layout();
     let has_tokens = layout.tokens() > 0;
-    let accuracy = outcome.correct.as_ref().map(accuracies);
-    let mut sums = KINDS.map(|_| vec![[0.0; 4]; PARTS + 2]);
+    let mut sums: Vec<Vec<[f64; 4]>> = divisions
+        .iter()
+        .map(|one| vec![[0.0; 4]; one.names.len()])
+        .collect();
+    let position = divisions.iter().position(|one| one.by == POSITION);
     for response in 0..layout.responses() {
         let tokens = match has_tokens {
             true => layout.tokens_of(response),
             false => 0..usize::from(outcome.advantage.level() == Level::Response),
         };
-        let accuracy = accuracy.as_ref().map(|all| all[layout.group_of(response)]);
-        let of_group = accuracy.map(|share| match share {
-            1.0 => PARTS + 1,
-            share => (share * PARTS as f64).ceil() as usize,
-        });
-        let right = outcome.correct.as_ref();
-        let right = right.map(|right| usize::from(right.at(response, 0) == 1.0));
         let (count, counts) = (tokens.len(), outcome.counts(response));
-        let fits = |bound: &usize| count <= *bound && has_tokens;
-        let of_length = bounds.iter().position(fits);
+        let of = |own: &Range<usize>| {
+            let sum = |of: &Computed| of.magnitude(response, own.clone()).0;
+            let (size, slope) = (sum(&outcome.advantage), gradient.map_or(0.0, sum));
+            [own.len() as f64, counts * size, slope]
+        };
+        let add = |sums: &mut [f64; 4], own: [f64; 3], place: f64| {
+            (0..3).for_each(|index| sums[index] += own[index]);
+            sums[3] += own[0] * place;
+        };
         let mut whole = [0.0; 3];
         // All tokens of a quarter belong to the same part, whatever the property.
         for quarter in 0..PARTS {
@@ -314,25 +443,25 @@ fn sums(outcome: &Outcome, gradient: Option<&Computed>, bounds: &[usize]) -> [Ve
             if start == end {
                 continue;
             }
-            let own = tokens.start + start..tokens.start + end;
-            let sum = |of: &Computed| of.magnitude(response, own.clone()).0;
-            let (size, slope) = (sum(&outcome.advantage), gradient.map_or(0.0, sum));
-            let add = [(end - start) as f64, counts * size, slope];
-            (0..3).for_each(|index| whole[index] += add[index]);
-            if has_tokens {
-                let sums = &mut sums[3][quarter];
-                (0..3).for_each(|index| sums[index] += add[index]);
-                // Adds the mean of start, start + 1, ..., end - 1 once for each of these tokens.
-                sums[3] += add[0] * (start + end - 1) as f64 / (2 * count) as f64;
+            let own = of(&(tokens.start + start..tokens.start + end));
+            (0..3).for_each(|index| whole[index] += own[index]);
+            let of_position = position.and_then(|at| sums[at].get_mut(quarter));
+            if let Some(sums) = of_position.filter(|_| has_tokens) {
+                // The mean of start, start + 1, ..., end - 1.
+                let place = (start + end - 1) as f64 / (2 * count) as f64;
+                add(sums, own, place);
             }
         }
-        let places = [accuracy.unwrap_or_default(), 0.0, count as f64];
-        for (kind, part) in [of_group, right, of_length].into_iter().enumerate() {
-            let Some(sums) = part.and_then(|part| sums[kind].get_mut(part)) else {
-                continue;
-            };
-            (0..3).for_each(|index| sums[index] += whole[index]);
-            sums[3] += whole[0] * places[kind];
+        for (division, sums) in divisions.iter().zip(&mut sums) {
+            if division.level == Level::Token {
+                for token in tokens.clone() {
+                    if let Some((part, place)) = division.of[token] {
+                        add(&mut sums[part], of(&(token..token + 1)), place);
+                    }
+                }
+            } else if let Some(&Some((part, place))) = division.of.get(response) {
+                add(&mut sums[part], whole, place);
+            }
         }
     }
     sums

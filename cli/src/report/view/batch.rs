@@ -69,7 +69,7 @@ impl KeptBatch {
             "version": self.trial.recipe.version().short(),
             "is_first_state": self.is_first_state,
             "groups": groups,
-            "mass": Mass::of(&self.trial, &self.loss),
+            "mass": Mass::of(&self.trial, &self.loss, None),
         })
     }
 

@@ -1,13 +1,29 @@
 """What verl's trainers do not pass to an estimator, found by name in the frames of its callers; and their checkpoints."""
 
 import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tensordict import TensorDictBase
+
 from .. import _arrays
 from .._recipe import LiveRecipe, log
-from .._trainers import callers, resume, save, setting, warn_once
+from .._trainers import callers, column_name, resume, save, setting, warn_once
+
+COLUMNS = {
+    "old_log_probs": "old_logp",
+    "ref_log_prob": "ref_logp",
+    "values": "value",
+    "rollout_log_probs": "rollout_logp",
+    "entropys": "entropy",
+    "reward_baselines": "reward_baseline",
+    "teacher_log_probs": "teacher_logp",
+}
+"""verl's tensors and the columns that they are; others reach recipes under their own names."""
+
+ALWAYS = ("values", "weight", "random")  # Columns that are used though a recipe need not name them.
 
 
 @dataclass
@@ -20,16 +36,19 @@ class Caller:
     queue: tuple[Any, Any] | None = None  # The default trainer's queue, and what it knows the batch's rows by.
     trainer: Any = None  # The object with `global_steps`.
     metrics: dict[str, Any] | None = None
+    entropys: Any = None  # What the trainer without a queue takes out of its batch before the advantage.
+    _extra: list[dict[str, Any]] | None = None
+    scored: tuple[str, ...] = ()  # Names in `others` of what the reward function gave beside the score.
 
     @classmethod
-    def of(cls, rewards: Any) -> "Caller":
-        """Of the function that calls this one with a batch's `token_level_rewards`."""
-        found = cls()
+    def of(cls, rewards: Any, batch: Any = None, others: Any = None) -> "Caller":
+        """Of the function that calls this one with a batch's `token_level_rewards`; verl may pass the batch's two halves."""
+        found = cls(batch, dict(others or {}))
         for frame in callers():
             here = frame.f_locals
             data: Any = here.get("data")
             if found.batch is None and _is_same(setting(getattr(data, "batch", None), "token_level_rewards"), rewards):
-                found.batch, found.others = data.batch, dict(getattr(data, "non_tensor_batch", {}))
+                found.batch, found.others = data.batch, found.others or dict(getattr(data, "non_tensor_batch", {}))
             keys = here.get("batch_keys")
             if found.keys is None and isinstance(keys, (list, tuple)) and len(keys) == len(rewards):
                 found.keys = list(keys)
@@ -38,6 +57,10 @@ class Caller:
             if isinstance(getattr(here.get("self"), "global_steps", None), int):
                 found.trainer = here["self"]
                 found.metrics = here["metrics"] if isinstance(here.get("metrics"), dict) else None
+                entropys, scored = here.get("entropys"), here.get("reward_extra_infos_dict")
+                if _arrays.is_tensor(entropys) and entropys.shape == rewards.shape:
+                    found.entropys = entropys
+                found.scored = tuple(scored) if isinstance(scored, dict) else ()
                 break
         for name, lost in (
             ("trainer", "`batch.step` counts the calls, and verl's log and checkpoints have nothing of the recipe"),
@@ -47,23 +70,54 @@ class Caller:
                 warn_once(f"verl's {name} was not found among the callers of the estimator: {lost}")
         return found
 
-    def tensors(self) -> dict[str, Any]:
-        """The tensors of verl's batch, and those that the default trainer leaves in its queue: entropies and a teacher's log-probs."""
-        found = dict(self.batch.items()) if self.batch is not None else {}
+    def tensors(self, is_read: Callable[[str], bool] = lambda name: True, asked: Sequence[str] = ()) -> dict[str, Any]:
+        """The tensors of verl's batch, and those that the default trainer leaves in its queue: entropies, a teacher's log-probs, and
+        fields that are `asked` for. Of what has to be fetched, only what a recipe reads."""
+        names = list(self.batch.keys()) if self.batch is not None else []
+        if not isinstance(self.batch, TensorDictBase):
+            # A view of columns that lie elsewhere, each of which is fetched when it is looked at.
+            names = [name for name in names if is_read(COLUMNS.get(name, column_name(name))) or name in {*ALWAYS, *asked}]
+        found = {name: self.batch[name] for name in names}
+        if self.entropys is not None:
+            found.setdefault("entropys", self.entropys)
         for name in ("entropy", "teacher_log_probs"):
-            if (data := self._queued(name)) is not None:
+            if is_read(COLUMNS.get(name, name)) and (data := self._queued(name)) is not None:
                 found.setdefault(name, data.to_padded_tensor()[name])
         # verl's own teachers score prompts and responses; of several tokens per place none is the sampled one for certain.
-        data = self._queued("teacher_logprobs", "prompts", "responses")
+        data = self._queued("teacher_logprobs", "prompts", "responses") if is_read("teacher_logp") else None
         if data is not None and data["teacher_logprobs"].shape[-1] == 1:
             from verl.workers.utils.padding import no_padding_2_padding
 
             found.setdefault("teacher_log_probs", no_padding_2_padding(data["teacher_logprobs"], data).squeeze(-1))
         return found
 
+    def field(self, name: str) -> Any:
+        """A field of the default trainer's queue, as a padded tensor or a list: its own, or one of `extra_fields`, where agent loops
+        put what they add; None if there is none of this name."""
+        if (data := self._queued(name)) is not None:
+            value = data[name]
+            if not _arrays.is_tensor(value):
+                return value.tolist()
+            return value.to_padded_tensor(0) if value.is_nested else value
+        more = self.extra()
+        return [fields.get(name) for fields in more] if any(name in fields for fields in more) else None
+
+    def extra(self) -> list[dict[str, Any]]:
+        """What agent loops and reward functions add to the rows of the default trainer's queue."""
+        if self._extra is None:
+            data = self._queued("extra_fields")
+            rows = [] if data is None else data["extra_fields"].tolist()
+            self._extra = [row if isinstance(row, dict) else {} for row in rows]
+        return self._extra
+
+    @property
+    def fields(self) -> list[str]:
+        """The names of the fields of the default trainer's queue."""
+        return sorted(getattr(self.queue[1], "fields", None) or ()) if self.queue else []
+
     def _queued(self, *names: str) -> Any:
         """Fields of the default trainer's queue; None if it has not all of them."""
-        if self.queue is None or not {*names} <= {*(getattr(self.queue[1], "fields", None) or ())}:
+        if self.queue is None or not {*names} <= {*self.fields}:
             return None
         queue, rows = self.queue
         return queue.kv_batch_get(keys=rows.keys, partition_id=rows.partition_id, select_fields=list(names))

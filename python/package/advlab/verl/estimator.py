@@ -13,10 +13,10 @@ import torch
 from .. import _arrays
 from .._recipe import LiveRecipe, load
 from .._trainers import (
-    ONLY_A_LOSS, Trainer, column_name, leave_out, metrics, of_data_set, on_cpu, refusals, row_sums, setting, warn_of_unknown_loss, warn_once,
-    weighted,
+    ONLY_A_LOSS, Trainer, column_name, keeps_rejected, leave_out, metrics, of_data_set, on_cpu, plain, refusals, row_sums, sees_turns, setting,
+    warn_of_unknown_loss, warn_once, weighted,
 )  # fmt: skip
-from .caller import Caller
+from .caller import COLUMNS, Caller
 from .loss import is_proportional
 
 VERL = Trainer(
@@ -32,20 +32,13 @@ VERL = Trainer(
         "teacher_logp": "verl's teachers run with `distillation.enabled=True`, at a `loss_mode` without top-k (docs/mixing.md)",
         "sum_pi_squared": "`+actor_rollout_ref.actor.calculate_sum_pi_squared=True`, with `trainer.use_v1=False`",
     },
-    # Others reach recipes under their own names.
-    {
-        "old_log_probs": "old_logp",
-        "ref_log_prob": "ref_logp",
-        "values": "value",
-        "rollout_log_probs": "rollout_logp",
-        "entropys": "entropy",
-        "reward_baselines": "reward_baseline",
-        "teacher_log_probs": "teacher_logp",
-    },
+    COLUMNS,
 )
 
 NO_COLUMNS = {"token_level_rewards", "rm_scores", "response_mask", "advantages", "returns"}
 """Tensors of verl's batch that are there already, or that the estimator computes."""
+
+SETTINGS = {"recipe", "params", "folder", "keep_batches", "columns", "keep_rejected"}  # Those of `algorithm.advlab`.
 
 ACTOR = "actor_rollout_ref.actor"
 
@@ -84,54 +77,99 @@ def estimate(
     hook `returns` gives, and the discounted reward to go for a recipe without one. Without a critic they are the recipe's
     advantages.
     """
-    caller = Caller.of(token_level_rewards)
-    live = _open(recipe, config, caller)
+    caller = Caller.of(token_level_rewards, others.pop("batch", None), others.pop("non_tensor_batch", None))
+    live, kept = _open(recipe, config, caller)
     _refuse_what_would_be_wrong(live, config)
     rewards, mask = on_cpu(token_level_rewards), on_cpu(response_mask)
     if index is None:
         raise ValueError("verl passes no `uid` of the prompts: advlab needs to know which responses belong together")
-    index = np.asarray(index, dtype=object).tolist()
-    rows = Rows(index, mask, rewards, caller.keys)
-    columns = _columns({**caller.tensors(), **others}, rewards, rows)
+    index, turns = np.asarray(index, dtype=object).tolist(), sees_turns(live)
+    rows = Rows(index, mask, rewards, caller.keys, turns, keeps_rejected(kept.get("keep_rejected")))
+    reads, are_all = live._columns()
+    asked = _asked(caller, kept.get("columns") or [])
+    tensors = caller.tensors(lambda name: not are_all or name in reads, [*asked])
+    columns = _columns({**tensors, **others, **asked}, rewards, rows, [*asked])
     caller.follow(live, is_first=live not in _kinds)
-    named = {name: np.asarray(values)[rows.chosen].tolist() for name, values in caller.others.items()}
+    named = _named(caller, reads, rows)
     columns = {**of_data_set(named, _kinds.setdefault(live, {})), **columns}
+    if turns:
+        columns = {**rows.turns(columns["token_reward"]), **columns}
+        if "token" in str(setting(config, "rollout_correction.rollout_rs")):
+            warn_once("`rollout_rs` rejects tokens, and a recipe takes what stands between two holes of the mask for a turn")
     groups = index if rows.is_whole else [index[row] for row in rows.chosen]
-    out = VERL.advantage(live, {**columns, "groups": groups, "mask": rows.select(mask), "step": caller.step})
+    columns = {**columns, "groups": groups, "mask": rows.select(mask), "step": caller.step}
+    out = VERL.advantage(live, columns, (lambda: _mean(live, caller)) if turns else "", keep_rejected=True)
     if rows.is_shared and out.level == "token":
         raise ValueError(
             f"{live.name} gives an advantage for each token, and sessions of this batch have several trajectories, of which only "
-            "the last is computed on: write a recipe that gives one for each response"
+            "the last is computed on: write a recipe that gives one for each response, or one that names the level `trajectory`"
         )
     if caller.metrics is not None:
         caller.metrics.update(metrics(out))
     advantage, returns = rows.spread(out.advantage, mask), rows.spread(out.returns, mask)
-    if out.weight is None and out.loss is None:
+    if turns or out.weight is None and out.loss is None:
         return advantage, returns
     # The means of a loss are over all rows, also those that share an advantage.
     weight = None if out.weight is None else rows.spread_responses(out.weight)
     return weighted(replace(out, advantage=advantage, weight=weight), mask, _mean(live, caller)), returns
 
 
-def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows") -> dict[str, Any]:
-    """The columns that verl's tensors of one number per response or token are, of the chosen rows."""
+def _asked(caller: Caller, names: list[str]) -> dict[str, Any]:
+    """What `algorithm.advlab.columns` names, of verl's batch, its `non_tensor_batch`, or the default trainer's queue."""
+    found = {}
+    for name in names:
+        value = caller.others.get(name)
+        if value is None and caller.batch is not None and name in caller.batch.keys():
+            value = caller.batch[name]
+        value = caller.field(name) if value is None else value
+        if value is None:
+            there = {*(caller.batch.keys() if caller.batch is not None else ()), *caller.others, *caller.fields}
+            there |= {name for fields in caller.extra() for name in fields}
+            raise ValueError(f"`algorithm.advlab.columns` has `{name}`: verl has no such field; it has {', '.join(sorted(there))}")
+        found[name] = value
+    return found
+
+
+def _named(caller: Caller, reads: list[str], rows: "Rows") -> dict[str, list[Any]]:
+    """The columns of `non_tensor_batch`, and what the reward function gave beside the score, as `reward_<name>`."""
+    named = {name: np.asarray(values, dtype=object) for name, values in caller.others.items()}
+    named.update({f"reward_{name}": named[name] for name in caller.scored if name in named})
+    if any(name.startswith("reward_") for name in reads):
+        parts = [row.get("reward_extra_info") or {} for row in caller.extra()]
+        for name in dict.fromkeys(name for part in parts for name in part):
+            values = np.empty(len(parts), dtype=object)
+            values[:] = [part.get(name) for part in parts]
+            named[f"reward_{name}"] = values
+    return {name: [plain(value) for value in values[rows.chosen]] for name, values in named.items()}
+
+
+def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows", asked: list[str]) -> dict[str, Any]:
+    """The columns that verl's tensors of one number per response or token are, of the chosen rows; of those `asked` for also integers,
+    and lists or tensors of one value per turn."""
     token_reward = rows.select(rewards)
     columns, others = {"token_reward": token_reward, "reward": row_sums(token_reward)}, []
     for name, value in tensors.items():
         is_numbers = _arrays.is_tensor(value) and not value.is_nested
-        if not is_numbers or name in NO_COLUMNS or value.data_ptr() == rewards.data_ptr():
+        if name in asked and not (is_numbers and value.shape in (rewards.shape[:1], rewards.shape)):
+            values = [plain(on_cpu(one)) for one in value]
+            found = of_data_set({name: [values[row] for row in rows.chosen]})
+            if not found:
+                raise ValueError(f"`algorithm.advlab.columns` has `{name}`, which has neither numbers nor strings for rows, turns or tokens")
+            columns.update(found)
+        elif not is_numbers or name in NO_COLUMNS or value.data_ptr() == rewards.data_ptr():
             continue
-        if value.shape == rewards.shape and not value.is_floating_point():
+        elif value.shape == rewards.shape and not value.is_floating_point() and name not in asked:
             others.append(name)
         elif value.shape in (rewards.shape[:1], rewards.shape):
             columns.setdefault(VERL.columns.get(name) or column_name(name), rows.select(on_cpu(value)))
     # Those of verl's own are token ids and masks.
     others = sorted({*others} - {"responses", "loss_mask"})
-    leave_out(others, "integers [B, T] are taken for tokens; `.float()` makes columns of them")
+    leave_out(others, f"integers [B, T] are taken for tokens; `+algorithm.advlab.columns=[{','.join(others)}]` makes columns of them")
     return columns
 
 
-def _open(name: str | None, config: Any, caller: Caller) -> LiveRecipe:
+def _open(name: str | None, config: Any, caller: Caller) -> tuple[LiveRecipe, dict[str, Any]]:
+    """The live recipe, and the settings `algorithm.advlab`."""
     from omegaconf import DictConfig, OmegaConf
 
     settings = setting(config, "advlab")
@@ -140,9 +178,8 @@ def _open(name: str | None, config: Any, caller: Caller) -> LiveRecipe:
         raise ValueError(
             f"`algorithm.advlab` is {settings!r}: write `+algorithm.advlab.recipe=mine.rhai +algorithm.advlab.params.k=4`"
         )
-    unknown = settings.keys() - {"recipe", "params", "folder", "keep_batches"}
-    if unknown:
-        raise ValueError(f"`algorithm.advlab` has {sorted(unknown)}: it takes `recipe`, `params`, `folder` and `keep_batches`")
+    if unknown := settings.keys() - SETTINGS:
+        raise ValueError(f"`algorithm.advlab` has {sorted(unknown)}: it takes {', '.join(sorted(SETTINGS))}")
     recipe = name or settings.get("recipe") or os.environ.get("ADVLAB_RECIPE")
     if not recipe:
         raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
@@ -152,7 +189,7 @@ def _open(name: str | None, config: Any, caller: Caller) -> LiveRecipe:
     refuses = refusals("tokens" if loss not in OVER_RESPONSES and mode in (None, "token-mean") else "another", why)
     kept = {name: settings[name] for name in ("folder", "keep_batches") if name in settings}
     theirs = {"gamma": setting(config, "gamma"), "lambda": setting(config, "lam")}
-    return VERL.open(recipe, settings.get("params") or {}, theirs, **kept, _refuses=refuses)
+    return VERL.open(recipe, settings.get("params") or {}, theirs, **kept, _refuses=refuses), settings
 
 
 def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
@@ -183,27 +220,43 @@ def _mean(live: LiveRecipe, caller: Caller) -> str:
 
 
 class Rows:
-    """The rows of verl's batch to compute on, and the row that each row gets its values from: of padding rows none, and of a session
-    of several trajectories the last."""
+    """The rows of verl's batch to compute on, and the row that each row gets its values from: of padding rows and of rejected ones none,
+    and of a session of several trajectories the last, unless the recipe sees turns, of which each row is one or several."""
 
-    def __init__(self, index: list[Any], mask: Any, rewards: Any, keys: list[str] | None) -> None:
-        is_row = np.ones(len(mask), bool)
+    def __init__(
+        self, index: list[Any], mask: Any, rewards: Any, keys: list[str] | None, turns: bool, keep_rejected: bool
+    ) -> None:
+        has_tokens = (mask != 0).any(-1).numpy()
         fillers = [uid for uid in set(index) if str(uid).startswith("pad")]
-        if fillers:
-            # The default trainer fills batches up with rows without a token: they are no responses.
-            is_row = ~(np.isin(index, fillers) & (mask.sum(-1) == 0).numpy() & (rewards == 0).all(-1).numpy())
+        # The default trainer fills batches up with rows without a token: they are no responses.
+        is_row = has_tokens | ~(np.isin(index, fillers) & (rewards == 0).all(-1).numpy())
+        if not keep_rejected and has_tokens.any():
+            is_row = has_tokens
         rows = source = np.flatnonzero(is_row)
         # `{uid}_{session}_{turn}`: of a session's trajectories the last one counts.
-        sessions, turns = zip(*(key.rpartition("_")[::2] for key in keys)) if keys else ((), ())
-        if len(set(sessions)) < len(sessions) and all(turn.isdigit() for turn in turns):
-            last = {sessions[row]: row for row in sorted(rows, key=lambda row: int(turns[row]))}
-            source = np.array([last[sessions[row]] for row in rows], dtype=int)
+        sessions, numbers = zip(*(key.rpartition("_")[::2] for key in keys)) if keys else ((), ())
+        self.sessions: tuple[str, ...] = ()
+        if all(number.isdigit() for number in numbers) and sessions:
+            self.sessions, self.numbers = sessions, np.array([int(number) for number in numbers])
+            self.last = {sessions[row]: row for row in sorted(rows, key=lambda row: self.numbers[row])}
+            if not turns:
+                source = np.array([self.last[sessions[row]] for row in rows], dtype=int)
         self.chosen = np.unique(source)  # Indices of the rows to compute on.
         self.source = np.full(len(mask), -1)
         """For each row the place in `chosen` of the row whose values it gets, -1 for a padding row."""
         self.source[rows] = np.searchsorted(self.chosen, source)
         self.is_whole = len(self.chosen) == len(self.source)
         self.is_shared = len(self.chosen) < len(rows)  # Whether a row gets the values of another row.
+
+    def turns(self, token_reward: Any) -> dict[str, Any]:
+        """Columns by which a session's rows belong together. verl copies the score of a session to each of its rows, and the last
+        has it here."""
+        if not self.sessions:
+            return {}
+        sessions = [self.sessions[row] for row in self.chosen]
+        is_last = [self.last[session] == row for session, row in zip(sessions, self.chosen, strict=True)]
+        scores = token_reward * torch.tensor(is_last)[:, None]
+        return {"trajectory": sessions, "turn": self.numbers[self.chosen], "step_reward": scores}
 
     def select(self, tensor: Any) -> Any:
         """The chosen rows of a tensor."""

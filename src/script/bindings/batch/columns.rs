@@ -1,6 +1,7 @@
 //! Columns as scripts see them: columns of the batch, columns derived from these, and columns that a script adds.
 
 use std::collections::BTreeMap;
+use std::iter::repeat_n;
 use std::sync::{Arc, Mutex};
 
 use rhai::Map;
@@ -56,14 +57,15 @@ pub(super) struct Step {
 }
 
 /// Columns that can be derived if the batch lacks them, each with the columns from which it is derived: any one of these
-/// suffices. `verified` and `length` need no particular column: `follows` says when they can be derived.
-const DERIVED: [(&str, &[&str]); 6] = [
+/// suffices. `verified`, `length` and `turn` need no particular column: `follows` says when they can be derived.
+const DERIVED: [(&str, &[&str]); 7] = [
     ("reward", &["token_reward", "correct", "verified"]),
     ("token_reward", &["reward", "correct", "verified"]),
     ("correct", &["reward", "token_reward", "verified"]),
     ("verified", &[]),
     ("logp", &["old_logp"]),
     ("length", &[]),
+    ("turn", &[]),
 ];
 
 /// The note for a batch without `logp`.
@@ -274,8 +276,11 @@ impl WholeBatch {
     fn follows(&self, name: &str) -> bool {
         match DERIVED.iter().find(|(derived, _)| *derived == name) {
             // If the mask excludes every token, there are still lengths, which are 0.
-            Some(("length", _)) => {
-                self.batch.layout().width() > 0 || self.batch.token_columns().next().is_some()
+            Some((name @ ("length" | "turn"), _)) => {
+                // If a response is one turn of a trajectory, the turn's number is not in its mask.
+                let is_whole = *name == "length" || !self.batch.layout().has_trajectories();
+                let has_tokens = self.batch.layout().width() > 0;
+                is_whole && (has_tokens || self.batch.token_columns().next().is_some())
             }
             Some(("verified", _)) => self.batch.is_verifiable(),
             Some((_, from)) => from.iter().any(|&column| {
@@ -336,6 +341,15 @@ impl WholeBatch {
                 // A separate leaf of the graph, because a gradient with respect to `logp` is not a gradient with respect to
                 // `old_logp`.
                 Tensor::column(&self.frame, old.clone())
+            }
+            "turn" => {
+                // The tokens between two holes of a response's mask are one turn of its trajectory.
+                let layout = self.frame.layout();
+                let runs =
+                    (0..layout.responses()).flat_map(|one| layout.runs(one).iter().enumerate());
+                let turns = runs.flat_map(|(turn, run)| repeat_n(turn as f32, run.len as usize));
+                let turns: Vec<f32> = turns.collect();
+                Tensor::from_buffer(&self.frame, Level::Token, turns.into())?
             }
             _ => {
                 let layout = self.frame.layout();

@@ -1,0 +1,34 @@
+"""An agent loop of verl's: two turns, in one row with a hole, or in two rows for every other session.
+
+`actor_rollout_ref.rollout.agent.agent_loop_config_path` names `two_turns.yaml`.
+"""
+
+from uuid import uuid4
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
+
+OBSERVED = [5, 6]  # What the environment answers to the first turn.
+
+
+class TwoTurns(SingleTurnAgentLoop):
+    async def run(self, sampling_params, **kwargs):
+        prompt = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
+        first = await self.turn(prompt, sampling_params)
+        second = await self.turn(prompt + first + OBSERVED, sampling_params)
+        state = ["start", "even" if sum(first) % 2 == 0 else "odd"]
+        scores = [float(first[0] % 2), float(second[-1] % 3)]
+        made = lambda prompt, response, mask, **fields: AgentLoopOutput(
+            prompt_ids=prompt, response_ids=response, response_mask=mask, num_turns=4, metrics=AgentLoopMetrics(), extra_fields=fields
+        )
+        if sum(first) % 4 < 2:
+            mask = [1] * len(first) + [0] * len(OBSERVED) + [1] * len(second)
+            return made(prompt, first + OBSERVED + second, mask, state=state, step_reward=scores)
+        return [
+            made(prompt, first, [1] * len(first), state=state[:1], step_reward=scores[:1]),
+            made(prompt + first + OBSERVED, second, [1] * len(second), state=state[1:], step_reward=scores[1:]),
+        ]
+
+    async def turn(self, prompt, sampling_params):
+        out = await self.server_manager.generate(request_id=uuid4().hex, prompt_ids=prompt, sampling_params=sampling_params)
+        return out.token_ids[:3]
