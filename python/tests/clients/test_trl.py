@@ -20,8 +20,11 @@ def short(completions, **_):
     return [-0.1 * len(text) if text else None for text in completions]
 
 
+OURS = ("recipe_folder", "recipe_batches", "recipe_params", "recipe_columns", "recipe_keep_rejected", "rollout_func")
+
+
 def trainer(folder, recipe, cls=GRPOTrainer, config=GRPOConfig, reward_funcs=(many_a, short), callbacks=(), **settings):
-    kept = {name: settings.pop(name) for name in ("recipe_folder", "recipe_batches", "recipe_params") if name in settings}
+    kept = {name: settings.pop(name) for name in OURS if name in settings}
     data = settings.pop("train_dataset", Dataset.from_dict({"prompt": ["a b", "c d", "e f", "g h"] * 4}))
     settings = {
         "max_steps": 4,

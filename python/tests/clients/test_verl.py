@@ -175,8 +175,7 @@ def test_rejected_rows_are_no_members_unless_asked_for():
 
 
 def test_any_field_is_a_column_by_a_setting(script):
-    turn = torch.randint(0, 3, (24, 11))
-    data = batch(turn_id=turn)
+    data = batch(turn_id=torch.randint(0, 3, (24, 11)))
     data.non_tensor_batch["scores"] = np.array([[1.0, 2.0, 3.0]] * 24 + [None], dtype=object)[:24]
     path = script("fn advantage(batch, p) { batch.turn_id + 10 * batch.scores }")
     found, _ = advantages(data, "advlab", advlab={"recipe": str(path), "columns": ["turn_id"]})
@@ -184,7 +183,7 @@ def test_any_field_is_a_column_by_a_setting(script):
     begins = mask.clone()
     begins[:, 1:] *= 1 - mask[:, :-1]
     number = begins.cumsum(1).clamp(min=1)
-    assert torch.equal(found, (turn + 10 * number) * mask)
+    assert torch.equal(found, (data.batch["turn_id"] + 10 * number) * mask)
     with pytest.raises(advlab.RecipeError, match=r"left out: `turn_id` .*columns=\[turn_id\]"):
         advantages(data, "advlab", advlab={"recipe": str(path)})
     with pytest.raises(ValueError, match="no such field; it has .*response_mask, .*turn_id"):
@@ -225,7 +224,7 @@ def test_of_columns_elsewhere_only_those_are_fetched_that_the_recipe_reads(scrip
             )  # fmt: skip
 
     found, _ = Trainer().fit()
-    expected = -noise(1) + noise(3) + 10 * torch.arange(24.0)[:, None] + 1
+    expected = data.batch["old_log_probs"] + noise(3) + 10 * torch.arange(24.0)[:, None] + 1
     assert torch.allclose(found, expected * data.batch["response_mask"], atol=1e-5)
     assert lazy.fetched == ["old_log_probs"]
 

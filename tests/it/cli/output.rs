@@ -502,20 +502,16 @@ fn mass_is_split_by_turns_and_by_any_column() {
         "mine.rhai",
         "batch.reward.sum(\"trajectory\") + 0 * batch.reward",
     );
-    let parts = |by: &str| -> Vec<(String, f64, f64)> {
-        let json = lab.json(&format!("mass mine.rhai turns.jsonl --by {by}"));
+    let parts = |column: &str, by: &str| -> Vec<(String, f64, f64)> {
+        let json = lab.json(&format!("mass mine.rhai turns.jsonl --by {column}"));
         let all = json["parts"].as_array().unwrap().iter();
         let own = all.filter(|part| part["by"] == by);
-        own.map(|part| {
-            let [tokens, advantage] =
-                ["tokens", "advantage"].map(|name| part[name].as_f64().unwrap());
-            (
-                part["part"].as_str().unwrap().to_string(),
-                tokens,
-                advantage,
-            )
-        })
-        .collect()
+        let part = |part: &Value| {
+            let [tokens, advantage] = ["/tokens", "/advantage"].map(|path| number(part, path));
+            let name = part["part"].as_str().unwrap();
+            (name.to_string(), tokens, advantage)
+        };
+        own.map(part).collect()
     };
     // The trajectory of six turns has six of the seven advantages: one success counts six times.
     let turns = [
@@ -524,11 +520,14 @@ fn mass_is_split_by_turns_and_by_any_column() {
     ];
     let agents = [("critic", 0.5, 4.0 / 7.0), ("solver", 0.5, 3.0 / 7.0)];
     for (by, expected) in [("trajectory", turns), ("agent", agents)] {
-        let found = parts(by);
+        let found = parts("agent", by);
         assert_eq!(found.len(), 2, "{by}: {found:?}");
         for ((name, tokens, advantage), (named, of, share)) in found.iter().zip(expected) {
-            assert!(name == named && (tokens - of).abs() < 1e-12, "{found:?}");
-            assert!((advantage - share).abs() < 1e-12, "{found:?}");
+            assert!(
+                name == named && (tokens - of).abs() < 1e-12,
+                "{by}: {found:?}"
+            );
+            assert!((advantage - share).abs() < 1e-12, "{by}: {found:?}");
         }
     }
     let names = |by: &str| {

@@ -84,9 +84,16 @@ fn the_turns_of_a_whole_response_are_between_its_holes() {
             "(batch.score * (batch.turn != batch.turn.next(-1))).suffix_sum() => token 9 9 7 4 1 1 1 1 1",
         ],
     );
-    fail_on(&batch(), &["batch.turn.sum(\"token\") => level"]);
-    let turns = batch().select(&[0, 1]);
-    are_on(&turns, &["batch.turn => response 2 0"]);
+    // A response that is a turn says itself which.
+    are_on(&batch(), &["batch.turn => response 2 0 1 0 0"]);
+    let unordered = Batch::builder()
+        .groups([0, 0])
+        .lengths([1, 2])
+        .text("trajectory", ["x", "x"]);
+    fail_on(
+        &unordered.build().unwrap(),
+        &["batch.turn => the batch has no column `turn`"],
+    );
 }
 
 /// A trajectory's rows may share its weight, so that a long one does not count more.

@@ -97,7 +97,7 @@ class Caller:
         if (data := self._queued(name)) is not None:
             value = data[name]
             if not _arrays.is_tensor(value):
-                return value.tolist()
+                return _listed(value)
             return value.to_padded_tensor(0) if value.is_nested else value
         more = self.extra()
         return [fields.get(name) for fields in more] if any(name in fields for fields in more) else None
@@ -106,7 +106,7 @@ class Caller:
         """What agent loops and reward functions add to the rows of the default trainer's queue."""
         if self._extra is None:
             data = self._queued("extra_fields")
-            rows = [] if data is None else data["extra_fields"].tolist()
+            rows = [] if data is None else _listed(data["extra_fields"])
             self._extra = [row if isinstance(row, dict) else {} for row in rows]
         return self._extra
 
@@ -160,6 +160,11 @@ class Caller:
 
         save_checkpoint.live = live  # type: ignore[attr-defined]
         trainer._save_checkpoint = save_checkpoint
+
+
+def _listed(values: Any) -> list[Any]:
+    """The values of a field that is no tensor: as a stack of them, or as the list that a TensorDict makes of it."""
+    return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
 def _is_same(found: Any, rewards: Any) -> bool:
