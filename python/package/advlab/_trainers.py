@@ -131,7 +131,9 @@ class Trainer:
         def spread(values: Any) -> Any:
             if values is None:
                 return None
-            whole = values.new_zeros((size, *values.shape[1:])) if _arrays.is_tensor(values) else np.zeros((size, *values.shape[1:]))
+            whole = (
+                values.new_zeros((size, *values.shape[1:])) if _arrays.is_tensor(values) else np.zeros((size, *values.shape[1:]))
+            )
             whole[rows] = values
             return whole
 
@@ -305,7 +307,7 @@ class Turns:
         if name == "mask":
             return [np.ones(length, bool) for length in self.lengths]
         if isinstance(value, OfTurns):
-            return [value.at(row, turn) for row, turn in zip(self.row, run, strict=True)]
+            return [value.at(int(row), int(turn)) for row, turn in zip(self.row, run, strict=True)]
         if getattr(value, "ndim", 1) == 2 and name != "groups":
             return list(on_cpu(value)[self.mask].split(self.lengths.tolist()))
         return pick({name: value}, self.row)[name]

@@ -33,7 +33,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     lengths = np.array([len(step.response_ids) if step else 0 for _, step in rows])
     places = np.array([place for place, _ in rows], dtype=int)
     flat = np.concatenate([np.asarray(group, dtype=np.float64) for group in rewards])
-    columns = {"groups": np.repeat(np.arange(len(sizes)), sizes), "reward": flat}
+    columns: dict[str, Any] = {"groups": np.repeat(np.arange(len(sizes)), sizes), "reward": flat}
     names = dict.fromkeys(name for one in trajectories for name in one.signals)
     columns.update({f"reward_{name}": [one.signals.get(name, np.nan) for one in trajectories] for name in names})
     counts: Any = np.bincount(places, lengths, len(trajectories)) if is_known else [1] * sum(sizes)
@@ -42,14 +42,20 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
         metadata = [(step.metadata if step else None) or {} for _, step in rows]
         names = dict.fromkeys(name for one in metadata for name in one)
         more = of_data_set({name: [one.get(name) for one in metadata] for name in names})
-        own = {"step_reward": [step.reward if step else 0.0 for _, step in rows], "length": lengths, "trajectory": places}
+        own: dict[str, Any] = {
+            "step_reward": [step.reward if step else 0.0 for _, step in rows],
+            "length": lengths,
+            "trajectory": places,
+        }
         columns, counts = {**more, **columns, **own}, lengths
     values = RLLM.per_response(live, columns, counts, "tokens")
     if sees_turns(live):
         of_steps, values = values, np.zeros(len(trajectories))
         values[places[lengths > 0]] = of_steps[lengths > 0]
         if not np.array_equal(values[places[lengths > 0]], of_steps[lengths > 0]):
-            raise ValueError(f"{live.name} gives the steps of a trajectory different advantages, and rLLM takes one for all of them")
+            raise ValueError(
+                f"{live.name} gives the steps of a trajectory different advantages, and rLLM takes one for all of them"
+            )
     by_group = np.split(values, np.cumsum(sizes)[:-1])
     return by_group, by_group
 

@@ -39,7 +39,9 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
         raise ValueError(f"some samples have not {' and '.join(missing)}: the recipe would be wrong for their groups")
     mean = "tokens" if getattr(args, "calculate_per_token_loss", False) else "responses"
     live = SLIME.open_from_environment(mean)
-    lengths = np.array([sum(one.loss_mask) if getattr(one, "loss_mask", None) is not None else one.response_length for one in flat])
+    lengths = np.array(
+        [sum(one.loss_mask) if getattr(one, "loss_mask", None) is not None else one.response_length for one in flat]
+    )
     ids = [getattr(sample, "rollout_id", None) for sample in flat]
     # A sample without an id is a rollout of its own, as in slime.
     keys = [(id is None, at if id is None else id) for at, id in enumerate(ids)]
@@ -58,8 +60,8 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     columns = of_data_set({name: [one.get(name) for one in more] for name in names})
     columns.update(groups=groups, reward=[float(reward) for reward in rewards], length=lengths.tolist())
     if turns:
-        own = [reward if last[key] == at else 0.0 for at, (key, reward) in enumerate(zip(keys, rewards, strict=True))]
-        columns = {"step_reward": own, **columns, "trajectory": place.tolist()}
+        scores = [reward if last[key] == at else 0.0 for at, (key, reward) in enumerate(zip(keys, rewards, strict=True))]
+        columns = {"step_reward": scores, **columns, "trajectory": place.tolist()}
     # slime empties the loss mask of those after this hook.
     counts = np.array([0 if getattr(one, "remove_sample", False) else length for one, length in zip(flat, lengths, strict=True)])
     if not turns:

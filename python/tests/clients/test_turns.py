@@ -61,7 +61,9 @@ def test_what_stands_between_two_holes_is_a_turn_of_a_recipe_that_names_trajecto
 def test_a_response_is_whole_for_other_recipes_and_its_tokens_know_their_turn(load):
     out = step(load("fn advantage(batch, p) { batch.turn + 1 }"))
     assert out.advantage.tolist() == [[1, 1, 0, 2, 0, 3], [0, 1, 1, 1, 1, 1], [1, 0, 0, 2, 2, 0], [1, 1, 1, 0, 0, 0], [0] * 6]
-    lists = _trainers.of_data_set({"score": [[0.5, 1.5, 2.5], [1], [3, 4], None, [7]], "state": [["a"], ["b"], ["c"], ["d"], None]})
+    lists = _trainers.of_data_set(
+        {"score": [[0.5, 1.5, 2.5], [1], [3, 4], None, [7]], "state": [["a"], ["b"], ["c"], ["d"], None]}
+    )
     out = step(load("fn advantage(batch, p) { where(batch.score == batch.score, batch.score, -1) }"), **lists)
     assert out.advantage[:4].tolist() == [
         [0.5, 0.5, 0, 1.5, 0, 2.5], [0, 1, 1, 1, 1, 1], [3, 0, 0, 4, 4, 0], [-1, -1, -1, 0, 0, 0]
@@ -88,7 +90,9 @@ def test_rejected_responses_are_no_members_of_their_groups(load, monkeypatch):
 
 def test_weights_of_turns_are_those_of_the_trainers_mean(load):
     """The sum of A over tokens or responses, divided by the trainer's count, is the weighted mean."""
-    weighted = load('fn weight(batch, p) { 1.0 / batch.reward.count("trajectory") } fn advantage(batch, p) { batch.reward + batch.turn }')
+    weighted = load(
+        'fn weight(batch, p) { 1.0 / batch.reward.count("trajectory") } fn advantage(batch, p) { batch.reward + batch.turn }'
+    )
     columns = {"groups": [0] * 5, "mask": MASK, "reward": REWARD}
     plain = load('fn advantage(batch, p) { batch.reward + batch.turn + 0 * batch.reward.last("trajectory") }')
     a, counts = TRAINER.advantage(plain, columns).advantage, MASK.sum(1)
@@ -114,7 +118,13 @@ def samples(theirs, parts):
     ]  # fmt: skip
 
 
-PARTS = [(0, 7, 1.0, 2, {"state": "a"}), (0, 7, 1.0, 3, {"state": "b"}), (0, 8, 0.0, 4, {}), (1, 9, 3.0, 1, {}), (1, 9, 3.0, 1, {})]
+PARTS = [
+    (0, 7, 1.0, 2, {"state": "a"}),
+    (0, 7, 1.0, 3, {"state": "b"}),
+    (0, 8, 0.0, 4, {}),
+    (1, 9, 3.0, 1, {}),
+    (1, 9, 3.0, 1, {}),
+]
 
 
 def test_a_rollout_of_slime_counts_once(theirs, recipe):
@@ -130,7 +140,7 @@ def test_a_rollout_of_slime_counts_once(theirs, recipe):
     assert slime.post_process_rewards(args, samples(theirs, PARTS))[1] == [21, 122, 11, 21, 322]
     recipe('fn advantage(batch, p) { (batch.key("state") == "a") + 0 * batch.reward.last("trajectory") }')
     assert slime.post_process_rewards(args, samples(theirs, PARTS))[1] == [1, 0, 0, 0, 0]
-    recipe('fn weight(batch, p) { batch.reward } ' + PER_TRAJECTORY)
+    recipe("fn weight(batch, p) { batch.reward } " + PER_TRAJECTORY)
     with pytest.raises(ValueError, match="one `rollout_id`"):
         slime.post_process_rewards(args, samples(theirs, PARTS))
     # Those that slime removes are no members, and rewards may have names.
@@ -216,7 +226,10 @@ def groups(theirs, signals=()):
         steps=[types.Step(reward=own, response_ids=[1] * length, metadata={"state": state}) for own, length, state in steps],
     )  # fmt: skip
     first = [made(2.0, (0.5, 1, "s"), (1.5, 2, "t")), made(1.0, (1.0, 3, "s"))]
-    return [types.TrajectoryGroup(trajectories=first, group_id="a"), types.TrajectoryGroup(trajectories=[made(4.0, (4.0, 1, "u"))], group_id="b")]
+    return [
+        types.TrajectoryGroup(trajectories=first, group_id="a"),
+        types.TrajectoryGroup(trajectories=[made(4.0, (4.0, 1, "u"))], group_id="b"),
+    ]
 
 
 def collected(theirs, groups):

@@ -58,8 +58,7 @@ class Caller:
                 found.trainer = here["self"]
                 found.metrics = here["metrics"] if isinstance(here.get("metrics"), dict) else None
                 entropys, scored = here.get("entropys"), here.get("reward_extra_infos_dict")
-                if _arrays.is_tensor(entropys) and entropys.shape == rewards.shape:
-                    found.entropys = entropys
+                found.entropys = entropys if getattr(entropys, "shape", None) == rewards.shape else None
                 found.scored = tuple(scored) if isinstance(scored, dict) else ()
                 break
         for name, lost in (

@@ -125,7 +125,9 @@ def _asked(caller: Caller, names: list[str]) -> dict[str, Any]:
         if value is None:
             there = {*(caller.batch.keys() if caller.batch is not None else ()), *caller.others, *caller.fields}
             there |= {name for fields in caller.extra() for name in fields}
-            raise ValueError(f"`algorithm.advlab.columns` has `{name}`: verl has no such field; it has {', '.join(sorted(there))}")
+            raise ValueError(
+                f"`algorithm.advlab.columns` has `{name}`: verl has no such field; it has {', '.join(sorted(there))}"
+            )
         found[name] = value
     return found
 
@@ -154,7 +156,9 @@ def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows", asked: list
             values = [plain(on_cpu(one)) for one in value]
             found = of_data_set({name: [values[row] for row in rows.chosen]})
             if not found:
-                raise ValueError(f"`algorithm.advlab.columns` has `{name}`, which has neither numbers nor strings for rows, turns or tokens")
+                raise ValueError(
+                    f"`algorithm.advlab.columns` has `{name}`, which has neither numbers nor strings for rows, turns or tokens"
+                )
             columns.update(found)
         elif not is_numbers or name in NO_COLUMNS or value.data_ptr() == rewards.data_ptr():
             continue
@@ -164,7 +168,9 @@ def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows", asked: list
             columns.setdefault(VERL.columns.get(name) or column_name(name), rows.select(on_cpu(value)))
     # Those of verl's own are token ids and masks.
     others = sorted({*others} - {"responses", "loss_mask"})
-    leave_out(others, f"integers [B, T] are taken for tokens; `+algorithm.advlab.columns=[{','.join(others)}]` makes columns of them")
+    leave_out(
+        others, f"integers [B, T] are taken for tokens; `+algorithm.advlab.columns=[{','.join(others)}]` makes columns of them"
+    )
     return columns
 
 

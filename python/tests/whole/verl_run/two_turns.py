@@ -14,21 +14,24 @@ OBSERVED = [5, 6]  # What the environment answers to the first turn.
 class TwoTurns(SingleTurnAgentLoop):
     async def run(self, sampling_params, **kwargs):
         prompt = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
-        first = await self.turn(prompt, sampling_params)
-        second = await self.turn(prompt + first + OBSERVED, sampling_params)
+        first, logp = await self.turn(prompt, sampling_params)
+        second, more = await self.turn(prompt + first + OBSERVED, sampling_params)
         state = ["start", "even" if sum(first) % 2 == 0 else "odd"]
         scores = [float(first[0] % 2), float(second[-1] % 3)]
-        made = lambda prompt, response, mask, **fields: AgentLoopOutput(
-            prompt_ids=prompt, response_ids=response, response_mask=mask, num_turns=4, metrics=AgentLoopMetrics(), extra_fields=fields
-        )
+        made = lambda prompt, response, logp, mask, **fields: AgentLoopOutput(
+            prompt_ids=prompt, response_ids=response, response_logprobs=logp, response_mask=mask, num_turns=4,
+            metrics=AgentLoopMetrics(), extra_fields=fields,
+        )  # fmt: skip
         if sum(first) % 4 < 2:
             mask = [1] * len(first) + [0] * len(OBSERVED) + [1] * len(second)
-            return made(prompt, first + OBSERVED + second, mask, state=state, step_reward=scores)
+            logps = [*logp, *(0.0 for _ in OBSERVED), *more]
+            return made(prompt, first + OBSERVED + second, logps, mask, state=state, step_reward=scores)
         return [
-            made(prompt, first, [1] * len(first), state=state[:1], step_reward=scores[:1]),
-            made(prompt + first + OBSERVED, second, [1] * len(second), state=state[1:], step_reward=scores[1:]),
+            made(prompt, first, logp, [1] * len(first), state=state[:1], step_reward=scores[:1]),
+            made(prompt + first + OBSERVED, second, more, [1] * len(second), state=state[1:], step_reward=scores[1:]),
         ]
 
     async def turn(self, prompt, sampling_params):
-        out = await self.server_manager.generate(request_id=uuid4().hex, prompt_ids=prompt, sampling_params=sampling_params)
-        return out.token_ids[:3]
+        params = {**sampling_params, "logprobs": True}
+        out = await self.server_manager.generate(request_id=uuid4().hex, prompt_ids=prompt, sampling_params=params)
+        return out.token_ids[:3], out.log_probs[:3]
