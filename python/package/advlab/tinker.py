@@ -26,7 +26,7 @@ from ._batch import Call
 from ._outcome import Advantage
 from ._recipe import LiveRecipe, Recipe, log
 from ._torch import scalar
-from ._trainers import Trainer, callers, metrics, of_data_set, put_in_place, report, setting, warn_of_unknown_loss
+from ._trainers import Trainer, callers, metrics, of_data_set, put_in_place, report, sees_turns, setting, warn_of_unknown_loss
 
 TURNS = "a recipe that names the level or the column `trajectory` has a row for each turn"
 
@@ -116,19 +116,14 @@ def _step_of_loss(live: LiveRecipe, given: dict[str, Any]) -> tuple[Any, dict[st
     if "groups" not in given:
         given = {**given, "groups": list(range(len(logp)))}
         live._refuse_without_groups(Call.of_columns(given).dimensions)
-    out = TINKER.advantage(live, given)
+    out = TINKER.advantage(live, given, keep_rejected=True)
     value, _ = scalar(logp, out.loss or 0.0, out.advantage / -tokens)
     return value, metrics(out)
 
 
-def _sees_turns(recipe: Recipe | LiveRecipe) -> bool:
-    """Whether the script names `trajectory`, as a level or as a column."""
-    return any(name in recipe.text for name in ('"trajectory"', ".trajectory"))
-
-
 def _step(live: Recipe | LiveRecipe, groups: list[Any], step: int | None) -> tuple[list[Any], Advantage]:
     """A step of the recipe: the advantages as `compute_advantages` gives them, and its outcome."""
-    turns = _sees_turns(live)
+    turns = sees_turns(live)
     rows, told = map(list, zip(*_rows(groups, turns)))
     names = dict.fromkeys(name for one in told for name in one)
     columns = of_data_set({name: [one.get(name) for one in told] for name in names}, _kinds.setdefault(live, {}))
@@ -137,7 +132,7 @@ def _step(live: Recipe | LiveRecipe, groups: list[Any], step: int | None) -> tup
         columns[name] = pad_sequence(values, batch_first=True) if isinstance(first, torch.Tensor) else values
     if torch.as_tensor(columns["old_logp"]).isnan().any():
         del columns["old_logp"]
-    out = TINKER.advantage(live, {**columns, "step": step}, "sum", padded=turns)
+    out = TINKER.advantage(live, {**columns, "step": step}, "sum", padded=turns, keep_rejected=True)
     return _by_group(groups, out, turns), out
 
 
