@@ -262,12 +262,24 @@ def test_a_loss_a_reload_a_rejected_save_and_a_resume(run, script, tmp_path, rep
     assert "agrees" in replayed(folder)
 
 
-@pytest.mark.parametrize("recipe", ["gigpo", "step_grpo"])
-def test_turns_of_an_agent_loop_are_credited(run, recipe, tmp_path):
+TURNS = """
+import "gigpo" as gigpo;
+import "step_grpo" as step_grpo;
+
+fn params() { gigpo::params() + step_grpo::params() }
+
+fn advantage(batch, p) {
+    if batch.step % 2 == 1 { gigpo::advantage(batch, p) } else { step_grpo::advantage(batch, p) }
+}
+"""
+
+
+def test_turns_of_an_agent_loop_are_credited(run, script, tmp_path):
     """Sessions of one row with a hole and of two rows; what the loop adds to its rows reaches the recipe."""
     folder, agent = tmp_path / "advlab", "actor_rollout_ref.rollout.agent"
-    steps, actor, _, log = run(
-        f"algorithm.adv_estimator=advlab/{recipe}",
+    steps, _, _, log = run(
+        "algorithm.adv_estimator=advlab",
+        f"+algorithm.advlab.recipe={script(TURNS)}",
         f"+algorithm.advlab.folder={folder}",
         "+algorithm.advlab.columns=[state,step_reward]",
         f"{agent}.agent_loop_config_path={RUN.parent / 'two_turns.yaml'}",
@@ -275,33 +287,29 @@ def test_turns_of_an_agent_loop_are_credited(run, recipe, tmp_path):
         "data.max_prompt_length=16",
     )
     assert len(steps) == 3 and "names `trajectory`: each turn is a row" in log
+    mean = lambda values: sum(values) / len(values)
     for at, step in enumerate(steps):
         kept = advlab.read(folder / f"batches/step-{at + 1:06}.safetensors")
-        mask = step["response_mask"].bool()
-        holes = ((mask[:, 1:] & ~mask[:, :-1]).sum(1) > 0).sum()
+        mask, turns = step["response_mask"].bool(), np.asarray(kept["turn"])
+        holes = int(((mask[:, 1:] & ~mask[:, :-1]).sum(1) > 0).sum())
         # 32 sessions of two turns.
-        turns = np.asarray(kept["turn"])
-        assert turns.tolist().count(0) == turns.tolist().count(1) == 32 and 0 < holes < 32 and len(mask) >= 64 - holes
-        key = lambda row: (kept.groups[row], kept["trajectory"][row])
+        assert turns.tolist().count(0) == turns.tolist().count(1) == 32 and 0 < holes < 32 and mask.any(1).sum() == 64 - holes
+        key, scores = list(zip(kept["trajectory"], turns, strict=True)), kept["step_reward"]
+        other = {(trajectory, 1 - turn): row for row, (trajectory, turn) in enumerate(key)}
+        other = [other[place] for place in key]
         last = [row for row in range(64) if turns[row] == 1]
-        if recipe == "gigpo":
-            of = {(*key(row), turns[row]): kept["step_reward"][row] for row in range(64)}
-            togo = lambda row: of[(*key(row), turns[row])] + (0.95 * of[(*key(row), 1)] if turns[row] == 0 else 0.0)
-            total = lambda row: of[(*key(row), 0)] + of[(*key(row), 1)]
-            peers = lambda row: [other for other in last if kept.groups[other] == kept.groups[row]]
-            alike = lambda row: [
-                other for other in range(64) if (kept.groups[other], kept["state"][other]) == (kept.groups[row], kept["state"][row])
-            ]
-            mean = lambda values: sum(values) / len(values)
+        if at % 2 == 0:
+            togo = [scores[row] + (0.95 * scores[other[row]] if turns[row] == 0 else 0.0) for row in range(64)]
+            total = [scores[row] + scores[other[row]] for row in range(64)]
+            place = list(zip(kept.groups, kept["state"], strict=True))
             expected = [
-                total(row) - mean([total(other) for other in peers(row)]) + togo(row) - mean([togo(other) for other in alike(row)])
+                total[row] - mean([total[one] for one in last if kept.groups[one] == kept.groups[row]])
+                + togo[row] - mean([togo[one] for one in range(64) if place[one] == place[row]])
                 for row in range(64)
-            ]
+            ]  # fmt: skip
         else:
-            reward = {key(row): kept["reward"][row] for row in last}
-            of_group = lambda row: [reward[key(other)] for other in last if kept.groups[other] == kept.groups[row]]
-            expected = [(reward[key(row)] - np.mean(of_group(row))) / (np.std(of_group(row), ddof=1) + 1e-6) for row in range(64)]
-        each = np.sort(np.repeat(expected, np.asarray(kept["length"], dtype=int))) if "length" in kept else None
-        found = np.sort(step["advantages"][mask].numpy())
-        by_tokens = np.sort(np.repeat(expected, [len(row) for row in kept["token_reward"]])) if each is None else each
-        assert len(found) == len(by_tokens) and np.allclose(found, by_tokens, atol=1e-5)
+            of_group = lambda row: [kept["reward"][one] for one in last if kept.groups[one] == kept.groups[row]]
+            reward = [kept["reward"][row if turns[row] == 1 else other[row]] for row in range(64)]
+            expected = [(reward[row] - np.mean(of_group(row))) / (np.std(of_group(row), ddof=1) + 1e-6) for row in range(64)]
+        by_tokens = np.repeat(expected, (np.asarray(kept["old_logp"]) != 0).sum(1))
+        assert np.allclose(np.sort(step["advantages"][mask].numpy()), np.sort(by_tokens), atol=1e-5)

@@ -14,13 +14,13 @@ OBSERVED = [5, 6]  # What the environment answers to the first turn.
 class TwoTurns(SingleTurnAgentLoop):
     async def run(self, sampling_params, **kwargs):
         prompt = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
-        first, logp = await self.turn(prompt, sampling_params)
-        second, more = await self.turn(prompt + first + OBSERVED, sampling_params)
+        first, logp, versions = await self.turn(prompt, sampling_params)
+        second, more, _ = await self.turn(prompt + first + OBSERVED, sampling_params)
         state = ["start", "even" if sum(first) % 2 == 0 else "odd"]
         scores = [float(first[0] % 2), float(second[-1] % 3)]
         made = lambda prompt, response, logp, mask, **fields: AgentLoopOutput(
             prompt_ids=prompt, response_ids=response, response_logprobs=logp, response_mask=mask, num_turns=4,
-            metrics=AgentLoopMetrics(), extra_fields=fields,
+            metrics=AgentLoopMetrics(), extra_fields={**versions, **fields},
         )  # fmt: skip
         if sum(first) % 4 < 2:
             mask = [1] * len(first) + [0] * len(OBSERVED) + [1] * len(second)
@@ -34,4 +34,4 @@ class TwoTurns(SingleTurnAgentLoop):
     async def turn(self, prompt, sampling_params):
         params = {**sampling_params, "logprobs": True}
         out = await self.server_manager.generate(request_id=uuid4().hex, prompt_ids=prompt, sampling_params=params)
-        return out.token_ids[:3], out.log_probs[:3]
+        return out.token_ids[:3], out.log_probs[:3], out.extra_fields
