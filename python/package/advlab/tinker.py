@@ -132,6 +132,7 @@ def _step(live: Recipe | LiveRecipe, groups: list[Any], step: int | None) -> tup
         columns[name] = pad_sequence(values, batch_first=True) if isinstance(first, torch.Tensor) else values
     if torch.as_tensor(columns["old_logp"]).isnan().any():
         del columns["old_logp"]
+    # Nothing rejects tokens here: an episode without a token counts with its reward.
     out = TINKER.advantage(live, {**columns, "step": step}, "sum", padded=turns, keep_rejected=True)
     return _by_group(groups, out, turns), out
 
