@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use advlab::live::LiveOptions;
-use advlab::plan::Plan;
+use advlab::plan::{Plan, terms};
 use advlab::script::{Hook, Loss, ParamValue, Recipe, State};
 use advlab::{Diagnostics, LiveRecipe};
 use pyo3::IntoPyObjectExt;
@@ -139,19 +139,38 @@ impl PyRecipe {
         of_loss(py, loss, f64).map(Bound::unbind)
     }
 
-    /// The formula of the newest version over the columns of a batch: as text, or as a Python file that uses PyTorch.
-    #[pyo3(signature = (batch, torch, expand))]
+    /// The formula of the newest version over the columns of a batch: as `text`, or as a Python file that uses PyTorch, `torch` or
+    /// `per_response`.
     fn _plan(
         &self,
         py: Python<'_>,
         batch: Option<&PyBatch>,
-        torch: bool,
+        kind: &str,
         expand: bool,
     ) -> PyResult<String> {
         let batch = batch.map(|batch| &batch.batch);
         self.compute(py, |held| {
             let plan = Plan::of(held.live.newest().recipe(), batch, expand)?;
-            if torch { plan.torch() } else { Ok(plan.text()) }
+            match kind {
+                "torch" => plan.torch(),
+                "per_response" => plan.torch_per_response(),
+                _ => Ok(plan.text()),
+            }
+        })
+    }
+
+    /// The summands of the newest version's advantage and reward: hook, name, standard deviation, and share of |A|.
+    fn _terms(
+        &self,
+        py: Python<'_>,
+        batch: &PyBatch,
+    ) -> PyResult<Vec<(&'static str, String, f64, f64)>> {
+        self.compute(py, |held| {
+            let (recipe, state) = (held.live.newest().recipe().clone(), held.live.state());
+            let terms = terms(&recipe, &batch.batch, state)?.into_iter();
+            Ok(terms
+                .map(|term| (term.hook.name(), term.name, term.std, term.share))
+                .collect())
         })
     }
 

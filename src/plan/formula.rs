@@ -1,13 +1,10 @@
 //! The formula of a hook: the nodes of its graph in the order of their computation, equal ones once.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::params::Use;
 use crate::script::Hook;
-use crate::tensor::kernel::{Kernel, Unary};
-use crate::tensor::op::{Argument, Param, ParamKind};
-use crate::tensor::{Frame, Level, Origin, Prim, Tensor, Trace};
+use crate::tensor::{Level, Origin, Tensor};
 
 /// The formula that a hook computes.
 #[derive(Clone, Debug)]
@@ -30,10 +27,17 @@ pub(super) struct Node {
     pub(super) origin: Option<Origin>,
     /// The name of a column, or of the script's variable.
     pub(super) name: Option<String>,
+    /// Its values, not computed yet.
+    pub(super) tensor: Tensor,
 }
+
+/// Rows whose two arguments may change places.
+const COMMUTATIVE: [&str; 8] = ["+", "*", "min", "max", "==", "!=", "&", "|"];
 
 /// The rows of nodes that are no calls of the op table.
 pub(super) const COLUMN: &str = "column";
+/// The column that has the result of the hook `reward`.
+pub(super) const SHAPED_REWARD: &str = "shaped_reward";
 /// Values that neither the batch nor an operation has given.
 pub(super) const VALUES: &str = "values";
 pub(super) const RANDOM: &str = "random";
@@ -44,6 +48,23 @@ pub(super) const AT_LAST_TOKEN: &str = "at_last_token";
 pub(super) const REGROUP: &str = "regroup";
 /// One group's part of the argument, and parts put together.
 pub(super) const BY_GROUP: [&str; 2] = ["groups", "map_groups"];
+
+/// How a number of a formula follows from parameters: `1 - {0}` of `clip_low`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Use {
+    pub(super) pattern: &'static str,
+    pub(super) names: Vec<String>,
+}
+
+impl Use {
+    /// The pattern with the parameters' names, as `named` writes them.
+    pub(super) fn written(&self, named: impl Fn(&str) -> String) -> String {
+        let places = self.names.iter().enumerate();
+        places.fold(self.pattern.to_string(), |text, (index, name)| {
+            text.replace(&format!("{{{index}}}"), &named(name))
+        })
+    }
+}
 
 /// An argument of a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,10 +78,6 @@ pub(super) enum Arg {
 }
 
 impl Arg {
-    fn number(number: f64) -> Arg {
-        Arg::Number(number, None)
-    }
-
     pub(super) fn node(&self) -> Option<usize> {
         match self {
             Arg::Node(node, _) => Some(*node),
@@ -99,223 +116,115 @@ impl Formula {
         uses
     }
 
+    /// The argument at a place, which is a node and the position; after the last node, the result.
+    fn arg(&self, (node, position): (usize, usize)) -> &Arg {
+        let node = self.nodes.get(node);
+        node.map_or(&self.result, |node| &node.args[position])
+    }
+
+    /// A hash of all but the numbers, and the places of these. The order of the arguments of a sum does not count.
+    fn normal(&self) -> (u64, Vec<(usize, usize)>) {
+        let mut of_nodes: Vec<u64> = Vec::new();
+        let of_arg = |arg: &Arg, of_nodes: &[u64]| match arg {
+            Arg::Node(node, level) => hash((of_nodes[*node], *level)),
+            Arg::Number(..) => 0,
+            other => hash(format!("{other:?}")),
+        };
+        let mut orders = Vec::new();
+        for node in &self.nodes {
+            let args = node.args.iter().map(|arg| of_arg(arg, &of_nodes));
+            let mut args: Vec<(u64, usize)> = args.zip(0..).collect();
+            // A level as the second argument makes `min` and `max` reductions, which have no order to change.
+            if COMMUTATIVE.contains(&node.row) && !matches!(node.args[1], Arg::Level(_)) {
+                args.sort_unstable();
+            }
+            let (hashes, order): (Vec<u64>, Vec<usize>) = args.into_iter().unzip();
+            let name = node.name.as_ref().filter(|_| node.row == COLUMN);
+            of_nodes.push(hash((
+                node.row,
+                hashes,
+                node.level,
+                node.has_own_groups,
+                name,
+            )));
+            orders.push(order);
+        }
+        let (mut places, mut seen) = (Vec::new(), HashSet::new());
+        let mut stack = vec![(self.nodes.len(), 0)];
+        while let Some(place) = stack.pop() {
+            match self.arg(place) {
+                Arg::Node(node, _) if seen.insert(*node) => {
+                    stack.extend(orders[*node].iter().map(|arg| (*node, *arg)));
+                }
+                Arg::Number(..) => places.push(place),
+                _ => {}
+            }
+        }
+        (
+            hash((self.hook.name(), of_arg(&self.result, &of_nodes))),
+            places,
+        )
+    }
+}
+
+fn hash(of: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The normal form of formulas, in which the order of equal summands does not count.
+pub(super) struct Normal {
+    /// All but the numbers.
+    shape: Vec<u64>,
+    numbers: Vec<u64>,
+    /// The places of the numbers, for each formula.
+    places: Vec<Vec<(usize, usize)>>,
+}
+
+impl Normal {
+    pub(super) fn of(formulas: &[Formula]) -> Normal {
+        let (shape, places): (Vec<u64>, Vec<_>) = formulas.iter().map(Formula::normal).unzip();
+        let of_formulas = formulas.iter().zip(&places);
+        let args = of_formulas.flat_map(|(of, places)| places.iter().map(|place| of.arg(*place)));
+        let number = |arg: &Arg| match arg {
+            Arg::Number(number, _) => Some(number.to_bits()),
+            _ => None,
+        };
+        let numbers = args.filter_map(number).collect();
+        Normal {
+            shape,
+            numbers,
+            places,
+        }
+    }
+
     pub(super) fn numbers(&self) -> impl Iterator<Item = f64> {
-        let args = self.nodes.iter().flat_map(|node| &node.args);
-        args.chain([&self.result]).filter_map(|arg| match arg {
-            Arg::Number(number, _) => Some(*number),
-            _ => None,
-        })
+        self.numbers.iter().map(|bits| f64::from_bits(*bits))
     }
 
-    pub(super) fn numbers_mut(&mut self) -> impl Iterator<Item = (f64, &mut Option<Use>)> {
-        let args = self.nodes.iter_mut().flat_map(|node| &mut node.args);
-        args.chain([&mut self.result]).filter_map(|arg| match arg {
-            Arg::Number(number, made_of) => Some((*number, made_of)),
-            _ => None,
-        })
+    pub(super) fn has_shape_of(&self, other: &Normal) -> bool {
+        self.shape == other.shape
     }
 
-    /// The formula without its numbers.
-    pub(super) fn shape(&self) -> String {
-        let key = |node: &Node| {
-            let mut node = node.clone();
-            for arg in &mut node.args {
-                if let Arg::Number(number, _) = arg {
-                    *number = 0.0;
-                }
-            }
-            node.key()
-        };
-        let lines: Vec<String> = self.nodes.iter().map(key).collect();
-        let result = match &self.result {
-            Arg::Number(..) => String::new(),
-            other => format!("{other:?}"),
-        };
-        format!("{} {} {result}", self.hook.name(), lines.join("\n"))
+    /// Whether both are the same, to the bits of the numbers.
+    pub(super) fn is_same(&self, other: &Normal) -> bool {
+        self.has_shape_of(other) && self.numbers == other.numbers
     }
-}
 
-/// Reads formulas off the tensors of one traced call.
-pub(super) struct Reader<'a> {
-    pub(super) trace: &'a Trace,
-    pub(super) frame: &'a Arc<Frame>,
-    /// The names of the batch's columns, by their tensors.
-    pub(super) columns: HashMap<usize, String>,
-    /// The names of columns that are derived from others, by their tensors.
-    pub(super) derived: HashMap<usize, String>,
-    /// Whether the call of a composed row is one node.
-    pub(super) keeps: &'a dyn Fn(&str, &[Argument]) -> bool,
-}
-
-/// A tensor taken apart: its row, and the arguments that are tensors or constants.
-struct Parts {
-    row: &'static str,
-    args: Vec<Part>,
-}
-
-enum Part {
-    Tensor(Tensor),
-    Constant(Arg),
-}
-
-impl Reader<'_> {
-    pub(super) fn formula(&self, hook: Hook, result: &Tensor) -> Formula {
-        let (mut nodes, mut equal) = (Vec::new(), HashMap::new());
-        let mut known: HashMap<usize, Arg> = HashMap::new();
-        // An explicit stack: graphs are as deep as a script's loops are long.
-        let mut stack = vec![result.clone()];
-        while let Some(tensor) = stack.last().cloned() {
-            let base = self.base(&tensor);
-            if known.contains_key(&base.id()) {
-                stack.pop();
-                continue;
+    /// Notes in the formulas how each number follows from parameters.
+    pub(super) fn note(&self, formulas: &mut [Formula], uses: Vec<Option<Use>>) {
+        let places = self.places.iter().enumerate();
+        let places = places.flat_map(|(of, places)| places.iter().map(move |place| (of, *place)));
+        for ((of, (node, position)), used) in places.zip(uses) {
+            let formula = &mut formulas[of];
+            let arg = match formula.nodes.get_mut(node) {
+                Some(node) => &mut node.args[position],
+                None => &mut formula.result,
+            };
+            if let Arg::Number(_, made_of) = arg {
+                *made_of = used;
             }
-            let parts = self.parts(&base);
-            let is_missing = |part: &Part| match part {
-                Part::Tensor(tensor) => {
-                    let base = self.base(tensor);
-                    (!known.contains_key(&base.id())).then_some(base)
-                }
-                Part::Constant(_) => None,
-            };
-            if let Some(missing) = parts.args.iter().find_map(is_missing) {
-                stack.push(missing);
-                continue;
-            }
-            let arg = |part: Part| match part {
-                Part::Tensor(tensor) => match &known[&self.base(&tensor).id()] {
-                    Arg::Node(node, _) => Arg::Node(*node, tensor.level()),
-                    other => other.clone(),
-                },
-                Part::Constant(arg) => arg,
-            };
-            let node = Node {
-                row: parts.row,
-                args: parts.args.into_iter().map(arg).collect(),
-                level: base.level(),
-                has_own_groups: self.has_own_groups(&base),
-                origin: base.origin().cloned(),
-                name: self
-                    .columns
-                    .get(&base.id())
-                    .or(self.derived.get(&base.id()))
-                    .cloned(),
-            };
-            let found = match (node.row, &node.args[..]) {
-                ("number", [number]) => number.clone(),
-                // A zero is added where a sum of -0 becomes 0.
-                ("+", [x @ Arg::Node(..), Arg::Number(0.0, _)]) | ("narrow", [x]) => x.clone(),
-                _ => {
-                    let is_unique = matches!(node.row, VALUES | RANDOM);
-                    let key = match is_unique {
-                        true => format!("{}", base.id()),
-                        false => node.key(),
-                    };
-                    let index = *equal.entry(key).or_insert_with(|| {
-                        nodes.push(node);
-                        nodes.len() - 1
-                    });
-                    Arg::Node(index, base.level())
-                }
-            };
-            known.insert(base.id(), found);
-            stack.pop();
         }
-        let result = match &known[&self.base(result).id()] {
-            Arg::Node(node, _) => Arg::Node(*node, result.level()),
-            other => other.clone(),
-        };
-        Formula {
-            hook,
-            nodes,
-            result,
-        }
-    }
-
-    /// The tensor whose values this one repeats at a finer level.
-    fn base(&self, tensor: &Tensor) -> Tensor {
-        let mut base = tensor.clone();
-        while let (Prim::Expand, [of]) = (&base.inner().prim, &base.inner().args[..])
-            && !self.columns.contains_key(&base.id())
-        {
-            let is_rehomed =
-                base.level() == of.level() && self.has_own_groups(&base) != self.has_own_groups(of);
-            if is_rehomed {
-                break;
-            }
-            base = of.clone();
-        }
-        base
-    }
-
-    fn has_own_groups(&self, tensor: &Tensor) -> bool {
-        let frame = tensor.frame().filter(|_| tensor.level() != Level::Batch);
-        frame.is_none_or(|frame| Arc::ptr_eq(&frame.layout, &self.frame.layout))
-    }
-
-    fn parts(&self, tensor: &Tensor) -> Parts {
-        if self.columns.contains_key(&tensor.id()) {
-            return Parts {
-                row: COLUMN,
-                args: Vec::new(),
-            };
-        }
-        if let Some(call) = self.trace.call(tensor)
-            && (self.keeps)(call.name, &call.args)
-        {
-            let part = |(arg, param): (&Argument, &Param)| match (arg, param.kind) {
-                (Argument::Tensor(tensor), _) => Part::Tensor(tensor.clone()),
-                (Argument::Level(level), _) => Part::Constant(Arg::Level(*level)),
-                (Argument::Number(number), _) => Part::Constant(Arg::number(*number)),
-                (Argument::Choice(choice), ParamKind::Choice(names)) => {
-                    Part::Constant(Arg::Choice(names[*choice]))
-                }
-                (Argument::Choice(_), _) => {
-                    unreachable!("a choice is one of a parameter's choices")
-                }
-            };
-            let args = call.args.iter().zip(call.params).map(part).collect();
-            return Parts {
-                row: call.name,
-                args,
-            };
-        }
-        let node = tensor.inner();
-        let level = |level: Level| Part::Constant(Arg::Level(level));
-        let mut args: Vec<Part> = node.args.iter().cloned().map(Part::Tensor).collect();
-        let row = match &node.prim {
-            Prim::Number(number) => {
-                args.push(Part::Constant(Arg::number(*number)));
-                "number"
-            }
-            Prim::Values(_) | Prim::Column(_) => VALUES,
-            Prim::Map(op) if matches!(op.kernel(), Kernel::One(Unary::Narrow)) => "narrow",
-            Prim::Map(op) if op.name() == "-" && args.len() == 1 => "neg",
-            Prim::Map(op) => op.name(),
-            Prim::Reduce(op) => {
-                args.insert(1, level(node.level));
-                op.name()
-            }
-            Prim::Count(of) => {
-                args.extend([level(*of), level(node.level)]);
-                SIZE
-            }
-            Prim::Within(op, to) => {
-                args.push(level(*to));
-                op.name()
-            }
-            Prim::Scan(op, number) => {
-                if args.len() == 1 {
-                    args.push(Part::Constant(Arg::number(*number)));
-                }
-                op.name()
-            }
-            Prim::AtLastToken => AT_LAST_TOKEN,
-            Prim::Random(_) => RANDOM,
-            Prim::Expand => REGROUP,
-            Prim::Select(_) => BY_GROUP[0],
-            Prim::Assemble(_) => BY_GROUP[1],
-        };
-        Parts { row, args }
     }
 }

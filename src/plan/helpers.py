@@ -23,9 +23,7 @@ def safe_sqrt(x: Tensor) -> Tensor:
 
 def choose(condition: Tensor, a: float, b: float, dtype: torch.dtype) -> Tensor:
     """One of two numbers."""
-    return torch.where(
-        condition, torch.tensor(a, dtype=dtype, device=condition.device), b
-    )
+    return torch.where(condition, torch.full_like(condition, a, dtype=dtype), b)
 
 
 def k3(d: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ fn equations(formula: &Formula) -> Vec<String> {
         Arg::Node(_, level) => *level,
         _ => Level::Response,
     };
-    let name = symbol(formula.hook.name());
+    let name = symbol(formula.gives());
     lines.push(format!(
         "{name}{} &= {}",
         index(level),
@@ -180,6 +180,7 @@ const GREEK: [&str; 9] = [
 fn symbol(name: &str) -> String {
     match name {
         "reward" => "r".to_string(),
+        "shaped_reward" => "r'".to_string(),
         "advantage" => "A".to_string(),
         "value" => "V".to_string(),
         "loss" => "L".to_string(),

@@ -1,6 +1,7 @@
 //! The script's own names: a node is called like the variable whose statement made it.
 
 use super::formula::{COLUMN, Node};
+use super::text::source_of;
 use crate::script::Recipe;
 use crate::script::syntax::{Token, code};
 use crate::tensor::Origin;
@@ -13,6 +14,16 @@ struct Assignment<'a> {
     end: (usize, usize),
     /// The places of its operators and calls that are not in brackets, and so may give the value.
     outer: Vec<(usize, usize)>,
+    /// The column that is the value: `let r = batch.reward`.
+    column: Option<&'a str>,
+}
+
+/// The statements that give a column another name: the source, the line, the name and the column.
+pub(super) fn renamed(recipe: &Recipe) -> Vec<(&str, usize, &str, &str)> {
+    let sources = recipe.sources();
+    let all = sources.flat_map(|(source, text)| assignments(source, &code(text)));
+    let all = all.filter_map(|of| Some((of.source, of.start.0, of.name, of.column?)));
+    all.collect()
 }
 
 /// Names nodes. If a statement made several, the one that no other of them uses is the variable's value.
@@ -22,7 +33,7 @@ pub(super) fn name(recipe: &Recipe, nodes: &mut [Node]) {
         .flat_map(|(source, text)| assignments(source, &code(text)))
         .collect();
     let innermost = |origin: &Origin| {
-        let source = origin.source.as_deref().unwrap_or(recipe.name());
+        let source = source_of(recipe, origin);
         let place = (origin.line, origin.column);
         let is_around =
             |of: &&Assignment<'_>| of.source == source && of.start <= place && place < of.end;
@@ -80,7 +91,17 @@ fn assignments<'a>(source: &'a str, code: &[Token<'a>]) -> Vec<Assignment<'a>> {
             };
             depth < 0 || depth == 0 && token.text == ";"
         });
+        let texts: Vec<&str> = code[index..]
+            .iter()
+            .map(|token| token.text)
+            .take(7)
+            .collect();
+        let column = match texts[..] {
+            ["let" | "const", _, "=", "batch", ".", column, ";"] => Some(column),
+            _ => None,
+        };
         all.push(Assignment {
+            column,
             source,
             name: name.text,
             start: (token.line, token.column),

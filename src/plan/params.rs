@@ -1,27 +1,8 @@
 //! Where the parameters of a recipe are in its formula: found by computing the formula again with other values.
 
-use super::Plan;
-use super::formula::Formula;
+use super::formula::{Formula, Normal, Use};
 use crate::diagnostic::Diagnostics;
 use crate::script::{ParamSpec, ParamValue, Recipe};
-
-/// How a number of a formula follows from parameters: `1 - {0}` of `clip_low`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Use {
-    pub(super) pattern: &'static str,
-    pub(super) names: Vec<String>,
-}
-
-impl Use {
-    /// The pattern with the parameters' names, as `named` writes them.
-    pub(super) fn written(&self, named: impl Fn(&str) -> String) -> String {
-        let mut text = self.pattern.to_string();
-        for (index, name) in self.names.iter().enumerate() {
-            text = text.replace(&format!("{{{index}}}"), &named(name));
-        }
-        text
-    }
-}
 
 impl Use {
     /// The parameter's value at which the number is this one, if the number follows from one parameter in a way that can be solved.
@@ -69,58 +50,69 @@ const OF_TWO: [Pattern; 4] = [
     ("{0} / {1}", |a, b| a / b),
 ];
 
-/// The parameters on which numbers of the formulas depend, each with those numbers at another value of it.
+/// How formulas depend on the parameters of their recipe.
+pub(super) struct Dependence {
+    /// The parameters of which numbers follow. Another value of the others changes the formula itself, or a number in a way that is no
+    /// simple expression, or nothing.
+    pub(super) free: Vec<String>,
+    /// The parameters that change nothing.
+    pub(super) unused: Vec<String>,
+    /// How each number of the normal form follows from free parameters.
+    pub(super) uses: Vec<Option<Use>>,
+}
+
+/// A parameter that is a number, with the numbers of the formulas at another value of it.
 struct Moved {
     name: String,
-    /// The other value.
     value: f64,
+    other: f64,
     numbers: Vec<f64>,
 }
 
-/// Marks the numbers that follow from parameters. Returns the parameters of which some numbers follow, all others are fixed:
-/// another value changes the formula itself, or nothing, or a number in a way that is no simple expression.
-pub(super) fn mark(
+/// How formulas depend on the parameters, found by `trace` at other values of each.
+pub(super) fn dependence(
     recipe: &Recipe,
-    formulas: &mut [Formula],
+    own: &Normal,
     trace: impl Fn(&Recipe) -> Result<Vec<Formula>, Diagnostics>,
-) -> Vec<String> {
-    let shape = Plan::shape_of(formulas);
-    let numbers: Vec<f64> = formulas.iter().flat_map(Formula::numbers).collect();
-    let moved = recipe.params().iter().filter_map(|(parameter, setting)| {
-        others(parameter, setting)
-            .into_iter()
-            .find_map(|(value, other)| {
-                let mut moved = recipe.clone();
-                moved.set(&parameter.name, other).ok()?;
-                let formulas = trace(&moved).ok()?;
-                let same = Plan::shape_of(&formulas) == shape;
-                same.then(|| Moved {
-                    name: parameter.name.clone(),
-                    value,
-                    numbers: formulas.iter().flat_map(Formula::numbers).collect(),
-                })
+) -> Dependence {
+    let (mut moved, mut unused) = (Vec::new(), Vec::new());
+    for (parameter, setting) in recipe.params().iter() {
+        let at = |other: &ParamValue| {
+            let mut moved = recipe.clone();
+            moved.set(&parameter.name, other.clone()).ok()?;
+            Some(Normal::of(&trace(&moved).ok()?))
+        };
+        let others = others(parameter, setting);
+        let normals: Vec<Option<Normal>> = others.iter().map(at).collect();
+        let is_same = |of: &Option<Normal>| of.as_ref().is_some_and(|of| of.is_same(own));
+        if !others.is_empty() && normals.iter().all(is_same) {
+            unused.push(parameter.name.clone());
+        }
+        let alike = others.iter().zip(normals).find_map(|(other, normal)| {
+            let normal = normal.filter(|normal| normal.has_shape_of(own))?;
+            Some(Moved {
+                name: parameter.name.clone(),
+                value: number(setting)?,
+                other: number(other)?,
+                numbers: normal.numbers().collect(),
             })
-    });
-    let moved: Vec<Moved> = moved.collect();
-    let value = |of: &Moved| {
-        recipe
-            .params()
-            .get(&of.name)
-            .and_then(number)
-            .unwrap_or(f64::NAN)
-    };
+        });
+        moved.extend(alike);
+    }
+    let numbers: Vec<f64> = own.numbers().collect();
+    let is = |got: f64, expected: f64| got.to_bits() == expected.to_bits();
     let made_of = |index: usize| {
-        let is_moved = |of: &&Moved| of.numbers[index].to_bits() != numbers[index].to_bits();
-        let by: Vec<&Moved> = moved.iter().filter(is_moved).collect();
-        let is = |got: f64, expected: f64| got.to_bits() == expected.to_bits();
+        let number = numbers[index];
+        let by = moved.iter().filter(|of| !is(of.numbers[index], number));
+        let by: Vec<&Moved> = by.collect();
         let pattern = match by[..] {
             [a] => OF_ONE.iter().find(|(_, of)| {
-                is(of(value(a), 0.0), numbers[index]) && is(of(a.value, 0.0), a.numbers[index])
+                is(of(a.value, 0.0), number) && is(of(a.other, 0.0), a.numbers[index])
             }),
             [a, b] => OF_TWO.iter().find(|(_, of)| {
-                is(of(value(a), value(b)), numbers[index])
-                    && is(of(a.value, value(b)), a.numbers[index])
-                    && is(of(value(a), b.value), b.numbers[index])
+                is(of(a.value, b.value), number)
+                    && is(of(a.other, b.value), a.numbers[index])
+                    && is(of(a.value, b.other), b.numbers[index])
             }),
             _ => None,
         };
@@ -128,26 +120,21 @@ pub(super) fn mark(
         pattern.map(|(pattern, _)| Use { pattern, names })
     };
     let uses: Vec<Option<Use>> = (0..numbers.len()).map(made_of).collect();
+    let of_name = |used: &Option<Use>, name: &String| {
+        let used = used.as_ref();
+        used.is_some_and(|used| used.names.contains(name))
+    };
     // A parameter that also moves a number in another way cannot be a constant of the file.
     let is_free = |of: &&Moved| {
         let mut all = of.numbers.iter().zip(&numbers).zip(&uses);
-        let is_used = |used: &Option<Use>| {
-            used.as_ref()
-                .is_some_and(|used| used.names.contains(&of.name))
-        };
-        uses.iter().any(is_used)
-            && all.all(|((a, b), used)| a.to_bits() == b.to_bits() || used.is_some())
+        uses.iter().any(|used| of_name(used, &of.name))
+            && all.all(|((a, b), used)| is(*a, *b) || used.is_some())
     };
-    let free: Vec<String> = moved
-        .iter()
-        .filter(is_free)
-        .map(|of| of.name.clone())
-        .collect();
-    let all = formulas.iter_mut().flat_map(Formula::numbers_mut);
-    for ((_, made_of), used) in all.zip(uses) {
-        *made_of = used.filter(|used| used.names.iter().all(|name| free.contains(name)));
-    }
-    free
+    let free = moved.iter().filter(is_free).map(|of| of.name.clone());
+    let free: Vec<String> = free.collect();
+    let of_free = |used: &Use| used.names.iter().all(|name| free.contains(name));
+    let uses = uses.into_iter().map(|used| used.filter(of_free)).collect();
+    Dependence { free, unused, uses }
 }
 
 pub(super) fn number(setting: &ParamValue) -> Option<f64> {
@@ -158,23 +145,29 @@ pub(super) fn number(setting: &ParamValue) -> Option<f64> {
     }
 }
 
-/// Other values of a parameter that is a number, within its bounds.
-fn others(parameter: &ParamSpec, setting: &ParamValue) -> Vec<(f64, ParamValue)> {
-    let (low, high) = (
-        parameter.min.unwrap_or(f64::MIN),
-        parameter.max.unwrap_or(f64::MAX),
-    );
-    let others: Vec<(f64, ParamValue)> = match setting {
-        ParamValue::Integer(whole) => [whole + 1, whole - 1]
-            .map(|other| (other as f64, ParamValue::Integer(other)))
-            .to_vec(),
+/// Other values of a parameter: of a number within its bounds, and all other choices.
+pub(super) fn others(parameter: &ParamSpec, setting: &ParamValue) -> Vec<ParamValue> {
+    let bounds = parameter.min.unwrap_or(f64::MIN)..=parameter.max.unwrap_or(f64::MAX);
+    let all = match setting {
+        ParamValue::Integer(whole) => vec![
+            ParamValue::Integer(whole + 1),
+            ParamValue::Integer(whole - 1),
+        ],
         ParamValue::Number(number) => [number * 1.25 + 0.0625, number * 0.75, number * 0.5 + 0.25]
-            .map(|other| (other, ParamValue::Number(other)))
+            .map(ParamValue::Number)
             .to_vec(),
-        _ => Vec::new(),
+        ParamValue::Bool(truth) => vec![ParamValue::Bool(!truth)],
+        ParamValue::Text(_) => parameter
+            .choices
+            .iter()
+            .cloned()
+            .map(ParamValue::Text)
+            .collect(),
+        ParamValue::Unset => vec![ParamValue::Integer(3)],
+        ParamValue::List(_) => Vec::new(),
     };
-    others
-        .into_iter()
-        .filter(|(other, _)| (low..=high).contains(other))
-        .collect()
+    let is_other = |other: &ParamValue| {
+        other != setting && number(other).is_none_or(|number| bounds.contains(&number))
+    };
+    all.into_iter().filter(is_other).collect()
 }

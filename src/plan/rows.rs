@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use super::formula::{Arg, Node};
 use crate::tensor::Level;
+use crate::tensor::op::Argument;
 
 /// A line of `rows.txt`.
 pub(super) struct Row {
@@ -50,6 +51,22 @@ pub(super) fn find(node: &Node, way: Option<(Level, Level)>) -> Option<&'static 
     };
     let own = ROWS.iter().filter(|row| row.names.contains(&node.row));
     own.into_iter().find(fits)
+}
+
+/// Whether a composed row has a form of its own in the file; the others are opened.
+pub(super) fn has_composed(name: &str, args: &[Argument]) -> bool {
+    let levels = match (args.first(), args.get(1)) {
+        (Some(Argument::Tensor(x)), Some(Argument::Level(to))) => Some((x.level(), *to)),
+        _ => None,
+    };
+    match (name, levels) {
+        ("whiten" | "quantile", Some((Level::Token | Level::Response, Level::Batch))) => true,
+        ("others_mean", Some((Level::Response, Level::Group))) => {
+            !matches!(args.get(2), Some(Argument::Tensor(selection)) if selection.level() != Level::Response)
+        }
+        ("bce_with_logits", _) => true,
+        _ => false,
+    }
 }
 
 pub(super) const CALL: u8 = 9;

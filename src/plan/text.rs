@@ -1,24 +1,35 @@
 //! A plan as a derivation to read: one line a node, with the script's line beside it.
 
 use super::Plan;
-use super::formula::{Arg, COLUMN, Formula, Node, SIZE, VALUES};
-use crate::tensor::Level;
+use super::formula::{Arg, COLUMN, Formula, Node, SHAPED_REWARD, SIZE, VALUES};
+use crate::script::{Hook, Recipe};
+use crate::tensor::{Level, Origin};
+
+/// The name of the source in which a tensor was made.
+pub(super) fn source_of<'a>(recipe: &'a Recipe, origin: &'a Origin) -> &'a str {
+    origin.source.as_deref().unwrap_or(recipe.name())
+}
+
+/// A line of a script: its number and its code, after the source's name if that is not the recipe itself.
+pub(super) fn line_of(recipe: &Recipe, source: &str, line: usize) -> Option<String> {
+    let (_, text) = recipe.sources().find(|(name, _)| *name == source)?;
+    let code = text.lines().nth(line.checked_sub(1)?)?;
+    let code = code.split("//").next().unwrap_or(code).trim();
+    let place = if source == recipe.name() {
+        "line ".to_string()
+    } else {
+        format!("{source}:")
+    };
+    Some(format!("{place}{line}: {code}"))
+}
+
+/// The script's line of a node.
+pub(super) fn line_of_node(recipe: &Recipe, node: &Node) -> Option<String> {
+    let origin = node.origin.as_ref()?;
+    line_of(recipe, source_of(recipe, origin), origin.line)
+}
 
 impl Plan {
-    /// The script's line of a node: its number and its code, after the source's name if that is not the recipe itself.
-    pub(super) fn line_of(&self, node: &Node) -> Option<String> {
-        let origin = node.origin.as_ref()?;
-        let source = origin.source.as_deref().unwrap_or(self.recipe.name());
-        let (_, text) = self.recipe.sources().find(|(name, _)| *name == source)?;
-        let line = text.lines().nth(origin.line.checked_sub(1)?)?;
-        let code = line.split("//").next().unwrap_or(line).trim();
-        let place = match source == self.recipe.name() {
-            true => format!("line {}", origin.line),
-            false => format!("{source}:{}", origin.line),
-        };
-        Some(format!("{place}: {code}"))
-    }
-
     /// The derivation of each hook.
     pub fn text(&self) -> String {
         let derivations = self.formulas.iter().map(|formula| self.derivation(formula));
@@ -46,15 +57,24 @@ impl Plan {
                 error[0].message
             );
         }
-        let settings = self.recipe.params().iter();
-        let settings = settings.map(|(parameter, setting)| {
-            let is_fixed = !self.free.contains(&parameter.name);
-            let fixed = if is_fixed { " (fixes the formula)" } else { "" };
-            format!("{} = {setting}{fixed}", parameter.name)
-        });
-        let settings: Vec<String> = settings.collect();
-        if !settings.is_empty() {
-            text += &format!("\nparameters: {}\n", settings.join(", "));
+        let is_unused = |name: &String| self.unused.contains(name);
+        let is_free = |name: &String| self.free.contains(name);
+        let is_fixed = |name: &String| !is_free(name) && !is_unused(name);
+        let kinds: [(&str, &dyn Fn(&String) -> bool); 3] = [
+            ("parameters", &is_free),
+            ("fixed in the formula", &is_fixed),
+            ("not in the formula", &is_unused),
+        ];
+        let mut start = "\n";
+        for (title, is_wanted) in kinds {
+            let settings = self.settings(is_wanted);
+            let settings =
+                settings.map(|(parameter, setting)| format!("{} = {setting}", parameter.name));
+            let settings = settings.collect::<Vec<_>>().join(", ");
+            if !settings.is_empty() {
+                text += &format!("{start}{title}: {settings}\n");
+                start = "";
+            }
         }
         text
     }
@@ -72,7 +92,7 @@ impl Plan {
                     name.clone(),
                     said,
                     node.level,
-                    self.line_of(node).unwrap_or_default(),
+                    line_of_node(&self.recipe, node).unwrap_or_default(),
                 ));
             }
         }
@@ -89,7 +109,7 @@ impl Plan {
             longest.min(60)
         };
         let (name_width, said_width) = (width(|row| &row.0), width(|row| &row.1));
-        let hook = formula.hook.name();
+        let (hook, column) = (formula.hook.name(), formula.gives());
         let mut text = format!("{hook}, of {}\n", columns.join(", "));
         let mut last = "";
         for (name, said, level, line) in &rows {
@@ -101,7 +121,7 @@ impl Plan {
             text += row.trim_end();
             text.push('\n');
         }
-        text += &format!("  {hook} = {} ({})\n", result.0, result.1);
+        text += &format!("  {column} = {} ({})\n", result.0, result.1);
         text
     }
 }
@@ -128,34 +148,46 @@ pub(super) fn names(formula: &Formula) -> Vec<String> {
 impl Plan {
     /// The formulas as statements: those of the script's variables, and the results.
     pub(super) fn statements(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        for formula in &self.formulas {
-            let mut texts: Vec<String> = names(formula);
-            for (index, node) in formula.nodes.iter().enumerate() {
-                if node.row == COLUMN {
-                    continue;
-                }
-                let said = expression(node, &texts);
-                texts[index] = match &node.name {
-                    Some(_) => {
-                        all.push(format!("{} = {said}", texts[index]));
-                        continue;
-                    }
-                    None if said.ends_with(')') && !said.starts_with('(') => said,
-                    None => format!("({said})"),
-                };
-            }
-            all.push(format!(
-                "{} = {}",
-                formula.hook.name(),
-                written(&formula.result, &texts)
-            ));
-        }
-        all
+        let of_formula = |formula: &Formula| {
+            let (inlined, mut statements) = formula.inlined();
+            let result = written(&formula.result, &inlined);
+            statements.push(format!("{} = {result}", formula.gives()));
+            statements
+        };
+        self.formulas.iter().flat_map(of_formula).collect()
     }
 }
 
-fn written(arg: &Arg, names: &[String]) -> String {
+impl Formula {
+    /// What the hook gives.
+    pub(super) fn gives(&self) -> &'static str {
+        match self.hook {
+            Hook::Reward => SHAPED_REWARD,
+            hook => hook.name(),
+        }
+    }
+
+    /// Each node as a name, or as an expression of names, and the statements of the script's variables.
+    pub(super) fn inlined(&self) -> (Vec<String>, Vec<String>) {
+        let (mut texts, mut statements) = (names(self), Vec::new());
+        for (index, node) in self.nodes.iter().enumerate() {
+            if node.row == COLUMN {
+                continue;
+            }
+            let said = expression(node, &texts);
+            if node.name.is_some() {
+                statements.push(format!("{} = {said}", texts[index]));
+            } else if said.ends_with(')') && !said.starts_with('(') {
+                texts[index] = said;
+            } else {
+                texts[index] = format!("({said})");
+            }
+        }
+        (texts, statements)
+    }
+}
+
+pub(super) fn written(arg: &Arg, names: &[String]) -> String {
     match arg {
         Arg::Node(node, _) => names[*node].clone(),
         Arg::Number(number, made_of) => match made_of {

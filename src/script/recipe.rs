@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rhai::{AST, EvalAltResult, Scope};
 
+use super::error::CallError;
 use super::explain::Script;
 use super::hook::Hook;
 use super::host::Host;
@@ -13,6 +14,7 @@ use super::library::Builtin;
 use super::params::{ParamValue, Params, read};
 use super::version::{Sources, Version};
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::tensor::TensorError;
 
 /// A script that has been compiled and checked, with the values of its parameters.
 ///
@@ -166,6 +168,11 @@ impl Recipe {
     pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
         let script = self.about();
         script.at_hook(hook, script.explain(error))
+    }
+
+    /// The error of a tensor that a hook made.
+    pub(crate) fn failed_by(&self, hook: Hook, error: TensorError) -> Diagnostics {
+        self.failed_in(hook, &Box::<EvalAltResult>::from(CallError::from(error)))
     }
 
     pub(crate) fn about(&self) -> Script<'_> {

@@ -57,6 +57,7 @@ pub struct Config {
     pub eval_samples: usize,
     pub checkpoint_every: u64,
     pub keep_checkpoints: usize,
+    pub terms: bool,
     pub batch_every: u64,
     pub keep_batches: usize,
     pub check_deadline_ms: u64,

@@ -14,6 +14,7 @@ use crate::report::show::shape_in;
 use advlab::diagnostic::Severity;
 use advlab::files::{AddedColumn, Dtype, ReadOptions, Rollouts, Tokenize, step_of};
 use advlab::native::Native;
+use advlab::plan::{Summand, terms};
 use advlab::script::{Computed, Hook, Outcome, State, Statistics, Summary};
 use advlab::tensor::Level;
 use advlab::{Diagnostics, Host, Recipe};
@@ -72,6 +73,10 @@ pub struct Apply {
     /// The seed of `batch.random`; if not given, the run's seed for a run's batch, 0 for a file
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     seed: Option<u64>,
+    /// Add metrics for each summand of the advantage, and of the reward that the recipe gives: its standard deviation, and its
+    /// share of |A|
+    #[arg(long)]
+    terms: bool,
     /// Print the summary as one JSON object
     #[arg(long)]
     json: bool,
@@ -197,6 +202,13 @@ impl Apply {
             computed = recipe.advantage(&rollouts.batch, state);
         }
         let mut outcome = computed.map_err(with_source)?;
+        if self.terms {
+            let terms = terms(&recipe, &rollouts.batch, &before)?;
+            outcome
+                .reports
+                .metrics
+                .extend(terms.iter().flat_map(Summand::metrics));
+        }
         let returns = match self.output {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
             None => None,

@@ -2,15 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use advlab::Host;
 use advlab::files::is_rollouts;
-use advlab::plan::Plan;
+use advlab::plan::{Plan, Summand, terms};
 use advlab::replace::Replacement;
+use advlab::{Batch, Host, Recipe};
 use anyhow::Result;
 use clap::Args;
 
 use super::streams::{self, out};
 use super::{ReadArguments, load};
+use crate::number_text::value;
+use crate::paint::table;
+use crate::prompt::builtin;
 use crate::{pair, wrong};
 
 /// Print the formula that a recipe computes, or write it as PyTorch
@@ -29,6 +32,16 @@ pub struct ShowPlan {
     /// Write a file of Python that needs only torch
     #[arg(long)]
     torch: bool,
+    /// With --torch: the part of the loss that one response has, as a function that torch.fx traces
+    #[arg(long, requires = "torch")]
+    per_response: bool,
+    /// Print the plan as one JSON object
+    #[arg(long, conflicts_with_all = ["torch", "latex"])]
+    json: bool,
+    /// On the rollouts, or on a built-in batch: the standard deviation and the share of |A| of each summand of the advantage, and
+    /// of the reward that the recipe gives
+    #[arg(long, conflicts_with_all = ["torch", "latex", "json", "expand"])]
+    terms: bool,
     /// Write aligned equations of LaTeX
     #[arg(long, conflicts_with = "torch")]
     latex: bool,
@@ -52,10 +65,18 @@ impl ShowPlan {
             }
             None => None,
         };
-        let plans = self.words.iter().map(|name| {
-            let recipe = load(&host, name, &self.set)?;
-            Ok(Plan::of(&recipe, batch.as_ref(), self.expand)?)
-        });
+        let recipes = self.words.iter().map(|name| load(&host, name, &self.set));
+        let recipes: Vec<Recipe> = recipes.collect::<Result<_>>()?;
+        if self.terms {
+            let batch = batch.unwrap_or_else(builtin);
+            return recipes
+                .iter()
+                .try_for_each(|recipe| shown_terms(recipe, &batch))
+                .map(|()| true);
+        }
+        let plans = recipes
+            .iter()
+            .map(|recipe| Ok(Plan::of(recipe, batch.as_ref(), self.expand)?));
         let plans: Vec<Plan> = plans.collect::<Result<_>>()?;
         let path = self.out.as_deref();
         match (&plans[..], self.torch) {
@@ -65,7 +86,9 @@ impl ShowPlan {
                 return Err(wrong("nothing says what to write".to_string(), help).into());
             }
             ([plan], false) if self.latex => write(&plan.latex(), path, "tex")?,
+            ([plan], false) if self.json => out!("{}", plan.json()),
             ([plan], false) => out!("{}", plan.text()),
+            ([plan], true) if self.per_response => write(&plan.torch_per_response()?, path, "py")?,
             ([plan], true) => write(&plan.torch()?, path, "py")?,
             ([a, b], false) if a.is_same(b) => {
                 out!("both compute the same:\n\n{}", a.difference(b))
@@ -79,6 +102,41 @@ impl ShowPlan {
         }
         Ok(true)
     }
+}
+
+/// Prints the summands of a recipe's advantage and reward on a batch, as a table.
+fn shown_terms(recipe: &Recipe, batch: &Batch) -> Result<()> {
+    let terms = terms(recipe, batch, &recipe.init()?)?;
+    if terms.is_empty() {
+        out!(
+            "{}: neither the advantage nor the reward is a sum",
+            recipe.name()
+        );
+        return Ok(());
+    }
+    let titles = [
+        "summand",
+        "of",
+        "std",
+        "share of the sum of absolute values",
+    ];
+    let row = |term: &Summand| {
+        let share = format!("{:.1} %", 100.0 * term.share);
+        [
+            term.name.clone(),
+            term.hook.name().to_string(),
+            value(term.std),
+            share,
+        ]
+        .to_vec()
+    };
+    let rows = terms.iter().map(row);
+    let rows: Vec<Vec<String>> = [titles.map(String::from).to_vec()]
+        .into_iter()
+        .chain(rows)
+        .collect();
+    out!("{}", table(&rows).join("\n"));
+    Ok(())
 }
 
 /// Writes a file. Another ending is refused, because the path may be that of the recipe.

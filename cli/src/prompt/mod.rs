@@ -104,6 +104,7 @@ fn run(session: &mut PromptSession, text: &str) -> Answered {
         "grad" => recipe::grad,
         "profile" => recipe::profile,
         "plan" => recipe::plan,
+        "step" => recipe::steps,
         "load" => load,
         "batch" => batch,
         "look" => |session, arguments| session.look(arguments.text),

@@ -9,7 +9,7 @@ use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::report::{self, Report, show, study};
 use crate::{doc, lock, wrong};
 use advlab::Diagnostic;
-use advlab::plan::Plan;
+use advlab::plan::{self, Plan};
 use advlab::session::Answer;
 
 /// The number of bars of a histogram.
@@ -105,6 +105,24 @@ pub(super) fn plan(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
             "write `:plan [A] [B]`",
         )),
     }
+}
+
+/// The statements of a recipe's hooks with their values on the batch, line by line.
+pub(super) fn steps(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
+    let recipe = session.recipe_of(arguments.text)?;
+    let (paint, mut report, mut hook) = (session.paint, Report::new(session.paint), None);
+    for step in plan::steps(&recipe, &session.data.batch)? {
+        if hook.replace(step.hook) != Some(step.hook) {
+            report.line(paint.bold(step.hook.name()));
+        }
+        report.line(format!("  {}", paint.dim(&step.line)));
+        let name = format!("    {} = ", step.name);
+        report.line(format!(
+            "{name}{}",
+            show::values(&step.value, paint.width.saturating_sub(name.len()))
+        ));
+    }
+    Ok(report.text)
 }
 
 /// Shows a report, if possible no higher than the window.

@@ -142,21 +142,34 @@ class _Hooks(Lab):
         If there is a batch, or columns as `advantage` takes them, the formula is over these columns; if not, it is over all
         usual columns that the recipe reads.
         """
-        return self._plan(_given(batch, columns), False, expand)
+        return self._plan(_given(batch, columns), "text", expand)
 
-    def torch(self, batch: Batch | None = None, *, hook: str | None = None, **columns: Any) -> Callable[..., Any]:
+    def terms(self, batch: Batch | None = None, **columns: Any) -> dict[str, dict[str, tuple[float, float]]]:
+        """The summands of the advantage, and of the reward that the recipe gives, by hook and by name: the standard deviation, and
+        the share of the sum of absolute values. A hook whose result is no sum has none.
+        """
+        found: dict[str, dict[str, tuple[float, float]]] = {}
+        for hook, name, std, share in self._terms(Call.of(batch, columns).batch):
+            found.setdefault(hook, {})[name] = (std, share)
+        return found
+
+    def torch(
+        self, batch: Batch | None = None, *, hook: str | None = None, per_response: bool = False, **columns: Any
+    ) -> Callable[..., Any]:
         """The advantage, or the loss of a recipe that has no advantage, as a function of tensors that needs only torch.
 
         `recipe.torch()(group=.., reward=..)` works on any device and in any dtype, and a loss is differentiable; the function's
-        attribute `source` is the text of its file. `batch` or columns decide as in `plan`; `hook` is `advantage`, `loss`,
-        `returns` or `weight`.
+        attribute `source` is the text of its file. `batch` or columns decide as in `plan`; `hook` is `reward`, `advantage`,
+        `loss`, `returns` or `weight`. With `per_response` it is the part of the loss that one response has,
+        `loss(logprobs, ..)`, which `torch.fx` traces.
 
         Raises `RecipeError` with the script's line for what cannot be written as such a function.
         """
         from ._torch import exported
 
-        name = hook or ("advantage" if "advantage" in self.hooks else "loss")
-        return exported(self.name, self._plan(_given(batch, columns), True, False), name)
+        kind = "per_response" if per_response else "torch"
+        name = hook or ("loss" if per_response or "advantage" not in self.hooks else "advantage")
+        return exported(self.name, self._plan(_given(batch, columns), kind, False), name)
 
     def _frozen(self) -> Recipe:
         """The version of the last step with a copy of its state, for a computation that changes neither the recipe nor its

@@ -12,6 +12,7 @@ use crate::random::{Purpose, StreamKey};
 use crate::row::{Stage, milliseconds, rounded};
 use advlab::batch::{Batch, Computed};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
+use advlab::plan::{Summand, terms};
 use advlab::script::{Hook, Loss, Outcome, Recipe, State, Summary};
 use advlab::tensor::Level;
 
@@ -78,6 +79,7 @@ impl Learner {
         sampled: &Sampled,
     ) -> Result<Learned, StepFailure> {
         let (started, has_advantage) = (Instant::now(), recipe.has(Hook::Advantage));
+        let before = (config.terms && has_advantage).then(|| state.clone());
         let outcome = match has_advantage {
             true => recipe.advantage(&sampled.batch, state),
             // This advantage is only for the report, so it is computed on a copy of the state: the loss runs again on each
@@ -91,6 +93,13 @@ impl Learner {
             reward.buffer().iter().sum::<f64>() / summary.responses.max(1) as f64
         };
         let reward_mean = outcome.reward.as_ref().map(mean);
+        if let Some(before) = before {
+            let terms = terms(recipe, &sampled.batch, &before).map_err(StepFailure::Version)?;
+            outcome
+                .reports
+                .metrics
+                .extend(terms.iter().flat_map(Summand::metrics));
+        }
         let of_recipe = milliseconds(started);
 
         let started = Instant::now();

@@ -1,0 +1,144 @@
+//! A plan as a file of Python that needs torch alone, written to be read.
+
+mod expression;
+mod function;
+mod python;
+mod single;
+
+use std::fmt::Write as _;
+
+use self::function::Writer;
+use self::python::literal;
+use super::{Plan, params};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::script::{Hook, ParamSpec, ParamValue};
+
+/// black's width.
+const WIDTH: usize = 88;
+/// A part of an expression that is longer becomes a statement of its own.
+const LONG: usize = 58;
+
+/// The functions that a file may need, each followed by two empty lines.
+const HELPERS: &str = include_str!("../helpers.py");
+
+type Written<T> = Result<T, Diagnostic>;
+
+impl Plan {
+    /// A file of Python with a function for each hook: it needs torch, works on padded tensors on any device, and a loss is
+    /// differentiable.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] with the script's line if something depends on the values of the batch, or has no form in the file.
+    pub fn torch(&self) -> Result<String, Diagnostics> {
+        let plan = self.of_every_batch()?;
+        let hooks = [Hook::Weight, Hook::Advantage, Hook::Returns, Hook::Loss];
+        let formulas = plan.formulas.iter();
+        let formulas = formulas.filter(|formula| hooks.contains(&formula.hook));
+        let functions = formulas.map(|formula| Writer::new(&plan, formula, false).function());
+        let functions: Vec<String> = functions.collect::<Written<_>>()?;
+        Ok(plan.file(&functions.join("\n\n")))
+    }
+
+    /// A file of Python with the part of the loss that one response has, as a function that `torch.fx` traces.
+    ///
+    /// # Errors
+    /// [`Diagnostics`] as [`Plan::torch`]; also if the loss is no sum over responses, or compares them.
+    pub fn torch_per_response(&self) -> Result<String, Diagnostics> {
+        let plan = self.of_every_batch()?;
+        let formula = plan.single()?;
+        let function = Writer::new(&plan, formula, true).function()?;
+        Ok(plan.file(&function))
+    }
+
+    fn file(&self, functions: &str) -> String {
+        let mut text = functions.to_string();
+        let mut needed: Vec<&str> = Vec::new();
+        // A function may need others.
+        while let Some(helper) = HELPERS.split("\n\n\n").find(|helper| {
+            let name = helper.split(['(', ' ']).nth(1).unwrap_or("");
+            !needed.contains(helper) && text.contains(&format!("{name}("))
+        }) {
+            needed.push(helper);
+            text += helper;
+        }
+        let all = HELPERS.split("\n\n\n");
+        let helpers = all.filter(|helper| needed.contains(helper));
+        let parts: Vec<&str> = helpers.chain([functions]).map(str::trim_end).collect();
+        let mut file = format!(
+            "{}\nimport torch\nfrom torch import Tensor\n",
+            self.docstring()
+        );
+        for name in ["binary_cross_entropy_with_logits", "pad"] {
+            if text.contains(&format!("{name}(")) {
+                let _ = writeln!(file, "from torch.nn.functional import {name}");
+            }
+        }
+        for (index, (parameter, setting)) in
+            self.settings(|name| self.free.contains(name)).enumerate()
+        {
+            let number = params::number(setting).unwrap_or(f64::NAN);
+            let (doc, name) = (&parameter.doc, parameter.name.to_uppercase());
+            let start = if index == 0 { "\n" } else { "" };
+            let _ = writeln!(file, "{start}# {doc}\n{name} = {}", literal(number));
+        }
+        let _ = write!(file, "\n\n{}\n", parts.join("\n\n\n"));
+        file
+    }
+
+    /// The parameters of some names, with their values.
+    pub(super) fn settings(
+        &self,
+        is_wanted: impl Fn(&String) -> bool,
+    ) -> impl Iterator<Item = (&ParamSpec, &ParamValue)> {
+        let all = self.recipe.params().iter();
+        all.filter(move |(parameter, _)| is_wanted(&parameter.name))
+    }
+
+    /// The recipe's text and source, and how the file differs from the recipe.
+    fn docstring(&self) -> String {
+        let (name, version) = (self.recipe.name(), self.recipe.version().short());
+        let mut text = format!(
+            "`{name}`, written by advlab from its version {version}.\n\n{}\n",
+            self.recipe.doc()
+        );
+        let is_fixed = |name: &String| !self.free.contains(name) && !self.unused.contains(name);
+        let fixed: Vec<String> = self
+            .settings(is_fixed)
+            .map(|(parameter, setting)| format!("{} = {setting}", parameter.name))
+            .collect();
+        if !fixed.is_empty() {
+            let _ = writeln!(text, "\nFixed in this formula: {}.", fixed.join(", "));
+        }
+        let absent: Vec<&str> = self.absent_columns().collect();
+        if !absent.is_empty() {
+            let _ = writeln!(
+                text,
+                "\nThe formula is for batches without: {}.",
+                absent.join(", ")
+            );
+        }
+        if self.recipe.about().use_of("metric").is_some() {
+            text += "\nThe metrics that the script reports are not computed.\n";
+        }
+        text += "\nThe script:\n\n";
+        for (source, code) in self.recipe.sources() {
+            let _ = (source != name).then(|| writeln!(text, "    // {source}"));
+            let is_header = |line: &&str| line.starts_with("//!") || line.is_empty();
+            for line in code.lines().skip_while(is_header) {
+                let _ = writeln!(text, "{}", format!("    {line}").trim_end());
+            }
+        }
+        let text = text.replace('\\', "\\\\").replace("\"\"\"", "'''");
+        format!("\"\"\"{text}\"\"\"\n")
+    }
+
+    /// The columns for which the script asks by `has`, and which the batch of the plan does not have.
+    fn absent_columns(&self) -> impl Iterator<Item = &str> {
+        let names = self.recipe.reads().iter().map(String::as_str);
+        names.filter(|name| {
+            let asked = format!("has(\"{name}\")");
+            let mut sources = self.recipe.sources();
+            !self.batch.has(name) && sources.any(|(_, code)| code.contains(&asked))
+        })
+    }
+}

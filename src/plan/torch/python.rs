@@ -1,0 +1,88 @@
+//! Numbers, names and statements as Python and black write them.
+
+use super::WIDTH;
+
+/// A statement of a function's body; if it is too long, the arguments of its last call have lines of their own, as black has them.
+pub(super) fn wrapped(statement: &str) -> String {
+    let fits = |text: &str, indent: usize| indent + text.len() <= WIDTH;
+    let is_call = !statement.starts_with('#') && statement.ends_with(')');
+    if fits(statement, 4) || !is_call {
+        return format!("    {statement}\n");
+    }
+    let (mut depth, mut start) = (0, 0);
+    for (index, letter) in statement.char_indices().rev() {
+        depth += match letter {
+            ')' | ']' => 1,
+            '(' | '[' => -1,
+            _ => 0,
+        };
+        if depth == 0 {
+            start = index;
+            break;
+        }
+    }
+    let (head, body) = (
+        &statement[..=start],
+        &statement[start + 1..statement.len() - 1],
+    );
+    if fits(body, 8) {
+        return format!("    {head}\n        {body}\n    )\n");
+    }
+    let (mut depth, mut parts) = (0, vec![String::new()]);
+    for letter in body.chars() {
+        depth += match letter {
+            '(' | '[' => 1,
+            ')' | ']' => -1,
+            _ => 0,
+        };
+        match parts.last_mut() {
+            Some(last) if depth > 0 || letter != ',' => last.push(letter),
+            _ => parts.push(String::new()),
+        }
+    }
+    let parts: Vec<&str> = parts.iter().map(|part| part.trim()).collect();
+    format!(
+        "    {head}\n        {},\n    )\n",
+        parts.join(",\n        ")
+    )
+}
+
+/// A name for the result of a row.
+pub(super) fn called(row: &'static str) -> &'static str {
+    match row {
+        "+" => "total",
+        "-" => "difference",
+        "*" => "product",
+        "/" | "safe_div" => "ratio",
+        "<" | "<=" | ">" | ">=" | "==" | "!=" | "&" | "|" | "!" => "condition",
+        "where" => "chosen",
+        "index" => "place",
+        "neg" => "negated",
+        "max" => "largest",
+        "min" => "smallest",
+        "sum" => "total",
+        "abs" => "size",
+        "round" => "rounded",
+        row => row,
+    }
+}
+
+/// A number as Python reads it back exactly; a whole one without a point.
+pub(super) fn literal(number: f64) -> String {
+    if number.is_nan() {
+        return "torch.nan".to_string();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 {
+            "torch.inf"
+        } else {
+            "-torch.inf"
+        }
+        .to_string();
+    }
+    if number.fract() == 0.0 && number.abs() < 1e15 && (number != 0.0 || number.is_sign_positive())
+    {
+        return format!("{number:.0}");
+    }
+    format!("{number:?}")
+}
