@@ -107,7 +107,7 @@ def close(got, expected, dtype, what):
 
 def compare(recipe, columns, dtype=torch.float64):
     """The exported functions of a recipe against the recipe, on columns."""
-    for hook in {"advantage", "loss", "weight", "returns"} & set(recipe.hooks):
+    for hook in {"reward", "advantage", "loss", "weight", "returns"} & set(recipe.hooks):
         function = recipe.torch(hook=hook)
         used = inspect.signature(function).parameters
         kept = {name: values for name, values in columns.items() if name in (*used, "groups", "mask", "random")}
@@ -133,7 +133,7 @@ def compare(recipe, columns, dtype=torch.float64):
 def _reads(recipe, columns):
     """The columns that any function of the recipe takes."""
     names = set()
-    for hook in {"advantage", "weight", "returns"} & set(recipe.hooks):
+    for hook in {"reward", "advantage", "weight", "returns"} & set(recipe.hooks):
         names |= set(inspect.signature(recipe.torch(hook=hook)).parameters)
     return names & set(columns)
 
@@ -193,17 +193,91 @@ def test_random_batches(name, settings, monkeypatch):
             compare(recipe, columns, dtype=dtype)
 
 
+def by_right(pos, neg, size):
+    """A group for each number of right responses, and the advantages of right and of wrong ones there."""
+    inputs = {"rewards": [], "groups": []}
+    for right in range(size + 1):
+        inputs["groups"] += [right] * size
+        inputs["rewards"] += [1.0] * right + [0.0] * (size - right)
+    value = lambda right, reward: pos[right] if reward else neg[right]
+    return inputs, {"advantages": [value(*one) for one in zip(inputs["groups"], inputs["rewards"])]}
+
+
+def in_our_names(case):
+    """A case as recipes, parameters, inputs and expected results; those of the older files have names of their own."""
+    method, theirs, inputs, expected = (case[name] for name in ("method", "params", "inputs", "expected"))
+    advantages, k = {"advantages": expected.get("advantages")}, {"k": theirs.get("k")}
+    of = lambda method, params, inputs=inputs, expected=advantages: [(method, params, inputs, expected)]
+    if method == "implied_objective":
+        designs = {
+            "rloo": {}, "dr_grpo": {}, "maxrl": {}, "grpo_pop": {"std": "population", "eps": 0}, "grpo_sample": {"eps": 0},
+            "passk2": {"k": 2}, "passk4": {"k": 4}, "passk8": {"k": 8}, "exceeding4": {"k": 4}, "combination4": {"k": 4},
+        }  # fmt: skip
+        name = {"grpo_pop": "grpo", "grpo_sample": "grpo", "exceeding4": "passk_exceeding", "combination4": "passk_combination"}
+        design = theirs["design"]
+        if design not in designs:
+            return []
+        ours = name.get(design, design.rstrip("248") if design.startswith("passk") else design)
+        return of(ours, designs[design], *by_right([None, *expected["A_pos_by_c"]], [*expected["A_neg_by_c"], None], theirs["N"]))
+    if method == "passk_analytic_curve":
+        return of("passk", k, *by_right(expected["A_pos"], expected["A_neg"], theirs["N"]))
+    if method == "pkpo" and "variant" not in theirs:
+        inputs = {**inputs, "groups": [0] * len(inputs["rewards"])}
+        variants = [name for name in ("s", "sloo", "sloo_minus_one") if expected.get(name)]
+        return [("pkpo", {**k, "variant": name}, inputs, {"advantages": expected[name]}) for name in variants]
+    if method == "grpo_lambda" and "lam" in theirs:
+        ours = {"acc_top_lambda": theirs["lam"], "length_penalty_alpha": theirs["alpha"], "length_eps": theirs["len_std_eps"]}
+        results = lambda name: {"rewards": expected["rewards"], "advantages": expected[name]}
+        kinds = {"advantages_ddof0": ("population", 0.0), "advantages_ddof1_eps1e6": ("sample", 1e-6)}
+        settings = {name: {**ours, "std": std, "eps": eps} for name, (std, eps) in kinds.items()}
+        return [(method, params, inputs, results(name)) for name, params in settings.items()]
+    if method == "pacs" and "reward_method" in theirs and "rollout_n" in theirs:
+        inputs = {**inputs, "groups": [one // theirs["rollout_n"] for one in range(len(inputs["labels"]))]}
+        ours = {name: theirs[name] for name in ("beta", "adv_estimator")} | {"std": theirs["norm_adv_by_std"], "eps": theirs["grpo_eps"]}
+        ours |= {"reward_method": "sum" if theirs["reward_method"] == "1" else "mean", "weight_mode": theirs["weight_mode"] or "none"}
+        return of(method, ours, inputs, expected)
+    if method == "pacs_weight":
+        # At logp = old_logp a response's loss is w ln 2, and w (0.5 - y) / B is its derivative.
+        labels, weights = np.array(inputs["labels"]), np.array(expected["weight"])
+        groups = [one // theirs["rollout_n"] for one in range(len(labels))]
+        rows = [[-1.0]] * len(labels)
+        inputs = {"labels": labels, "groups": groups, "logp": rows, "logp_old": rows}
+        slopes = [[slope] for slope in weights * (0.5 - labels) / len(labels)]
+        expected = {"loss": weights.mean() * np.log(2), "grad_logp": slopes}
+        return of("pacs", {"weight_mode": theirs["mode"], "adv_estimator": "naive"}, inputs, expected)
+    if method in ("reinforce_pp", "reinforce_pp_baseline") and "beta" in theirs:
+        ours = {"kl_beta": theirs["beta"], "kl": theirs["kl"], "gamma": theirs["gamma"], "std": "no_std" not in theirs}
+        return of(method, ours | ({"reward_clip": theirs["reward_clip"][1]} if "reward_clip" in theirs else {}))
+    if method == "passk_adaptive_entropy":
+        inputs = {"rewards": inputs["rewards"], "groups": inputs["groups"], "entropy": [[one] for one in inputs["response_entropy"]]}
+        return of("passk_by_entropy", {**k, "high_fraction": theirs["high_fraction"]}, inputs)
+    if method == "passk_analytic":
+        return of("passk", k) if "error" not in expected else []
+    if method == "grpo" and "ddof" in theirs:
+        return of("grpo", {"std": "sample" if theirs["ddof"] else "population", "eps": theirs["eps"]})
+    if method in EXPORTED:
+        named = case["file"] in ("estimators", "losses", "methods") or method.startswith("passk")
+        return of(method, k if method.startswith("passk") else theirs if named else {}, inputs, expected)
+    return []
+
+
 def golden():
-    for file in ("estimators", "losses", "methods"):
-        for case in json.loads((GOLDEN / f"{file}.json").read_text())["cases"]:
-            if case["method"] in EXPORTED:
-                yield pytest.param(case, id=case["name"])
+    seen = []
+    for folder in (GOLDEN, GOLDEN.parents[2] / "shared" / "golden"):
+        for file in ("estimators", "losses", "methods", "baselines", "grpo_lambda", "reinforce_pp", "pacs", "passk", "objectives"):
+            path = folder / f"{file}.json"
+            cases = json.loads(path.read_text())["cases"] if path.exists() else []
+            for case in [{**case, "file": file} for case in cases]:
+                if case not in seen:
+                    seen.append(case)
+                    yield from (pytest.param(*ours, id=f"{case['name']}-{ours[0]}") for ours in in_our_names(case))
 
 
-@pytest.mark.parametrize("case", golden())
-def test_golden_cases(case):
-    recipe = advlab.load(case["method"], **case["params"])
-    columns, inputs = {}, {name: values for name, values in case["inputs"].items() if name != "state_before"}
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("method", "params", "inputs", "results"), list(golden()))
+def test_golden_cases(method, params, inputs, results, dtype):
+    recipe = advlab.load(method, **params)
+    columns, inputs = {}, {name: values for name, values in inputs.items() if name != "state_before"}
     for name, values in inputs.items():
         if name != "groups":
             is_rows = isinstance(values[0], list)
@@ -216,15 +290,70 @@ def test_golden_cases(case):
         columns["mask"] = padded(mask, 0.0) > 0
     text = lambda values: [str(one) for one in values]
     given = {name: text(values) if name == "trajectory" else values for name, values in columns.items()}
-    for hook in {"advantage", "loss", "returns", "weight"} & set(recipe.hooks):
-        expected = case["expected"].get({"advantage": "advantages", "weight": "weights"}.get(hook, hook))
+    compared = 0
+    names = {"advantage": "advantages", "loss": "loss", "returns": "returns", "reward": "rewards", "weight": "weights"}
+    for hook in names.keys() & set(recipe.hooks):
+        expected = results.get(names[hook])
         if expected is None:
             continue
-        function = recipe.torch(hook=hook, **given)
-        result, logp = theirs(function, columns, torch.float64)
+        result, logp = theirs(recipe.torch(hook=hook, **given), columns, dtype)
         if hook == "loss":
             result.backward()
-            close(logp.grad, padded(case["expected"]["grad_logp"], 0.0), torch.float64, "gradient")
+            close(logp.grad, padded(results["grad_logp"], 0.0), dtype, "gradient")
         is_rows = isinstance(expected, list) and isinstance(expected[0], list)
-        expected = padded(expected, 0.0) if is_rows else expected
-        close(result, expected, torch.float64, hook)
+        close(result, padded(expected, 0.0) if is_rows else expected, dtype, hook)
+        compared += 1
+    assert compared, "the case has no result of an exported hook"
+
+
+# Losses that are a mean whatever their parameters are, or that compare the responses of a batch.
+NO_PARTS = ("pacs", "gspo", "gmpo", "clip_cov", "kl_cov", "high_entropy", "opmd_loss")
+
+
+@pytest.mark.parametrize("name", [name for name in EXPORTED if "loss" in advlab.load(name).hooks])
+def test_the_parts_of_single_responses_add_up(name):
+    """Each of them is traced by torch.fx, as a service does that takes only traced functions."""
+    recipe = advlab.load(name)
+    settings = {"aggregate": "token_sum"} if "aggregate" in recipe.params else {}
+    try:
+        recipe = advlab.load(name, **settings)
+        function = recipe.torch(per_response=True)
+    except (advlab.RecipeError, ValueError) as refused:
+        assert name in NO_PARTS, refused
+        return
+    assert name not in NO_PARTS
+    traced, names = torch.fx.symbolic_trace(function), list(inspect.signature(function).parameters)
+    for seed in range(4):
+        columns, total = random_batch(seed), 0.0
+        logp = torch.tensor(columns["logp"], requires_grad=True)
+        given = {name: torch.tensor(columns[name]) for name in names if name != "logprobs"} | {"logprobs": logp}
+        for row in range(len(logp)):
+            part, metrics = traced(*(given[name][row] for name in names))
+            total, _ = total + part, metrics
+        total.backward()
+        kept = {name: columns[name] for name in (*names, "logp", "groups") if name in columns}
+        expected = ours(recipe, "loss", kept, torch.float64)
+        close(total, expected.loss, torch.float64, "loss")
+        close(logp.grad, np.where(columns["mask"], expected.grad, 0), torch.float64, "gradient")
+
+
+@pytest.mark.parametrize("name", ["grpo", "passk", "rloo", "ppo_clip", "gspo", "reinforce_pp", "gae"])
+def test_no_breaks_in_a_compiled_graph(name):
+    recipe, columns = advlab.load(name), random_batch(1)
+    function = recipe.torch()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    wrapped = lambda **given: compiled(**given)
+    wrapped.__signature__ = inspect.signature(function)
+    close(theirs(wrapped, columns, torch.float64)[0], theirs(function, columns, torch.float64)[0].detach(), torch.float64, name)
+
+
+def test_files_are_as_black_ruff_and_mypy_want(tmp_path):
+    for name in EXPORTED:
+        (tmp_path / f"{name}.py").write_text(advlab.load(name).torch().source)
+    for name in ("ppo_clip", "tis", "vespo"):
+        source = advlab.load(name, aggregate="token_sum").torch(per_response=True).source
+        (tmp_path / f"{name}_part.py").write_text(source)
+    for tool in (["black", "--check", "-q"], ["ruff", "check", "--isolated"], ["mypy", "--strict", "--no-error-summary"]):
+        pytest.importorskip(tool[0], reason=f"{tool[0]} is not installed")
+        done = subprocess.run([sys.executable, "-m", *tool, str(tmp_path)], capture_output=True, text=True)
+        assert done.returncode == 0, (tool, done.stdout + done.stderr)

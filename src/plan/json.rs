@@ -2,24 +2,22 @@
 
 use serde_json::{Value, json};
 
-use super::Plan;
 use super::formula::{Arg, COLUMN, Formula, Node};
 use super::text::names;
+use super::{Plan, Role};
 use crate::number_text::in_json;
 
 impl Plan {
     /// The plan as one JSON object. The arguments of a node are earlier nodes, by their places in the list.
     pub fn json(&self) -> Value {
-        let parameters = self.recipe.params().iter().map(|(parameter, setting)| {
-            let name = &parameter.name;
-            let effect = if self.free.contains(name) {
-                "numbers"
-            } else if self.unused.contains(name) {
-                "none"
-            } else {
-                "formula"
+        let parameters = self.recipe.params().iter().zip(&self.roles);
+        let parameters = parameters.map(|((parameter, setting), role)| {
+            let changes = match role {
+                Role::Number => "numbers",
+                Role::Formula => "formula",
+                Role::Unused => "nothing",
             };
-            json!({ "name": name, "value": setting, "changes": effect })
+            json!({ "name": parameter.name, "value": setting, "changes": changes })
         });
         let kin = self.kin().map(|(builtin, settings)| {
             let settings = settings.into_iter();

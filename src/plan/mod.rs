@@ -25,7 +25,6 @@ mod text;
 mod torch;
 
 use self::formula::{Formula, Normal};
-use self::params::Dependence;
 use self::read::{Form, Traced};
 pub use self::steps::{Step, steps};
 pub use self::terms::{Summand, terms};
@@ -39,10 +38,8 @@ pub struct Plan {
     recipe: Recipe,
     batch: Batch,
     formulas: Vec<Formula>,
-    /// The parameters from which numbers of the formulas follow.
-    free: Vec<String>,
-    /// The parameters that change nothing.
-    unused: Vec<String>,
+    /// The roles of the recipe's parameters, in their order.
+    roles: Vec<Role>,
     /// The tensors whose values the script looked at.
     looked_at: Vec<Tensor>,
     /// The state after one call of the hooks.
@@ -76,23 +73,41 @@ impl Plan {
             state,
         } = Traced::of(recipe, &batch, &recipe.init()?, form)?;
         let normal = Normal::of(&formulas);
-        let Dependence { free, unused, uses } =
+        let (roles, uses) =
             params::dependence(recipe, &normal, |recipe| formulas_of(recipe, &batch, form));
         normal.note(&mut formulas, uses);
         for formula in &mut formulas {
             names::name(recipe, &mut formula.nodes);
         }
-        let recipe = recipe.clone();
         Ok(Plan {
-            recipe,
+            recipe: recipe.clone(),
             batch,
             formulas,
-            free,
-            unused,
+            roles,
             looked_at,
             state,
         })
     }
+
+    /// The parameters of a role, with their values: `eps = 1e-6, gamma = 1.0`.
+    fn settings(&self, role: Role) -> String {
+        let settings = self.recipe.params().iter().zip(&self.roles);
+        let settings = settings.filter(|(_, own)| **own == role);
+        let settings =
+            settings.map(|((parameter, setting), _)| format!("{} = {setting}", parameter.name));
+        settings.collect::<Vec<String>>().join(", ")
+    }
+}
+
+/// How the formulas depend on a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Numbers of the formulas follow from it.
+    Number,
+    /// Another value is another formula, or changes a number in a way that is no simple expression.
+    Formula,
+    /// It changes nothing.
+    Unused,
 }
 
 fn formulas_of(recipe: &Recipe, batch: &Batch, form: Form) -> Result<Vec<Formula>, Diagnostics> {

@@ -1,5 +1,6 @@
 //! Where the parameters of a recipe are in its formula: found by computing the formula again with other values.
 
+use super::Role;
 use super::formula::{Formula, Normal, Use};
 use crate::diagnostic::Diagnostics;
 use crate::script::{ParamSpec, ParamValue, Recipe};
@@ -50,17 +51,6 @@ const OF_TWO: [Pattern; 4] = [
     ("{0} / {1}", |a, b| a / b),
 ];
 
-/// How formulas depend on the parameters of their recipe.
-pub(super) struct Dependence {
-    /// The parameters of which numbers follow. Another value of the others changes the formula itself, or a number in a way that is no
-    /// simple expression, or nothing.
-    pub(super) free: Vec<String>,
-    /// The parameters that change nothing.
-    pub(super) unused: Vec<String>,
-    /// How each number of the normal form follows from free parameters.
-    pub(super) uses: Vec<Option<Use>>,
-}
-
 /// A parameter that is a number, with the numbers of the formulas at another value of it.
 struct Moved {
     name: String,
@@ -69,12 +59,12 @@ struct Moved {
     numbers: Vec<f64>,
 }
 
-/// How formulas depend on the parameters, found by `trace` at other values of each.
+/// The roles of the parameters, and how each number of the normal form follows from them, found by `trace` at other values of each.
 pub(super) fn dependence(
     recipe: &Recipe,
     own: &Normal,
     trace: impl Fn(&Recipe) -> Result<Vec<Formula>, Diagnostics>,
-) -> Dependence {
+) -> (Vec<Role>, Vec<Option<Use>>) {
     let (mut moved, mut unused) = (Vec::new(), Vec::new());
     for (parameter, setting) in recipe.params().iter() {
         let at = |other: &ParamValue| {
@@ -130,11 +120,20 @@ pub(super) fn dependence(
         uses.iter().any(|used| of_name(used, &of.name))
             && all.all(|((a, b), used)| is(*a, *b) || used.is_some())
     };
-    let free = moved.iter().filter(is_free).map(|of| of.name.clone());
-    let free: Vec<String> = free.collect();
-    let of_free = |used: &Use| used.names.iter().all(|name| free.contains(name));
+    let free = moved.iter().filter(is_free);
+    let free: Vec<&String> = free.map(|of| &of.name).collect();
+    let of_free = |used: &Use| used.names.iter().all(|name| free.contains(&name));
     let uses = uses.into_iter().map(|used| used.filter(of_free)).collect();
-    Dependence { free, unused, uses }
+    let role = |name: &String| match (free.contains(&name), unused.contains(name)) {
+        (true, _) => Role::Number,
+        (_, true) => Role::Unused,
+        _ => Role::Formula,
+    };
+    let roles = recipe
+        .params()
+        .iter()
+        .map(|(parameter, _)| role(&parameter.name));
+    (roles.collect(), uses)
 }
 
 pub(super) fn number(setting: &ParamValue) -> Option<f64> {

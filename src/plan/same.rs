@@ -55,7 +55,7 @@ impl Plan {
         if !own.has_shape_of(wanted) || own.is_same(wanted) {
             return own.is_same(wanted).then(|| recipe.clone());
         }
-        let uses = params::dependence(recipe, &own, trace).uses;
+        let uses = params::dependence(recipe, &own, trace).1;
         let mut found = recipe.clone();
         for ((own, number), used) in own.numbers().zip(wanted.numbers()).zip(uses) {
             if own.to_bits() == number.to_bits() {

@@ -1,7 +1,7 @@
 //! A plan as a derivation to read: one line a node, with the script's line beside it.
 
-use super::Plan;
 use super::formula::{Arg, COLUMN, Formula, Node, SHAPED_REWARD, SIZE, VALUES};
+use super::{Plan, Role};
 use crate::script::{Hook, Recipe};
 use crate::tensor::{Level, Origin};
 
@@ -43,13 +43,9 @@ impl Plan {
             let settings = settings
                 .iter()
                 .map(|(name, setting)| format!("{name}={setting}"));
-            let settings = settings.collect::<Vec<_>>().join(" ");
-            let at = if settings.is_empty() {
-                String::new()
-            } else {
-                format!(" with {settings}")
-            };
-            text += &format!("\nThis is `{builtin}`{at}.\n");
+            let settings: Vec<String> = settings.collect();
+            let at = if settings.is_empty() { "" } else { " with " };
+            text += &format!("\nThis is `{builtin}`{at}{}.\n", settings.join(" "));
         }
         if let Err(error) = self.of_every_batch() {
             text += &format!(
@@ -57,24 +53,18 @@ impl Plan {
                 error[0].message
             );
         }
-        let is_unused = |name: &String| self.unused.contains(name);
-        let is_free = |name: &String| self.free.contains(name);
-        let is_fixed = |name: &String| !is_free(name) && !is_unused(name);
-        let kinds: [(&str, &dyn Fn(&String) -> bool); 3] = [
-            ("parameters", &is_free),
-            ("fixed in the formula", &is_fixed),
-            ("not in the formula", &is_unused),
+        let roles = [
+            ("parameters", Role::Number),
+            ("fixed in the formula", Role::Formula),
+            ("not in the formula", Role::Unused),
         ];
-        let mut start = "\n";
-        for (title, is_wanted) in kinds {
-            let settings = self.settings(is_wanted);
-            let settings =
-                settings.map(|(parameter, setting)| format!("{} = {setting}", parameter.name));
-            let settings = settings.collect::<Vec<_>>().join(", ");
-            if !settings.is_empty() {
-                text += &format!("{start}{title}: {settings}\n");
-                start = "";
-            }
+        let settings = roles.map(|(title, role)| (title, self.settings(role)));
+        let lines = settings.iter().filter(|(_, settings)| !settings.is_empty());
+        let lines: Vec<String> = lines
+            .map(|(title, settings)| format!("{title}: {settings}\n"))
+            .collect();
+        if !lines.is_empty() {
+            text += &format!("\n{}", lines.concat());
         }
         text
     }

@@ -1,7 +1,8 @@
 //! Plans: the derivation and the file of PyTorch of some built-ins, kin among recipes, and what cannot be exported. That a file
 //! gives the recipe's numbers is tested where torch is: `python/tests/test_plan.py`.
 
-use advlab::plan::Plan;
+use advlab::Batch;
+use advlab::plan::{Plan, steps, terms};
 use advlab::script::{BUILTINS, Host, Recipe};
 
 use crate::cases;
@@ -48,15 +49,138 @@ fn files_of_torch() {
     cases::snapshot("plan", "torch", shown);
 }
 
+/// The part of a loss that one response has, and why some losses have none.
+#[test]
+fn one_response() {
+    let files = ["ppo_clip", "vespo"].map(|name| (name, load(name, "aggregate=token_sum")));
+    let shown = files.map(|(name, recipe)| {
+        let file = plan(&recipe).torch_per_response().expect(name);
+        let (_, function) = file.split_once("\ndef loss").expect("the function");
+        (name, format!("def loss{function}"))
+    });
+    cases::snapshot("plan", "one_response", shown);
+    let refused = [
+        ("no_loss", load("grpo", "")),
+        ("a_mean", load("ppo_clip", "")),
+        (
+            "other_responses",
+            script(
+                "fn loss(batch, p) { (batch.logp * batch.reward.mean(\"group\")).sum(\"batch\") }",
+            ),
+        ),
+        (
+            "over_tokens",
+            script("fn loss(batch, p) { batch.logp.suffix_sum(0.9).sum(\"batch\") }"),
+        ),
+    ];
+    let told = refused.map(|(name, recipe)| {
+        let error = plan(&recipe).torch_per_response().expect_err(name);
+        (name, error.render(false))
+    });
+    cases::snapshot("plan", "one_response_refused", told);
+}
+
+#[test]
+fn json_has_each_node() {
+    let plan = plan(&load("ppo_clip", "kl_beta=0.1"));
+    cases::snapshot("plan", "json", [("ppo_clip", format!("{:#}", plan.json()))]);
+}
+
+/// The shares of the summands, against sums by hand.
+#[test]
+fn terms_of_sums() {
+    let batch = Batch::builder()
+        .groups([0, 0, 1])
+        .response("reward", vec![1.0, -1.0, 4.0])
+        .response("bonus", vec![0.0, 1.0, -2.0])
+        .build()
+        .expect("a batch");
+    let recipe = script(
+        "fn reward(batch, p) { let penalty = 0.5 * batch.bonus; batch.reward - (penalty - 1) }\n\
+         fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }",
+    );
+    let state = recipe.init().expect("a state");
+    let found = terms(&recipe, &batch, &state).expect("summands");
+    let found: Vec<(String, f64, f64)> = found
+        .into_iter()
+        .map(|term| {
+            let name = format!("{} {}", term.hook.name(), term.name);
+            (name, term.std, term.share)
+        })
+        .collect();
+    let std = |values: [f64; 3]| {
+        let mean = values.iter().sum::<f64>() / 3.0;
+        (values.map(|x| (x - mean).powi(2)).iter().sum::<f64>() / 2.0).sqrt()
+    };
+    // The shaped reward is 1 + 0 + 1, -1 - 0.5 + 1, 4 + 1 + 1, with the group means 0.75, 0.75 and 6.
+    let expected = [
+        ("reward reward", std([1.0, -1.0, 4.0]), 6.0 / 10.5),
+        ("reward -penalty", std([0.0, -0.5, 1.0]), 1.5 / 10.5),
+        ("reward 1", 0.0, 3.0 / 10.5),
+        ("advantage shaped_reward", std([2.0, -0.5, 6.0]), 8.5 / 16.0),
+        (
+            "advantage -shaped_reward.mean(group)",
+            std([0.75, 0.75, 6.0]),
+            7.5 / 16.0,
+        ),
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for ((name, deviation, share), (expected, by_hand, of_all)) in found.iter().zip(expected) {
+        assert_eq!(name, expected);
+        assert!((deviation - by_hand).abs() < 1e-12, "{name}: {deviation}");
+        assert!((share - of_all).abs() < 1e-12, "{name}: {share}");
+    }
+    let grpo = load("grpo", "");
+    let none = terms(&grpo, &batch, &state).expect("no summands");
+    assert!(none.is_empty(), "a quotient is no sum");
+}
+
+/// Each statement of a hook and of what it imports, with its values.
+#[test]
+fn steps_are_the_statements() {
+    let batch = Batch::builder()
+        .groups([0, 0])
+        .response("reward", vec![1.0, 0.0])
+        .build()
+        .expect("a batch");
+    let text = "import \"grpo\" as grpo;\nfn params() { grpo::params() }\n\
+        fn advantage(batch, p) {\n    let r = batch.reward;\n    let centred = r - r.mean(\"group\");\n    \
+        centred += grpo::advantage(batch, p);\n    -centred\n}";
+    let steps = steps(&script(text), &batch).expect("steps");
+    let found: Vec<(String, String, Vec<f64>)> = steps
+        .into_iter()
+        .map(|step| (step.line, step.name, step.value.iter().collect()))
+        .collect();
+    let line = |line: &str| line.split(": ").next().expect("a place").to_string();
+    let places: Vec<(String, &str)> = found
+        .iter()
+        .map(|(at, name, _)| (line(at), &**name))
+        .collect();
+    let expected = [
+        ("line 4", "r"),
+        ("line 5", "centred"),
+        ("line 6", "centred"),
+        ("grpo:16", "r"),
+        ("grpo:17", "std"),
+        ("line 7", "advantage"),
+    ];
+    let expected = expected.map(|(place, name)| (place.to_string(), name));
+    assert_eq!(places, expected);
+    assert_eq!(found[1].2, [0.5, -0.5]);
+    assert_eq!(found[4].2, [0.5_f64.sqrt()]);
+}
+
 /// Equations, which LaTeX takes if it is there.
 #[test]
 fn equations() {
-    let shown = ["grpo", "passk", "ppo_clip"].map(|name| (name, plan(&load(name, "")).latex()));
-    let folder = tempfile::tempdir().expect("a folder");
-    let body: String = shown
-        .iter()
-        .map(|(_, text)| format!("\\[{text}\\]\n"))
-        .collect();
+    let all = BUILTINS.iter().map(|builtin| {
+        let text = plan(&load(builtin.name, "")).latex();
+        format!("\\[{text}\\]\n")
+    });
+    let (folder, body) = (
+        tempfile::tempdir().expect("a folder"),
+        all.collect::<String>(),
+    );
     let document = format!(
         "\\documentclass{{article}}\\usepackage{{amsmath}}\\begin{{document}}{body}\\end{{document}}"
     );
@@ -73,6 +197,8 @@ fn equations() {
         ),
         Err(_) => eprintln!("skipped: there is no pdflatex"),
     }
+    let shown = ["grpo", "passk", "grpo_lambda", "ppo_clip"];
+    let shown = shown.map(|name| (name, plan(&load(name, "")).latex()));
     cases::snapshot("plan", "latex", shown);
 }
 

@@ -38,8 +38,8 @@ def exported(recipe: str, source: str, hook: str) -> Callable[..., torch.Tensor]
     # With this entry, a debugger and a traceback show the lines of the source.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     exec(compile(source, file, "exec"), names)
-    if hook not in names:
+    function: Callable[..., torch.Tensor] | None = names.get("shaped_reward" if hook == "reward" else hook)
+    if function is None:
         raise ValueError(f"{recipe} has no `{hook}` that can be written as a function of tensors")
-    function: Callable[..., torch.Tensor] = names[hook]
     function.source = source  # type: ignore[attr-defined]
     return function

@@ -11,6 +11,8 @@ pytest.importorskip("trl", reason="TRL is not installed: pip install trl==1.16.0
 
 from scripts import MEAN, lines, python
 
+import advlab
+
 RUN = str(Path(__file__).parent / "trl_run.py")
 
 
@@ -27,18 +29,26 @@ def run(folder, ranks=1, **settings):
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_trls_own_grpo_and_the_recipe_train_alike(tmp_path, ranks):
+def test_trls_own_grpo_the_recipe_and_its_export_train_alike(tmp_path, ranks):
     """With two ranks a group lies on both: each has four of its eight responses."""
     own, weights, done = run(tmp_path / "own", ranks, recipe=None, steps=6)
     assert done.returncode == 0, done.stderr[-3000:]
     ours, found, done = run(tmp_path / "ours", ranks, recipe="grpo", params={"eps": 1e-4}, steps=6)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(own) == len(ours) == 6 and sum(abs(row["loss"]) > 1e-3 for row in own) > 2
-    for theirs, row in zip(own, ours):
-        assert row.get("reward") == theirs.get("reward")
-        for name in ("loss", "grad_norm"):
-            assert row[name] == pytest.approx(theirs[name], rel=1e-5, abs=1e-6), (row["step"], name)
-    assert all(torch.allclose(found[name], weights[name], atol=1e-5) for name in weights)
+    file = tmp_path / "grpo_torch.py"
+    file.write_text(advlab.load("grpo", eps=1e-4).torch().source)
+    exported, of_exported, done = run(tmp_path / "exported", ranks, recipe=None, exported=str(file), steps=6)
+    assert done.returncode == 0, done.stderr[-3000:]
+    differences = [float(line) for line in (tmp_path / "exported/differences").read_text().split()]
+    assert len(differences) >= 3 and max(differences) < 1e-6, differences
+    assert sum(abs(row["loss"]) > 1e-3 for row in own) > 2
+    for rows, found in ((ours, found), (exported, of_exported)):
+        assert len(own) == len(rows) == 6
+        for theirs, row in zip(own, rows):
+            assert row.get("reward") == theirs.get("reward")
+            for name in ("loss", "grad_norm"):
+                assert row[name] == pytest.approx(theirs[name], rel=1e-5, abs=1e-6), (row["step"], name)
+        assert all(torch.allclose(found[name], weights[name], atol=1e-5) for name in weights)
 
 
 def test_a_run_is_edited_broken_killed_resumed_and_replayed(tmp_path, replayed):

@@ -202,10 +202,27 @@ def test_a_critic_learns_the_returns_of_gae(run):
             assert is_among(targets[tuple(given["value"][row][counts].tolist())], returns[row][counts])
 
 
-def test_verls_own_grpo_and_the_recipe_train_alike(run, tmp_path):
+EXPORTED = """import grpo_torch
+import numpy as np
+import torch
+from verl.trainer.ppo.core_algos import register_adv_est
+
+
+@register_adv_est("exported")
+def exported(token_level_rewards, response_mask, index, **_):
+    group = torch.tensor(np.unique(index, return_inverse=True)[1])
+    advantage = grpo_torch.advantage(group=group, reward=token_level_rewards.sum(1))[:, None] * response_mask
+    return advantage, advantage
+"""
+
+
+def test_verls_own_grpo_the_recipe_and_its_export_train_alike(run, tmp_path, monkeypatch):
     """The same prompts, responses and losses, step by step: each step's come from the weights of those before."""
+    (tmp_path / "grpo_torch.py").write_text(advlab.load("grpo").torch().source)
+    (tmp_path / "exported.py").write_text(EXPORTED)
+    monkeypatch.setenv("OWN_MODULES", ",verl_capture,exported")
     found = []
-    for estimator in ("grpo", "advlab/grpo"):
+    for estimator in ("grpo", "advlab/grpo", "exported"):
         steps, actor, _, _ = run(f"algorithm.adv_estimator={estimator}", steps=4)
         assert len(steps) == 4
         parts = [part_of(actor, at, 4) for at in range(4)]
@@ -215,10 +232,11 @@ def test_verls_own_grpo_and_the_recipe_train_alike(run, tmp_path):
         found.append((losses, [values.sort()[0] for values in given], scores))
         for file in run.capture.iterdir():
             file.unlink()
-    (own, expected, own_scores), (ours, advantages, scores) = found
-    assert scores == own_scores and len(set(own)) == 4 and any(abs(loss) > 1e-3 for loss in own)
-    assert ours == pytest.approx(own, rel=1e-5, abs=1e-6)
-    assert all(torch.allclose(values, other, atol=1e-6) for values, other in zip(advantages, expected))
+    own, expected, own_scores = found[0]
+    assert len(set(own)) == 4 and any(abs(loss) > 1e-3 for loss in own)
+    for ours, advantages, scores in found[1:]:
+        assert scores == own_scores and ours == pytest.approx(own, rel=1e-5, abs=1e-6)
+        assert all(torch.allclose(values, other, atol=1e-6) for values, other in zip(advantages, expected))
 
 
 def test_a_loss_a_reload_a_rejected_save_and_a_resume(run, script, tmp_path, replayed):

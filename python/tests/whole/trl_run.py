@@ -1,11 +1,12 @@
 """One run of TRL's GRPOTrainer in a process of its own: trl_run.py SETTINGS, in JSON.
 
-`recipe` is a path or a built-in, or null for TRL's own advantage. `edits` has what is saved after a step, `die` the step after which
+`recipe` is a path or a built-in, or null for TRL's own advantage, or for that of `exported`, a file of PyTorch. `edits` has what is saved after a step, `die` the step after which
 the process kills itself, `resume` whether it goes on from the newest checkpoint. `rows` of TRL's log are written a line a step.
 """
 
 import json
 import os
+import runpy
 import signal
 import sys
 from pathlib import Path
@@ -41,6 +42,25 @@ class Steps(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Exported(trl.GRPOTrainer):
+    """The advantage by the function of a file that `advlab plan --torch` wrote. The file `differences` has how far each is from TRL's."""
+
+    def _calculate_rewards(self, *args):
+        self.rewards_per_func = super()._calculate_rewards(*args)
+        return self.rewards_per_func
+
+    def _generate_and_score_completions(self, inputs):
+        output = super()._generate_and_score_completions(inputs)
+        reward = (self.rewards_per_func * self.reward_weights.to(self.rewards_per_func)).nansum(1)
+        group = torch.arange(len(reward), device=reward.device) // self.num_generations
+        theirs = output["advantages"]
+        start = self.accelerator.process_index * len(theirs)
+        output["advantages"] = self.exported(group=group, reward=reward)[start : start + len(theirs)]
+        with (Path(self.args.output_dir) / "differences").open("a") as out:
+            out.write(f"{float((output['advantages'] - theirs).abs().max())}\n")
+        return output
+
+
 def fail_on_all(trainer, batch):
     """An error that is not the recipe's reaches every process: nobody is left waiting."""
 
@@ -72,7 +92,9 @@ def main():
         "recipe_folder": settings.get("kept"),
         "recipe_batches": 99,
     }
-    trainer = (advlab.trl if recipe else trl).GRPOTrainer(
+    if exported := settings.get("exported"):
+        Exported.exported = staticmethod(runpy.run_path(exported)["advantage"])
+    trainer = (advlab.trl.GRPOTrainer if recipe else Exported if exported else trl.GRPOTrainer)(
         model=model(), reward_funcs=[many_a], args=args, processing_class=tokenizer(), callbacks=[steps],
         train_dataset=Dataset.from_dict({"prompt": ["a b", "c d", "e f", "g h"] * 4}), **(ours if recipe else {}),
     )  # fmt: skip

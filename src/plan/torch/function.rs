@@ -73,7 +73,7 @@ impl<'a> Writer<'a> {
         if level == Level::Token {
             let padded = |text: &str| format!("torch.where(mask, {text}, 0.0)");
             if padded(&value.text).len() + 11 > WIDTH {
-                let name = self.fresh(hook.name());
+                let name = self.fresh(self.formula.gives());
                 self.lines.push(format!("{name} = {}", value.text));
                 value.text = name;
             }
@@ -176,7 +176,7 @@ impl<'a> Writer<'a> {
             .collect();
         let (name, gives) = match self.is_single {
             true => ("loss", "tuple[Tensor, dict[str, Tensor]]"),
-            false => (hook.name(), "Tensor"),
+            false => (self.formula.gives(), "Tensor"),
         };
         let mut head = format!("def {name}({}) -> {gives}:", arguments.join(", "));
         if head.len() > WIDTH {

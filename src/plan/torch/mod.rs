@@ -9,9 +9,8 @@ use std::fmt::Write as _;
 
 use self::function::Writer;
 use self::python::literal;
-use super::{Plan, params};
+use super::{Plan, Role, params};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::script::{Hook, ParamSpec, ParamValue};
 
 /// black's width.
 const WIDTH: usize = 88;
@@ -31,9 +30,7 @@ impl Plan {
     /// [`Diagnostics`] with the script's line if something depends on the values of the batch, or has no form in the file.
     pub fn torch(&self) -> Result<String, Diagnostics> {
         let plan = self.of_every_batch()?;
-        let hooks = [Hook::Weight, Hook::Advantage, Hook::Returns, Hook::Loss];
         let formulas = plan.formulas.iter();
-        let formulas = formulas.filter(|formula| hooks.contains(&formula.hook));
         let functions = formulas.map(|formula| Writer::new(&plan, formula, false).function());
         let functions: Vec<String> = functions.collect::<Written<_>>()?;
         Ok(plan.file(&functions.join("\n\n")))
@@ -73,9 +70,9 @@ impl Plan {
                 let _ = writeln!(file, "from torch.nn.functional import {name}");
             }
         }
-        for (index, (parameter, setting)) in
-            self.settings(|name| self.free.contains(name)).enumerate()
-        {
+        let constants = self.recipe.params().iter().zip(&self.roles);
+        let constants = constants.filter(|(_, role)| **role == Role::Number);
+        for (index, ((parameter, setting), _)) in constants.enumerate() {
             let number = params::number(setting).unwrap_or(f64::NAN);
             let (doc, name) = (&parameter.doc, parameter.name.to_uppercase());
             let start = if index == 0 { "\n" } else { "" };
@@ -85,15 +82,6 @@ impl Plan {
         file
     }
 
-    /// The parameters of some names, with their values.
-    pub(super) fn settings(
-        &self,
-        is_wanted: impl Fn(&String) -> bool,
-    ) -> impl Iterator<Item = (&ParamSpec, &ParamValue)> {
-        let all = self.recipe.params().iter();
-        all.filter(move |(parameter, _)| is_wanted(&parameter.name))
-    }
-
     /// The recipe's text and source, and how the file differs from the recipe.
     fn docstring(&self) -> String {
         let (name, version) = (self.recipe.name(), self.recipe.version().short());
@@ -101,13 +89,9 @@ impl Plan {
             "`{name}`, written by advlab from its version {version}.\n\n{}\n",
             self.recipe.doc()
         );
-        let is_fixed = |name: &String| !self.free.contains(name) && !self.unused.contains(name);
-        let fixed: Vec<String> = self
-            .settings(is_fixed)
-            .map(|(parameter, setting)| format!("{} = {setting}", parameter.name))
-            .collect();
+        let fixed = self.settings(Role::Formula);
         if !fixed.is_empty() {
-            let _ = writeln!(text, "\nFixed in this formula: {}.", fixed.join(", "));
+            let _ = writeln!(text, "\nFixed in this formula: {fixed}.");
         }
         let absent: Vec<&str> = self.absent_columns().collect();
         if !absent.is_empty() {
