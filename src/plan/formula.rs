@@ -22,8 +22,8 @@ pub(super) struct Node {
     pub(super) row: &'static str,
     pub(super) args: Vec<Arg>,
     pub(super) level: Level,
-    /// Whether its groups are those of the batch, not those of `regroup`.
-    pub(super) has_own_groups: bool,
+    /// Its groups: 0 for those of the batch, and a number for each `regroup`.
+    pub(super) groups: usize,
     pub(super) origin: Option<Origin>,
     /// The name of a column, or of the script's variable.
     pub(super) name: Option<String>,
@@ -101,7 +101,7 @@ impl Node {
         let args: Vec<String> = args.collect();
         format!(
             "{} {args:?} {} {name:?} {}",
-            self.row, self.level, self.has_own_groups
+            self.row, self.level, self.groups
         )
     }
 }
@@ -140,13 +140,7 @@ impl Formula {
             }
             let (hashes, order): (Vec<u64>, Vec<usize>) = args.into_iter().unzip();
             let name = node.name.as_ref().filter(|_| node.row == COLUMN);
-            of_nodes.push(hash((
-                node.row,
-                hashes,
-                node.level,
-                node.has_own_groups,
-                name,
-            )));
+            of_nodes.push(hash((node.row, hashes, node.level, node.groups, name)));
             orders.push(order);
         }
         let (mut places, mut seen) = (Vec::new(), HashSet::new());

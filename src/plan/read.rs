@@ -1,5 +1,6 @@
 //! Reads the formulas of a recipe's hooks off the graph of one call.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -8,13 +9,13 @@ use super::formula::{
     VALUES,
 };
 use super::rows;
-use crate::batch::{Batch, Column, FloatBuffer};
+use crate::batch::{Batch, Column, FloatBuffer, Layout};
 use crate::check::{usual, without};
 use crate::diagnostic::Diagnostics;
 use crate::script::{Hook, Recipe, ScriptBatch, State};
 use crate::tensor::kernel::{Kernel, Unary};
 use crate::tensor::op::{Argument, Param, ParamKind};
-use crate::tensor::{Frame, Level, Prim, Tensor, Trace};
+use crate::tensor::{Level, Prim, Tensor, Trace};
 
 /// What the formulas are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,10 +59,10 @@ impl Traced {
         };
         let mut reader = Reader {
             trace: &trace,
-            frame: input.frame(),
             columns: by_id(given),
             derived: by_id(derived),
             form,
+            layouts: RefCell::new(vec![input.frame().layout.clone()]),
         };
         // `reward` comes first.
         let formulas = hooks.iter().map(|(hook, tensor)| {
@@ -83,12 +84,13 @@ impl Traced {
 /// Reads formulas off the tensors of one traced call.
 struct Reader<'a> {
     trace: &'a Trace,
-    frame: &'a Arc<Frame>,
     /// The names of the batch's columns, by their tensors.
     columns: HashMap<usize, String>,
     /// The names of columns that are derived from others, by their tensors.
     derived: HashMap<usize, String>,
     form: Form,
+    /// The layouts met so far, the batch's first.
+    layouts: RefCell<Vec<Arc<Layout>>>,
 }
 
 /// A tensor taken apart: its row, and the arguments that are tensors or constants.
@@ -137,7 +139,7 @@ impl Reader<'_> {
                 row: parts.row,
                 args: parts.args.into_iter().map(arg).collect(),
                 level: base.level(),
-                has_own_groups: self.has_own_groups(&base),
+                groups: self.groups(&base),
                 origin: base.origin().cloned(),
                 name: self
                     .columns
@@ -192,8 +194,7 @@ impl Reader<'_> {
         while let (Prim::Expand, [of]) = (&base.inner().prim, &base.inner().args[..])
             && !self.columns.contains_key(&base.id())
         {
-            let is_rehomed =
-                base.level() == of.level() && self.has_own_groups(&base) != self.has_own_groups(of);
+            let is_rehomed = base.level() == of.level() && self.groups(&base) != self.groups(of);
             if is_rehomed {
                 break;
             }
@@ -202,9 +203,18 @@ impl Reader<'_> {
         base
     }
 
-    fn has_own_groups(&self, tensor: &Tensor) -> bool {
-        let frame = tensor.frame().filter(|_| tensor.level() != Level::Batch);
-        frame.is_none_or(|frame| Arc::ptr_eq(&frame.layout, &self.frame.layout))
+    fn groups(&self, tensor: &Tensor) -> usize {
+        let Some(frame) = tensor.frame().filter(|_| tensor.level() != Level::Batch) else {
+            return 0;
+        };
+        let mut layouts = self.layouts.borrow_mut();
+        let known = layouts
+            .iter()
+            .position(|layout| Arc::ptr_eq(layout, &frame.layout));
+        known.unwrap_or_else(|| {
+            layouts.push(frame.layout.clone());
+            layouts.len() - 1
+        })
     }
 
     fn parts(&self, tensor: &Tensor) -> Parts {

@@ -80,6 +80,24 @@ fn one_response() {
     cases::snapshot("plan", "one_response_refused", told);
 }
 
+/// Two groupings of the same responses are two nodes, although the operation and its argument are the same.
+#[test]
+fn groupings_stay_apart() {
+    let text = |by: &str| {
+        format!(
+            "fn advantage(batch, p) {{ let a = batch.group_by(batch.length).reward.mean(\"group\");\n\
+             let b = batch.group_by({by}).reward.mean(\"group\");\n\
+             a.expand(\"response\") - b.expand(\"response\") }}"
+        )
+    };
+    let (same, other) = (
+        plan(&script(&text("batch.length"))),
+        plan(&script(&text("batch.reward"))),
+    );
+    let means = |plan: &Plan| plan.text().matches("= regroup(reward)").count();
+    assert_eq!((means(&same), means(&other)), (2, 2), "{}", other.text());
+}
+
 #[test]
 fn json_has_each_node() {
     let plan = plan(&load("ppo_clip", "kl_beta=0.1"));

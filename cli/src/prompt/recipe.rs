@@ -116,11 +116,10 @@ pub(super) fn steps(session: &mut PromptSession, arguments: &Arguments<'_>) -> A
             report.line(paint.bold(step.hook.name()));
         }
         report.line(format!("  {}", paint.dim(&step.line)));
-        let name = format!("    {} = ", step.name);
-        report.line(format!(
-            "{name}{}",
-            show::values(&step.value, paint.width.saturating_sub(name.len()))
-        ));
+        let (level, number) = (step.value.level(), counted(step.value.len(), "value"));
+        let start = format!("    {} ({level}, {number}) = ", step.name);
+        let room = paint.width.saturating_sub(start.len());
+        report.line(format!("{start}{}", show::values(&step.value, room)));
     }
     Ok(report.text)
 }

@@ -52,15 +52,11 @@ pub(crate) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
     })
 }
 
-/// A tensor in one line: its level and its first values, in the order of the batch.
+/// The first values of a tensor that fit in a line, in the order of the batch.
 pub(crate) fn values(computed: &Computed, columns: usize) -> String {
-    let (level, all) = (computed.level(), computed.buffer());
-    if level == Level::Batch {
-        return format!("{}   {level}", value(all.get(0)));
-    }
-    let mut text = format!("{} {level}", counted(all.len(), "value"));
-    for (index, number) in all.iter().enumerate() {
-        let next = format!("{}{}", if index == 0 { ": " } else { ", " }, value(number));
+    let mut text = String::new();
+    for (index, number) in computed.iter().enumerate() {
+        let next = format!("{}{}", if index == 0 { "" } else { ", " }, value(number));
         if text.len() + next.len() + 5 > columns {
             return text + ", ...";
         }

@@ -201,8 +201,7 @@ impl Writer<'_> {
                 ));
             }
             row if row == REGROUP
-                || !node.has_own_groups
-                    && !matches!(node.level, Level::Response | Level::Token) =>
+                || node.groups != 0 && !matches!(node.level, Level::Response | Level::Token) =>
             {
                 return Err(self.refused(node, "`regroup`", REGROUPED));
             }
