@@ -193,6 +193,20 @@ def test_random_batches(name, settings, monkeypatch):
             compare(recipe, columns, dtype=dtype)
 
 
+@pytest.mark.parametrize("name", [name for name in EXPORTED if "loss" in advlab.load(name).hooks])
+def test_gradients_on_policy(name):
+    """Equal ratios and equal advantages: the rounded mean of equal values may lie beside them, and has a gradient all the same."""
+    recipe = advlab.load(name)
+    for responses, tokens in [(1, 3), (1, 10), (1, 13), (4, 9), (12, 15)]:
+        columns = random_batch(3)
+        shape = (responses, tokens)
+        columns = {
+            column: np.resize(values, shape if np.ndim(values) == 2 else responses) for column, values in columns.items()
+        } | {"mask": np.ones(shape, bool), "groups": np.arange(responses) // 4, "advantage": np.full(shape, 0.7)}
+        columns |= {column: columns["old_logp"] for column in ("logp", "rollout_logp", "ref_logp")}
+        compare(recipe, columns)
+
+
 def by_right(pos, neg, size):
     """A group for each number of right responses, and the advantages of right and of wrong ones there."""
     inputs = {"rewards": [], "groups": []}

@@ -45,8 +45,10 @@ def sum_of(x: Tensor, mask: Tensor | None = None, dim: int | None = None) -> Ten
 def mean_of(x: Tensor, mask: Tensor | None = None, dim: int | None = None) -> Tensor:
     """The mean of the selected values, 0 if there are none."""
     mean = sum_of(x, mask, dim) / sum_of(torch.ones_like(x), mask, dim).clamp(min=1)
-    # Equal values have exactly that value as their mean.
-    return mean.clamp(min_of(x, mask, dim), max_of(x, mask, dim))
+    # Equal values have exactly that value as their mean. The gradient is that of the mean, because clamp
+    # gives none to a value beyond its bounds.
+    exact = mean.clamp(min_of(x, mask, dim), max_of(x, mask, dim))
+    return mean + (exact - mean).detach()
 
 
 def std_of(
@@ -122,8 +124,10 @@ def group_mean(x: Tensor, index: Tensor, selected: Tensor | None = None) -> Tens
     """The mean in each response's group, 0 if nothing is selected."""
     count = group_count(x, index, selected).clamp(min=1)
     mean = group_sum(x, index, selected) / count
-    # Equal values have exactly that value as their mean.
-    return mean.clamp(group_min(x, index, selected), group_max(x, index, selected))
+    # Equal values have exactly that value as their mean. The gradient is that of the mean, because clamp
+    # gives none to a value beyond its bounds.
+    exact = mean.clamp(group_min(x, index, selected), group_max(x, index, selected))
+    return mean + (exact - mean).detach()
 
 
 def group_std(
