@@ -100,8 +100,10 @@ fn groupings_stay_apart() {
 
 #[test]
 fn json_has_each_node() {
-    let plan = plan(&load("ppo_clip", "kl_beta=0.1"));
-    cases::snapshot("plan", "json", [("ppo_clip", format!("{:#}", plan.json()))]);
+    let text = "fn params() { #{ low: #{ value: 0.2 }, unused: #{ value: 1.0 } } }\n\
+        fn loss(batch, p) { let kl = kl(batch.logp, batch.ref_logp, \"k3\"); max(kl, 1 - p.low).mean(\"batch\") }";
+    let plan = plan(&script(text));
+    cases::snapshot("plan", "json", [("a loss", format!("{:#}", plan.json()))]);
 }
 
 /// The shares of the summands, against sums by hand.

@@ -541,3 +541,40 @@ fn mass_is_split_by_turns_and_by_any_column() {
     lab.run("mass mine.rhai turns.jsonl --by scroe")
         .says("did you mean `score`?");
 }
+
+/// The shares of the summands are metrics of `apply` and of a run, if they are asked for.
+#[test]
+fn summands_are_metrics() {
+    let lab = Lab::new();
+    lab.advantage(
+        "sum.rhai",
+        "let bonus = 0.1 * batch.reward.rank(\"batch\"); batch.reward - bonus",
+    );
+    let is_whole = |metrics: &Value| {
+        let share = |name: &str| metrics[format!("advantage/{name}/share")].as_f64();
+        let [reward, bonus] = ["reward", "-bonus"].map(|name| share(name).expect("a share"));
+        assert!(
+            (reward + bonus - 1.0).abs() < 1e-6 && bonus > 0.0,
+            "{metrics}"
+        );
+        assert!(
+            metrics["advantage/-bonus/std"]
+                .as_f64()
+                .is_some_and(|std| std > 0.0)
+        );
+    };
+    assert_eq!(
+        lab.json("apply sum.rhai rollouts.jsonl")["metrics"],
+        json!({})
+    );
+    is_whole(&lab.json("apply sum.rhai rollouts.jsonl --terms")["metrics"]);
+    lab.small_run("recipe = \"sum.rhai\"; steps = 2; terms = true");
+    lab.ok("train small.toml");
+    let rows = lab.read("run/metrics.jsonl");
+    assert_eq!(rows.lines().count(), 2, "{rows}");
+    for row in rows.lines() {
+        let row: Value = serde_json::from_str(row).expect("a row");
+        is_whole(&row["metrics"]);
+    }
+    lab.run("plan sum.rhai --terms").shows("-bonus");
+}
