@@ -5,9 +5,10 @@ use super::python::literal;
 use super::{LONG, WIDTH, Written};
 use crate::diagnostic::Diagnostic;
 use crate::plan::every_batch::{GROUPS_HELP, REGROUPED};
-use crate::plan::formula::{Arg, BY_GROUP, COLUMN, Node, REGROUP, SIZE, VALUES};
+use crate::plan::formula::{Arg, BY_GROUP, COLUMN, Formula, Node, REGROUP, SIZE, VALUES};
 use crate::plan::rows::{self, CALL, NEGATIVE, binds};
 use crate::tensor::Level;
+use crate::tensor::op::{self, Class};
 
 const COLUMN_HELP: &str = "give it to the batch as a column of its own";
 const OTHERWISE: &str = "write it with sums, means, comparisons and `where`; a reduction in two steps is `x.sum(\"response\").sum(\"group\")`";
@@ -85,7 +86,7 @@ impl Writer<'_> {
         let text = self.arg(arg, at)?.into_number();
         let own = self.formula.nodes[node].level;
         let shape = match at {
-            Level::Token | Level::Position if !is_by_token(own) => "mask",
+            Level::Token | Level::Position if !self.is_wide[node] => "mask",
             at if own == Level::Batch && at != Level::Batch => "index",
             _ => return Ok(text),
         };
@@ -343,4 +344,20 @@ impl Writer<'_> {
 /// Whether each response has several values of a level.
 fn is_by_token(level: Level) -> bool {
     matches!(level, Level::Token | Level::Position)
+}
+
+/// By node, whether its expression has a value for each token: an operation on values of responses alone has not, even at the
+/// level of tokens, because its arguments broadcast.
+pub(super) fn wide(formula: &Formula) -> Vec<bool> {
+    let by_value = |row: &str| {
+        let mut rows =
+            op::table().filter(|op| matches!(op.class, Class::Elementwise | Class::Logic));
+        rows.any(|op| op.name == row)
+    };
+    let mut wide: Vec<bool> = Vec::new();
+    for node in &formula.nodes {
+        let has_wide = node.nodes().any(|argument| wide[argument]);
+        wide.push(is_by_token(node.level) && (has_wide || !by_value(node.row)));
+    }
+    wide
 }

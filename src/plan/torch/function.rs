@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::expression::Text;
+use super::expression::{Text, wide};
 use super::python::{called, wrapped};
 use super::{HELPERS, WIDTH, Written};
 use crate::plan::Plan;
@@ -24,6 +24,8 @@ pub(super) struct Writer<'a> {
     /// Whether the function is of one response.
     is_single: bool,
     pub(super) uses: Vec<usize>,
+    /// Whether the expression of a node has a value for each token; one of responses alone is [B, 1].
+    pub(super) is_wide: Vec<bool>,
     /// The variables of the nodes that have a statement.
     pub(super) assigned: Vec<Option<Text>>,
     taken: BTreeSet<String>,
@@ -46,6 +48,7 @@ impl<'a> Writer<'a> {
             formula,
             is_single,
             uses: formula.uses(),
+            is_wide: wide(formula),
             assigned: vec![None; formula.nodes.len()],
             taken: own.chain(columns).collect(),
             columns: Vec::new(),

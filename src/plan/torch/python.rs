@@ -54,6 +54,8 @@ pub(super) fn called(row: &'static str) -> &'static str {
         "-" => "difference",
         "*" => "product",
         "/" | "safe_div" => "ratio",
+        "**" => "power",
+        "%" => "remainder",
         "<" | "<=" | ">" | ">=" | "==" | "!=" | "&" | "|" | "!" => "condition",
         "where" => "chosen",
         "index" => "place",
@@ -85,4 +87,19 @@ pub(super) fn literal(number: f64) -> String {
         return format!("{number:.0}");
     }
     format!("{number:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::called;
+    use crate::tensor::op;
+
+    #[test]
+    fn each_row_has_a_name_that_python_takes() {
+        for op in op::table() {
+            let mut letters = called(op.name).chars();
+            let is_name = letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+            assert!(is_name, "{}", op.name);
+        }
+    }
 }
