@@ -100,7 +100,7 @@ impl Doc {
         let paint = streams::on_stdout();
         match &*self.words.join(" ") {
             "" => out!(
-                "{}\n\n`advlab doc NAME` explains one with an example, `advlab doc WORDS` searches.",
+                "{}\n\n`advlab doc NAME` explains a name with an example, and `advlab doc WORDS` searches.",
                 doc::overview(paint)
             ),
             asked => out!("{}", doc::explain(&Host::new(), asked, paint)?),

@@ -86,7 +86,10 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     let mut same = compare::read(&[folder.join("grpo")]).expect("runs");
     same.push(same[0].clone());
     let claims = Comparison::of(same, &[]).claims();
-    assert!(claims[0].ends_with("they compute the same"), "{claims:?}");
+    assert!(
+        claims[0].ends_with("the two compute the same"),
+        "{claims:?}"
+    );
     comparison
         .report(Paint::PLAIN, "advlab compare grpo passk k=2")
         .write_folder(&folder)
@@ -254,7 +257,10 @@ fn runs_without_a_common_step_say_so_and_names_stay_in_their_cells() {
     let runs = read("runs.csv");
     assert!(runs.lines().all(|line| !line.contains(",0,")), "{runs}");
     let text = report.text.replace('\n', " ");
-    says(&text, &["the runs have none after equally many steps"]);
+    says(
+        &text,
+        &["the runs have no numbers after equally many steps"],
+    );
     // Five evaluations are a learning curve, in all of its files.
     let five = folder.path().join("five");
     run_at(&five, None, &[1, 2, 3, 4, 5]);

@@ -121,7 +121,7 @@ impl Comparison {
             if of_first.is_empty() || own.is_empty() {
                 format!("{name} has no run to compare")
             } else if is_same {
-                format!("{name} has exactly the numbers of {than}: they compute the same")
+                format!("{name} has exactly the numbers of {than}: the two compute the same")
             } else if found[index] <= LEVEL {
                 let is_above = improvement(of_first, own) > 0.5;
                 let side = if is_above { "above" } else { "below" };
@@ -147,7 +147,7 @@ impl Comparison {
         let score = &self.numbers[0];
         let place = match self.end {
             Some(end) => format!("after {end} steps, the last that all runs have"),
-            None => "at the end of each run, because the runs have none after equally many steps: the designs are not compared at the same step".to_string(),
+            None => "at the end of each run, because the runs have no numbers after equally many steps: the designs are not compared at the same step".to_string(),
         };
         format!(
             "{score} and the other numbers are those {place}. IQM is the interquartile mean over seeds, with its 95 % bootstrap interval in brackets (arXiv 2108.13264), which is too narrow with few seeds; P is the chance that a run scores higher than a run of the first design. Whether a design is above or below the first is decided by the exact two-sided Mann-Whitney test, with Holm's correction for the number of designs; runs are not paired by seed."

@@ -39,7 +39,7 @@ pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Report {
     if a.responses() != b.responses() {
         let compared = counted(pairs.len(), "response");
         report.note(&format!(
-            "only the {compared} that both have in groups of the same name are compared"
+            "only the {compared} that both files have in groups of the same name are compared"
         ));
     }
     report.line("");

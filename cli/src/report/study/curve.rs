@@ -282,7 +282,7 @@ pub fn report(
     let curve = |recipe: Recipe| Ok((Curve::of(&recipe, batch, size)?, recipe));
     let curves: Vec<(Curve, Recipe)> = recipes.into_iter().map(curve).collect::<Result<_>>()?;
     let any = |test: fn(&Curve) -> bool| curves.iter().any(|(curve, _)| test(curve));
-    let mut note = "Responses are one token long, with a log-prob of -0.5 and an entropy of 0.5: how a recipe treats differences in these is not shown.".to_string();
+    let mut note = "Responses are one token long, with a log-prob of -0.5 and an entropy of 0.5: how a recipe treats differences in these numbers is not shown.".to_string();
     if any(|curve| curve.depends_on_order) {
         note.push_str(" The order of a group's responses, or chance, matters: these are means over random orders.");
     }

@@ -120,7 +120,7 @@ function panel(name) {
 	if (panels.has(name)) return panels.get(name);
 	const value = el("span"), svg = el("p", { innerHTML: "<svg role=img></svg>" }).firstChild;
 	const tool = (key, textContent, title = "") => button(() => toggle(key, name), { textContent, title }), log = tool("log", "log");
-	const caption = el("figcaption", {}, says("b", plain(name)), value, log, tool("moved", "±", "to the others, or back"));
+	const caption = el("figcaption", {}, says("b", plain(name)), value, log, tool("moved", "±", "move to all other numbers, or back"));
 	const one = { name, value, svg, log, figure: el("figure", {}, caption, svg) };
 	svg.onpointerdown = (event) => {
 		drag = valueAt(one, event);
