@@ -60,7 +60,8 @@ impl Here<'_> {
         Ok(json!({ "changes": { self.uri: edits.collect::<Vec<Value>>() } }))
     }
 
-    /// The code actions for a range: replacements that a diagnostic in the range suggests, and declarations of parameters.
+    /// The code actions for a range: replacements that a diagnostic in the range suggests, missing signs, and declarations of
+    /// parameters.
     pub(super) fn actions(&self, checked: &Checked, asked: Range<usize>) -> Vec<Value> {
         let (code, text) = (self.code, &self.document.text);
         let touches = |bytes: &Range<usize>| bytes.start <= asked.end && bytes.end >= asked.start;
