@@ -68,6 +68,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_help_tells_what_replaces_what_was_written() {
+        assert_eq!(
+            replacement(&did_you_mean("rewrad", ["reward"])),
+            Some("reward")
+        );
+        assert_eq!(replacement("did you mean the hook `loss`?"), Some("loss"));
+        assert_eq!(replacement("did you mean \"grpo\"?"), Some("grpo"));
+        assert_eq!(
+            replacement("the column is `batch.reward`"),
+            Some("batch.reward")
+        );
+        assert_eq!(replacement(&did_you_mean("x", ["reward"])), None);
+        assert_eq!(replacement("did you mean it?"), None);
+    }
+
+    #[test]
     fn slips_find_their_name_and_strangers_do_not() {
         let columns = ["reward", "old_logp", "ref_logp", "length"];
         assert_eq!(nearest("rewrad", columns), Some("reward"));

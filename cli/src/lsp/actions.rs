@@ -55,8 +55,8 @@ impl Here<'_> {
         if code.named(index, name).next().is_some() {
             return refused("this name is used already");
         }
-        let edits = code.same(index).into_iter();
-        let edits = edits.map(|at| json!({ "range": text.range(code.bytes(at)), "newText": name }));
+        let same = code.same(index).into_iter();
+        let edits = same.map(|at| json!({ "range": text.range(code.bytes(at)), "newText": name }));
         Ok(json!({ "changes": { self.uri: edits.collect::<Vec<Value>>() } }))
     }
 
@@ -106,8 +106,8 @@ impl Here<'_> {
             Some(edit(format!("replace by `{name}`"), bytes, new))
         });
         let map = code.parameters();
-        let keys = map.iter().flat_map(|(_, keys)| keys);
-        let keys: Vec<&str> = keys.map(|at| code.tokens[*at].text).collect();
+        let indices = map.iter().flat_map(|(_, keys)| keys);
+        let keys: Vec<&str> = indices.map(|at| code.tokens[*at].text).collect();
         let undeclared = (0..code.tokens.len()).filter(|&at| {
             let is_read = code.meaning(at) == Meaning::Member("p") && touches(&code.bytes(at));
             is_read && !keys.contains(&code.tokens[at].text)

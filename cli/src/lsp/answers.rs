@@ -137,8 +137,8 @@ impl Here<'_> {
             Meaning::Recipe(recipe) => {
                 let (source, text) = self.imported(recipe)?;
                 let folder = self.document.path.parent().unwrap_or(Path::new("."));
-                let recipe = Host::new().compile_beside(&source, &text, folder);
-                doc::recipe(&recipe.ok()?, PLAIN)
+                let compiled = Host::new().compile_beside(&source, &text, folder);
+                doc::recipe(&compiled.ok()?, PLAIN)
             }
             Meaning::Member("p") | Meaning::Key => {
                 let params = self.document.recipe.as_ref()?.params();
@@ -199,9 +199,11 @@ impl Here<'_> {
             }
             _ => {
                 let around = code.function_around(at.saturating_sub(1));
-                let local = around.map_or(0..0, |function| function.tokens.clone());
-                let local = local.filter(|own| *own != at && code.declares(*own));
-                let local = local.filter(|own| code.meaning(*own) == Meaning::Variable);
+                let tokens = around.map_or(0..0, |function| function.tokens.clone());
+                let is_local = |own: &usize| {
+                    *own != at && code.declares(*own) && code.meaning(*own) == Meaning::Variable
+                };
+                let local = tokens.filter(is_local);
                 names.extend(local.map(|own| named(code.tokens[own].text, "")));
                 names.extend(code.functions.iter().map(function));
                 names.sort();
@@ -242,24 +244,25 @@ impl Here<'_> {
         };
         let module = self.module(alias.text).filter(|_| sign.text == "::");
         let code = module.as_ref().map(|(_, text)| Code::of(text));
-        let own = code.as_ref().unwrap_or(self.code).function(name.text);
-        let own = own.map(|function| (function.call.clone(), ""));
+        let function = code.as_ref().unwrap_or(self.code).function(name.text);
+        let own = function.map(|function| (function.call.clone(), ""));
         let known = doc::forms(name.text).filter(|_| code.is_none());
-        let known = known.map(|(call, doc)| (call.to_string(), doc));
-        let forms = own.into_iter().chain(known);
-        let signatures = forms.filter_map(|(call, doc)| {
+        let forms = own
+            .into_iter()
+            .chain(known.map(|(call, doc)| (call.to_string(), doc)));
+        let shown = forms.filter_map(|(call, doc)| {
             let (receiver, inside) = call.split_once('(')?;
-            let inside = inside.trim_end_matches(')').split(", ");
-            let inside = inside.map(|parameter| json!({ "label": parameter }));
+            let names = inside.trim_end_matches(')').split(", ");
+            let parameters = names.map(|name| json!({ "label": name }));
             // The receiver of a method is the first argument of a function.
             let active =
                 count + isize::from(sign.text == ".") - isize::from(receiver.contains('.'));
             Some(json!({
-                "label": call, "documentation": doc, "parameters": inside.collect::<Vec<Value>>(),
+                "label": call, "documentation": doc, "parameters": parameters.collect::<Vec<Value>>(),
                 "activeParameter": active.max(0),
             }))
         });
-        let signatures: Vec<Value> = signatures.collect();
+        let signatures: Vec<Value> = shown.collect();
         let active = signatures.first()?["activeParameter"].clone();
         Some(json!({ "signatures": signatures, "activeSignature": 0, "activeParameter": active }))
     }

@@ -47,8 +47,8 @@ pub(super) fn source(script: &Path, folders: &[PathBuf], setting: Option<&Path>)
         let recipe = run.config().ok().map(|config| config.recipe);
         recipe.is_some_and(|recipe| script.is_some() && fs::canonicalize(recipe).ok() == script)
     });
-    let newest = newest.map(|(time, run)| (run.folder().to_path_buf(), time));
-    newest.or_else(|| setting.map(|path| (path.to_path_buf(), written(path))))
+    let found = newest.map(|(time, run)| (run.folder().to_path_buf(), time));
+    found.or_else(|| setting.map(|path| (path.to_path_buf(), written(path))))
 }
 
 fn written(path: &Path) -> Option<SystemTime> {
@@ -68,8 +68,8 @@ fn add_runs(
         return runs.push((written(run.last().1), run));
     }
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
+        let file = entry.file_name();
+        let name = file.to_string_lossy();
         let is_skipped = name.starts_with('.') || SKIPPED.contains(&&*name);
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_folder && !is_skipped && depth > 0 && *left > 0 {

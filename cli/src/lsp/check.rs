@@ -32,12 +32,12 @@ pub(super) fn run(shared: &Shared) {
     let (mut server, mut looked) = (shared.lock(), Instant::now());
     while !server.is_over {
         let all = server.documents.iter();
-        let first = all.filter_map(|(uri, own)| Some((own.due?, uri.clone())));
-        let first = first.min();
-        let due = first
+        let due = all.filter_map(|(uri, own)| Some((own.due?, uri.clone())));
+        let first = due.min();
+        let until = first
             .as_ref()
             .map_or(Instant::now() + LOOK, |(due, _)| *due);
-        let wait = due.duration_since(Instant::now()).min(LOOK);
+        let wait = until.duration_since(Instant::now()).min(LOOK);
         if let Some((_, uri)) = first.filter(|_| wait.is_zero()) {
             drop(server);
             check(shared, &uri);

@@ -21,7 +21,7 @@ pub(super) struct Function<'t> {
 }
 
 /// What a token stands for.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 pub(super) enum Meaning<'t> {
     /// A function of the script.
     Function,

@@ -42,14 +42,14 @@ const WAITING: usize = 64;
 pub fn serve(connection: Connection) -> anyhow::Result<bool> {
     let (id, params) = connection.initialize_start()?;
     let folders = params["workspaceFolders"].as_array().into_iter().flatten();
-    let folders = folders
+    let roots = folders
         .map(|folder| &folder["uri"])
         .chain([&params["rootUri"]]);
     let sender = connection.sender.clone();
     let server = Server {
         // The error is ignored, because whoever closed the connection needs no answers.
         send: Box::new(move |message| drop(sender.send(message))),
-        folders: folders.filter_map(Value::as_str).map(path_of).collect(),
+        folders: roots.filter_map(Value::as_str).map(path_of).collect(),
         settings: params["initializationOptions"].clone(),
         can_refresh: params.pointer("/capabilities/workspace/inlayHint/refreshSupport")
             == Some(&true.into()),
@@ -60,8 +60,8 @@ pub fn serve(connection: Connection) -> anyhow::Result<bool> {
         builtins: tempfile::Builder::new().prefix("advlab-").tempdir()?,
     };
     let about = json!({ "name": "advlab", "version": env!("CARGO_PKG_VERSION") });
-    let about = json!({ "capabilities": answers::capabilities(), "serverInfo": about });
-    server.respond(id, Ok(about));
+    let answer = json!({ "capabilities": answers::capabilities(), "serverInfo": about });
+    server.respond(id, Ok(answer));
     let shared = Shared {
         server: Mutex::new(server),
         bell: Condvar::new(),
