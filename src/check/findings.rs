@@ -165,7 +165,8 @@ impl<'a> Checks<'a> {
     }
 }
 
-/// Runs every hook of a step on a copy of the state; the loss of a recipe that also has an advantage only if `runs_loss` is true.
+/// Runs every hook of a step on a copy of the state. If the recipe also has an advantage, its loss runs only if `runs_loss` is
+/// true.
 ///
 /// # Errors
 /// [`Diagnostics`] of the first hook that fails.

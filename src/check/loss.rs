@@ -1,5 +1,5 @@
-//! Checks of a loss: its gradient agrees with finite differences, and a step that lowers the loss raises what the advantage
-//! favours.
+//! Checks of a loss: its gradient agrees with finite differences, and a step that lowers the loss makes more likely what the
+//! advantage favours.
 
 use super::batches::{on_policy, wave, with_scaled_advantage, with_tokens};
 use super::findings::CheckResult::{self, Fails, Holds, Note};

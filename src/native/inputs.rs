@@ -65,7 +65,7 @@ impl HookInputs<'_> {
             let mut columns = 0..out.len();
             if by_rows {
                 layout.clear_padding(response, out);
-                // Only the first run is used, because `compute` declines a response with several.
+                // Only the first run is used, because `compute` declines a response with several runs.
                 let run = layout.runs(response).first();
                 columns = run.map_or(0..0, |run| run.columns());
             }
