@@ -42,7 +42,7 @@ pub struct Verified {
 struct Names {
     completion: String,
     solution: String,
-    /// The field of a short reference beside a worked solution.
+    /// The field of a short reference, in addition to a worked solution.
     answer: Option<&'static str>,
 }
 

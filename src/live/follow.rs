@@ -279,14 +279,14 @@ impl Follower {
             Some(version) if rejected.iter().any(|old| old == version.as_str()) => {
                 self.reported = Some(Some(version.clone()));
             }
-            // The files are judged without waiting until they are quiet, because a save that is still being written is noticed
-            // later.
+            // The files are checked without waiting until they stay unchanged, because a save that is still being written is
+            // noticed later.
             _ => self.judge(&self.files.clone(), Instant::now()),
         }
     }
 
-    /// Reads the files, after an event or without one. If their content is new, or if another attempt is requested, waits
-    /// until they are quiet, and checks them.
+    /// Reads the files, after an event or without one. If their content is new, or if another attempt is requested, waits until
+    /// the files stay unchanged, and checks them.
     fn look(&mut self, event: Option<Instant>) {
         let now = self.read(&self.files.clone());
         // If a version that was rejected or failed is saved again, it is tried again, because the batch or the state may have

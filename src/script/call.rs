@@ -87,7 +87,7 @@ impl CallContext {
     }
 
     /// Whether scripts drew, reported or remembered something after `before` was taken. If they did, one call for all groups
-    /// cannot stand for a call per group, because each of the calls would have these effects.
+    /// cannot replace a call per group, because each of the calls would have these effects.
     pub(super) fn has_effect_since(&self, before: &Effects) -> bool {
         let now = self.effects();
         (now.draws, now.said) != (before.draws, before.said)

@@ -11,7 +11,7 @@ use crate::tensor::{Origin, Stopped, TensorError, TensorErrorKind};
 #[derive(Clone, Debug)]
 pub(crate) struct CallError {
     pub(crate) diagnostic: Diagnostic,
-    /// The location where the tensor at fault was made.
+    /// The location where the tensor that caused the error was made.
     pub(super) origin: Option<Origin>,
     /// Whether the error ends the script, because time or memory has run out or the call was cancelled.
     ends_script: bool,

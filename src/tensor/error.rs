@@ -25,7 +25,7 @@ pub struct TensorError {
     pub op: &'static str,
     /// The kind of failure, with its message.
     pub kind: TensorErrorKind,
-    /// The place where the tensor at fault was made, if the error appears elsewhere.
+    /// The place where the tensor that caused the error was made, if the error appears elsewhere.
     pub origin: Option<Origin>,
 }
 
@@ -112,7 +112,7 @@ impl TensorError {
         TensorError::new(op, TensorErrorKind::Argument(message))
     }
 
-    /// Adds the place where the tensor at fault was made, unless it is known already.
+    /// Adds the place where the tensor that caused the error was made, unless the place is known already.
     pub(crate) fn or_at(mut self, origin: Option<&Origin>) -> Self {
         if self.origin.is_none() {
             self.origin = origin.cloned();

@@ -72,7 +72,7 @@ pub(crate) enum Prim {
     Random(u64),
     /// The part of the argument that belongs to one group, in that group's own frame.
     Select(usize),
-    /// Puts tensors of the groups' own frames together; 0 for groups that no argument has.
+    /// Puts tensors of the groups' own frames together. The result is 0 for a group of which no argument has a part.
     Assemble(Arc<[usize]>),
 }
 

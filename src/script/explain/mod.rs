@@ -53,7 +53,7 @@ impl Script<'_> {
     }
 
     /// The location that the error of a native function carries: the location of the hook that failed, or of the line that made
-    /// the tensor at fault. That line may differ from the line that asked for the tensor's value.
+    /// the tensor that caused the error. That line may differ from the line that asked for the tensor's value.
     fn reported_place(&self, error: &EvalAltResult) -> Option<Span> {
         let (EvalAltResult::ErrorRuntime(value, _) | EvalAltResult::ErrorTerminated(value, _)) =
             error
