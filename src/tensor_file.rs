@@ -163,7 +163,7 @@ pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
 }
 
 impl FileTensor {
-    /// Whether its elements are numbers that can be read: complex numbers and floats of 4, 6 and 8 bits cannot.
+    /// Whether its elements are numbers that can be read. Complex numbers and floats of 4, 6 and 8 bits cannot be read.
     pub fn is_number(&self) -> bool {
         each_number!(self.dtype, T => size_of::<T>() > 0, else false)
     }

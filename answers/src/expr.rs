@@ -1,4 +1,4 @@
-//! The meaning of an answer, as a tree: numbers and names are its leaves, sums, lists and intervals its nodes.
+//! The meaning of an answer, as a tree. Numbers and names are its leaves; sums, lists and intervals are inner nodes.
 
 use std::collections::BTreeSet;
 

@@ -139,7 +139,7 @@ impl BatchBuilder {
     /// Checks that everything fits together, and builds the batch.
     ///
     /// # Errors
-    /// The error names the first misfit: the column, the response and the value.
+    /// The error names the first column, response and value that do not fit.
     pub fn build(self) -> Result<Batch, Diagnostics> {
         self.build_located().map_err(|(_, error)| error.into())
     }

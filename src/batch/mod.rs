@@ -55,8 +55,8 @@ pub fn compared(
     all.swap_remove(at)
 }
 
-/// The references in a text, any of which is right: the strings of a JSON list, because no answer has that form; otherwise the
-/// text itself. Blank strings are skipped if the list has other strings, because no answer is blank.
+/// The references in a text, any of which is right. A JSON list of strings holds several references, because no answer has that
+/// form; any other text is one reference. Blank strings are skipped if the list has other strings, because no answer is blank.
 #[cfg(any(feature = "answers", feature = "files"))]
 pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     let inner = text.trim_start().strip_prefix('[');

@@ -354,7 +354,7 @@ fn read_lists(file: &Reader, leaf: usize, column: &mut FileColumn) -> Result<()>
     Ok(())
 }
 
-/// Passes each row of a leaf to a function. A null in a list becomes NaN, and a null instead of a list `None`.
+/// Passes each row of a leaf to a function. A null in a list becomes NaN, and a null instead of a list becomes `None`.
 fn each<T: DataType>(
     mut from: ColumnReaderImpl<T>,
     rows: usize,

@@ -215,7 +215,7 @@ impl LiveRecipe {
     /// Takes the newest version for the step that begins now, and migrates the state if another version did the last step.
     ///
     /// # Errors
-    /// [`Failed`] if `migrate` fails on the state; the version before stays in use, and the failure is reported.
+    /// [`Failed`] if `migrate` fails on the state; the previous version stays in use, and the failure is reported.
     pub fn begin_step(&mut self) -> Result<(), Failed> {
         self.before = self.versions.clone();
         let (loaded, last) = (self.newest(), self.versions.len() - 1);

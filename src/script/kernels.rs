@@ -111,7 +111,7 @@ impl Native {
         Ok(outcome)
     }
 
-    /// Messages about the kernels whose results differed from their scripts' since the last call of this function.
+    /// Messages about kernels whose results differed from the results of their scripts since the last call of this function.
     pub fn defects(&self) -> Vec<String> {
         take(&mut lock(&self.known).defects)
     }

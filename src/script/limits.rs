@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-/// The limits of one call of a recipe: of [`Recipe::advantage`](super::Recipe::advantage) with the hooks `reward` and `weight`,
-/// of each update's [`Recipe::loss`](super::Recipe::loss), of [`Recipe::returns`](super::Recipe::returns).
+/// The limits of one call of a recipe. These calls are [`Recipe::advantage`](super::Recipe::advantage) with the hooks `reward`
+/// and `weight`, [`Recipe::loss`](super::Recipe::loss) for each update, and [`Recipe::returns`](super::Recipe::returns).
 /// [`Recipe::for_step`](super::Recipe::for_step) puts several calls under one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -109,7 +109,7 @@ impl Outcome {
         weight.map_or(1.0, |weight| weight.at(response, 0))
     }
 
-    /// The batch as a loss is to see it: with the weights as its column `weight`.
+    /// The batch that a loss should get: with the weights as its column `weight`.
     ///
     /// # Errors
     /// As [`Batch::with`], if `batch` is not the batch of this outcome.

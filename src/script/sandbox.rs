@@ -4,12 +4,12 @@
 //! A script's `try` cannot catch the error of an exceeded limit. Most of these errors come from the engine as `ErrorTerminated`,
 //! `ErrorDataTooLarge` and the like; the errors of native functions on tensors are converted to these.
 //!
-//! The functions that a script may call are listed in `natives.txt`, with what limits their time and the memory of their
-//! result; no others can be called. The engine checks the size of a value that an operator or a function makes. It checks
+//! The functions that a script may call are listed in `natives.txt`, with what limits their time and the memory of their result;
+//! no other functions can be called. The engine checks the size of a value that an operator or a function makes. It checks
 //! neither values set into a map by key, nor values captured by closures, nor depth. So variables are measured when one of them
-//! is read, at intervals that grow with their size, so that measuring costs a fraction of the script's own time. The call's
-//! guard counts tensors, batches and keys for as long as they live. Last, if the program counts allocations (`allocation.rs`),
-//! all memory that a script's thread allocates is limited, whatever holds it.
+//! is read, at intervals that grow with their size, so that measuring costs a fraction of the script's own time. The call's guard
+//! counts tensors, batches and keys for as long as they live. Last, if the program counts allocations (`allocation.rs`), all
+//! memory that a script's thread allocates is limited, whatever holds it.
 //!
 //! A script that exceeds a limit ends at its next operation or at its end, even if a function ignored the error.
 

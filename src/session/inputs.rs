@@ -322,14 +322,15 @@ fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<InputPart> {
     })
 }
 
-/// The uses of the last value, `_`; not the `_` of a `switch`'s default arm, `_ => ...`.
+/// The uses of the last value, `_`, except the `_` of a `switch`'s default arm, `_ => ...`.
 fn last_values(text: &str) -> Vec<Token<'_>> {
     let code = code(text);
     let values = sites(&code).filter(|site| site.text(0) == LAST && site.text(1) != "=>");
     values.map(|site| *site.token()).collect()
 }
 
-/// The text with each `_` replaced by `last_value`, the name of the last value in a saved script; not the `_` of a default arm.
+/// The text with each `_` replaced by `last_value`, the name of the last value in a saved script, except the `_` of a default
+/// arm.
 fn with_value_named(text: &str) -> String {
     let (mut renamed, mut from) = (String::new(), 0);
     for value in last_values(text) {

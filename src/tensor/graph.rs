@@ -452,8 +452,8 @@ impl fmt::Debug for Tensor {
 }
 
 impl Drop for Node {
-    /// Takes the graph below apart in a loop: dropped by recursion, a long chain (`x = x + 1` in a loop) would
-    /// overflow the stack.
+    /// Takes the graph below apart in a loop, because dropping a long chain (`x = x + 1` in a loop) by recursion would overflow
+    /// the stack.
     fn drop(&mut self) {
         let mut stack = std::mem::take(&mut self.args);
         while let Some(tensor) = stack.pop() {

@@ -119,8 +119,8 @@ macro_rules! operations {
         }
 
         impl $name {
-            /// Passes the operation's function to a visitor. Inlined, so that loops around it use the instructions that their
-            /// caller was compiled for.
+            /// Passes the operation's function to a visitor. It is inlined, so that loops around it use the instructions that
+            /// their caller was compiled for.
             #[inline(always)]
             pub(crate) fn visit<V: $visitor>(self, visitor: V) -> V::Output {
                 match self {

@@ -82,7 +82,8 @@ fn is_rounded(value: &Numeral, short: &Rational, places: u32) -> Option<bool> {
         let difference = (value - short.to_f64()?).abs();
         return Some(difference <= (unit * 0.5).max(value.abs() * 4.0 * f64::EPSILON));
     };
-    // Computed in whole numbers, because each operation on fractions would compute a gcd of numbers with thousands of digits.
+    // The rounding is computed in whole numbers, because each operation on fractions would compute a gcd of numbers with
+    // thousands of digits.
     let power = BigInt::from(10).pow(places);
     let doubled: BigInt = value.numer().abs() * &power * 2 + value.denom();
     let rounded = doubled / (value.denom() * 2);

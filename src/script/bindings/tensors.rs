@@ -18,7 +18,7 @@ use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Trace};
 ///
 /// A named function accepts any type, so that a wrong argument gets our message. If the types match one of Rhai's own functions
 /// of numbers exactly (`exp(1.0)`), Rhai prefers that function. An operator is registered here with at least one tensor; on
-/// numbers and strings, the operators are Rhai's or those of `arithmetic.rs`. Every pair of types with a tensor is registered,
+/// numbers and strings, the operators come from Rhai or from `arithmetic.rs`. Every pair of types with a tensor is registered,
 /// because Rhai silently treats an unregistered pair as unequal.
 pub(in crate::script) fn ops(module: &mut Module) {
     let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());

@@ -85,8 +85,8 @@ impl Recipe {
     /// Computes the recipe's loss and its gradient with respect to `logp`. The hook sees `advantage` as `batch.advantage`.
     ///
     /// # Errors
-    /// As [`Recipe::advantage`]; also if `advantage` belongs to another batch, if the recipe has a `weight` hook and the
-    /// batch no column `weight`, or if the loss is not one value or does not depend on `batch.logp`.
+    /// As [`Recipe::advantage`]; also if `advantage` belongs to another batch, if the recipe has a `weight` hook and the batch
+    /// has no column `weight`, or if the loss is not one value or does not depend on `batch.logp`.
     pub fn loss(
         &self,
         batch: &Batch,
@@ -204,8 +204,8 @@ impl Recipe {
         })
     }
 
-    /// Messages about the kernels, of all recipes of the same host, whose results differed from their scripts' since the last
-    /// call of this function.
+    /// Messages about kernels whose results differed from the results of their scripts since the last call of this function. All
+    /// recipes of a host share these messages.
     pub fn kernel_defects(&self) -> Vec<String> {
         self.host.native.defects()
     }

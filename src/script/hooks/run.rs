@@ -126,7 +126,8 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// Puts the advantage that a loss is given into the batch. Fails if the recipe has a `weight` hook and the batch no weights.
+    /// Puts the advantage that a loss is given into the batch. Fails if the recipe has a `weight` hook and the batch has no
+    /// weights.
     pub(super) fn give(&mut self, batch: &Batch, advantage: Option<&Computed>) -> Raised<()> {
         if self.recipe.has(Hook::Weight) && !batch.has("weight") {
             // The loss must not silently be computed without weights.
@@ -332,8 +333,8 @@ const OTHERS: &str = "/ (n - 1)";
 /// The maximum number of steps back from the result; a formula has some dozens.
 const STEPS: usize = 1000;
 
-/// The operation that first gave NaN or an infinity, and the last line of the script on the way to it. The search goes back from
-/// a tensor that is not finite, step by step, to an argument that is not finite.
+/// The operation that first gave NaN or an infinity, and the line of the script that is nearest to it on the way from the result.
+/// The search goes back from a tensor that is not finite, step by step, to an argument that is not finite.
 ///
 /// `None` if a value on the way can no longer be computed, because time or memory has run out.
 fn culprit(result: &Tensor) -> Option<(&'static str, Option<Origin>)> {

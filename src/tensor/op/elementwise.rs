@@ -141,8 +141,8 @@ static NARROW: Op = Op {
     ..ROW
 };
 
-/// The gradient goes to the first argument if `low` is less than `high`, and to the second argument if it is greater; at a tie,
-/// half of the gradient goes to each, as in torch.
+/// The gradient goes to the first argument if `low` is less than `high`, and to the second argument if `low` is greater; at a
+/// tie, half of the gradient goes to each, as in torch.
 fn pick_grads(vjp: &Vjp<'_>, low: Term, high: Term) -> Vec<Term> {
     let half = 0.5 * equal(&low, &high);
     let by_a = vjp.grad() * (less(low, high) + half);
