@@ -116,8 +116,7 @@ fn positive_log_probs_are_told() {
     let line = |logp: &str| format!("{{\"group\": 1, \"reward\": 1, \"old_logp\": [{logp}]}}\n");
     let lines = [line("-1, 0, 0.0005"), line("-0.5, 0.5, 2")];
     lab.write("positive.jsonl", &lines.concat());
-    let note =
-        "`old_logp` is above 0 at 2 tokens, the first in line 2, token 1: a log-prob never is";
+    let note = "`old_logp` is above 0 at 2 tokens, the first in line 2, token 1: a log-prob is never above 0";
     lab.advantage("logp.rhai", "batch.old_logp");
     lab.ok("apply logp.rhai positive.jsonl").says(note);
     lab.write("negative.jsonl", &line("-1, 0, 0.0005"));
