@@ -27,7 +27,7 @@ const fill = (id, ...inner) => $(id).replaceChildren(...inner);
 const average = (all) => all.reduce((sum, one) => sum + one, 0) / all.length;
 const button = (onclick, properties, ...inner) => el("button", { type: "button", onclick, ...properties }, ...inner);
 
-// The answer of the server or of the exported file, or an `error`.
+// The answer, or an `error`.
 async function get(address) {
 	if (data.answers) return data.answers[address] ?? { error: "not in this file" };
 	try {
@@ -55,7 +55,7 @@ function addRow(run, row) {
 	const each = (value, path) => {
 		if (value && typeof value === "object") for (const name in value) each(value[name], path && `${path}/${name}` || name);
 		if (typeof value !== "number" || HIDDEN.includes(path)) return;
-		// The x of an evaluation is the number of steps before the evaluation.
+		// An evaluation's x is the number of steps before it.
 		if (path.startsWith("initial_evaluation/")) add(path.slice(8), step, value);
 		else add(path, step + path.startsWith("evaluation/"), value);
 	};
@@ -96,7 +96,7 @@ function ticks(least, most, wanted) {
 	return all;
 }
 
-// The names of the panels that are shown, and those of all other numbers.
+// The names of the shown panels, and of all other numbers.
 function names() {
 	const all = [...new Set(runs.flatMap((run) => Object.keys(run.curves).map((name) => name.replace("evaluation/", ""))))];
 	const most = Math.max(...all.map((name) => /^pass@(\d+)$/.exec(name)?.[1] ?? 0));
@@ -147,7 +147,7 @@ const done = (run) => Math.max(0, run.step);
 // A run's settings, and its first version.
 const settings = ({ heading: { recipe, seed, steps, settings }, events }) => ({ recipe, seed, steps, ...settings, version: events?.[0] && short(events[0].version) });
 
-// Lists of the shown runs. Each list is drawn as one line, and has one run, or the seeds of one design.
+// Each list is drawn as one line: a run, or the seeds of a design.
 function families() {
 	const all = {};
 	for (const [id, run] of runs.entries()) {
@@ -235,7 +235,7 @@ function draw(one, width, range, all) {
 		const curve = (run) => run.curves[prefix + one.name], isMany = members.length > 1;
 		const each = members.filter(curve).map((run) => marked(run, curve(run), !!prefix, range));
 		let marks = isMany ? merged(each, view.time ? size / MARKS : stride(size)) : each[0] ?? [];
-		// Numbers that are not above 0 have no logarithm.
+		// Only numbers above 0 have a logarithm.
 		if (isLog) marks = marks.filter(([, mean]) => mean > 0).map(([x, mean, low, ...more]) => [x, mean, low > 0 ? low : mean, ...more]);
 		if (!marks.length) continue;
 		lines.push({ marks, ink, prefix, members, hasBand: isMany || marks.some((mark) => mark[4] > 1) });
@@ -262,7 +262,7 @@ function draw(one, width, range, all) {
 	for (const tick of ticks(range[0] / seconds, range[1] / seconds, width / 90)) {
 		if (view.time || tick % 1 === 0) out += `<text x="${x(tick * seconds)}" y="159" text-anchor="middle">${tick >= 1e4 ? tick / 1e3 + "k" : number(tick, 6) + name}</text>`;
 	}
-	// The curves are clipped to the range of the axis.
+	// Curves are clipped to the axis.
 	out += `<svg x="${LEFT}" width="${plot}" viewBox="${LEFT} 0 ${plot} 164">`;
 	if (now().shown) {
 		const upright = (events) => [...new Set(events.map(({ step }) => Math.round(x(along(now(), step)))))].filter(isFinite).map((x) => `M${x} ${TOP}V${FLOOR}`).join("");
@@ -388,7 +388,7 @@ function sortable(id, order, heads, rows, shown, current, pick, share) {
 	parts()[spot]?.focus();
 }
 
-// Marks the characters of a line that differ, unless most of them differ.
+// Marks the characters that differ, unless most do.
 function changed(line, other) {
 	let start = 1, end = 0;
 	const most = Math.min(line.length, other.length);
@@ -399,7 +399,7 @@ function changed(line, other) {
 	return [line.slice(1, start), says("mark", line.slice(start, to)), line.slice(to)];
 }
 
-// A diff, in which each removed line is compared with the line that replaces it.
+// A diff: each removed line is compared with the line that replaces it.
 function changedLines(diff) {
 	const lines = diff.trimEnd().split("\n"), others = [], kinds = { "+": "add", "-": "del", "@": "gap" };
 	for (const { 1: removed, 2: added, index } of lines.map((line) => line[0]).join("").matchAll(/(-+)(\++)/g)) {
