@@ -192,7 +192,7 @@ pub fn on_policy(batch: &Batch) -> Batch {
 }
 
 /// The batch with a response column; `value` gives each value by the index of the response.
-fn with_responses(batch: &Batch, name: &str, value: impl Fn(usize) -> f64) -> Batch {
+pub(super) fn with_responses(batch: &Batch, name: &str, value: impl Fn(usize) -> f64) -> Batch {
     let values = (0..batch.layout().responses()).map(value).collect();
     batch.clone().replacing(name, Column::Response(values))
 }

@@ -9,7 +9,7 @@ use crate::batch::{Batch, Computed, Layout, Level};
 use crate::deep_stack;
 use crate::diagnostic::Diagnostics;
 use crate::number_text::counted;
-use crate::script::Outcome;
+use crate::script::{Outcome, Summary};
 
 /// The maximum number of groups that are each run as a separate batch.
 const ALONE: usize = 16;
@@ -87,8 +87,21 @@ impl Checks<'_> {
         } else {
             format!("a group's advantages sum to up to {sum:.3}")
         };
-        let holds = sum.max(self.alone) <= EXACT;
-        self.holds_or("sums to 0 in a group", holds, Note, why);
+        const SUMS: &str = "sums to 0 in a group";
+        let start = Summary::of(base)
+            .loss_at_start
+            .filter(|start| start.is_zero(start.over_responses));
+        match start.filter(|_| sum.max(self.alone) <= EXACT) {
+            Some(start) => {
+                let mass = format!("the mean of |A| is {:.3}", start.gradient_mass);
+                self.add(
+                    SUMS,
+                    Holds,
+                    format!("a loss over responses is 0 at ratio 1, its gradient is not: {mass}"),
+                );
+            }
+            None => self.holds_or(SUMS, sum.max(self.alone) <= EXACT, Note, why),
+        }
         let (holds, why) = match self.influence(batch, base) {
             Ok(off) => {
                 let why = format!("groups influence each other: by up to {off:.3}");

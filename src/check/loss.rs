@@ -35,7 +35,11 @@ impl Checks<'_> {
     }
 
     /// The loss on a batch whose advantage is multiplied by `sign`, and that advantage.
-    fn loss_on(&self, batch: &Batch, sign: f64) -> Result<(Loss, Computed), Diagnostics> {
+    pub(super) fn loss_on(
+        &self,
+        batch: &Batch,
+        sign: f64,
+    ) -> Result<(Loss, Computed), Diagnostics> {
         let batch = with_scaled_advantage(batch, sign);
         let (layout, mut state) = (batch.layout().clone(), self.recipe.init()?);
         if self.recipe.has(Hook::Advantage) {
@@ -148,7 +152,15 @@ impl Checks<'_> {
             let line = format!("at logp = old_logp it hardly follows {what}");
             (Note, format!("{line} (correlation {along:.2})"))
         } else {
-            (Holds, format!("follows {what}"))
+            let mass: f64 = loss.gradient.buffer().iter().map(f64::abs).sum();
+            let zero = if loss.value.abs() <= 1e-9 * mass {
+                format!(
+                    ", and is 0 at logp = old_logp by construction (sum of |dloss/dlogp| {mass:.3})"
+                )
+            } else {
+                String::new()
+            };
+            (Holds, format!("follows {what}{zero}"))
         })
     }
 }

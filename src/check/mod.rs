@@ -6,6 +6,7 @@ mod batches;
 mod findings;
 mod invariants;
 mod loss;
+mod terms;
 
 use CheckResult::{Fails, Holds};
 
@@ -56,7 +57,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         loss_runs = checks.runs(LOSS, "", &batch).is_some();
         checks.runs_loss = loss_runs;
     }
-    let stages: [&dyn Fn(&mut Checks<'_>); 5] = [
+    let stages: [&dyn Fn(&mut Checks<'_>); 7] = [
         &|checks| {
             for (check, _, of) in DEGENERATE {
                 let batch = of(&batch);
@@ -70,10 +71,17 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         &|checks| checks.equal_rewards(&batch),
         &|checks| checks.invariant(&batch, &base),
         &|checks| checks.worth_knowing(&batch, &base),
-        &|checks| checks.loss(&batch),
+        &|checks| checks.silent_tokens(&batch, &base),
+        &|checks| checks.terms(&batch, loss_runs),
+        &|checks| {
+            if loss_runs {
+                checks.loss(&batch);
+                checks.terms_of_the_loss(&batch);
+            }
+        },
     ];
     let guard = recipe.host().guard();
-    for stage in &stages[..4 + usize::from(loss_runs)] {
+    for stage in &stages {
         let known = checks.findings.len();
         stage(&mut checks);
         if let Err(stopped) = guard.check() {

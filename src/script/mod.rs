@@ -41,7 +41,7 @@ pub(crate) use kernels::{HookInputs, Kernel};
 pub use kernels::{Mode, Native};
 pub use library::{BUILTINS, Builtin, RECIPE_KINDS};
 pub use limits::Limits;
-pub use outcome::{Loss, Outcome, Reports, Statistics, Summary};
+pub use outcome::{Loss, LossAtStart, Outcome, Reports, Statistics, Summary};
 pub use params::{ParamSpec, ParamValue, Params};
 pub use recipe::Recipe;
 pub use reference::{MEMBERS, Member, Owner};

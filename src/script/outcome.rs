@@ -191,6 +191,24 @@ impl Statistics {
     }
 }
 
+/// The loss -A ratio while logp = old_logp, where the ratio is 1, with each response counted by its weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LossAtStart {
+    /// Averaged over tokens.
+    pub over_tokens: f64,
+    /// Averaged over each response's tokens, and then over responses.
+    pub over_responses: f64,
+    /// The sum of |dloss/dlogp| of the mean over tokens, which is the mean of |A|.
+    pub gradient_mass: f64,
+}
+
+impl LossAtStart {
+    /// Whether a mean of A is 0 except for rounding, although A is not 0: f32 has seven digits.
+    pub fn is_zero(&self, mean: f64) -> bool {
+        self.gradient_mass > 0.0 && mean.abs() <= 1e-6 * self.gradient_mass
+    }
+}
+
 /// A summary of an outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -224,6 +242,9 @@ pub struct Summary {
     /// The effective number of responses that carry the weighted sum of |A|: (sum of s)² / (sum of s²), where s is a response's
     /// weight times the sum of |A| over its tokens, or times its |A| if the batch has no tokens; 0 if every s is 0.
     pub effective_responses: f64,
+    /// The loss of a trainer at its first update; `None` if the advantage is derived from a loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_at_start: Option<LossAtStart>,
 }
 
 impl Summary {
@@ -264,6 +285,29 @@ impl Summary {
         let whole: f64 = responses.iter().map(|(.., sum)| sum).sum();
         let squares: f64 = responses.iter().map(|(.., sum)| sum * sum).sum();
         let sizes = || groups().map(<[u32]>::len);
+        let loss_at_start = || {
+            // Without tokens, each response stands for one.
+            let tokens = |response| match layout.tokens() {
+                0 => 1.0,
+                _ => layout.tokens_of(response).len() as f64,
+            };
+            let [mut tokens_sum, mut responses_sum, mut all, mut any] = [0.0; 4];
+            for (response, mean) in advantage.by_response().into_iter().enumerate() {
+                let (weight, count) = (outcome.counts(response), tokens(response));
+                tokens_sum -= weight * count * mean;
+                all += weight * count;
+                if count > 0.0 {
+                    responses_sum -= weight * mean;
+                    any += weight;
+                }
+            }
+            let mean = |sum: f64, of: f64| if of == 0.0 { 0.0 } else { sum / of };
+            LossAtStart {
+                over_tokens: mean(tokens_sum, all),
+                over_responses: mean(responses_sum, any),
+                gradient_mass: mean(whole, all),
+            }
+        };
         Summary {
             groups: layout.groups(),
             group_size: [sizes().min().unwrap_or(0), sizes().max().unwrap_or(0)],
@@ -284,6 +328,7 @@ impl Summary {
             } else {
                 0.0
             },
+            loss_at_start: outcome.loss.is_none().then(loss_at_start),
         }
     }
 

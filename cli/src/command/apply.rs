@@ -250,21 +250,22 @@ fn with_source(mut error: Diagnostics) -> Diagnostics {
     error
 }
 
-/// The recipe's own loss with the spread of dloss/dlogp; the loss's reports are added to those of the outcome. `None` if the
+/// The recipe's own loss with the spread of dloss/dlogp and the sum of its absolute values; the loss's reports are added to those of the outcome. `None` if the
 /// recipe has no loss, or if its loss fails, for instance because the batch lacks log-probs; a warning then says why.
 fn loss(
     recipe: &Recipe,
     rollouts: &Rollouts,
     outcome: &mut Outcome,
     state: &mut State,
-) -> Option<(f64, Statistics)> {
+) -> Option<(f64, Statistics, f64)> {
     let spread = |values: &Computed, scale: f64| {
         Statistics::of(values.buffer().iter().map(|value| scale * value))
     };
     if let Some(loss) = outcome.loss {
         // The advantage is the equivalent one, -M times the loss's gradient (M tokens), so the gradient follows from it.
         let tokens = rollouts.batch.layout().tokens() as f64;
-        return Some((loss, spread(&outcome.advantage, -1.0 / tokens)));
+        let mass = outcome::magnitude(&outcome.advantage) / tokens;
+        return Some((loss, spread(&outcome.advantage, -1.0 / tokens), mass));
     }
     if !recipe.has(Hook::Loss) {
         return None;
@@ -272,7 +273,8 @@ fn loss(
     let batch = outcome.weighted(&rollouts.batch);
     match batch.and_then(|batch| recipe.loss(&batch, Some(&outcome.advantage), state)) {
         Ok(loss) => {
-            let shown = (loss.value, spread(&loss.gradient, 1.0));
+            let mass = outcome::magnitude(&loss.gradient);
+            let shown = (loss.value, spread(&loss.gradient, 1.0), mass);
             outcome.reports.add(loss.reports);
             Some(shown)
         }
@@ -293,8 +295,8 @@ struct Applied {
     outcome: Outcome,
     /// The target of a critic, if the recipe gives one and an output is written.
     returns: Option<Computed>,
-    /// The recipe's own loss, with the spread of dloss/dlogp.
-    loss: Option<(f64, Statistics)>,
+    /// The recipe's own loss, with the spread of dloss/dlogp and the sum of its absolute values.
+    loss: Option<(f64, Statistics, f64)>,
     reading: Duration,
     computing: Duration,
     /// Where the output was written, the names of its added columns, and the time that writing took.
@@ -392,12 +394,15 @@ impl Applied {
             Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
             None => "",
         };
-        let loss = self.loss.map(|(loss, gradient)| {
-            let loss = format!("{}{of_what}", value(loss));
-            [("loss", loss), ("dloss/dlogp", statistics(gradient))]
-        });
+        let loss = match self.loss {
+            Some((loss, gradient, mass)) => {
+                let loss = format!("{}{of_what}", outcome::loss_text(loss, mass));
+                vec![("loss", loss), ("dloss/dlogp", statistics(gradient))]
+            }
+            None => outcome::zero_loss(&self.outcome).into_iter().collect(),
+        };
         let started = Instant::now();
-        let mut rows = outcome::rows(&self.outcome, loss.into_iter().flatten().collect());
+        let mut rows = outcome::rows(&self.outcome, loss);
         let parts = [self.reading, self.computing, started.elapsed()];
         let [reading, computing, summing] = parts.map(time);
         let native = self.outcome.reports.native.map_or("", |_| " (native)");
@@ -425,8 +430,8 @@ impl Applied {
             "input": self.rollouts.path(),
             "step": self.rollouts.batch.step(),
             "summary": Summary::of(outcome),
-            "loss": self.loss.map(|(loss, _)| loss),
-            "gradient": self.loss.map(|(_, gradient)| gradient),
+            "loss": self.loss.map(|(loss, ..)| loss),
+            "gradient": self.loss.map(|(_, gradient, _)| gradient),
             "metrics": metrics.collect::<Value>(),
             "notes": outcome.reports.notes,
             "prints": outcome.reports.prints,

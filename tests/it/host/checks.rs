@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use advlab::batch::Batch;
-use advlab::check::{CheckResult, Finding, check, groups_are_independent};
-use advlab::script::{Host, Limits};
+use advlab::check::{CheckResult, Finding, check, groups_are_independent, usual};
+use advlab::script::{BUILTINS, Host, Limits};
 use advlab::session::{Answer, Session};
 
 use super::lab::recipe;
@@ -86,6 +86,197 @@ fn losses_of_the_field_hold() {
     }
 }
 
+/// Notes on terms and tokens that train nothing. A column of the user's own is known to be of the prompt if it has one value at the
+/// first token of all responses of a group, although other tokens were sampled there.
+#[test]
+fn terms_that_train_nothing_are_noted() {
+    let a = r#"let a = batch.reward - batch.reward.mean("group");"#;
+    let policy = "-exp(batch.logp - batch.old_logp) * batch.advantage";
+    let advantage = |body: &str| format!("fn advantage(batch, p) {{ {a} {body} }}");
+    let loss = |term: &str| {
+        format!(
+            "{} fn loss(batch, p) {{ ({policy} + {term}).mean(\"batch\") }}",
+            advantage("a")
+        )
+    };
+    let (first, tokens) = (
+        "a * (batch.entropy.cumsum() == batch.entropy)",
+        "signal on every token",
+    );
+    let (terms, of_loss) = ("terms follow the tokens", "terms of the loss");
+    for (script, check, expected) in [
+        (
+            advantage("a + 0.01 * batch.entropy"),
+            terms,
+            "note a term of `entropy`",
+        ),
+        (
+            advantage("a + 0.01 * min(batch.entropy, 0.3)"),
+            terms,
+            "note a term of `entropy`",
+        ),
+        (
+            advantage("a + 0.01 * batch.of_prompt"),
+            terms,
+            "note a term of `of_prompt`",
+        ),
+        (advantage("a + 0.01 * batch.of_token"), terms, "none"),
+        (advantage("a + 0.01 * batch.same"), terms, "none"),
+        (advantage("a + batch.value"), terms, "none"),
+        (
+            advantage("a + 0.01 * batch.entropy.suffix_sum(1.0)"),
+            terms,
+            "holds",
+        ),
+        (
+            advantage("a + 0.01 * batch.entropy.next(0)"),
+            terms,
+            "holds",
+        ),
+        (advantage("a * (1 + 0.01 * batch.entropy)"), terms, "holds"),
+        (
+            advantage("a + 0.01 * (batch.old_logp - batch.ref_logp)"),
+            terms,
+            "none",
+        ),
+        (
+            loss("0.01 * batch.entropy * batch.logp"),
+            terms,
+            "note a term of `entropy`",
+        ),
+        (
+            loss("-0.01 * batch.entropy"),
+            of_loss,
+            "note the value depends on `entropy`,",
+        ),
+        (
+            loss("0.1 * kl(batch.logp, batch.ref_logp, \"k1\")"),
+            of_loss,
+            "note the value depends on `ref_logp`,",
+        ),
+        (
+            loss("0.1 * kl(batch.logp, batch.ref_logp, \"k2\")"),
+            of_loss,
+            "holds",
+        ),
+        (
+            loss("0.1 * kl(batch.logp, batch.ref_logp, \"k3\")"),
+            of_loss,
+            "holds",
+        ),
+        (
+            loss("0.1 * abs(batch.logp - batch.ref_logp)"),
+            of_loss,
+            "holds",
+        ),
+        (advantage(first), tokens, "note 78 of 104 have advantage 0,"),
+        (advantage("a * batch.entropy"), tokens, "holds"),
+        (advantage("batch.token_reward"), tokens, "note 30 of 104"),
+        (advantage("a"), tokens, "none"),
+    ] {
+        let findings = findings(&script, Some(&with_columns_of_prompts()));
+        let found = findings.iter().find(|finding| finding.check == check);
+        let found = found.map_or("none".to_string(), |one| {
+            format!("{} {}", one.result.name(), one.detail)
+        });
+        assert!(found.starts_with(expected), "{script}: {found}");
+    }
+}
+
+/// The check's own batch with a column that has one value for each prompt at the first token, with a column of the sampled token, and
+/// with a column that is 0 at each first token.
+fn with_columns_of_prompts() -> Batch {
+    let usual = usual();
+    let layout = usual.layout().clone();
+    let old = usual.token_column("old_logp").unwrap();
+    let rows = |value: &dyn Fn(usize, usize, f64) -> f64| -> Vec<Vec<f64>> {
+        let row = |i: usize| {
+            old.of_response(&layout, i)
+                .enumerate()
+                .map(move |(t, x)| (i, t, x))
+        };
+        (0..layout.responses())
+            .map(|i| row(i).map(|(i, t, x)| value(i, t, x)).collect())
+            .collect()
+    };
+    let group = |i: usize| layout.group_of(i) as f64;
+    let mut batch =
+        Batch::builder().groups((0..layout.responses()).map(|i| layout.group_of(i) as i64));
+    for (name, values) in [
+        (
+            "of_prompt",
+            rows(&|i, t, x| if t == 0 { 0.5 + group(i) } else { x }),
+        ),
+        ("of_token", rows(&|_, _, x| 2.0 * x)),
+        ("same", rows(&|_, t, x| if t == 0 { 0.0 } else { x })),
+    ] {
+        batch = batch.ragged(name, values);
+    }
+    for (name, values) in usual.token_columns() {
+        let row = |i: usize| values.of_response(&layout, i).collect::<Vec<f64>>();
+        batch = batch.ragged(name, (0..layout.responses()).map(row));
+    }
+    batch = batch.response("reward", usual.response_column("reward").unwrap().to_vec());
+    batch.build().unwrap()
+}
+
+/// Nothing of the built-ins is blamed, except where a parameter asks for it.
+#[test]
+fn no_built_in_has_a_term_that_trains_nothing() {
+    for builtin in BUILTINS {
+        for finding in check(&Host::new().load(builtin.name).unwrap(), None) {
+            let is_of_terms =
+                finding.check.starts_with("terms") || finding.check.contains("every token");
+            assert!(
+                !is_of_terms || finding.result == CheckResult::Holds,
+                "{}: {finding:?}",
+                builtin.name
+            );
+        }
+    }
+    let mut k1 = Host::new().load("ppo_clip").unwrap();
+    k1.set_text("kl", "k1").unwrap();
+    k1.set_text("kl_beta", "0.1").unwrap();
+    let notes = check(&k1, None);
+    let noted = of(&notes, CheckResult::Note).into_iter();
+    assert_eq!(
+        noted
+            .filter(|(check, _)| *check == "terms of the loss")
+            .count(),
+        1
+    );
+}
+
+/// A value of 0 is said to be so by construction only where the gradient is not 0 too.
+#[test]
+fn a_loss_of_zero_is_explained() {
+    let zero = |text: &str, check: &str| {
+        let findings = findings(text, None);
+        let found = findings.into_iter().find(|finding| finding.check == check);
+        found.unwrap().detail
+    };
+    let centred = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }";
+    let detail = zero(centred, "sums to 0 in a group");
+    assert!(
+        detail.starts_with("a loss over responses is 0 at ratio 1, its gradient is not"),
+        "{detail}"
+    );
+    let nothing = "fn advantage(batch, p) { 0 * batch.reward }";
+    assert_eq!(zero(nothing, "sums to 0 in a group"), "");
+    let over_responses = "-(ratio * a).mean(\"response\").mean(\"batch\")";
+    for (body, is_zero) in [
+        (over_responses, true),
+        ("-(ratio * a).mean(\"batch\")", false),
+    ] {
+        let detail = zero(&with_loss(body), "sign of the loss");
+        assert_eq!(
+            detail.contains("is 0 at logp = old_logp by construction"),
+            is_zero,
+            "{body}: {detail}"
+        );
+    }
+}
+
 /// What goes down where it should go up fails; what only weighs groups or responses otherwise is no mistake.
 #[test]
 fn a_flipped_advantage_fails() {
@@ -132,7 +323,7 @@ fn groups_of_one_are_looked_at() {
             [
                 "holds they get 0",
                 "holds exactly, whatever the reward",
-                "holds ",
+                "holds a loss over responses is 0 at ratio 1, its gradient is not: the mean of |A| is 0.516",
             ],
         ),
         (
@@ -145,7 +336,11 @@ fn groups_of_one_are_looked_at() {
         ),
         (
             "if n.min(\"batch\").value() < 2 { throw \"alone\"; } r - others / (n - 1)",
-            ["note alone", "holds exactly, whatever the reward", "holds "],
+            [
+                "note alone",
+                "holds exactly, whatever the reward",
+                "holds a loss over responses is 0 at ratio 1, its gradient is not: the mean of |A| is 0.516",
+            ],
         ),
     ] {
         let found = rloo(baseline);

@@ -25,6 +25,42 @@ pub fn rows(outcome: &Outcome, loss: Vec<Row>) -> Vec<Row> {
     rows
 }
 
+/// The row that says why a trainer's loss begins at 0, if it does: its terms cancel while logp = old_logp.
+pub fn zero_loss(outcome: &Outcome) -> Option<Row> {
+    let start = Summary::of(outcome).loss_at_start?;
+    let (tokens, responses) = (start.over_tokens, start.over_responses);
+    let loss = match (start.is_zero(tokens), start.is_zero(responses)) {
+        (true, true) => "0".to_string(),
+        (true, false) => format!("0 over tokens ({} over responses)", value(responses)),
+        (false, true) => format!("0 over responses ({} over tokens)", value(tokens)),
+        (false, false) => return None,
+    };
+    let gradient = gradient_of_zero(start.gradient_mass);
+    Some(("loss", format!("{loss} at ratio 1, {gradient}")))
+}
+
+fn gradient_of_zero(mass: f64) -> String {
+    format!(
+        "its gradient is not 0: sum of |dloss/dlogp| {}",
+        value(mass)
+    )
+}
+
+/// The sum of |x| over all values.
+pub fn magnitude(values: &Computed) -> f64 {
+    values.buffer().iter().map(f64::abs).sum()
+}
+
+/// The value of a loss; if it is 0 although its gradient is not, also the sum of |dloss/dlogp|.
+pub fn loss_text(loss: f64, mass: f64) -> String {
+    let shown = value(loss);
+    if mass > 0.0 && loss.abs() <= 1e-6 * mass {
+        format!("{shown}, {}", gradient_of_zero(mass))
+    } else {
+        shown
+    }
+}
+
 impl Report {
     /// Adds rows about an outcome.
     pub fn outcome_rows(&mut self, rows: &[Row]) {
@@ -57,7 +93,10 @@ pub fn report(
     };
     let shown = match &of_loss {
         Ok(own) => vec![
-            ("loss", format!("{}{other}", value(own.value))),
+            (
+                "loss",
+                format!("{}{other}", loss_text(own.value, magnitude(&own.gradient))),
+            ),
             ("dloss/dlogp", spread(&own.gradient)),
         ],
         Err(error) => vec![("loss", format!("none: {}", error[0].message))],

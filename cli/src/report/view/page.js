@@ -283,7 +283,7 @@ function draw(one, width, range, all) {
 	read(one);
 }
 
-// The values at the cursor or, without a cursor, the newest values.
+// The values at the cursor, or the newest.
 function read(one) {
 	const values = one.lines.filter((line) => line.members.includes(now())).map(({ marks, prefix }) => {
 		const last = cursor === null ? marks.at(-1) : marks.findLast((mark) => mark[0] <= cursor);
@@ -399,7 +399,7 @@ function changed(line, other) {
 	return [line.slice(1, start), says("mark", line.slice(start, to)), line.slice(to)];
 }
 
-// A diff: each removed line is compared with the line that replaces it.
+// A diff of removed lines and those that replace them.
 function changedLines(diff) {
 	const lines = diff.trimEnd().split("\n"), others = [], kinds = { "+": "add", "-": "del", "@": "gap" };
 	for (const { 1: removed, 2: added, index } of lines.map((line) => line[0]).join("").matchAll(/(-+)(\++)/g)) {
@@ -526,7 +526,7 @@ async function grow(run, id, file, add) {
 	const size = run.heading[file];
 	let into = run;
 	if (add === addRow && size > 4e6 && !run.metrics.last && !data.answers) {
-		// A sample is read first, because reading all rows takes long.
+		// First a sample, because all rows take long.
 		const { text = "" } = await get(`sample?run=${id}`);
 		for (const line of text.split("\n")) try { addRow(run, JSON.parse(line)); } catch { /* Told below. */ }
 		into = empty();
