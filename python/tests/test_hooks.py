@@ -112,6 +112,24 @@ def test_parameters_that_are_no_json_are_told(recipe, monkeypatch):
         slimes()
 
 
+@pytest.mark.parametrize("by_token", [False, True])
+def test_a_loss_of_zero_is_explained_once(caplog, monkeypatch, script, by_token):
+    """Advantages of 1 and -1 cancel over responses, and over tokens only if both responses have as many."""
+    recipe = advlab.load(script("fn advantage(batch, p) { batch.reward" + " + 0 * batch.old_logp" * by_token + " }"))
+    for rows, mean, is_told in [
+        ([[1, 1], [1, 1]], "tokens", True), ([[1, 1], [1, 1]], "sum", True), ([[1, 1], [1, 0]], "tokens", False),
+        ([[1, 1], [1, 0]], "responses", True), ([[0, 0], [0, 0]], "tokens", False),
+    ]:  # fmt: skip
+        monkeypatch.setattr(_trainers, "_warned", set())
+        caplog.clear()
+        for size in (1.0, 0.5):
+            mask = np.array(rows)
+            out = recipe.advantage(reward=np.array([size, -size]), groups=[0, 0], mask=mask, old_logp=np.zeros((2, 2)))
+            _trainers.weighted(out, mask, mean)
+        assert caplog.text.count("is 0 while logp = old_logp") == is_told, (rows, mean)
+        assert not is_told or "the mean of |A| is 1)" in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_a_trainers_mean_of_the_scaled_advantages_is_the_recipes_weighted_mean(script, kind):
     """Per mean of a trainer: what it makes of tokens' losses, unweighted and weighted."""

@@ -199,6 +199,7 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     """
     if out.loss is not None and mean != "tokens":
         raise ValueError(f"{NOT_OVER_TOKENS} ({mean})")
+    explain_zero(out.advantage, mask, mean)
     # An advantage that is derived from a loss already contains the weights.
     if out.loss is not None or out.weight is None:
         return out.advantage
@@ -360,10 +361,21 @@ def leave_out(names: Sequence[str], why: str) -> None:
         warn_once(told)
 
 
-def warn_once(text: str) -> None:
-    if text not in _warned:
-        _warned.add(text)
+def warn_once(text: str, key: str = "") -> None:
+    if (key or text) not in _warned:
+        _warned.add(key or text)
         log.warning("%s", text)
+
+
+def explain_zero(advantage: Any, mask: Any, mean: str) -> None:
+    """Says once that a loss of 0 is no fault, if the trainer's mean of the advantage is 0 and the advantage is not."""
+    values, counts = np.asarray(advantage, dtype=np.float64), np.asarray(mask)
+    counts = (counts != 0).sum(1) if counts.ndim == 2 else counts
+    sums, sizes = (of * counts if of.ndim == 1 else of.sum(1) for of in (values, abs(values)))
+    over, each = ("responses", np.maximum(counts, 1)) if mean == "responses" else ("tokens", 1)
+    if sizes.sum() > 0 and abs((sums / each).sum()) <= 1e-6 * abs(sums / each).sum():
+        told = f"the advantages cancel over {over}: a loss with that mean is 0 while logp = old_logp, and its gradient is not"
+        warn_once(f"{told} (the mean of |A| is {sizes.sum() / counts.sum():.3g}): docs/loss_zero.md", "loss 0")
 
 
 def warn_of_unknown_loss(live: LiveRecipe, setting: str) -> None:

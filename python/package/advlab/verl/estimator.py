@@ -13,8 +13,8 @@ import torch
 from .. import _arrays
 from .._recipe import LiveRecipe, load
 from .._trainers import (
-    ONLY_A_LOSS, Trainer, column_name, keeps_rejected, leave_out, metrics, of_data_set, on_cpu, plain, refusals, row_sums, sees_turns, setting,
-    warn_of_unknown_loss, warn_once, weighted,
+    ONLY_A_LOSS, Trainer, column_name, explain_zero, keeps_rejected, leave_out, metrics, of_data_set, on_cpu, plain, refusals,
+    row_sums, sees_turns, setting, warn_of_unknown_loss, warn_once, weighted,
 )  # fmt: skip
 from .caller import COLUMNS, Caller
 from .loss import is_proportional
@@ -108,6 +108,7 @@ def estimate(
         caller.metrics.update(metrics(out))
     advantage, returns = rows.spread(out.advantage, mask), rows.spread(out.returns, mask)
     if turns or out.weight is None and out.loss is None:
+        explain_zero(advantage, mask, MEANS.get(caller.setting(f"{ACTOR}.loss_agg_mode"), "tokens"))
         return advantage, returns
     # The means of a loss are over all rows, also those that share an advantage.
     weight = None if out.weight is None else rows.spread_responses(out.weight)
