@@ -28,6 +28,8 @@ import torch
 import typing_extensions
 
 NAN = float("nan")
+# Modules of a trainer's own that give nothing but the types of its settings.
+TYPES_ALONE = [f"prime_rl.configs{name}" for name in ("", ".algorithm", ".shared", ".orchestrator")]
 # The rewards of each case, group by group.
 CASES = {
     ".35, .95 x 7": [[0.35] + [0.95] * 7],
@@ -50,7 +52,7 @@ def theirs(name):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as missing:
-            if missing.name.partition(".")[0] == package:
+            if missing.name.partition(".")[0] == package and missing.name not in TYPES_ALONE:
                 raise
             stand_in(missing.name)
     raise ImportError(name)
@@ -162,9 +164,8 @@ def rllm(groups):
 
 
 def prime_rl(groups):
-    # Only types come from there, and their base is a package of prime-rl's that no registry has.
-    for name in ("prime_rl.configs", "prime_rl.configs.algorithm", "prime_rl.configs.shared"):
-        stand_in(name)
+    # Stood in for even if it is there: only types come from it, and their base is a package that no registry has.
+    stand_in("prime_rl.configs.algorithm")
     algorithm = bare(theirs("prime_rl.orchestrator.algo.grpo").GRPOAlgorithm, length_penalty=None)
     agent, given = SimpleNamespace(trainable=True), []
     for group in groups:
@@ -193,8 +194,8 @@ def shown(groups, call):
 
 
 def commit(package):
-    folder = Path(importlib.util.find_spec(package).origin or list(importlib.util.find_spec(package).submodule_search_locations)[0])
-    done = subprocess.run(["git", "-C", folder.parent, "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True)
+    folder = next(iter(importlib.util.find_spec(package).submodule_search_locations))
+    done = subprocess.run(["git", "-C", folder, "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True)
     return done.stdout.strip() or "?"
 
 
@@ -202,6 +203,14 @@ TRAINERS = [
     ("advlab", ours, "advlab"), ("verl", verl, "verl"), ("TRL", trl, "trl"), ("SkyRL", skyrl, "skyrl"), ("slime", slime, "slime"),
     ("NeMo-RL", nemo_rl, "nemo_rl"), ("OpenRLHF", openrlhf, "openrlhf"), ("rLLM", rllm, "rllm"), ("prime-rl", prime_rl, "prime_rl"),
 ]  # fmt: skip
+
+
+def spikes():
+    """How many groups of 8 and 16 with one reward a and the others b get an advantage above 10 from NeMo-RL."""
+    steps = [step / 20 for step in range(21)]
+    groups = [[a] + [b] * (count - 1) for count in (8, 16) for a in steps for b in steps if a != b]
+    large = [group for group in groups if nemo_rl([group]).abs().max() > 10]
+    print(f"\nNeMo-RL: |A| above 10 in {len(large)} of {len(groups)} groups with one reward a and the others b")
 
 
 def main():
@@ -217,6 +226,8 @@ def main():
         except importlib.metadata.PackageNotFoundError:
             found = commit(package)
         print(f"| {name} {found} |", " | ".join(shown(groups, call) for groups in CASES.values()), "|", flush=True)
+    if importlib.util.find_spec("nemo_rl"):
+        spikes()
 
 
 if __name__ == "__main__":
