@@ -2,7 +2,7 @@
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
 const token = new URLSearchParams(location.search).get("token");
-// The curves that are shown first; the recipe's metrics follow the fifth of them.
+// The curves shown first; the recipe's metrics follow the fifth.
 const FIRST = "pass@1 pass@K reward_mean length entropy groups_without_signal effective_responses advantage_std loss kl clip_share grad_norm".split(" ");
 const runs = [], panels = new Map();
 let chosen = 0, mark = null, cursor = null, zoom = null, drag = null, waiting = false, ahead = 0;
@@ -75,7 +75,7 @@ function addEvent(run, { event, step = 0, from, version, error, message, lines_a
 	run.events.push({ step, kind, line, from, version, effect });
 }
 
-// The means before and after a step, each over at most 50 steps, up to the next change.
+// The means over at most 50 steps before and after a step, up to the next change.
 function around({ events, curves }, index) {
 	const { step } = events[index], uses = events.filter(isUse).map((own) => own.step);
 	const from = Math.max(0, step - 50, ...uses.filter((own) => own < step)), to = Math.min(step + 50, ...uses.filter((own) => own > step));
@@ -437,7 +437,7 @@ async function choose(index, scroll) {
 let batch = null, group = 0, picked = null, sorted = [3, -1], loading = false, drawn = "";
 const asked = () => `?run=${chosen}&step=${$("steps").value}`;
 
-// The newest batch is shown unless another batch was chosen.
+// The newest batch is shown unless another was chosen.
 function kept() {
 	const select = $("steps"), all = now().heading.batches;
 	if (select.textContent === all.join("")) return;
@@ -521,7 +521,7 @@ function turn(id) {
 	head();
 }
 
-// Reads new lines of a file; true on failure. If the last known line differs, the file was cut.
+// Reads new lines of a file; true on failure. If the last line differs, the file was cut.
 async function grow(run, id, file, add) {
 	const size = run.heading[file];
 	let into = run;
