@@ -247,8 +247,14 @@ def in_our_names(case):
         return [(method, params, inputs, results(name)) for name, params in settings.items()]
     if method == "pacs" and "reward_method" in theirs and "rollout_n" in theirs:
         inputs = {**inputs, "groups": [one // theirs["rollout_n"] for one in range(len(inputs["labels"]))]}
-        ours = {name: theirs[name] for name in ("beta", "adv_estimator")} | {"std": theirs["norm_adv_by_std"], "eps": theirs["grpo_eps"]}
-        ours |= {"reward_method": "sum" if theirs["reward_method"] == "1" else "mean", "weight_mode": theirs["weight_mode"] or "none"}
+        ours = {name: theirs[name] for name in ("beta", "adv_estimator")} | {
+            "std": theirs["norm_adv_by_std"],
+            "eps": theirs["grpo_eps"],
+        }
+        ours |= {
+            "reward_method": "sum" if theirs["reward_method"] == "1" else "mean",
+            "weight_mode": theirs["weight_mode"] or "none",
+        }
         return of(method, ours, inputs, expected)
     if method == "pacs_weight":
         # At logp = old_logp a response's loss is w ln 2, and w (0.5 - y) / B is its derivative.
@@ -263,7 +269,11 @@ def in_our_names(case):
         ours = {"kl_beta": theirs["beta"], "kl": theirs["kl"], "gamma": theirs["gamma"], "std": "no_std" not in theirs}
         return of(method, ours | ({"reward_clip": theirs["reward_clip"][1]} if "reward_clip" in theirs else {}))
     if method == "passk_adaptive_entropy":
-        inputs = {"rewards": inputs["rewards"], "groups": inputs["groups"], "entropy": [[one] for one in inputs["response_entropy"]]}
+        inputs = {
+            "rewards": inputs["rewards"],
+            "groups": inputs["groups"],
+            "entropy": [[one] for one in inputs["response_entropy"]],
+        }
         return of("passk_by_entropy", {**k, "high_fraction": theirs["high_fraction"]}, inputs)
     if method == "passk_analytic":
         return of("passk", k) if "error" not in expected else []

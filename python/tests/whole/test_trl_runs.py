@@ -42,13 +42,13 @@ def test_trls_own_grpo_the_recipe_and_its_export_train_alike(tmp_path, ranks):
     differences = [float(line) for line in (tmp_path / "exported/differences").read_text().split()]
     assert len(differences) >= 3 and max(differences) < 1e-6, differences
     assert sum(abs(row["loss"]) > 1e-3 for row in own) > 2
-    for rows, found in ((ours, found), (exported, of_exported)):
+    for rows, trained in ((ours, found), (exported, of_exported)):
         assert len(own) == len(rows) == 6
         for theirs, row in zip(own, rows):
             assert row.get("reward") == theirs.get("reward")
             for name in ("loss", "grad_norm"):
                 assert row[name] == pytest.approx(theirs[name], rel=1e-5, abs=1e-6), (row["step"], name)
-        assert all(torch.allclose(found[name], weights[name], atol=1e-5) for name in weights)
+        assert all(torch.allclose(trained[name], weights[name], atol=1e-5) for name in weights)
 
 
 def test_a_run_is_edited_broken_killed_resumed_and_replayed(tmp_path, replayed):
