@@ -288,7 +288,17 @@ def in_our_names(case):
 def golden():
     seen = []
     for folder in (GOLDEN, GOLDEN.parents[2] / "shared" / "golden"):
-        for file in ("estimators", "losses", "methods", "baselines", "grpo_lambda", "reinforce_pp", "pacs", "passk", "objectives"):
+        for file in (
+            "estimators",
+            "losses",
+            "methods",
+            "baselines",
+            "grpo_lambda",
+            "reinforce_pp",
+            "pacs",
+            "passk",
+            "objectives",
+        ):
             path = folder / f"{file}.json"
             cases = json.loads(path.read_text())["cases"] if path.exists() else []
             for case in [{**case, "file": file} for case in cases]:
