@@ -2,7 +2,7 @@
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
 const token = new URLSearchParams(location.search).get("token");
-// The curves shown first; the recipe's metrics follow the fifth.
+// The first curves; the recipe's metrics follow the fifth.
 const FIRST = "pass@1 pass@K reward_mean length entropy groups_without_signal effective_responses advantage_std loss kl clip_share grad_norm".split(" ");
 const runs = [], panels = new Map();
 let chosen = 0, mark = null, cursor = null, zoom = null, drag = null, waiting = false, ahead = 0;
@@ -75,7 +75,7 @@ function addEvent(run, { event, step = 0, from, version, error, message, lines_a
 	run.events.push({ step, kind, line, from, version, effect });
 }
 
-// The means over at most 50 steps before and after a step, up to the next change.
+// The means over up to 50 steps before and after a step, to the next change.
 function around({ events, curves }, index) {
 	const { step } = events[index], uses = events.filter(isUse).map((own) => own.step);
 	const from = Math.max(0, step - 50, ...uses.filter((own) => own < step)), to = Math.min(step + 50, ...uses.filter((own) => own > step));
