@@ -6,7 +6,7 @@ use super::findings::CheckResult::{Holds, Note};
 use super::findings::{Checks, EXACT, largest};
 use crate::batch::{Batch, Computed, Level, TokenValues};
 use crate::diagnostic::Diagnostics;
-use crate::script::{Hook, Outcome};
+use crate::script::{Hook, Loss, Outcome};
 
 /// Columns that do not depend on the token that was sampled at their place, but only on the tokens before it. `value` does not
 /// either, and is left out because it is a baseline, whose expected gradient is meant to be 0.
@@ -133,19 +133,19 @@ impl Checks<'_> {
                 None => self.recipe.loss(batch, None, &mut state),
             }
         };
-        let base = loss(batch)?;
-        let is_flat = |moved: &Batch| {
+        let bases = [loss(batch)?, loss(&on_policy(batch))?];
+        let is_flat = |base: &Loss, moved: &Batch| {
             // An error is ignored because a recipe may refuse such a column.
             loss(moved).is_ok_and(|moved| {
-                let gradients = base
-                    .gradient
-                    .buffer()
-                    .iter()
-                    .zip(moved.gradient.buffer().iter());
+                let pairs = base.gradient.buffer().iter();
+                let mut pairs = pairs.zip(moved.gradient.buffer().iter());
                 (moved.value - base.value).abs() > EXACT * base.value.abs().max(1.0)
-                    && gradients.into_iter().all(|(a, b)| a == b)
+                    && pairs.all(|(a, b)| a == b)
             })
         };
+        // On-policy too, because the bound of a clip changes only the value of the tokens that it clips.
+        let is_flat =
+            |moved: &Batch| is_flat(&bases[0], moved) && is_flat(&bases[1], &on_policy(moved));
         let tokens = batch.token_columns().map(|(name, _)| {
             let moved = with_tokens(batch, name, |i, t, x| x + 2.0 * wave(i, t, 15) - 1.0);
             (name, moved)

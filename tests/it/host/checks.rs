@@ -91,14 +91,9 @@ fn losses_of_the_field_hold() {
 #[test]
 fn terms_that_train_nothing_are_noted() {
     let a = r#"let a = batch.reward - batch.reward.mean("group");"#;
-    let policy = "-exp(batch.logp - batch.old_logp) * batch.advantage";
+    let policy = "-ratio * a";
     let advantage = |body: &str| format!("fn advantage(batch, p) {{ {a} {body} }}");
-    let loss = |term: &str| {
-        format!(
-            "{} fn loss(batch, p) {{ ({policy} + {term}).mean(\"batch\") }}",
-            advantage("a")
-        )
-    };
+    let loss = |term: &str| with_loss(&format!("({policy} + {term}).mean(\"batch\")"));
     let (first, tokens) = (
         "a * (batch.entropy.cumsum() == batch.entropy)",
         "signal on every token",
@@ -161,6 +156,11 @@ fn terms_that_train_nothing_are_noted() {
         ),
         (
             loss("0.1 * kl(batch.logp, batch.ref_logp, \"k3\")"),
+            of_loss,
+            "holds",
+        ),
+        (
+            loss("0.0 - min(ratio * a, ratio.clamp(0.8, 1.001 + 0.001 * abs(batch.entropy)) * a)"),
             of_loss,
             "holds",
         ),
