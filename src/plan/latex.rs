@@ -119,7 +119,10 @@ fn operation(node: &Node, terms: &[Term]) -> Term {
             Some(row) if !row.latex.is_empty() => {
                 let binds = binds(row.torch);
                 let is_open = binds < NEGATIVE && !row.latex.starts_with("\\frac");
-                let mut text = row.latex.to_string();
+                // Arguments take the places of marks, because `{0}` may also be a number in the text of another argument.
+                let mark = |position: usize| ["\u{1}", "\u{2}", "\u{3}"][position.min(2)];
+                let marked = |text: String, at: usize| text.replace(&format!("{{{at}}}"), mark(at));
+                let mut text = (0..args.len().min(3)).fold(row.latex.to_string(), marked);
                 for (position, arg) in args.iter().enumerate() {
                     let least = match position {
                         _ if row.latex.starts_with('[') => 0,
@@ -127,7 +130,7 @@ fn operation(node: &Node, terms: &[Term]) -> Term {
                         _ if is_open => binds + 1,
                         _ => 0,
                     };
-                    text = text.replace(&format!("{{{position}}}"), &within(arg, least));
+                    text = text.replace(mark(position), &within(arg, least));
                 }
                 (text, if is_open { binds } else { CALL })
             }

@@ -206,7 +206,7 @@ fn advantages_come_from_completions_and_references() {
     lab.write("no.json", "{}");
     lab.expect(&format!(
         "0  apply grpo_lambda texts.jsonl  =>  words
-         1  apply grpo_lambda texts.jsonl --tokenizer no.json  =>  no tokenizer
+         1  apply grpo_lambda texts.jsonl --tokenizer no.json  =>  it is not a tokenizer
          0  apply grpo rollouts.jsonl --tokenizer {}  =>  the tokenizer counts nothing",
         tokenizer("gpt.json")
     ));
