@@ -173,12 +173,13 @@ def test_weights_arrive_in_the_mean_of_each_trainer(recipe, caplog):
     mean = SimpleNamespace(loss_agg_mode="token-mean")
     found, _ = rllm.estimate([np.array([1.0, 0.0]), np.array([0.5, 2.0])], mean, traj_groups=groups)
     assert np.concatenate(found) == pytest.approx(np.array([0.5, 0.0, -0.75, 0.75]) * 11 / 8)
-    # Two of three tokens count in each; one that slime removes later counts neither as tokens nor as a response.
+    # Two of three tokens count in each; a sample that slime removes later is no member of its group.
     removed = samples(groups=(4, 9, 4, 4))
     removed[2].remove_sample = True
-    assert slimes(removed)[1] == pytest.approx([1 / 2, 0.0, -1 / 4, -1 / 4])
+    assert slimes(removed)[1] == pytest.approx([3 / 8, 0.0, 0.0, -3 / 8])
     for sample in removed:
         sample.rollout_id = 0
+    recipe(WEIGHTED + 'fn advantage(batch, p) { batch.reward - batch.reward.mean("trajectory") }')
     with pytest.raises(ValueError, match="several samples have one `rollout_id`"):
         slimes(removed)
     torch = pytest.importorskip("torch")
@@ -295,24 +296,27 @@ def test_columns_of_a_data_set_keep_names_apart_and_may_lack_values():
     kinds = {"known": str, "mixed": float}
     found = _trainers.of_data_set(columns, kinds)
     assert found.pop("level") == pytest.approx([math.nan, 2, math.nan], nan_ok=True)
+    # A list has a value for each turn.
+    assert found.pop("rows") == [[1.0], (), [2.0]]
     assert found == {"acc": [0.5, 1, True], "agent": ["a", "", "b"], "known": ["", "", ""]}
     assert kinds["acc"] is float and kinds["agent"] is str
 
 
 def test_columns_that_are_left_out_are_named(recipe, caplog, monkeypatch):
     torch = pytest.importorskip("torch")
+    pytest.importorskip("tensordict")
     from advlab.verl import estimator
 
     monkeypatch.setattr(_trainers, "_warned", set())
     rewards = torch.ones(2, 3)
     tensors = {"turn_id": torch.ones(2, 3).long(), "responses": torch.ones(2, 3).long(), "process": rewards + 1}
-    rows = estimator.Rows(["a", "a"], rewards, rewards, None)
-    columns = estimator._columns(tensors, rewards, rows)
+    rows = estimator.Rows(["a", "a"], rewards, rewards, None, False, False)
+    columns = estimator._columns(tensors, rewards, rows, [])
     assert sorted(columns) == ["process", "reward", "token_reward"]
-    columns.update(_trainers.of_data_set({"turn_rewards": [[0.5], [1.0]], "level": [1, 2], "nothing": [None, None]}))
+    columns.update(_trainers.of_data_set({"tools": [{"a": 1}, {}], "level": [1, 2], "nothing": [None, None]}))
     told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
-    assert [line.split(" (")[0] for line in told] == ["left out: `turn_id`", "left out: `turn_rewards`"]
-    for name in ("turn_id", "turn_rewards"):
+    assert [line.split(" (")[0] for line in told] == ["left out: `turn_id`", "left out: `tools`"]
+    for name in ("turn_id", "tools"):
         text = f"fn advantage(batch, p) {{ batch.{name} * batch.reward }}"
         call = {**columns, "groups": ["a", "a"], "mask": torch.ones(2, 3)}
         with pytest.raises(advlab.RecipeError, match=f"no column `{name}`(.|\n)*left out: `{name}`") as error:

@@ -97,7 +97,8 @@ def test_the_table_of_a_report_is_a_data_frame(monkeypatch):
 def test_the_commands_print_the_same_numbers(root, tmp_path):
     path = root / "examples/rollouts.jsonl"
     batch = advlab.read(path)
-    assert str(GRPO.check(batch)).strip() == program("check", "grpo", path).strip()
+    # The program does not wrap lines that go to a file.
+    assert str(GRPO.check(batch)).split() == program("check", "grpo", path).split()
     assert str(GRPO.mass(batch)).partition("\n")[2] in program("mass", "grpo", path)
     report = advlab.load("passk", k=4).objective(n=8)
     (told,) = json.loads(program("objective", "passk", "k=4", "--n", 8, "--json"))

@@ -283,7 +283,7 @@ def test_errors_speak_python(tmp_path, line, read, words):
 def test_what_a_call_lacks_is_told():
     with pytest.raises(advlab.RecipeError) as caught:
         advlab.load("grpo").advantage(groups=GROUPS, mask=MASK)
-    assert caught.value.missing_column == "reward" and caught.value.help == "it has `length`"
+    assert caught.value.missing_column == "reward" and caught.value.help == "it has `length`, `turn`"
     with pytest.raises(advlab.RecipeError, match=r"`loss\(advantage=out.advantage") as caught:
         advlab.load("ppo_clip").loss(groups=GROUPS, logp=-VALUE, old_logp=-VALUE, mask=MASK)
     assert "advlab apply" not in str(caught.value) and "prompt" not in str(caught.value)

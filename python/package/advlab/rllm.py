@@ -34,8 +34,9 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     places = np.array([place for place, _ in rows], dtype=int)
     flat = np.concatenate([np.asarray(group, dtype=np.float64) for group in rewards])
     columns: dict[str, Any] = {"groups": np.repeat(np.arange(len(sizes)), sizes), "reward": flat}
-    names = dict.fromkeys(name for one in trajectories for name in one.signals)
-    columns.update({f"reward_{name}": [one.signals.get(name, np.nan) for one in trajectories] for name in names})
+    signals = [getattr(one, "signals", None) or {} for one in trajectories]
+    names = dict.fromkeys(name for own in signals for name in own)
+    columns.update({f"reward_{name}": [own.get(name, np.nan) for own in signals] for name in names})
     counts: Any = np.bincount(places, lengths, len(trajectories)) if is_known else [1] * sum(sizes)
     if sees_turns(live):
         columns = {name: np.asarray(values)[places] for name, values in columns.items()}
