@@ -369,7 +369,7 @@ def warn_once(text: str, key: str = "") -> None:
 
 def explain_zero(advantage: Any, mask: Any, mean: str) -> None:
     """Says once that a loss of 0 is no fault, if the trainer's mean of the advantage is 0 and the advantage is not."""
-    values, counts = np.asarray(advantage, dtype=np.float64), np.asarray(mask)
+    values, counts = np.asarray(advantage, dtype=np.float64), np.asarray(mask.lengths if isinstance(mask, Turns) else mask)
     counts = (counts != 0).sum(1) if counts.ndim == 2 else counts
     sums, sizes = (of * counts if of.ndim == 1 else of.sum(1) for of in (values, abs(values)))
     over, each = ("responses", np.maximum(counts, 1)) if mean == "responses" else ("tokens", 1)

@@ -396,7 +396,7 @@ def test_a_pinned_loss_is_restored_with_its_parameters(script):
     path.unlink()
     assert loss_of(pin)[0] == -3.0
     other = json.dumps({**json.loads(pin), "version": "0" * 64})
-    with pytest.raises(advlab.RecipeError, match="was 000000"):
+    with pytest.raises(advlab.RecipeError, match="was pickled with 000000"):
         loss_of(other)
 
 
