@@ -207,6 +207,38 @@ def test_gradients_on_policy(name):
         compare(recipe, columns)
 
 
+@pytest.mark.parametrize("name", EXPORTED)
+def test_empty_batches(name):
+    """No responses, no tokens, or neither: numbers, and no error."""
+    recipe = advlab.load(name)
+    for responses, tokens in [(0, 5), (6, 0), (0, 0)]:
+        part = lambda values: values[:responses, :tokens] if values.ndim == 2 else values[:responses]
+        columns = {column: part(values) for column, values in random_batch(0).items()}
+        columns["groups"] = np.zeros(responses, int)
+        for hook in {"reward", "advantage", "loss", "weight", "returns"} & set(recipe.hooks):
+            result, _ = theirs(recipe.torch(hook=hook), columns, torch.float64)
+            assert len(result) == responses if result.ndim else hook == "loss", hook
+            assert result.isfinite().all() and (responses or result.sum() == 0), hook
+
+
+@pytest.mark.parametrize("name", ["grpo", "passk", "reinforce_pp", "gae", "ppo_clip", "pacs"])
+def test_types_of_inputs(name):
+    """They are computed with in float32: bfloat16 counts to 256, and whole numbers and truth values have no mean."""
+    function, columns = advlab.load(name).torch(), random_batch(0)
+    columns = {column: np.resize(values, (600, *values.shape[1:])) for column, values in columns.items()}
+    columns |= {"groups": np.zeros(600, int), "reward": (columns["reward"] > 0.5).astype(float)}
+    given = {
+        column: torch.tensor(columns["groups" if column == "group" else column])
+        for column in inspect.signature(function).parameters
+    }
+    given = {column: values.bfloat16().float() if values.is_floating_point() else values for column, values in given.items()}
+    expected = function(**given)
+    for dtype in (torch.int64, torch.bool, torch.bfloat16):
+        is_cast = lambda column: column == "reward" or dtype.is_floating_point and given[column].is_floating_point()
+        cast = {column: values.to(dtype) if is_cast(column) else values for column, values in given.items()}
+        torch.testing.assert_close(function(**cast), expected, rtol=0, atol=0)
+
+
 def by_right(pos, neg, size):
     """A group for each number of right responses, and the advantages of right and of wrong ones there."""
     inputs = {"rewards": [], "groups": []}
@@ -341,7 +373,20 @@ def test_golden_cases(method, params, inputs, results, dtype):
 
 
 # Losses that are a mean whatever their parameters are, or that compare the responses of a batch.
-NO_PARTS = ("pacs", "gspo", "gmpo", "clip_cov", "kl_cov", "high_entropy", "opmd_loss")
+NO_PARTS = (
+    "a_star_po",
+    "gvpo",
+    "real",
+    "fipo",
+    "gapo",
+    "pacs",
+    "gspo",
+    "gmpo",
+    "clip_cov",
+    "kl_cov",
+    "high_entropy",
+    "opmd_loss",
+)
 
 
 @pytest.mark.parametrize("name", [name for name in EXPORTED if "loss" in advlab.load(name).hooks])

@@ -1,12 +1,20 @@
 def group_index(group: Tensor) -> Tensor:
-    """The row of the first response of each response's group, so that any numbers can name groups."""
+    """The row of the first response of each response's group, so that any whole numbers can name groups.
+
+    The shape of what torch.unique gives depends on the values, which torch.compile cannot have in one graph.
+    """
     values, order = torch.sort(group, stable=True)
-    return order[torch.searchsorted(values, group)]
+    return order[torch.searchsorted(values, group.contiguous())]
 
 
 def is_first(index: Tensor) -> Tensor:
     """True for the first response of each group: what has one value a group is counted there."""
     return index == torch.arange(len(index), device=index.device)
+
+
+def to_float(x: Tensor) -> Tensor:
+    """Float32, because sums of half precision, whole numbers or truth values are not exact; float64 stays."""
+    return x if x.dtype == torch.float64 else x.float()
 
 
 def safe_div(a: Tensor, b: Tensor) -> Tensor:
@@ -36,54 +44,51 @@ def last_token(mask: Tensor) -> Tensor:
     return mask & (mask.flip(1).cumsum(1).flip(1) == 1)
 
 
-def sum_of(x: Tensor, mask: Tensor | None = None, dim: int | None = None) -> Tensor:
-    """The sum of the selected values: of each response's tokens with dim=1."""
-    selected = x if mask is None else torch.where(mask, x, 0.0)
-    return selected.sum() if dim is None else selected.sum(dim)
+def sum_of(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+    """The sum of the values that count."""
+    return torch.where(mask, x, 0.0).sum(dim)
 
 
-def mean_of(x: Tensor, mask: Tensor | None = None, dim: int | None = None) -> Tensor:
-    """The mean of the selected values, 0 if there are none."""
-    mean = sum_of(x, mask, dim) / sum_of(torch.ones_like(x), mask, dim).clamp(min=1)
-    # Equal values have exactly that value as their mean. The gradient is that of the mean, because clamp
-    # gives none to a value beyond its bounds.
-    exact = mean.clamp(min_of(x, mask, dim), max_of(x, mask, dim))
-    return mean + (exact - mean).detach()
+def mean_of(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+    """The mean of the values that count, 0 if there are none."""
+    count = mask.sum(dim, keepdim=True).clamp(min=1)
+    mean = torch.where(mask, x, 0.0).sum(dim, keepdim=True) / count
+    rest = torch.where(mask, x - mean, 0.0)
+    total, size = rest.sum(dim, keepdim=True), rest.abs().sum(dim, keepdim=True)
+    # If no value is on the other side of the mean, all are equal, and the rest is rounding.
+    return (mean + torch.where(total.abs() == size, total / count, 0.0)).sum(dim)
 
 
-def std_of(
-    x: Tensor, mask: Tensor | None = None, dim: int | None = None, ddof: int = 1
-) -> Tensor:
-    """The standard deviation of the selected values, exactly 0 for equal values."""
+def std_of(x: Tensor, mask: Tensor, dim: int | None = None, ddof: int = 1) -> Tensor:
+    """The standard deviation of the values that count, exactly 0 if they are equal."""
     mean = mean_of(x, mask, dim)
     rest = x - (mean if dim is None else mean.unsqueeze(dim))
-    count = sum_of(torch.ones_like(x), mask, dim)
-    return safe_sqrt(sum_of(rest * rest, mask, dim) / (count - ddof).clamp(min=1))
+    free = (mask.sum(dim) - ddof).clamp(min=1)
+    return safe_sqrt(sum_of(rest * rest, mask, dim) / free)
 
 
-def max_of(x: Tensor, mask: Tensor | None = None, dim: int | None = None) -> Tensor:
-    """The largest selected value, 0 if there are none."""
-    if mask is None:
-        return x.amax() if dim is None else x.amax(dim)
-    selected = torch.where(mask, x, -torch.inf)
-    largest = selected.amax() if dim is None else selected.amax(dim)
-    return torch.where(mask.any() if dim is None else mask.any(dim), largest, 0.0)
+def max_of(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+    """The largest of the values that count, 0 if there are none."""
+    x = torch.where(mask, x, -torch.inf)
+    # amax takes no empty tensor.
+    x = pad(x.flatten() if dim is None else x, (0, 1), value=-torch.inf)
+    return torch.where(mask.sum(dim) > 0, x.amax(-1), 0.0)
 
 
-def min_of(x: Tensor, mask: Tensor | None = None, dim: int | None = None) -> Tensor:
-    """The smallest selected value, 0 if there are none."""
+def min_of(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+    """The smallest of the values that count, 0 if there are none."""
     return -max_of(-x, mask, dim)
 
 
-def whiten(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Less the mean and divided by the standard deviation (ddof 0) of the selected values."""
+def whiten(x: Tensor, mask: Tensor) -> Tensor:
+    """Less the mean and divided by the standard deviation (ddof 0) of the values that count."""
     return (x - mean_of(x, mask)) / std_of(x, mask, ddof=0).clamp(min=1e-4)
 
 
-def quantile_of(x: Tensor, q: float, mask: Tensor | None = None) -> Tensor:
-    """The q-quantile of the selected values, interpolated linearly; 0 if there are none."""
-    mask = torch.ones_like(x, dtype=torch.bool) if mask is None else mask
-    values = torch.where(mask, x, torch.inf).flatten().sort().values
+def quantile_of(x: Tensor, q: float, mask: Tensor) -> Tensor:
+    """The q-quantile of the values that count, interpolated linearly; 0 if there are none."""
+    # One value more, so that there is one to take.
+    values = pad(torch.where(mask, x, torch.inf).flatten().sort().values, (0, 1))
     place = q * (mask.sum().to(x.dtype) - 1).clamp(min=0)
     low, high = values.take(place.floor().long()), values.take(place.ceil().long())
     return torch.where(
@@ -93,78 +98,95 @@ def quantile_of(x: Tensor, q: float, mask: Tensor | None = None) -> Tensor:
     )
 
 
-def rank_of(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The rank of each value among the selected ones: 0 for the smallest, ties in batch order, NaN last."""
+def rank_of(x: Tensor, mask: Tensor) -> Tensor:
+    """The rank of each value that counts: 0 for the smallest, ties in batch order, NaN last."""
     order = torch.argsort(x.flatten(), stable=True)
-    if mask is not None:
-        order = order[torch.argsort((~mask.flatten()[order]).long(), stable=True)]
+    order = order[torch.argsort((~mask.flatten()[order]).long(), stable=True)]
     rank = torch.empty_like(order).scatter(
         0, order, torch.arange(len(order), device=x.device)
     )
     return rank.to(x.dtype).reshape(x.shape)
 
 
-def group_sum(x: Tensor, index: Tensor, selected: Tensor | None = None) -> Tensor:
+def group_sum(x: Tensor, index: Tensor) -> Tensor:
     """The sum in each response's group."""
-    x = x if selected is None else torch.where(selected, x, 0.0)
     return torch.zeros_like(x).index_add(0, index, x)[index]
 
 
-def group_size(index: Tensor) -> Tensor:
+def group_count(index: Tensor) -> Tensor:
     """The number of responses in each response's group."""
     return group_sum(torch.ones_like(index), index)
 
 
-def group_count(x: Tensor, index: Tensor, selected: Tensor | None = None) -> Tensor:
-    """The number of values in each response's group."""
-    return group_sum(torch.ones_like(x), index, selected)
+def group_mean(x: Tensor, index: Tensor) -> Tensor:
+    """The mean in each response's group."""
+    mean = group_sum(x, index) / group_count(index)
+    rest, size = group_sum(x - mean, index), group_sum((x - mean).abs(), index)
+    # If no value is on the other side of the mean, all are equal, and the rest is rounding.
+    return mean + torch.where(rest.abs() == size, rest / group_count(index), 0.0)
 
 
-def group_mean(x: Tensor, index: Tensor, selected: Tensor | None = None) -> Tensor:
-    """The mean in each response's group, 0 if nothing is selected."""
-    count = group_count(x, index, selected).clamp(min=1)
-    mean = group_sum(x, index, selected) / count
-    # Equal values have exactly that value as their mean. The gradient is that of the mean, because clamp
-    # gives none to a value beyond its bounds.
-    exact = mean.clamp(group_min(x, index, selected), group_max(x, index, selected))
-    return mean + (exact - mean).detach()
-
-
-def group_std(
-    x: Tensor, index: Tensor, selected: Tensor | None = None, ddof: int = 1
-) -> Tensor:
+def group_std(x: Tensor, index: Tensor, ddof: int = 1) -> Tensor:
     """The standard deviation in each response's group, exactly 0 for equal values and for a single one."""
-    rest = x - group_mean(x, index, selected)
-    count = group_count(x, index, selected)
-    return safe_sqrt(
-        group_sum(rest * rest, index, selected) / (count - ddof).clamp(min=1)
-    )
+    rest = x - group_mean(x, index)
+    free = (group_count(index) - ddof).clamp(min=1)
+    return safe_sqrt(group_sum(rest * rest, index) / free)
 
 
-def group_max(x: Tensor, index: Tensor, selected: Tensor | None = None) -> Tensor:
-    """The largest value in each response's group, 0 if nothing is selected."""
-    x = x if selected is None else torch.where(selected, x, -torch.inf)
-    largest = torch.full_like(x, -torch.inf).scatter_reduce(0, index, x, "amax")[index]
-    return (
-        largest
-        if selected is None
-        else torch.where(group_count(x, index, selected) > 0, largest, 0.0)
-    )
+def group_max(x: Tensor, index: Tensor) -> Tensor:
+    """The largest value in each response's group."""
+    return torch.full_like(x, -torch.inf).scatter_reduce(0, index, x, "amax")[index]
 
 
-def group_min(x: Tensor, index: Tensor, selected: Tensor | None = None) -> Tensor:
-    """The smallest value in each response's group, 0 if nothing is selected."""
-    return -group_max(-x, index, selected)
+def group_min(x: Tensor, index: Tensor) -> Tensor:
+    """The smallest value in each response's group."""
+    return -group_max(-x, index)
 
 
-def group_others_mean(
-    x: Tensor, index: Tensor, selected: Tensor | None = None
-) -> Tensor:
+def group_others_mean(x: Tensor, index: Tensor) -> Tensor:
     """The mean of the others in each response's group (leave-one-out), and a single value itself."""
-    mean = group_mean(x, index, selected)
-    others = group_count(x, index, selected) - 1
-    without = mean + safe_div(mean - x, others)
-    return without if selected is None else torch.where(selected, without, mean)
+    mean = group_mean(x, index)
+    return mean + safe_div(mean - x, group_count(index) - 1)
+
+
+def group_sum_of(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
+    """The sum of the values that count in each response's group."""
+    return group_sum(torch.where(mask, x, 0.0), index)
+
+
+def group_mean_of(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
+    """The mean of the values that count in each response's group, 0 if there are none."""
+    count = group_sum(mask.long(), index).clamp(min=1)
+    mean = group_sum_of(x, index, mask) / count
+    rest = group_sum_of(x - mean, index, mask)
+    size = group_sum_of((x - mean).abs(), index, mask)
+    # If no value is on the other side of the mean, all are equal, and the rest is rounding.
+    return mean + torch.where(rest.abs() == size, rest / count, 0.0)
+
+
+def group_std_of(x: Tensor, index: Tensor, mask: Tensor, ddof: int = 1) -> Tensor:
+    """The standard deviation of the values that count in each response's group."""
+    rest = x - group_mean_of(x, index, mask)
+    free = (group_sum(mask.long(), index) - ddof).clamp(min=1)
+    return safe_sqrt(group_sum_of(rest * rest, index, mask) / free)
+
+
+def group_max_of(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
+    """The largest of the values that count in each response's group, 0 if there are none."""
+    largest = group_max(torch.where(mask, x, -torch.inf), index)
+    return torch.where(group_sum(mask.long(), index) > 0, largest, 0.0)
+
+
+def group_min_of(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
+    """The smallest of the values that count in each response's group, 0 if there are none."""
+    return -group_max_of(-x, index, mask)
+
+
+def group_others_mean_of(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
+    """The mean of the others that count in each response's group, and of a single one itself."""
+    mean = group_mean_of(x, index, mask)
+    others = mean + safe_div(mean - x, group_sum(mask.long(), index) - 1)
+    return torch.where(mask, others, mean)
 
 
 def group_others_std(x: Tensor, index: Tensor) -> Tensor:
@@ -235,9 +257,8 @@ def next_token(x: Tensor, fill: float, mask: Tensor) -> Tensor:
     length = mask.shape[1]
     places = torch.where(mask, torch.arange(length, device=x.device), length)
     # The first place at or after each one, then after each one.
-    following = pad(
-        places.flip(1).cummin(1).values.flip(1)[:, 1:], (0, 1), value=length
-    )
+    following = places.flip(1).cummin(1).values.flip(1)
+    following = pad(following, (0, 1), value=length)[:, 1:]
     return torch.where(
         following < length, x.gather(1, following.clamp(max=length - 1)), fill
     )

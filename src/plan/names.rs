@@ -2,8 +2,8 @@
 
 use super::formula::{COLUMN, Node};
 use super::text::source_of;
-use crate::script::Recipe;
 use crate::script::syntax::{Token, code};
+use crate::script::{Hook, Recipe};
 use crate::tensor::Origin;
 
 /// A statement that gives a value to a variable: its name, and the places from its first token to its end.
@@ -62,6 +62,26 @@ pub(super) fn name(recipe: &Recipe, nodes: &mut [Node]) {
             nodes[index].name.get_or_insert_with(|| of.name.to_string());
         }
     }
+}
+
+/// The function of the script, no hook, whose value is made at a place.
+pub(super) fn function_of(recipe: &Recipe, origin: &Origin) -> Option<String> {
+    let source = source_of(recipe, origin);
+    let (_, text) = recipe.sources().find(|(name, _)| *name == source)?;
+    let code = code(text);
+    let place = (origin.line, origin.column);
+    let before = code
+        .iter()
+        .take_while(|token| (token.line, token.column) < place);
+    let before: Vec<&Token<'_>> = before.collect();
+    let start = before.iter().rposition(|token| token.text == "fn")?;
+    let name = before.get(start + 1)?.text;
+    // After the last statement of the body, there is its value.
+    let rest = code[before.len()..]
+        .iter()
+        .take_while(|token| token.text != "fn");
+    let is_value = rest.into_iter().all(|token| token.text != ";");
+    (is_value && Hook::ALL.iter().all(|hook| hook.name() != name)).then(|| name.to_string())
 }
 
 fn assignments<'a>(source: &'a str, code: &[Token<'a>]) -> Vec<Assignment<'a>> {

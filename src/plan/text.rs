@@ -2,6 +2,7 @@
 
 use super::formula::{Arg, COLUMN, Formula, Node, SHAPED_REWARD, SIZE, VALUES};
 use super::{Plan, Role};
+use crate::script::syntax::{Token, TokenKind, code};
 use crate::script::{Hook, Recipe};
 use crate::tensor::{Level, Origin};
 
@@ -27,6 +28,42 @@ pub(super) fn line_of(recipe: &Recipe, source: &str, line: usize) -> Option<Stri
 pub(super) fn line_of_node(recipe: &Recipe, node: &Node) -> Option<String> {
     let origin = node.origin.as_ref()?;
     line_of(recipe, source_of(recipe, origin), origin.line)
+}
+
+/// The script's statement that made a node, or only the branch of it.
+pub(super) fn statement_of_node(recipe: &Recipe, node: &Node) -> Option<String> {
+    let origin = node.origin.as_ref()?;
+    let source = source_of(recipe, origin);
+    let (_, text) = recipe.sources().find(|(name, _)| *name == source)?;
+    let code = code(text);
+    let is_origin = |token: &Token<'_>| (token.line, token.column) == (origin.line, origin.column);
+    let mut start = code.iter().position(is_origin)?;
+    let mut braces = 0;
+    while let Some(before) = start.checked_sub(1).map(|before| &code[before]) {
+        let follows_block = matches!(code[start].kind, TokenKind::Name | TokenKind::Keyword)
+            && code[start].text != "else";
+        let is_end = match before.text {
+            ";" | "=>" => true,
+            "}" => follows_block,
+            _ => false,
+        };
+        braces += i32::from(before.text == "}") - i32::from(matches!(before.text, "{" | "#{"));
+        if braces < 0 || is_end && braces - i32::from(before.text == "}") == 0 {
+            break;
+        }
+        start -= 1;
+    }
+    let mut depth = 0;
+    let length = code[start..].iter().position(|token| {
+        depth += token.nesting();
+        depth < 0 || depth == 0 && matches!(token.text, ";" | ",")
+    });
+    let end = code[start..].iter().take(length?).next_back()?.end();
+    let lines = text[code[start].start..end].lines();
+    let lines: Vec<&str> = lines
+        .map(|line| line.split("//").next().unwrap_or(line).trim())
+        .collect();
+    Some(lines.join(" "))
 }
 
 impl Plan {

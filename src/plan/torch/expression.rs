@@ -171,6 +171,7 @@ impl Writer<'_> {
             .flatten()
             .find(|arg| arg.node().is_some());
         let selection = selection
+            .filter(|arg| !self.always_holds(arg))
             .map(|arg| Ok(self.arg(arg, from)?.into_truth()))
             .transpose()?;
         let text = match (own, selection) {
@@ -182,6 +183,21 @@ impl Writer<'_> {
             text,
             is_truth: true,
         }))
+    }
+
+    /// Whether a condition holds for any values: `batch.correct >= 0`.
+    fn always_holds(&self, arg: &Arg) -> bool {
+        let of = |arg: &Arg| arg.node().map(|node| &self.formula.nodes[node]);
+        let is_counted = |node: &Node| {
+            matches!(
+                node.row,
+                "<" | "<=" | ">" | ">=" | "==" | "!=" | "count" | SIZE
+            )
+        };
+        of(arg).is_some_and(|node| {
+            let is_from_0 = node.row == ">=" && matches!(node.args[1], Arg::Number(0.0, _));
+            is_from_0 && of(&node.args[0]).is_some_and(is_counted)
+        })
     }
 
     fn operation(&mut self, index: usize) -> Written<Text> {
@@ -261,8 +277,14 @@ impl Writer<'_> {
         let is_choice = node.row != SIZE
             && counted.is_some()
             && way == Some((Level::Response, Level::Response));
+        let is_of_cells = matches!(
+            way,
+            Some((Level::Response, Level::Group | Level::Trajectory))
+        );
         let pattern = if is_choice {
             "torch.where({m}, {0}, 0.0)"
+        } else if node.row == "count" && is_of_cells && counted.is_none() {
+            "group_count({index}).to(dtype)"
         } else {
             row.torch
         };
@@ -295,8 +317,12 @@ impl Writer<'_> {
                 *text = text.clone().into_number();
             }
         }
+        let all = match way {
+            Some((Level::Response, _)) => "every",
+            _ => "mask",
+        };
         let all = Text {
-            text: "mask".to_string(),
+            text: all.to_string(),
             is_truth: true,
         };
         texts.push(("{m}".to_string(), counted.clone().unwrap_or(all)));
@@ -331,6 +357,7 @@ impl Writer<'_> {
         };
         let text = text
             .replace("{,m}", &comma)
+            .replace("{of}", if comma.is_empty() { "" } else { "_of" })
             .replace("{row}", node.row)
             .replace("{index}", cell)
             .replace("{turn}", &place);

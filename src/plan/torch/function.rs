@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 
 use super::expression::{Text, wide};
-use super::python::{called, wrapped};
+use super::python::{called, head, wrapped};
 use super::{HELPERS, WIDTH, Written};
 use crate::plan::Plan;
 use crate::plan::formula::{Arg, Formula};
+use crate::plan::names::function_of;
 use crate::plan::rows::CALL;
-use crate::plan::text::line_of_node;
+use crate::plan::text::statement_of_node;
 use crate::script::Hook;
 use crate::tensor::Level;
 
 /// Names that a file uses itself.
-const OWN_NAMES: &str = "Tensor torch pad mask group index first trajectory first_turn dtype generator lambda in is not and \
+const OWN_NAMES: &str = "Tensor torch pad mask group index first trajectory first_turn every dtype generator lambda in is not and \
     or if else for while def class return from import as with None True False len max min sum abs pow \
     round all any range logprobs";
 
@@ -32,7 +33,7 @@ pub(super) struct Writer<'a> {
     /// The columns, in the order of their first use.
     columns: Vec<(String, Level)>,
     lines: Vec<String>,
-    /// The script's line of the last comment.
+    /// The script's statement of the last comment.
     told: Option<String>,
 }
 
@@ -112,7 +113,7 @@ impl<'a> Writer<'a> {
         if has("index") || has("first") || of_turns {
             about.push((
                 "group",
-                "[B], the same whole number for the responses to one prompt",
+                "[B], integers, the same for the responses to one prompt",
             ));
             start.push("index = group_index(group)".to_string());
         }
@@ -122,7 +123,7 @@ impl<'a> Writer<'a> {
         if of_turns {
             about.push((
                 "trajectory",
-                "[B], the same whole number for the turns of one trajectory",
+                "[B], integers, the same for the turns of one trajectory",
             ));
             // A trajectory is within one group.
             let pair = "index * len(index) + group_index(trajectory)";
@@ -142,20 +143,39 @@ impl<'a> Writer<'a> {
             } else {
                 name
             };
-            about.push((given, if is_token { rows } else { row }));
+            about.push((
+                given,
+                match (is_token, name.as_str()) {
+                    (true, "advantage") if !self.is_single => "[B, T], or [B]",
+                    (true, _) => rows,
+                    _ => row,
+                },
+            ));
             if is_token {
-                // The values beside the tokens may be anything, even NaN.
-                let reshaped = if name == "advantage" && !self.is_single {
-                    ".reshape(len(mask), -1)"
+                if name == "advantage" && !self.is_single {
+                    let by_response = "advantage[:, None]";
+                    start.push(format!(
+                        "{name} = {name} if {name}.dim() == 2 else {by_response}"
+                    ));
+                }
+                let number = if self.is_single {
+                    given.to_string()
                 } else {
-                    ""
+                    format!("to_float({given})")
                 };
-                start.push(format!(
-                    "{name} = torch.where(mask, {given}{reshaped}, 0.0)"
-                ));
+                // The values beside the tokens may be anything, even NaN.
+                start.push(format!("{name} = torch.where(mask, {number}, 0.0)"));
             } else if self.is_single {
                 start.push(format!("{name} = {name}[None]"));
+            } else {
+                start.push(format!("{name} = to_float({name})"));
             }
+        }
+        if has("every") {
+            let of = about.first().map_or("mask", |(name, _)| name);
+            start.push(format!(
+                "every = torch.ones(len({of}), dtype=torch.bool, device={of}.device)"
+            ));
         }
         if has("dtype") {
             let of = self
@@ -181,23 +201,27 @@ impl<'a> Writer<'a> {
             true => ("loss", "tuple[Tensor, dict[str, Tensor]]"),
             false => (self.formula.gives(), "Tensor"),
         };
-        let mut head = format!("def {name}({}) -> {gives}:", arguments.join(", "));
-        if head.len() > WIDTH {
-            let inner = format!("    {}", arguments.join(", "));
-            let inner = match inner.len() <= WIDTH && self.is_single {
-                true => inner,
-                false => format!("    {},", arguments.join(",\n    ")),
-            };
-            head = format!("def {name}(\n{inner}\n) -> {gives}:");
-        }
-        let result = match (hook, level) {
+        let head = head(name, &arguments.join(", "), gives);
+        let mut result = match (hook, level) {
             (Hook::Loss, _) if self.is_single => {
                 "The part of the loss that one response has, and no metrics."
             }
             (Hook::Loss, _) => "The loss, one number.",
             (_, Level::Token) => "One value for each token, [B, T]; 0 where none counts.",
+            (Hook::Advantage, _) => {
+                "One value for each response, [B]; of its tokens: advantage[:, None] * mask."
+            }
             _ => "One value for each response, [B].",
-        };
+        }
+        .to_string();
+        if has("suffix_sum") || has("cumsum") {
+            result +=
+                "\n\n    torch.compile compiles it again for each T, so pad to a few lengths.";
+        }
+        if has("binomial_ratio") {
+            result +=
+                "\n\n    A group with fewer than k responses gets nan or 0, without an error.";
+        }
         let about = about
             .iter()
             .map(|(name, what)| format!("    {name}: {what}\n"));
@@ -209,8 +233,14 @@ impl<'a> Writer<'a> {
 
     /// A name that nothing in the function has.
     fn fresh(&mut self, wanted: &str) -> String {
+        // A variable is not called like its function.
+        let wanted = if wanted == self.formula.gives() {
+            format!("{wanted}_values")
+        } else {
+            wanted.to_string()
+        };
         let numbered = (2..).map(|count| format!("{wanted}_{count}"));
-        let mut names = std::iter::once(wanted.to_string()).chain(numbered);
+        let mut names = std::iter::once(wanted.clone()).chain(numbered);
         let name = names
             .find(|name| !self.taken.contains(name))
             .unwrap_or_default();
@@ -229,8 +259,16 @@ impl<'a> Writer<'a> {
     /// A statement that gives a node's value to a variable.
     pub(super) fn assign(&mut self, node: usize, text: Text) -> Text {
         let of = &self.formula.nodes[node];
-        let wanted = of.name.as_deref().unwrap_or_else(|| called(of.row));
-        let name = self.fresh(wanted);
+        let function = of
+            .origin
+            .as_ref()
+            .and_then(|origin| function_of(&self.plan.recipe, origin));
+        let wanted = of
+            .name
+            .clone()
+            .or(function)
+            .unwrap_or_else(|| called(of.row).to_string());
+        let name = self.fresh(&wanted);
         self.tell(node);
         self.lines.push(format!("{name} = {}", text.text));
         let variable = Text { text: name, ..text };
@@ -238,14 +276,20 @@ impl<'a> Writer<'a> {
         variable
     }
 
-    /// The script's line of a node, as a comment, unless it stands there already.
+    /// The script's statement of a node, as a comment, unless it stands there already.
     fn tell(&mut self, node: usize) {
-        let line = line_of_node(&self.plan.recipe, &self.formula.nodes[node]);
-        if let Some(told) = line.as_ref().filter(|_| self.told != line) {
-            let cut: String = told.chars().take(WIDTH - 9).collect();
-            let rest = if cut.len() < told.len() { "..." } else { "" };
-            self.lines.push(format!("# {}{rest}", cut.trim_end()));
-            self.told = line;
+        let statement = statement_of_node(&self.plan.recipe, &self.formula.nodes[node]);
+        if let Some(told) = statement.as_ref().filter(|_| self.told != statement) {
+            let mut line = "#".to_string();
+            for word in told.split(' ') {
+                if line.len() + word.len() + 5 > WIDTH && line != "#" {
+                    self.lines
+                        .push(std::mem::replace(&mut line, "#  ".to_string()));
+                }
+                line = format!("{line} {word}");
+            }
+            self.lines.push(line);
+            self.told = statement;
         }
     }
 }

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 
 use self::function::Writer;
 use self::python::literal;
+use super::text::source_of;
 use super::{Plan, Role, params};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
@@ -33,7 +34,7 @@ impl Plan {
         let formulas = plan.formulas.iter();
         let functions = formulas.map(|formula| Writer::new(&plan, formula, false).function());
         let functions: Vec<String> = functions.collect::<Written<_>>()?;
-        Ok(plan.file(&functions.join("\n\n")))
+        Ok(plan.file(&functions.join("\n\n"), ""))
     }
 
     /// A file of Python with the part of the loss that one response has, as a function that `torch.fx` traces.
@@ -44,26 +45,27 @@ impl Plan {
         let plan = self.of_every_batch()?;
         let formula = plan.single()?;
         let function = Writer::new(&plan, formula, true).function()?;
-        Ok(plan.file(&function))
+        Ok(plan.file(&function, " --per-response"))
     }
 
-    fn file(&self, functions: &str) -> String {
+    fn file(&self, functions: &str, option: &str) -> String {
         let mut text = functions.to_string();
         let mut needed: Vec<&str> = Vec::new();
         // A function may need others.
         while let Some(helper) = HELPERS.split("\n\n\n").find(|helper| {
             let name = helper.split(['(', ' ']).nth(1).unwrap_or("");
-            !needed.contains(helper) && text.contains(&format!("{name}("))
+            let is_called = |before: &str| text.contains(&format!("{before}{name}("));
+            !needed.contains(helper) && ["(", " ", "-"].into_iter().any(is_called)
         }) {
             needed.push(helper);
-            text += helper;
+            text += &helper[helper.find(':').unwrap_or(0)..];
         }
         let all = HELPERS.split("\n\n\n");
         let helpers = all.filter(|helper| needed.contains(helper));
         let parts: Vec<&str> = helpers.chain([functions]).map(str::trim_end).collect();
         let mut file = format!(
             "{}\nimport torch\nfrom torch import Tensor\n",
-            self.docstring()
+            self.docstring(option)
         );
         for name in ["binary_cross_entropy_with_logits", "pad"] {
             if text.contains(&format!("{name}(")) {
@@ -82,38 +84,55 @@ impl Plan {
         file
     }
 
-    /// The recipe's text and source, and how the file differs from the recipe.
-    fn docstring(&self) -> String {
-        let (name, version) = (self.recipe.name(), self.recipe.version().short());
-        let mut text = format!(
-            "`{name}`, written by advlab from its version {version}.\n\n{}\n",
-            self.recipe.doc()
-        );
+    /// The recipe's text and source, how the file differs from the recipe, the command that writes it, and the scripts.
+    fn docstring(&self, option: &str) -> String {
+        let name = self.recipe.name();
+        let mut text = format!("{}\n", self.recipe.doc());
+        if text == "\n" {
+            text = format!("The recipe `{name}`.\n");
+        }
         let fixed = self.settings(Role::Formula);
         if !fixed.is_empty() {
             let _ = writeln!(text, "\nFixed in this formula: {fixed}.");
         }
         let absent: Vec<&str> = self.absent_columns().collect();
         if !absent.is_empty() {
-            let _ = writeln!(
-                text,
-                "\nThe formula is for batches without: {}.",
-                absent.join(", ")
-            );
+            let absent = absent.join(", ");
+            let _ = writeln!(text, "\nThe formula is for batches without: {absent}.");
         }
         if self.recipe.about().use_of("metric").is_some() {
             text += "\nThe metrics that the script reports are not computed.\n";
         }
-        text += "\nThe script:\n\n";
-        for (source, code) in self.recipe.sources() {
-            let _ = (source != name).then(|| writeln!(text, "    // {source}"));
+        let changed = self.recipe.params().iter();
+        let changed = changed.filter(|(parameter, setting)| parameter.default != **setting);
+        let changed = changed.map(|(of, setting)| format!(" --set {}={setting}", of.name));
+        let (changed, version) = (changed.collect::<String>(), self.recipe.version().short());
+        let _ = write!(
+            text,
+            "\nWritten by advlab from version {version} of the script that follows:\n\n    \
+             advlab plan {name} --torch{option}{changed}\n"
+        );
+        let origins = self.formulas.iter().flat_map(|formula| &formula.nodes);
+        let origins =
+            origins.filter_map(|node| Some(source_of(&self.recipe, node.origin.as_ref()?)));
+        let used: Vec<&str> = origins.collect();
+        let (modules, own): (Vec<_>, Vec<_>) = self
+            .recipe
+            .sources()
+            .partition(|(source, _)| *source != name);
+        let modules = modules
+            .into_iter()
+            .filter(|(source, _)| used.contains(source));
+        for (source, code) in own.into_iter().chain(modules) {
+            let kind = if source == name { "script" } else { "module" };
+            let _ = writeln!(text, "\nThe {kind} `{source}`:\n");
             let is_header = |line: &&str| line.starts_with("//!") || line.is_empty();
             for line in code.lines().skip_while(is_header) {
                 let _ = writeln!(text, "{}", format!("    {line}").trim_end());
             }
         }
-        let text = text.replace('\\', "\\\\").replace("\"\"\"", "'''");
-        format!("\"\"\"{text}\"\"\"\n")
+        let raw = if text.contains('\\') { "r" } else { "" };
+        format!("{raw}\"\"\"{}\"\"\"\n", text.replace("\"\"\"", "'''"))
     }
 
     /// The columns for which the script asks by `has`, and which the batch of the plan does not have.

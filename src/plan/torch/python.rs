@@ -47,6 +47,17 @@ pub(super) fn wrapped(statement: &str) -> String {
     )
 }
 
+/// The head of a function.
+pub(super) fn head(name: &str, arguments: &str, gives: &str) -> String {
+    let head = format!("def {name}({arguments}) -> {gives}:");
+    let inner = match (head.len() <= WIDTH, arguments.len() + 4 <= WIDTH) {
+        (true, _) => return head,
+        (_, true) => arguments.to_string(),
+        _ => format!("{},", arguments.replace(", ", ",\n    ")),
+    };
+    format!("def {name}(\n    {inner}\n) -> {gives}:")
+}
+
 /// A name for the result of a row.
 pub(super) fn called(row: &'static str) -> &'static str {
     match row {
