@@ -6,6 +6,9 @@ use super::rows::{self, CALL, NEGATIVE, SUM, binds};
 use super::text::names;
 use crate::tensor::Level;
 
+const ABOUT: &str = "% In math mode, with the package amsmath. i, j: responses; g: the group of i; k: its trajectory; s, t: tokens; T_i: its \
+    number of tokens.\n% mean, std (ddof 1) and population_std (ddof 0) are over the index below them, and clip(x, a, b) is min(max(x, a), b).\n";
+
 /// An expression of LaTeX, and how tightly it binds.
 type Term = (String, u8);
 
@@ -14,7 +17,7 @@ impl Plan {
     pub fn latex(&self) -> String {
         let lines: Vec<String> = self.formulas.iter().flat_map(equations).collect();
         format!(
-            "\\begin{{aligned}}\n{}\n\\end{{aligned}}\n",
+            "{ABOUT}\\begin{{aligned}}\n{}\n\\end{{aligned}}\n",
             lines.join(" \\\\\n")
         )
     }
@@ -95,23 +98,52 @@ fn operation(node: &Node, terms: &[Term]) -> Term {
                 SUM,
             )
         }
+        (SIZE, [Arg::Level(Level::Response), Arg::Level(Level::Group)]) => {
+            ("|g|".to_string(), CALL)
+        }
+        (SIZE, [Arg::Level(Level::Token), Arg::Level(Level::Response)]) => {
+            ("T_i".to_string(), CALL)
+        }
         (SIZE, [Arg::Level(of), Arg::Level(to)]) => (format!("N_{{{}}}", over(*of, *to)), CALL),
+        ("suffix_sum", _) => {
+            let value = within(&args[0], CALL).replace(",t}", ",s}");
+            let factor = match args[1].0.as_str() {
+                "1" => String::new(),
+                gamma if gamma.contains(' ') => format!("\\left({gamma}\\right)^{{s - t}} "),
+                gamma => format!("{gamma}^{{s - t}} "),
+            };
+            (format!("\\sum_{{s \\ge t}} {factor}{value}"), NEGATIVE)
+        }
+        ("kl", [.., Arg::Choice(choice)]) => {
+            let [a, b] = [&args[0].0, &args[1].0];
+            let text = format!("\\mathrm{{KL}}^{{{choice}}}\\left({a}, {b}\\right)");
+            (text, CALL)
+        }
+        ("whiten", [_, Arg::Level(to), ..]) => {
+            let (value, index) = (&args[0].0, over(from, *to));
+            let bound = renamed(value, index);
+            let deviation =
+                format!("\\operatorname{{population\\_std}}_{{{index}}} \\left({bound}\\right)");
+            let mean = format!("\\operatorname{{mean}}_{{{index}}} \\left({bound}\\right)");
+            let text = format!("\\frac{{{value} - {mean}}}{{\\max({deviation}, 10^{{-4}})}}");
+            (text, CALL)
+        }
         (row, [_, Arg::Level(to), rest @ ..]) => {
-            let name = if row == "sum" {
-                "\\sum".to_string()
-            } else {
-                format!("\\operatorname{{{}}}", plain(row))
+            let index = over(from, *to);
+            let (name, except) = match row {
+                "sum" => ("\\sum".to_string(), ""),
+                "others_mean" => ("\\operatorname{mean}".to_string(), ", j \\ne i"),
+                _ => (format!("\\operatorname{{{}}}", plain(row)), ""),
             };
             let selection = match rest.first() {
-                Some(Arg::Node(selection, _)) => format!(" : {}", terms[*selection].0),
+                Some(Arg::Node(selection, _)) => {
+                    format!(" : {}", renamed(&terms[*selection].0, index))
+                }
                 _ => String::new(),
             };
+            let value = renamed(&within(&args[0], CALL), index);
             (
-                format!(
-                    "{name}_{{{}{selection}}} {}",
-                    over(from, *to),
-                    within(&args[0], CALL)
-                ),
+                format!("{name}_{{{index}{except}{selection}}} {value}"),
                 NEGATIVE,
             )
         }
@@ -132,7 +164,8 @@ fn operation(node: &Node, terms: &[Term]) -> Term {
                     };
                     text = text.replace(mark(position), &within(arg, least));
                 }
-                (text, if is_open { binds } else { CALL })
+                let is_negative = binds == NEGATIVE;
+                (text, if is_open || is_negative { binds } else { CALL })
             }
             _ => {
                 let row = node.row;
@@ -150,18 +183,31 @@ fn operation(node: &Node, terms: &[Term]) -> Term {
     }
 }
 
-/// What a reduction is over: the responses of a group, the tokens of a response.
+/// The index that a reduction is over: the responses of a group, the tokens of a response.
 fn over(from: Level, to: Level) -> &'static str {
     match (from, to) {
-        (Level::Token, Level::Response) => "t",
-        (Level::Token, Level::Batch) => "i, t",
-        (Level::Token, Level::Group) => "i \\in g, t",
-        (_, Level::Group | Level::Position) => "i \\in g",
-        (_, Level::Trajectory) => "i \\in k",
+        (Level::Token, Level::Response) => "s",
+        (Level::Token, Level::Batch) => "j, s",
+        (Level::Token, Level::Group) => "j \\in g, s",
+        (_, Level::Group | Level::Position) => "j \\in g",
+        (_, Level::Trajectory) => "j \\in k",
         (Level::Group, _) => "g",
         (Level::Trajectory, _) => "k",
-        _ => "i",
+        _ => "j",
     }
+}
+
+/// An expression below a reduction, with the index of the reduction in place of that of the equation.
+fn renamed(text: &str, over: &str) -> String {
+    // An underscore of a name is no index.
+    let mut text = text.replace("\\_", "\0");
+    if over.contains('j') {
+        text = text.replace("_i", "_j").replace("_{i,", "_{j,");
+    }
+    if over.contains('s') {
+        text = text.replace(",t}", ",s}");
+    }
+    text.replace('\0', "\\_")
 }
 
 fn index(level: Level) -> &'static str {
@@ -175,8 +221,8 @@ fn index(level: Level) -> &'static str {
     }
 }
 
-const GREEK: [&str; 9] = [
-    "alpha", "beta", "gamma", "delta", "kappa", "lambda", "omega", "rho", "tau",
+const GREEK: [&str; 10] = [
+    "alpha", "beta", "gamma", "delta", "kappa", "lambda", "omega", "psi", "rho", "tau",
 ];
 
 /// A name as a symbol: the letters of the field's papers, Greek ones by their names.
@@ -188,6 +234,9 @@ fn symbol(name: &str) -> String {
         "value" => "V".to_string(),
         "loss" => "L".to_string(),
         "eps" => "\\epsilon".to_string(),
+        "ratio" => "\\rho".to_string(),
+        "clip_low" => "\\epsilon_{\\mathrm{low}}".to_string(),
+        "clip_high" => "\\epsilon_{\\mathrm{high}}".to_string(),
         "logp" => "\\log \\pi".to_string(),
         "old_logp" => "\\log \\pi^{\\mathrm{old}}".to_string(),
         "ref_logp" => "\\log \\pi^{\\mathrm{ref}}".to_string(),
