@@ -125,7 +125,7 @@ def test_a_loss_of_zero_is_explained_once(caplog, monkeypatch, script, by_token)
         for size in (1.0, 0.5):
             mask = np.array(rows)
             out = recipe.advantage(reward=np.array([size, -size]), groups=[0, 0], mask=mask, old_logp=np.zeros((2, 2)))
-            _trainers.weighted(out, mask, mean)
+            _trainers.explain_zero(out.advantage, mask, mean)
         assert caplog.text.count("is 0 while logp = old_logp") == is_told, (rows, mean)
         assert not is_told or "the mean of |A| is 1)" in caplog.text
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -106,6 +107,7 @@ class Trainer:
         if mask is not None:
             rows = np.flatnonzero(np.asarray(mask != 0).any(1))
             if not keeps_rejected(keep_rejected) and 0 < len(rows) < len(mask):
+                columns = _with_scores_of_rejected(columns, rows, mask)
                 return self._spread(self.advantage(recipe, pick(columns, rows), mean, padded, True), rows, len(mask))
         turns = Turns(columns) if mask is not None and sees_turns(recipe) else None
         given = turns.columns if turns else _of_tokens(columns, mask)
@@ -122,6 +124,8 @@ class Trainer:
             out = replace(out, advantage=weighted(out, turns or columns["mask"], over))
         if turns:
             out = turns.whole(out, padded)
+        if mask is not None and mean and isinstance(mean, str):
+            explain_zero(out.advantage, mask, mean)
         return replace(out, returns=_targets(recipe, out, columns))
 
     @staticmethod
@@ -147,14 +151,16 @@ class Trainer:
         counts = np.asarray(counts)
         rows = np.flatnonzero(counts)
         if not keeps_rejected() and 0 < len(rows) < len(counts):
-            whole = np.zeros(len(counts))
+            whole, columns = np.zeros(len(counts)), _with_scores_of_rejected(columns, rows)
             whole[rows] = self.per_response(live, pick(columns, rows), counts[rows], mean)
             return whole
         out = self.advantage(live, columns, padded=False)
         if out.level != "response":
             raise ValueError(f"{live.name} gives an advantage for each token, and {self.name} takes one for each response here")
         log.info("%s %s", live.name, {**out.metrics, "serial": out.serial})
-        return weighted(out, counts, mean)
+        values = weighted(out, counts, mean)
+        explain_zero(values, counts, mean)
+        return values
 
 
 _live: dict[str, LiveRecipe] = {}
@@ -199,7 +205,6 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     """
     if out.loss is not None and mean != "tokens":
         raise ValueError(f"{NOT_OVER_TOKENS} ({mean})")
-    explain_zero(out.advantage, mask, mean)
     # An advantage that is derived from a loss already contains the weights.
     if out.loss is not None or out.weight is None:
         return out.advantage
@@ -227,6 +232,33 @@ def keeps_rejected(asked: bool | None = None) -> bool:
     return bool(os.environ.get("ADVLAB_KEEP_REJECTED")) if asked is None else asked
 
 
+def _with_scores_of_rejected(columns: Mapping[str, Any], kept: Any, mask: Any = None) -> Mapping[str, Any]:
+    """The columns, in which the last kept row of a trajectory also has the scores of the trajectory's rejected rows, because the
+    score of a whole trajectory often lies in its last row."""
+    name = "step_reward" if "step_reward" in columns else "token_reward"
+    if "trajectory" not in columns or name not in columns or isinstance(columns[name], OfTurns):
+        return columns
+    scores = np.asarray(on_cpu(columns[name])).astype(np.float64)
+    keys, order = list(columns["trajectory"]), columns.get("turn", np.arange(len(scores)))
+    last = {keys[row]: row for row in sorted(kept, key=lambda row: order[row])}
+    for row in set(range(len(scores))) - set(kept):
+        target = last.get(keys[row])
+        if target is not None and scores.ndim == 1:
+            scores[target] += scores[row]
+        elif target is not None:
+            scores[target, np.flatnonzero(np.asarray(mask[target]))[-1]] += scores[row].sum()
+    is_tensor = _arrays.is_tensor(columns[name])
+    return {**columns, name: sys.modules["torch"].from_numpy(scores) if is_tensor else scores}
+
+
+def kinds_of(live: LiveRecipe) -> dict[str, type]:
+    """The types of the columns of a data set that the recipe has had, as `of_data_set` takes them."""
+    return _kinds.setdefault(live, {})
+
+
+_kinds: WeakKeyDictionary[LiveRecipe, dict[str, type]] = WeakKeyDictionary()
+
+
 def sees_turns(recipe: Recipe | LiveRecipe) -> bool:
     """Whether a recipe names `trajectory`, as a column or a level: then each turn is a response of its own, in every trainer."""
     return "trajectory" in recipe._columns()[0]
@@ -240,7 +272,8 @@ class OfTurns(list[Any]):
         self.is_text = any(isinstance(one, str) for value in self for one in value)
 
     def at(self, row: int, turn: int) -> Any:
-        return self[row][turn] if turn < len(self[row]) else "" if self.is_text else math.nan
+        value = self[row][turn] if turn < len(self[row]) else None
+        return value if value is not None else "" if self.is_text else math.nan
 
 
 def _of_tokens(columns: Mapping[str, Any], mask: Any) -> dict[str, Any]:
@@ -369,9 +402,11 @@ def warn_once(text: str, key: str = "") -> None:
 
 def explain_zero(advantage: Any, mask: Any, mean: str) -> None:
     """Says once that a loss of 0 is no fault, if the trainer's mean of the advantage is 0 and the advantage is not."""
-    values, counts = np.asarray(advantage, dtype=np.float64), np.asarray(mask.lengths if isinstance(mask, Turns) else mask)
+    counts = np.asarray(mask)
     counts = (counts != 0).sum(1) if counts.ndim == 2 else counts
-    sums, sizes = (of * counts if of.ndim == 1 else of.sum(1) for of in (values, abs(values)))
+    # Rows of their own lengths are a list.
+    rows = [np.asarray(row, dtype=np.float64) for row in advantage]
+    sums, sizes = (np.array([of(row).sum() if row.ndim else of(row) * n for row, n in zip(rows, counts)]) for of in (np.array, np.abs))
     over, each = ("responses", np.maximum(counts, 1)) if mean == "responses" else ("tokens", 1)
     if sizes.sum() > 0 and abs((sums / each).sum()) <= 1e-6 * abs(sums / each).sum():
         told = f"the advantages cancel over {over}: a loss with that mean is 0 while logp = old_logp, and its gradient is not"
@@ -472,8 +507,8 @@ def _are_lists(values: list[Any]) -> bool:
     """Whether values are lists, all of numbers or all of strings."""
     if not all(isinstance(value, (list, tuple)) for value in values):
         return False
-    items = [one for value in values for one in value]
-    return any(items and all(isinstance(one, likes) for one in items) for likes in KINDS.values())
+    items = [one for value in values for one in value if one is not None]
+    return any(all(isinstance(one, likes) for one in items) for likes in KINDS.values())
 
 
 def plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ._trainers import Trainer, of_data_set, pick, sees_turns
+from ._trainers import Trainer, kinds_of, of_data_set, pick, sees_turns
 
 SLIME = Trainer("slime")
 
@@ -45,7 +45,10 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     ids = [getattr(sample, "rollout_id", None) for sample in flat]
     # A sample without an id is a rollout of its own, as in slime.
     keys = [(id is None, at if id is None else id) for at, id in enumerate(ids)]
-    last = {key: at for at, key in enumerate(keys)}
+    # slime empties the loss mask of removed samples after this hook.
+    counts = np.array([0 if getattr(one, "remove_sample", False) else length for one, length in zip(flat, lengths, strict=True)])
+    last = {key: at for at, key in enumerate(keys) if not counts[at]}
+    last.update({key: at for at, key in enumerate(keys) if counts[at]})
     ends = sorted(last.values())
     place = np.searchsorted(ends, [last[key] for key in keys])  # The rollout of each sample.
     turns = sees_turns(live)
@@ -57,13 +60,11 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     for own, part in zip(more, parts, strict=True):
         own.update({f"reward_{name}": value for name, value in part.items()})
     names = dict.fromkeys(name for one in more for name in one)
-    columns = of_data_set({name: [one.get(name) for one in more] for name in names})
+    columns = of_data_set({name: [one.get(name) for one in more] for name in names}, kinds_of(live))
     columns.update(groups=groups, reward=[float(reward) for reward in rewards], length=lengths.tolist())
     if turns:
         scores = [reward if last[key] == at else 0.0 for at, (key, reward) in enumerate(zip(keys, rewards, strict=True))]
         columns = {"step_reward": scores, **columns, "trajectory": place.tolist()}
-    # slime empties the loss mask of those after this hook.
-    counts = np.array([0 if getattr(one, "remove_sample", False) else length for one, length in zip(flat, lengths, strict=True)])
     if not turns:
         counts = np.bincount(place, counts)
     step = getattr(sys.modules.get("slime.rollout.sample_hooks"), "_current_rollout_id", None)

@@ -88,6 +88,21 @@ def test_rejected_responses_are_no_members_of_their_groups(load, monkeypatch):
     assert torch.allclose(step(mean, False, token_reward=None, reward=REWARD).advantage, kept)
 
 
+def test_a_rejected_last_turn_leaves_its_score_to_the_turn_before(load):
+    """Also with weights and an advantage for each token, whose rows have their own lengths."""
+    text = 'fn advantage(batch, p) { batch.step_reward.sum("trajectory").expand("token") }'
+    mask = torch.tensor([[1, 1], [0, 0], [1, 0], [1, 0]])
+    given = {"groups": [0] * 4, "trajectory": [7, 7, 8, 8], "turn": [0, 1, 0, 1], "mask": mask}
+    scores = torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0]])
+    for weight in ("", "fn weight(batch, p) { 1 + 0 * batch.step_reward } "):
+        for own in ({"token_reward": scores}, {"step_reward": scores.sum(1)}):
+            out = TRAINER.advantage(load(weight + text), {**given, **own}, "tokens", keep_rejected=False)
+            assert out.advantage.tolist() == mask.tolist()
+    columns = {"groups": given["groups"], "trajectory": [7, 7, 8, 8], "step_reward": [0.0, 1.0, 0.0, 1.0]}
+    recipe = load('fn advantage(batch, p) { batch.step_reward.sum("trajectory") }')
+    assert TRAINER.per_response(recipe, columns, [2, 0, 1, 1], "tokens").tolist() == [1, 0, 1, 1]
+
+
 def test_weights_of_turns_are_those_of_the_trainers_mean(load):
     """The sum of A over tokens or responses, divided by the trainer's count, is the weighted mean."""
     weighted = load(

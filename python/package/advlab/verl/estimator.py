@@ -107,12 +107,12 @@ def estimate(
     if caller.metrics is not None:
         caller.metrics.update(metrics(out))
     advantage, returns = rows.spread(out.advantage, mask), rows.spread(out.returns, mask)
-    if turns or out.weight is None and out.loss is None:
-        explain_zero(advantage, mask, MEANS.get(caller.setting(f"{ACTOR}.loss_agg_mode"), "tokens"))
-        return advantage, returns
-    # The means of a loss are over all rows, also those that share an advantage.
-    weight = None if out.weight is None else rows.spread_responses(out.weight)
-    return weighted(replace(out, advantage=advantage, weight=weight), mask, _mean(live, caller)), returns
+    if not turns and (out.weight is not None or out.loss is not None):
+        # The means of a loss are over all rows, also those that share an advantage.
+        weight = None if out.weight is None else rows.spread_responses(out.weight)
+        advantage = weighted(replace(out, advantage=advantage, weight=weight), mask, _mean(live, caller))
+    explain_zero(advantage, mask, MEANS.get(caller.setting(f"{ACTOR}.loss_agg_mode"), "tokens"))
+    return advantage, returns
 
 
 def _asked(caller: Caller, names: list[str]) -> dict[str, Any]:
