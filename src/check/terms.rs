@@ -1,7 +1,9 @@
 //! Terms and tokens that train nothing, although the recipe looks as if they did: terms whose gradient, or expected gradient, is 0,
 //! and tokens with advantage 0 in a response that has a signal.
 
-use super::batches::{on_policy, wave, with_responses, with_rewards, with_tokens};
+use super::batches::{
+    on_policy, wave, with_responses, with_rewards, with_scaled_advantage, with_tokens,
+};
 use super::findings::CheckResult::{Holds, Note};
 use super::findings::{Checks, EXACT, largest};
 use crate::batch::{Batch, Computed, Level, TokenValues};
@@ -70,6 +72,10 @@ impl Checks<'_> {
             return Ok(None);
         }
         let mut others = with_rewards(batch, |i, _| f64::from(u8::from(wave(i, 0, 13) > 0.5)));
+        if !self.recipe.has(Hook::Advantage) && others.has("advantage") {
+            // Such a loss takes the advantage from the batch.
+            others = with_scaled_advantage(&others, 2.0);
+        }
         for (column, _) in batch.token_columns() {
             if !kept.contains(&column) {
                 others = with_tokens(&others, column, |i, t, x| x * (0.6 + 0.8 * wave(i, t, 14)));

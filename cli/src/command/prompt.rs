@@ -110,7 +110,7 @@ impl Look {
             let ((a, _), (b, _)) = (read(&self.input)?, read(other)?);
             let names = [&a, &b].map(|rollouts| rollouts.path().display().to_string());
             let names = names.each_ref().map(String::as_str);
-            let report = against::report(names, [&a.batch, &b.batch], streams::on_stdout());
+            let report = against::report(names, [&a.batch, &b.batch], streams::on_stdout())?;
             if self.json {
                 streams::data(&report.about.to_string())?;
             } else {

@@ -107,7 +107,7 @@ pub fn recipe_json(recipe: &Recipe) -> Value {
         json!({ "name": spec.name, "value": value, "default": spec.default, "takes": spec.takes(), "doc": spec.doc })
     });
     let params: Vec<Value> = params.collect();
-    let version = recipe.version().short();
+    let version = recipe.version().as_str();
     json!({ "name": recipe.name(), "version": version, "summary": recipe.summary(), "doc": recipe.doc(), "hooks": hooks, "params": params })
 }
 

@@ -87,13 +87,13 @@ impl<'a> View<'a> {
             .collect();
         let row = |&response: &usize| {
             let group = layout.group_id(layout.group_of(response)).name();
-            let mut row = json!({ "response": response, "group": group });
-            for (name, values) in &columns {
-                row[*name] = in_json(values[response]);
-            }
-            for (name, texts) in batch.texts() {
-                row[name] = json!(*texts[response]);
-            }
+            let own = columns.iter();
+            let own = own.map(|(name, values)| (name.to_string(), in_json(values[response])));
+            let texts = batch.texts();
+            let texts = texts.map(|(name, texts)| (name.to_string(), json!(*texts[response])));
+            let (own, texts): (Value, Value) = (own.collect(), texts.collect());
+            let mut row =
+                json!({ "response": response, "group": group, "columns": own, "texts": texts });
             if let Some(texts) = batch.text("completion") {
                 let solution = batch.solution(response);
                 let (verdict, reference, answer) = match &solution {

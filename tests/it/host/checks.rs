@@ -118,6 +118,13 @@ fn terms_that_train_nothing_are_noted() {
         (advantage("a + 0.01 * batch.of_token"), terms, "none"),
         (advantage("a + 0.01 * batch.same"), terms, "none"),
         (advantage("a + batch.value"), terms, "none"),
+        // A factor of the advantage is no term.
+        (
+            "fn loss(batch, p) { -(exp(batch.logp - batch.old_logp) * batch.advantage * batch.entropy).mean(\"batch\") }"
+                .to_string(),
+            terms,
+            "holds",
+        ),
         (
             advantage("a + 0.01 * batch.entropy.suffix_sum(1.0)"),
             terms,

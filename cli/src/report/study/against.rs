@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::number_text::{counted, value};
 use crate::paint::{Paint, table};
 use crate::report::Report;
+use crate::{Result, wrong};
 use advlab::Batch;
 use advlab::batch::Layout;
 use advlab::script::Host;
@@ -26,9 +27,12 @@ struct Row {
     detail: String,
 }
 
-/// Compares two batches response by response: in their order or, if one batch has more responses, in their order within groups of
-/// the same name.
-pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Report {
+/// Compares two batches response by response: in their order within groups of the same name if the batches have the same groups,
+/// which are then named by texts, or different numbers of responses; in their order otherwise.
+///
+/// # Errors
+/// No two responses can be compared.
+pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Result<Report> {
     let mut report = Report::new(paint);
     let [a, b] = batches.map(Batch::layout);
     for (letter, name, layout) in [("  a", names[0], a), ("  b", names[1], b)] {
@@ -36,6 +40,10 @@ pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Report {
         report.row(letter, 5, &format!("{name}: {responses}"));
     }
     let pairs = pairs(a, b);
+    if pairs.is_empty() {
+        let help = "give dumps of the same batch: `--map group=FIELD` names the field of the prompts in both";
+        return Err(wrong("the two files have no group of the same name", help));
+    }
     if a.responses() != b.responses() {
         let compared = counted(pairs.len(), "response");
         report.note(&format!(
@@ -46,15 +54,19 @@ pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Report {
     let mut rows = vec![groups(a, b, &pairs), masks(a, b, &pairs)];
     rows.extend(columns(batches, &pairs));
     for (name, texts) in batches[0].texts() {
-        if let Some(others) = batches[1].text(name) {
-            rows.push(Row::of(
+        rows.push(match batches[1].text(name) {
+            Some(others) => Row::of(
                 name,
                 &pairs,
                 |a, b| texts[a] != others[b],
                 |_| String::new(),
-            ));
-        }
+            ),
+            None => Row::only_in("a", name),
+        });
     }
+    let others = batches[1].texts().map(|(name, _)| name);
+    let others = others.filter(|name| batches[0].text(name).is_none());
+    rows.extend(others.map(|name| Row::only_in("b", name)));
     let head = ["", "", ""].map(str::to_string).to_vec();
     let cells = rows.iter().map(|row| {
         let differ = match row.differ {
@@ -74,12 +86,21 @@ pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Report {
         .collect();
     report.about =
         json!({ "a": names[0], "b": names[1], "compared": pairs.len(), "rows": report.rows });
-    report
+    Ok(report)
 }
 
 /// The pairs of responses to compare, as numbers in `a` and in `b`.
 fn pairs(a: &Layout, b: &Layout) -> Vec<(usize, usize)> {
-    if a.responses() == b.responses() {
+    let names = |layout: &Layout| -> BTreeSet<String> {
+        let groups = 0..layout.groups();
+        groups
+            .map(|group| layout.group_id(group).name().into_owned())
+            .collect()
+    };
+    // Numbers may be given to groups anew by each trainer.
+    let is_text = |name: &String| name.parse::<i64>().is_err();
+    let is_by_name = names(a) == names(b) && names(a).iter().all(is_text);
+    if a.responses() == b.responses() && !is_by_name {
         return (0..a.responses())
             .map(|response| (response, response))
             .collect();
@@ -104,6 +125,14 @@ fn pairs(a: &Layout, b: &Layout) -> Vec<(usize, usize)> {
 }
 
 impl Row {
+    fn only_in(file: &str, what: &str) -> Row {
+        Row {
+            what: what.to_string(),
+            differ: None,
+            detail: format!("only in {file}"),
+        }
+    }
+
     /// A row about something that may differ in each pair of responses; `detail` describes the first pair that differs.
     fn of(
         what: &str,
@@ -267,7 +296,7 @@ mod tests {
         let logp = vec![vec![-1.0], vec![-2.0, -3.0], vec![-1.0], vec![-1.0]];
         let a = batch(&[0, 0, 1, 1], &[1.0, 0.0, 2.0, 4.0], logp.clone());
         let told = |b: &Batch| {
-            let rows = report(["a", "b"], [&a, b], Paint::PLAIN).rows;
+            let rows = report(["a", "b"], [&a, b], Paint::PLAIN).unwrap().rows;
             let rows = rows.iter().filter(|row| row["differ"] != 0);
             let rows =
                 rows.map(|row| format!("{} {} {}", row["what"], row["differ"], row["detail"]));
@@ -289,6 +318,27 @@ mod tests {
         let shorter = batch(&[0, 0, 1, 1], &[1.0, 0.0, 2.0, 4.0], shorter);
         let of_masks = "mask 1 first in response 1: 2 and 1 tokens count\nlength 1 most in response 1: 2 and 1\nold_logp 2 most in response 3: -1 and -1.5";
         assert_eq!(told(&shorter), of_masks);
+        // Prompts name groups, whatever their order.
+        let prompts = |names: [&str; 4], rewards: &[f64]| {
+            let builder = Batch::builder()
+                .groups(names)
+                .response("reward", rewards.to_vec());
+            builder.lengths([1; 4]).build().unwrap()
+        };
+        let (p, q) = (
+            prompts(["p", "p", "q", "q"], &[1.0, 0.0, 2.0, 4.0]),
+            prompts(["q", "p", "q", "p"], &[2.0, 1.0, 4.0, 0.0]),
+        );
+        let rows = report(["a", "b"], [&p, &q], Paint::PLAIN).unwrap().rows;
+        assert!(rows.iter().all(|row| row["differ"] == 0), "{rows:?}");
+        assert!(
+            report(
+                ["a", "b"],
+                [&p, &prompts(["r"; 4], &[0.0; 4]).select(&[0, 1])],
+                Paint::PLAIN
+            )
+            .is_err()
+        );
         // If one has fewer responses, the first of each group, by its name, are compared.
         let fewer = batch(&[1, 0], &[2.0, 1.0], vec![vec![-1.0], vec![-1.0]]);
         assert_eq!(told(&fewer), "");

@@ -200,7 +200,8 @@ fn shares(all: &[(String, Mass)], report: &mut Report) {
     let (first, is_single) = (&all[0].1, all.len() == 1);
     let row = |kind: &str, name: &str, number: &str, of: &dyn Fn(&str, &Mass) -> String| {
         let own = all.iter().map(|(name, mass)| of(name, mass));
-        let start = [format!("{kind:<10}{name}"), number.to_string()];
+        let gap = if kind.len() < 10 { "" } else { " " };
+        let start = [format!("{kind:<10}{gap}{name}"), number.to_string()];
         start.into_iter().chain(own).collect::<Vec<String>>()
     };
     let has_tokens = first.summary.tokens > 0;
@@ -416,6 +417,7 @@ fn sums(
 ) -> Vec<Vec<[f64; 4]>> {
     let layout = outcome.advantage.layout();
     let has_tokens = layout.tokens() > 0;
+    let gradient = gradient.filter(|_| has_tokens);
     let mut sums: Vec<Vec<[f64; 4]>> = divisions
         .iter()
         .map(|one| vec![[0.0; 4]; one.names.len()])
@@ -454,7 +456,7 @@ fn sums(
         }
         for (division, sums) in divisions.iter().zip(&mut sums) {
             if division.level == Level::Token {
-                for token in tokens.clone() {
+                for token in tokens.clone().filter(|_| has_tokens) {
                     if let Some((part, place)) = division.of[token] {
                         add(&mut sums[part], of(&(token..token + 1)), place);
                     }
