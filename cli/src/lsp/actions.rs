@@ -12,6 +12,7 @@ use super::check::is_own;
 use super::code::{Code, Meaning};
 use super::text::Text;
 use super::{Answer, Checked};
+use crate::doc;
 
 impl Here<'_> {
     /// Where the name is defined: the source (`None` for the document itself) and the range in this source.
@@ -52,7 +53,8 @@ impl Here<'_> {
         if !is_name || !name.is_ascii() {
             return refused("a name has letters, digits and `_`, and is no word of the language");
         }
-        if code.named(index, name).next().is_some() {
+        let is_builtin = meaning == Meaning::Function && doc::forms(name).next().is_some();
+        if is_builtin || code.named(index, name).next().is_some() {
             return refused("this name is used already");
         }
         let same = code.same(index).into_iter();
@@ -60,70 +62,79 @@ impl Here<'_> {
         Ok(json!({ "changes": { self.uri: edits.collect::<Vec<Value>>() } }))
     }
 
-    /// The code actions for a range: replacements that a diagnostic in the range suggests, missing signs, and declarations of
-    /// parameters.
+    /// The code actions for the lines of a range, because many editors ask about the cursor's place: replacements that a
+    /// diagnostic suggests, missing signs, and declarations of parameters.
     pub(super) fn actions(&self, checked: &Checked, asked: Range<usize>) -> Vec<Value> {
         let (code, text) = (self.code, &self.document.text);
-        let touches = |bytes: &Range<usize>| bytes.start <= asked.end && bytes.end >= asked.start;
         let edit = |title: String, bytes: Range<usize>, new: String| {
             let edit = json!({ "range": text.range(bytes), "newText": new });
             json!({ "title": title, "kind": "quickfix", "edit": { "changes": { self.uri: [edit] } } })
         };
+        let line = |byte: usize| text.place(byte)["line"].as_u64();
+        let (first, last) = (line(asked.start), line(asked.end));
         let diagnostics = checked.diagnostics.iter();
         let own = diagnostics.filter(|one| is_own(self.document, one));
-        let mends = own.filter_map(|diagnostic| {
-            let mut bytes = text.bytes(diagnostic.span.as_ref()?);
-            let (help, message) = (diagnostic.help.as_deref(), diagnostic.sentence());
-            let missing = message
-                .strip_suffix("` is missing after this")
-                .filter(|_| touches(&bytes));
-            if let Some(sign) = missing.and_then(|before| before.strip_prefix("a `")) {
-                return Some(edit(
-                    format!("insert `{sign}`"),
-                    bytes.start..bytes.start,
-                    sign.to_string(),
-                ));
-            }
-            let named = help.and_then(replacement).filter(|_| touches(&bytes));
-            let name = named.or_else(|| replacement(&message).filter(|_| touches(&bytes)))?;
-            if named.is_none() {
-                // Messages such as `there is no level "grop": did you mean ...` have the place of the call that contains the
-                // string.
-                let wrong = format!("\"{}\"", message.split('"').nth(1)?);
-                let mut after = code
-                    .tokens
-                    .iter()
-                    .skip_while(|token| token.start < bytes.start);
-                let string = after.find(|token| token.text == wrong)?;
-                bytes = string.start..string.end();
-            }
-            let is_string = text.all[bytes.clone()].starts_with('"');
-            let new = if is_string {
-                format!("\"{name}\"")
-            } else {
-                name.to_string()
+        let actions = own.flat_map(|diagnostic| {
+            let bytes = diagnostic.span.as_ref().map(|span| text.bytes(span));
+            let is_here = |at: &Range<usize>| line(at.start) <= last && line(at.end) >= first;
+            let Some(bytes) = bytes.filter(is_here) else {
+                return Vec::new();
             };
-            Some(edit(format!("replace by `{name}`"), bytes, new))
-        });
-        let map = code.parameters();
-        let indices = map.iter().flat_map(|(_, keys)| keys);
-        let keys: Vec<&str> = indices.map(|at| code.tokens[*at].text).collect();
-        let undeclared = (0..code.tokens.len()).filter(|&at| {
-            let is_read = code.meaning(at) == Meaning::Member("p") && touches(&code.bytes(at));
-            is_read && !keys.contains(&code.tokens[at].text)
-        });
-        let declare = undeclared.map(|at| {
-            let name = code.tokens[at].text;
-            let entry = format!("{name}: #{{ value: 1.0, doc: \"\" }}");
-            let mut at = self.above_functions();
-            let mut new = format!("fn params() {{\n    #{{ {entry} }}\n}}\n\n");
-            if let Some((start, keys)) = &map {
-                let more = if keys.is_empty() { " " } else { "," };
-                (at, new) = (*start, format!(" {entry}{more}"));
+            let message = diagnostic.sentence();
+            let missing = message.strip_suffix("` is missing after this");
+            if let Some(signs) = missing.and_then(|before| before.strip_prefix("a `")) {
+                let at = bytes.start;
+                let insert =
+                    |sign: &str| edit(format!("insert `{sign}`"), at..at, sign.to_string());
+                return signs.split("` or a `").map(insert).collect();
             }
-            edit(format!("declare `{name}` as a parameter"), at..at, new)
+            let declare = self.undeclared(&message, bytes.end).map(|(name, at, new)| {
+                edit(format!("declare `{name}` as a parameter"), at..at, new)
+            });
+            let named = diagnostic.help.as_deref().and_then(replacement);
+            // Messages such as `there is no level "grop": did you mean ...` have the place of the call that contains the string.
+            let wrong = message.split('"').nth(1).unwrap_or_default();
+            let mut after = code
+                .tokens
+                .iter()
+                .skip_while(|token| token.start < bytes.start);
+            let replaced = named.map(|name| (name, bytes.clone())).or_else(|| {
+                let string = after.find(|token| token.text == format!("\"{wrong}\""))?;
+                Some((replacement(&message)?, string.start..string.end()))
+            });
+            let replace = replaced.map(|(name, at)| {
+                let quote = usize::from(text.all[at.clone()].starts_with('"'));
+                let inside = at.start + quote..at.end - quote;
+                edit(format!("replace by `{name}`"), inside, name.to_string())
+            });
+            replace.into_iter().chain(declare).collect()
         });
-        mends.chain(declare).collect()
+        actions.collect()
+    }
+
+    /// The parameter that the map `p` lacks according to a diagnostic that ends at a byte; and where the declaration is inserted,
+    /// with its text. `None` if `p` is a map of the script, or if `params()` has no map of its own: a second `params()` would
+    /// replace the first.
+    fn undeclared(&self, message: &str, end: usize) -> Option<(&str, usize, String)> {
+        let code = self.code;
+        let read = code
+            .at(end)
+            .filter(|at| code.meaning(*at) == Meaning::Member("p"))?;
+        let is_local = code.text(code.definition(read - 2)?, -1) == "let";
+        let (name, map) = (code.tokens[read].text, code.parameters());
+        let is_fixed = map.is_none() && code.function("params").is_some();
+        if is_local || is_fixed || message != format!("`p` has no `{name}`") {
+            return None;
+        }
+        let entry = format!("{name}: #{{ value: 1.0, doc: \"\" }}");
+        Some(match map {
+            Some((start, keys)) if keys.is_empty() => (name, start, format!(" {entry} ")),
+            Some((start, _)) => (name, start, format!(" {entry},")),
+            None => {
+                let new = format!("fn params() {{\n    #{{ {entry} }}\n}}\n\n");
+                (name, self.above_functions(), new)
+            }
+        })
     }
 
     /// The byte at which the first function begins, or the comment above the function if there is one.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use advlab::script::{Builtin, Hook, Host, TokenKind, unfinished};
+use advlab::script::{Builtin, Hook, Host, unfinished};
 use advlab::session::{Name, Session};
 use lsp_server::{ErrorCode, Request};
 use serde_json::{Value, json};
@@ -22,6 +22,18 @@ pub(super) fn capabilities() -> Value {
     })
 }
 
+/// The requests about a document, each without its prefix `textDocument/`.
+const METHODS: [&str; 8] = [
+    "completion",
+    "signatureHelp",
+    "documentSymbol",
+    "rename",
+    "definition",
+    "hover",
+    "codeAction",
+    "inlayHint",
+];
+
 /// A place in a document.
 pub(super) struct Here<'a> {
     pub(super) uri: &'a str,
@@ -37,6 +49,10 @@ impl Server {
     pub(super) fn answer(&self, request: &Request) -> Option<Answer> {
         let (method, params) = (&*request.method, &request.params);
         let name = method.strip_prefix("textDocument/").unwrap_or_default();
+        if !METHODS.contains(&name) {
+            let message = format!("there is no {method} here");
+            return Some(Err((ErrorCode::MethodNotFound, message)));
+        }
         let uri = params["textDocument"]["uri"].as_str().unwrap_or_default();
         let Some(document) = self.documents.get(uri) else {
             return Some(Ok(Value::Null));
@@ -68,7 +84,8 @@ impl Server {
             "hover" => Ok(here.hover(checked?).into()),
             "codeAction" => Ok(here.actions(checked?, range).into()),
             "inlayHint" if self.settings["inlayHints"] == false => Ok(Value::Null),
-            "inlayHint" => {
+            // `METHODS` has only the inlay hints besides.
+            _ => {
                 let all = checked?
                     .held
                     .range(range.start..=range.end.max(range.start));
@@ -81,10 +98,6 @@ impl Server {
                 });
                 Ok(hints.collect())
             }
-            _ => Err((
-                ErrorCode::MethodNotFound,
-                format!("there is no {method} here"),
-            )),
         })
     }
 }
@@ -174,12 +187,10 @@ impl Here<'_> {
             call: call.to_string(),
         };
         let function = |one: &Function<'_>| named(&format!("{}(", one.name), &one.call);
-        let is_string = code
-            .tokens
-            .get(at)
-            .is_some_and(|token| token.kind == TokenKind::String);
+        let is_open = unfinished(self.before()).last.is_some();
         match (code.text(at, -2), code.text(at, -1)) {
-            _ if is_string => {}
+            // In a string or a comment.
+            _ if is_open => {}
             ("p", ".") => {
                 let recipe = self.document.recipe.iter();
                 let params = recipe.flat_map(|recipe| recipe.params().iter());

@@ -2,9 +2,10 @@
 //! batch.
 
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
 use advlab::check::usual;
@@ -31,16 +32,16 @@ pub(super) const PLAIN: Paint = Paint {
     width: 72,
 };
 
+/// The generated batch with all usual columns.
+static USUAL: LazyLock<Arc<Batch>> = LazyLock::new(|| Arc::new(usual()));
+
 /// A run's folder with the time when its last batch was written, or a file of rollouts; `None` for the built-in batch.
 pub(super) type Source = Option<(PathBuf, Option<SystemTime>)>;
 
 /// The source of the batch for a script: the newest run in `folders` whose recipe is this script; if there is none, the file that
 /// the setting names.
 pub(super) fn source(script: &Path, folders: &[PathBuf], setting: Option<&Path>) -> Source {
-    let (mut runs, mut left) = (Vec::new(), FOLDERS);
-    for folder in folders {
-        add_runs(folder, DEPTH, &mut left, &mut runs);
-    }
+    let mut runs = runs(folders);
     runs.sort_by_key(|(time, _)| Reverse(*time));
     let script = fs::canonicalize(script).ok();
     let newest = runs.into_iter().find(|(_, run)| {
@@ -55,27 +56,31 @@ fn written(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|about| about.modified()).ok()
 }
 
-/// Adds the runs below a folder that have batches, each with the time of its last batch.
-fn add_runs(
-    folder: &Path,
-    depth: usize,
-    left: &mut usize,
-    runs: &mut Vec<(Option<SystemTime>, RunFolder)>,
-) {
-    *left = left.saturating_sub(1);
-    let run = RunFolder::read(folder);
-    if run.has_config() && !run.batches().is_empty() {
-        return runs.push((written(run.last().1), run));
-    }
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let file = entry.file_name();
-        let name = file.to_string_lossy();
-        let is_skipped = name.starts_with('.') || SKIPPED.contains(&&*name);
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        if is_folder && !is_skipped && depth > 0 && *left > 0 {
-            add_runs(&entry.path(), depth - 1, left, runs);
+/// The runs below folders that have batches, each with the time of its last batch. The search goes level by level, so that a large
+/// tree of other folders does not hide a run at a higher level.
+fn runs(folders: &[PathBuf]) -> Vec<(Option<SystemTime>, RunFolder)> {
+    let mut found = Vec::new();
+    let mut queue: VecDeque<_> = folders.iter().map(|folder| (folder.clone(), 0)).collect();
+    for _ in 0..FOLDERS {
+        let Some((folder, depth)) = queue.pop_front() else {
+            break;
+        };
+        let run = RunFolder::read(&folder);
+        if run.has_config() && !run.batches().is_empty() {
+            found.push((written(run.last().1), run));
+            continue;
+        }
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let file = entry.file_name();
+            let name = file.to_string_lossy();
+            let is_skipped = name.starts_with('.') || SKIPPED.contains(&&*name);
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_folder && !is_skipped && depth < DEPTH {
+                queue.push_back((entry.path(), depth + 1));
+            }
         }
     }
+    found
 }
 
 /// What a name or a column holds, as text, because keeping all values would take much memory.
@@ -124,7 +129,7 @@ impl Tried {
             name = format!("the last batch of {}, step {step}", run.folder().display());
         } else if source.is_none() && lacks(&batch, recipe) {
             name = "a generated batch with all usual columns".to_string();
-            batch = Arc::new(usual());
+            batch = USUAL.clone();
         }
         let mut columns = Vec::new();
         let all = Session::new(&Host::new(), &batch).evaluate("batch")?.answer;
@@ -155,5 +160,5 @@ impl Tried {
 fn lacks(batch: &Batch, recipe: Option<&Recipe>) -> bool {
     let has = |batch: &Batch, name: &str| batch.has(name) || batch.text(name).is_some();
     let mut reads = recipe.iter().flat_map(|recipe| recipe.reads());
-    reads.any(|name| !has(batch, name) && has(&usual(), name))
+    reads.any(|name| !has(batch, name) && has(&USUAL, name))
 }

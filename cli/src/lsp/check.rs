@@ -92,8 +92,8 @@ fn check(shared: &Shared, uri: &str) {
     }
     let (mut ran, mut diagnostics) = (None, tried.unread.clone());
     match compiled {
-        // An empty script is not reported as an error.
-        Err(_) if text.trim().is_empty() => {}
+        // A script without a hook is empty yet, or only imported by other scripts.
+        Err(error) if error[0].message.contains(" defines neither ") => {}
         Err(error) => diagnostics.extend(error.iter().cloned()),
         Ok(mut recipe) => {
             tried.run.iter().for_each(|run| recipe.keep_settings(run));
@@ -192,7 +192,10 @@ impl Server {
             }
             None => {}
         }
-        let mut message = diagnostic.sentence();
+        // A batch's file is named; the place in a script is the range, and the help follows below.
+        let mut plain = diagnostic.clone();
+        (plain.span, plain.help) = (None, None);
+        let mut message = plain.to_string();
         message.extend(diagnostic.help.iter().map(|help| format!("\nhelp: {help}")));
         message.extend(
             diagnostic

@@ -142,8 +142,13 @@ impl Shared {
                     server.notified(&note.method, &note.params);
                     self.bell.notify_one();
                 }
-                Message::Request(request) if is_shut => {
-                    let error = (ErrorCode::InvalidRequest, "after shutdown".to_string());
+                Message::Request(request) if is_shut || request.method == "initialize" => {
+                    let why = if is_shut {
+                        "after shutdown"
+                    } else {
+                        "initialized already"
+                    };
+                    let error = (ErrorCode::InvalidRequest, why.to_string());
                     server.respond(request.id, Err(error));
                 }
                 Message::Request(request) if request.method == "shutdown" => {
@@ -209,13 +214,21 @@ impl Server {
             }
             "workspace/didChangeConfiguration" => {
                 let settings = &params["settings"];
-                self.settings = settings.get("advlab").unwrap_or(settings).clone();
-                self.check_all();
+                let settings = settings.get("advlab").unwrap_or(settings);
+                // Clients without settings of their own send null.
+                if settings.is_object() {
+                    self.settings = settings.clone();
+                    self.check_all();
+                }
             }
             // Other documents may import the saved script.
             "textDocument/didSave" => {
-                let all = self.documents.values_mut();
-                all.for_each(|document| document.checked = None);
+                self.serial += 1;
+                for document in self.documents.values_mut() {
+                    // The check that is running may have read the script before the save.
+                    document.guard.cancel();
+                    (document.serial, document.checked) = (self.serial, None);
+                }
                 self.check_all();
             }
             "$/cancelRequest" => {

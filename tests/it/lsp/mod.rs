@@ -72,12 +72,21 @@ completion | + 0.0 * | beside | "label":"centred"
 completion | + 0.0 * | beside | "label":"label"
 completion | import " | beside | "label":"ppo_clip"
 completion | fn | centred | "newText":"advantage(batch, p) {"
+completion | 数 | and 😀 | []
 signatureHelp | r.mean( | to) | "label":"x.mean(level, [selection])"
 signatureHelp | centred(r, | "group | "activeParameter":1
 signatureHelp | beside::twice( | r | "label":"twice(x)"
 documentSymbol |  |  | "name":"advantage","detail":"advantage(batch, p)","kind":12
 inlayHint |  |  | ": response"
 inlayHint |  |  | {"position":{"line":12,"character":9},"label":": group","kind":1}
+"#;
+
+/// Rows: the end of an unfinished script, and the first names that fit there.
+const UNFINISHED: &str = r#"
+batch.reward.mean(" | batch group trajectory
+kl(batch.logp, batch.logp, " | k1 k2 k3
+import " | grpo dr_grpo
+let r = 1.0; // r |
 "#;
 
 #[test]
@@ -93,9 +102,58 @@ fn each_request_is_answered_about_its_place() {
     let file = grpo.as_str().unwrap().strip_prefix("file://").unwrap();
     assert!(fs::metadata(file).unwrap().permissions().readonly());
     assert!(fs::read_to_string(file).unwrap().starts_with("//! GRPO"));
+    for row in UNFINISHED.trim().lines() {
+        let [end, first, ..] = cells(row);
+        editor.change(&format!(
+            "fn own(x) {{ x }}\nfn advantage(batch, p) {{ let mine = 1.0; {end}"
+        ));
+        let answer = editor.at("completion", end, "", json!({}));
+        let all = answer.as_array().unwrap().iter();
+        let labels: Vec<&str> = all.map(|one| one["label"].as_str().unwrap()).collect();
+        assert!(
+            labels.join(" ").starts_with(first) && !labels.contains(&"mine"),
+            "{row}: {labels:?}"
+        );
+    }
+    editor.change(SCRIPT);
     let off = json!({ "settings": { "advlab": { "inlayHints": false } } });
     editor.tell("workspace/didChangeConfiguration", off);
     assert_eq!(editor.at("inlayHint", "", "", json!({})), Value::Null);
+    editor.tell(
+        "workspace/didChangeConfiguration",
+        json!({ "settings": null }),
+    );
+    assert_eq!(editor.at("inlayHint", "", "", json!({})), Value::Null);
+}
+
+/// Rows: a script to be imported or filled in, which has no error yet.
+#[test]
+fn a_script_without_a_hook_has_no_error() {
+    for script in [BESIDE, "", "// A comment.\n", "let k = 2.0;\n"] {
+        let mut editor = Editor::new(json!({}));
+        editor.open("beside.rhai", script);
+        assert_eq!(editor.diagnostics(), [Value::Null; 0], "{script}");
+    }
+}
+
+/// Rows: the file of the setting, its text, and a part of the message.
+const UNREAD: &str = r#"
+nowhere.jsonl | | nowhere.jsonl
+broken.jsonl | { | broken.jsonl, line 1
+"#;
+
+#[test]
+fn a_batch_that_cannot_be_read_is_named() {
+    for row in UNREAD.trim().lines() {
+        let [name, text, expected, _] = cells(row);
+        let mut editor = Editor::new(json!({ "batch": name }));
+        if !text.is_empty() {
+            editor.write(name, text);
+        }
+        editor.open("mine.rhai", GOOD);
+        let found = editor.diagnostics()[0]["message"].to_string();
+        assert!(found.contains(expected), "{row}: {found}");
+    }
 }
 
 /// Rows: what is before the place and after it, the new name, and a part of the text then, or why it is refused.
@@ -106,6 +164,8 @@ fn | centred | away | fn away(r, to) { r - r.mean(to) }
 fn | centred | away | let c = away(r
 fn | advantage | a | a hook
 let | r = batch | c | used already
+fn | centred | mean | used already
+let | r = batch | mean | let mean = batch.reward
 let | r = batch | let | no word of the language
 let | r = batch | a b | letters, digits
 batch. | reward | x | no variable or function
@@ -136,6 +196,14 @@ import "grpo" | import "gpro" | there is no recipe "gpro" to import
 = batch.reward | = reward | there is no variable `reward`
 batch.reward; | batch.reward | a `;` is missing after this
 (s + p.eps) | (s + p.scale) | `p` has no `scale`
+(r, "group") | (r, "group" | a `)` or a `,` is missing after this
+"#;
+
+/// Rows: a script in which no parameter can be declared by an action, and what is wrong in the script.
+const UNDECLARABLE: &str = r#"
+import "grpo" as g; fn params() { g::params() } fn advantage(batch, p) { batch.reward * p.eps * p.k } | `p` has no `k`
+fn advantage(batch, p) { let p = #{ a: 1.0 }; batch.reward * p.a * p.b } | `p` has no `b`
+import "grpo" as g; fn params() { g::params() } fn advantage(batch, p) { batch.reward * p.eps * zzz } | no variable `zzz`
 "#;
 
 /// An action mends each slip, and the diagnostic is gone then.
@@ -154,7 +222,11 @@ fn what_a_help_says_is_done_by_an_action() {
                 .contains(message),
             "{row}: {found:?}"
         );
-        let actions = editor.at("codeAction", "", "", json!({ "range": found[0]["range"] }));
+        // The cursor is at the beginning of the line.
+        let mut place = found[0]["range"]["start"].clone();
+        place["character"] = 0.into();
+        let range = json!({ "start": place, "end": place });
+        let actions = editor.at("codeAction", "", "", json!({ "range": range }));
         let text = editor.edited(&actions[0]["edit"]);
         editor.change(&text);
         assert_eq!(editor.diagnostics(), [Value::Null; 0], "{row}: {text}");
@@ -172,6 +244,14 @@ fn what_a_help_says_is_done_by_an_action() {
         editor.edited(&actions[0]["edit"]),
         [head, params, rest].concat()
     );
+    for row in UNDECLARABLE.trim().lines() {
+        let [script, message, ..] = cells(row);
+        editor.change(script);
+        let found = json!(editor.diagnostics()).to_string();
+        assert!(found.contains(message), "{row}: {found}");
+        let actions = editor.at("codeAction", "", "", json!({})).to_string();
+        assert!(!actions.contains("declare"), "{row}: {actions}");
+    }
 }
 
 #[test]
@@ -264,6 +344,27 @@ fn edits_count_in_utf_16() {
     assert_eq!(all[2]["range"]["end"], edit(14, 1, 1, "")["range"]["end"]);
 }
 
+/// Rows: a request, and the code of its answer.
+const REFUSED: &str = r#"
+workspace/executeCommand | -32601
+textDocument/references | -32601
+textDocument/nothing | -32601
+nothing | -32601
+initialize | -32600
+"#;
+
+#[test]
+fn an_unknown_request_is_an_error() {
+    let mut editor = opened();
+    for row in REFUSED.trim().lines() {
+        let [method, code, ..] = cells(row);
+        for uri in [editor.uri("mine.rhai"), "file:///nowhere.rhai".to_string()] {
+            let answer = editor.ask(method, json!({ "textDocument": { "uri": uri } }));
+            assert_eq!(answer["code"].to_string(), code, "{row}: {answer}");
+        }
+    }
+}
+
 const GOOD: &str = "fn advantage(batch, p) { let r = batch.reward; r }";
 const ENDLESS: &str = "fn advantage(batch, p) { loop { } batch.reward }";
 
@@ -316,6 +417,30 @@ fn an_endless_script_is_stopped_and_blocks_nothing() {
             .iter()
             .all(|(uri, told, _)| *uri != closed || *told != version)
     );
+}
+
+/// A check that began before a save says nothing after the save.
+#[test]
+fn a_save_ends_the_check_that_read_the_old_script() {
+    let mut editor = opened();
+    assert!(editor.diagnostics().is_empty());
+    // Again if the machine was so slow that the script was stopped before the second save.
+    loop {
+        editor.write("beside.rhai", "fn twice(x) { loop { } x }");
+        editor.tell("textDocument/didSave", json!({}));
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        editor.write("beside.rhai", BESIDE);
+        editor.tell("textDocument/didSave", json!({}));
+        editor.at("documentSymbol", "", "", json!({}));
+        let is_before = !editor.has_news();
+        let found = editor.diagnostics();
+        if is_before {
+            return assert_eq!(found, [Value::Null; 0]);
+        }
+        while editor.has_news() {
+            editor.diagnostics();
+        }
+    }
 }
 
 /// Fifty changes of ten thousand lines, with a request after each: each answer is about the text of its request or a later one.
