@@ -234,9 +234,14 @@ pub(super) fn no_key(script: &Script<'_>, key: &str, place: Option<&Span>) -> Di
         (_, Some("p"), Some(place)) => {
             let recipe = place.source.rsplit(['/', '\\']).next().unwrap_or("");
             let recipe = recipe.strip_suffix(".rhai").unwrap_or(recipe);
+            let import = sites(script.code(script.name)).find(|site| {
+                let name = site.text(1).trim_matches('"');
+                site.text(0) == "import" && name.trim_end_matches(".rhai") == recipe
+            });
+            let alias = import.map_or(recipe, |site| site.text(3));
             format!(
                 "`{recipe}` has the parameters {}: pass them, as in `#{{ {}: ... }}`, or declare them too with \
-                 `fn params() {{ {recipe}::params() }}`",
+                 `fn params() {{ {alias}::params() }}`",
                 suggest::list(declared.iter().copied()),
                 declared.join(": ..., ")
             )

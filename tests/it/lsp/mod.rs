@@ -203,6 +203,7 @@ batch.reward; | batch.reward | a `;` is missing after this
 const UNDECLARABLE: &str = r#"
 import "grpo" as g; fn params() { g::params() } fn advantage(batch, p) { batch.reward * p.eps * p.k } | `p` has no `k`
 fn advantage(batch, p) { let p = #{ a: 1.0 }; batch.reward * p.a * p.b } | `p` has no `b`
+import "grpo" as g; fn advantage(batch, p) { g::advantage(batch, p) } | declare them too with `fn params() { g::params() }`
 import "grpo" as g; fn params() { g::params() } fn advantage(batch, p) { batch.reward * p.eps * zzz } | no variable `zzz`
 "#;
 
@@ -502,6 +503,11 @@ fn the_batch_is_the_last_one_of_the_newest_run_of_the_script() {
     let is_at =
         |event: &Event<'_>, step| matches!(event, Event::Step { row, .. } if row.step == step);
     go_until(&mut lab.create(), |event| is_at(event, 5));
+    // Two large trees of other folders, of which one is found before the run in most orders.
+    for (tree, number) in (0..2_000).map(|number| (number % 2, number)) {
+        let folder = format!("{}/{number}", ["a/b", "z/b"][tree]);
+        fs::create_dir_all(lab.place().join(folder)).unwrap();
+    }
     let mut editor = Editor::within(lab.place(), json!({ "batch": "nowhere.jsonl" }));
     editor.open("recipe.rhai", &fs::read_to_string(lab.script()).unwrap());
     let about = |editor: &mut Editor| {
