@@ -74,19 +74,15 @@ impl Here<'_> {
         let (first, last) = (line(asked.start), line(asked.end));
         let diagnostics = checked.diagnostics.iter();
         let own = diagnostics.filter(|one| is_own(self.document, one));
-        let actions = own.flat_map(|diagnostic| {
-            let bytes = diagnostic.span.as_ref().map(|span| text.bytes(span));
-            let is_here = |at: &Range<usize>| line(at.start) <= last && line(at.end) >= first;
-            let Some(bytes) = bytes.filter(is_here) else {
-                return Vec::new();
-            };
+        let placed = own.filter_map(|one| Some((one, text.bytes(one.span.as_ref()?))));
+        let here = placed.filter(|(_, at)| line(at.start) <= last && line(at.end) >= first);
+        here.flat_map(|(diagnostic, bytes)| {
             let message = diagnostic.sentence();
             let missing = message.strip_suffix("` is missing after this");
             if let Some(signs) = missing.and_then(|before| before.strip_prefix("a `")) {
-                let at = bytes.start;
-                let insert =
-                    |sign: &str| edit(format!("insert `{sign}`"), at..at, sign.to_string());
-                return signs.split("` or a `").map(insert).collect();
+                let (signs, at) = (signs.split("` or a `"), bytes.start);
+                let insert = |sign| edit(format!("insert `{sign}`"), at..at, String::from(sign));
+                return signs.map(insert).collect();
             }
             let declare = self.undeclared(&message, bytes.end).map(|(name, at, new)| {
                 edit(format!("declare `{name}` as a parameter"), at..at, new)
@@ -94,10 +90,10 @@ impl Here<'_> {
             let named = diagnostic.help.as_deref().and_then(replacement);
             // Messages such as `there is no level "grop": did you mean ...` have the place of the call that contains the string.
             let wrong = message.split('"').nth(1).unwrap_or_default();
-            let mut after = code
+            let at = code
                 .tokens
-                .iter()
-                .skip_while(|token| token.start < bytes.start);
+                .partition_point(|token| token.start < bytes.start);
+            let mut after = code.tokens[at..].iter();
             let replaced = named.map(|name| (name, bytes.clone())).or_else(|| {
                 let string = after.find(|token| token.text == format!("\"{wrong}\""))?;
                 Some((replacement(&message)?, string.start..string.end()))
@@ -107,9 +103,9 @@ impl Here<'_> {
                 let inside = at.start + quote..at.end - quote;
                 edit(format!("replace by `{name}`"), inside, name.to_string())
             });
-            replace.into_iter().chain(declare).collect()
-        });
-        actions.collect()
+            replace.into_iter().chain(declare).collect::<Vec<Value>>()
+        })
+        .collect()
     }
 
     /// The parameter that the map `p` lacks according to a diagnostic that ends at a byte; and where the declaration is inserted,
@@ -117,9 +113,8 @@ impl Here<'_> {
     /// replace the first.
     fn undeclared(&self, message: &str, end: usize) -> Option<(&str, usize, String)> {
         let code = self.code;
-        let read = code
-            .at(end)
-            .filter(|at| code.meaning(*at) == Meaning::Member("p"))?;
+        let is_read = |at: &usize| code.meaning(*at) == Meaning::Member("p");
+        let read = code.at(end).filter(is_read)?;
         let is_local = code.text(code.definition(read - 2)?, -1) == "let";
         let (name, map) = (code.tokens[read].text, code.parameters());
         let is_fixed = map.is_none() && code.function("params").is_some();

@@ -22,18 +22,6 @@ pub(super) fn capabilities() -> Value {
     })
 }
 
-/// The requests about a document, each without its prefix `textDocument/`.
-const METHODS: [&str; 8] = [
-    "completion",
-    "signatureHelp",
-    "documentSymbol",
-    "rename",
-    "definition",
-    "hover",
-    "codeAction",
-    "inlayHint",
-];
-
 /// A place in a document.
 pub(super) struct Here<'a> {
     pub(super) uri: &'a str,
@@ -49,7 +37,7 @@ impl Server {
     pub(super) fn answer(&self, request: &Request) -> Option<Answer> {
         let (method, params) = (&*request.method, &request.params);
         let name = method.strip_prefix("textDocument/").unwrap_or_default();
-        if !METHODS.contains(&name) {
+        if capabilities().get(format!("{name}Provider")).is_none() {
             let message = format!("there is no {method} here");
             return Some(Err((ErrorCode::MethodNotFound, message)));
         }
@@ -84,7 +72,7 @@ impl Server {
             "hover" => Ok(here.hover(checked?).into()),
             "codeAction" => Ok(here.actions(checked?, range).into()),
             "inlayHint" if self.settings["inlayHints"] == false => Ok(Value::Null),
-            // `METHODS` has only the inlay hints besides.
+            // `inlayHint`, because no other capability is left.
             _ => {
                 let all = checked?
                     .held

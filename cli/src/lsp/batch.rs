@@ -61,10 +61,8 @@ fn written(path: &Path) -> Option<SystemTime> {
 fn runs(folders: &[PathBuf]) -> Vec<(Option<SystemTime>, RunFolder)> {
     let mut found = Vec::new();
     let mut queue: VecDeque<_> = folders.iter().map(|folder| (folder.clone(), 0)).collect();
-    for _ in 0..FOLDERS {
-        let Some((folder, depth)) = queue.pop_front() else {
-            break;
-        };
+    let mut left = 0..FOLDERS;
+    while let (Some(_), Some((folder, depth))) = (left.next(), queue.pop_front()) {
         let run = RunFolder::read(&folder);
         if run.has_config() && !run.batches().is_empty() {
             found.push((written(run.last().1), run));

@@ -143,11 +143,7 @@ impl Shared {
                     self.bell.notify_one();
                 }
                 Message::Request(request) if is_shut || request.method == "initialize" => {
-                    let why = if is_shut {
-                        "after shutdown"
-                    } else {
-                        "initialized already"
-                    };
+                    let why = "`initialize` comes only once, and no request after `shutdown`";
                     let error = (ErrorCode::InvalidRequest, why.to_string());
                     server.respond(request.id, Err(error));
                 }
@@ -215,11 +211,11 @@ impl Server {
             "workspace/didChangeConfiguration" => {
                 let settings = &params["settings"];
                 let settings = settings.get("advlab").unwrap_or(settings);
-                // Clients without settings of their own send null.
+                // Editors without settings for the server send null.
                 if settings.is_object() {
                     self.settings = settings.clone();
-                    self.check_all();
                 }
+                self.check_all();
             }
             // Other documents may import the saved script.
             "textDocument/didSave" => {
