@@ -427,6 +427,8 @@ fn a_save_ends_the_check_that_read_the_old_script() {
     assert!(editor.diagnostics().is_empty());
     // Again if the machine was so slow that the script was stopped before the second save.
     loop {
+        // The answer comes after the end of the check.
+        editor.at("hover", "let", "r = ", json!({}));
         editor.write("beside.rhai", "fn twice(x) { loop { } x }");
         editor.tell("textDocument/didSave", json!({}));
         std::thread::sleep(std::time::Duration::from_millis(500));
