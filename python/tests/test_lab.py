@@ -334,7 +334,7 @@ def test_the_example_runs(cells):
         "nan",
         "count",
         "A = 1",
-        "no difference|every number",
+        "no significant difference|exactly the numbers",
     ]
     shown = "\n".join(map(words, cells))
     assert [one for one in expected if not re.search(one, shown)] == []
