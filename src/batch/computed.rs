@@ -129,12 +129,17 @@ impl Computed {
 
     /// The value of each response, at any level: the value of the response's cell, or the mean over its tokens or positions.
     pub fn by_response(&self) -> Vec<f64> {
-        let by_response = |response: usize| {
-            let (values, _) = self.of_tokens(response, self.layout.tokens_of(response));
-            let count = values.len().max(1) as f64;
-            values.sum::<f64>() / count
-        };
-        (0..self.layout.responses()).map(by_response).collect()
+        let responses = 0..self.layout.responses();
+        responses
+            .map(|response| self.of_response(response))
+            .collect()
+    }
+
+    /// The value of one response, as in [`Computed::by_response`].
+    pub(crate) fn of_response(&self, response: usize) -> f64 {
+        let (values, _) = self.of_tokens(response, self.layout.tokens_of(response));
+        let count = values.len().max(1) as f64;
+        values.sum::<f64>() / count
     }
 
     /// The values as a padded array [B, T] of f64, 0 where the mask is 0. T is the width of the input.

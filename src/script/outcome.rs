@@ -292,8 +292,9 @@ impl Summary {
                 _ => layout.tokens_of(response).len() as f64,
             };
             let [mut tokens_sum, mut responses_sum, mut all, mut any] = [0.0; 4];
-            for (response, mean) in advantage.by_response().into_iter().enumerate() {
+            for response in 0..layout.responses() {
                 let (weight, count) = (outcome.counts(response), tokens(response));
+                let mean = advantage.of_response(response);
                 tokens_sum -= weight * count * mean;
                 all += weight * count;
                 if count > 0.0 {

@@ -420,6 +420,30 @@ fn an_endless_script_is_stopped_and_blocks_nothing() {
     );
 }
 
+/// A check that began before a save says nothing after the save.
+#[test]
+fn a_save_ends_the_check_that_read_the_old_script() {
+    let mut editor = opened();
+    assert!(editor.diagnostics().is_empty());
+    // The second save must come while the endless script runs, which depends on the machine: it is tried at later and later times.
+    for wait in 1..=25 {
+        // The answer comes after the end of the check.
+        editor.at("hover", "let", "r = ", json!({}));
+        editor.write("beside.rhai", "fn twice(x) { loop { } x }");
+        editor.tell("textDocument/didSave", json!({}));
+        std::thread::sleep(std::time::Duration::from_millis(10 * wait));
+        editor.write("beside.rhai", BESIDE);
+        editor.tell("textDocument/didSave", json!({}));
+        editor.at("documentSymbol", "", "", json!({}));
+        if !editor.has_news() {
+            assert_eq!(editor.diagnostics(), [Value::Null; 0]);
+        }
+        while editor.has_news() {
+            editor.diagnostics();
+        }
+    }
+}
+
 /// Fifty changes of ten thousand lines, with a request after each: each answer is about the text of its request or a later one.
 #[test]
 fn many_changes_of_a_long_text_lead_to_answers_about_the_last_one() {

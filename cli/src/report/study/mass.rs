@@ -285,51 +285,59 @@ fn parts(outcome: &Outcome, gradient: Option<&Computed>, divisions: &[Division])
 }
 
 /// A division of the responses or of the tokens into parts.
-#[derive(Clone)]
-pub struct Division {
+pub struct Division<'a> {
     /// The property that divides them.
     by: String,
     names: Vec<String>,
-    /// The part of each value of `level`, and its property as a number; `None` if it is in no part.
-    of: Vec<Option<(usize, f64)>>,
+    /// The part of a value of `level`, and its property as a number; `None` if it is in no part.
+    of: Box<dyn Fn(usize) -> Option<(usize, f64)> + 'a>,
     level: Level,
 }
 
-impl Division {
-    fn new(by: &str, names: &str, of: impl Iterator<Item = Option<(usize, f64)>>) -> Division {
+impl<'a> Division<'a> {
+    fn new(by: &str, names: &str, of: impl Fn(usize) -> Option<(usize, f64)> + 'a) -> Self {
         Division {
             by: by.to_string(),
             names: names.split("; ").map(String::from).collect(),
-            of: of.collect(),
+            of: Box::new(of),
             level: Level::Response,
         }
     }
 
-    /// Parts with about the same number of `values`, each up to a bound. `of` are the responses' values.
-    fn of_quarters(by: &str, unit: &str, mut values: Vec<f64>, of: Vec<f64>) -> Division {
+    /// Parts with about the same number of `values`, each up to a bound. `of` gives the value of a response or of a token.
+    fn of_quarters(
+        by: &str,
+        unit: &str,
+        mut values: Vec<f64>,
+        of: impl Fn(usize) -> f64 + 'a,
+    ) -> Self {
         values.retain(|value| !value.is_nan());
-        values.sort_by(f64::total_cmp);
+        values.sort_unstable_by(f64::total_cmp);
         let end = |part: usize| (values.len() * part).div_ceil(PARTS).max(1) - 1;
         let bounds = (1..=PARTS).filter_map(|part| values.get(end(part)).copied());
         let mut bounds: Vec<f64> = bounds.collect();
         bounds.dedup();
         let names = bounds.iter().map(|bound| format!("<= {bound}{unit}"));
-        let part = |value: f64| Some((bounds.iter().position(|bound| value <= *bound)?, value));
+        let names = names.collect();
+        let part = move |one: usize| {
+            let value = of(one);
+            Some((bounds.iter().position(|bound| value <= *bound)?, value))
+        };
         Division {
             by: by.to_string(),
-            names: names.collect(),
-            of: of.into_iter().map(part).collect(),
+            names,
+            of: Box::new(part),
             level: Level::Response,
         }
     }
 }
 
 /// The divisions by the properties that every batch has, and `by` another.
-fn divisions(outcome: &Outcome, by: Option<&Division>) -> Vec<Division> {
+fn divisions<'a>(outcome: &'a Outcome, by: Option<&'a Division>) -> Vec<Division<'a>> {
     let layout = outcome.advantage.layout();
     let right = outcome.correct.as_ref();
     let (all, accuracy) = (0..layout.responses(), right.map(accuracies));
-    let of_group = |one: usize| {
+    let of_group = move |one: usize| {
         let share = accuracy.as_ref()?[layout.group_of(one)];
         let part = if share == 1.0 {
             PARTS + 1
@@ -338,34 +346,39 @@ fn divisions(outcome: &Outcome, by: Option<&Division>) -> Vec<Division> {
         };
         Some((part, share))
     };
-    let is_right = |one: usize| Some((usize::from(right?.at(one, 0) == 1.0), 0.0));
+    let is_right = move |one: usize| Some((usize::from(right?.at(one, 0) == 1.0), 0.0));
     let length = |one: usize| layout.tokens_of(one).len() as f64;
-    let lengths: Vec<f64> = all.clone().map(length).collect();
-    let lengths = if layout.tokens() > 0 {
-        lengths
-    } else {
-        Vec::new()
-    };
+    // Without tokens there are no parts by length.
+    let lengths = all.filter(|_| layout.tokens() > 0).map(length).collect();
     let mut divisions = vec![
-        Division::new("accuracy", ACCURACIES, all.clone().map(of_group)),
-        Division::new("response", "wrong; right", all.clone().map(is_right)),
-        Division::of_quarters("length", " tokens", lengths.clone(), lengths),
+        Division::new("accuracy", ACCURACIES, of_group),
+        Division::new("response", "wrong; right", is_right),
+        Division::of_quarters("length", " tokens", lengths, length),
         // The tokens of each quarter are added up apart.
-        Division::new(POSITION, QUARTERS, std::iter::empty()),
+        Division::new(POSITION, QUARTERS, |_| None),
     ];
     if layout.has_trajectories() {
-        let turns = |one: usize| layout.rows_of(layout.trajectory_of(one)).len() as f64;
+        let turns = move |one: usize| layout.rows_of(layout.trajectory_of(one)).len() as f64;
         let each = 0..layout.size(Level::Trajectory);
         let of_each = each.map(|one| layout.rows_of(one).len() as f64).collect();
-        let of = all.map(turns).collect();
-        divisions.push(Division::of_quarters("trajectory", " turns", of_each, of));
+        divisions.push(Division::of_quarters(
+            "trajectory",
+            " turns",
+            of_each,
+            turns,
+        ));
     }
-    divisions.extend(by.cloned());
+    divisions.extend(by.map(|by| Division {
+        by: by.by.clone(),
+        names: by.names.clone(),
+        of: Box::new(&by.of),
+        level: by.level,
+    }));
     divisions
 }
 
 /// The division by a column of texts or of numbers: a part for each value, or quarters if there are many values.
-fn by_column(batch: &Batch, by: &str) -> Result<Division> {
+fn by_column(batch: &Batch, by: &str) -> Result<Division<'static>> {
     let texts = batch
         .text(by)
         .map(|texts| texts.iter().map(|text| text.to_string()));
@@ -385,7 +398,7 @@ fn by_column(batch: &Batch, by: &str) -> Result<Division> {
     });
     names.dedup();
     if names.len() > VALUES && !values.is_empty() {
-        let quarters = Division::of_quarters(by, "", values.clone(), values);
+        let quarters = Division::of_quarters(by, "", values.clone(), move |one| values[one]);
         return Ok(Division { level, ..quarters });
     }
     let places: HashMap<&String, usize> = names
@@ -401,10 +414,11 @@ fn by_column(batch: &Batch, by: &str) -> Result<Division> {
         .map(|name| cut(name, NAME))
         .collect();
     shown.extend((names.len() > VALUES).then(|| "others".to_string()));
+    let of: Vec<Option<(usize, f64)>> = texts.iter().map(part).collect();
     Ok(Division {
         by: by.to_string(),
         names: shown,
-        of: texts.iter().map(part).collect(),
+        of: Box::new(move |one| of[one]),
         level,
     })
 }
@@ -457,11 +471,11 @@ fn sums(
         for (division, sums) in divisions.iter().zip(&mut sums) {
             if division.level == Level::Token {
                 for token in tokens.clone().filter(|_| has_tokens) {
-                    if let Some((part, place)) = division.of[token] {
+                    if let Some((part, place)) = (division.of)(token) {
                         add(&mut sums[part], of(&(token..token + 1)), place);
                     }
                 }
-            } else if let Some(&Some((part, place))) = division.of.get(response) {
+            } else if let Some((part, place)) = (division.of)(response) {
                 add(&mut sums[part], whole, place);
             }
         }
