@@ -394,15 +394,16 @@ impl Applied {
             Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
             None => "",
         };
+        let started = Instant::now();
+        let summary = Summary::of(&self.outcome);
         let loss = match self.loss {
             Some((loss, gradient, mass)) => {
                 let loss = format!("{}{of_what}", outcome::loss_text(loss, mass));
                 vec![("loss", loss), ("dloss/dlogp", statistics(gradient))]
             }
-            None => outcome::zero_loss(&self.outcome).into_iter().collect(),
+            None => outcome::zero_loss(&summary).into_iter().collect(),
         };
-        let started = Instant::now();
-        let mut rows = outcome::rows(&self.outcome, loss);
+        let mut rows = outcome::rows(&self.outcome, &summary, loss);
         let parts = [self.reading, self.computing, started.elapsed()];
         let [reading, computing, summing] = parts.map(time);
         let native = self.outcome.reports.native.map_or("", |_| " (native)");

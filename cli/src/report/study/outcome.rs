@@ -17,8 +17,8 @@ const TEXTS: usize = 14;
 pub type Row = (&'static str, String);
 
 /// The rows of a table about an outcome, with those about its loss.
-pub fn rows(outcome: &Outcome, loss: Vec<Row>) -> Vec<Row> {
-    let mut rows = Summary::of(outcome).rows();
+pub fn rows(outcome: &Outcome, summary: &Summary, loss: Vec<Row>) -> Vec<Row> {
+    let mut rows = summary.rows();
     rows.extend(loss);
     let metrics = outcome.reports.metrics.iter();
     rows.extend(metrics.map(|(name, number)| ("metric", format!("{name} {}", value(*number)))));
@@ -26,8 +26,8 @@ pub fn rows(outcome: &Outcome, loss: Vec<Row>) -> Vec<Row> {
 }
 
 /// The row that says why a trainer's loss begins at 0, if it does: its terms cancel while logp = old_logp.
-pub fn zero_loss(outcome: &Outcome) -> Option<Row> {
-    let start = Summary::of(outcome).loss_at_start?;
+pub fn zero_loss(summary: &Summary) -> Option<Row> {
+    let start = summary.loss_at_start?;
     let (tokens, responses) = (start.over_tokens, start.over_responses);
     let loss = match (start.is_zero(tokens), start.is_zero(responses)) {
         (true, true) => "0".to_string(),
@@ -101,7 +101,8 @@ pub fn report(
         ],
         Err(error) => vec![("loss", format!("none: {}", error[0].message))],
     };
-    lines.extend(rows(outcome, shown));
+    let summary = Summary::of(outcome);
+    lines.extend(rows(outcome, &summary, shown));
     if recipe.has(Hook::Init) && trial.state != State::default() {
         let room = paint.width.saturating_sub(TEXTS + 1);
         lines.push(("state", cut(&trial.state.to_string(), room)));
@@ -131,7 +132,7 @@ pub fn report(
     let all = advantage.iter().enumerate().filter(|_| has_rows);
     report.rows = all.map(row).collect();
     report.about = json!({
-        "summary": Summary::of(outcome),
+        "summary": summary,
         "loss": of_loss.ok().map(|loss| loss.value),
         "metrics": outcome.reports.metrics.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
         "notes": notes,
