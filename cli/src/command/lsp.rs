@@ -1,10 +1,12 @@
 //! `advlab lsp`: the language server, which an editor starts.
 
+use std::io::{self, IsTerminal};
+
 use anyhow::Result;
 use clap::Args;
 use lsp_server::Connection;
 
-use crate::lsp;
+use crate::{lsp, wrong};
 
 /// Serve an editor over standard input and output: docs/editors.md.
 #[derive(Args)]
@@ -16,6 +18,11 @@ pub struct LanguageServer {
 
 impl LanguageServer {
     pub fn run(self) -> Result<bool> {
+        if io::stdin().is_terminal() {
+            let help =
+                "docs/editors.md says what to write for Neovim, Helix, Emacs, Zed and VS Code";
+            return Err(wrong("an editor starts this command and sends its messages", help).into());
+        }
         let (connection, threads) = Connection::stdio();
         let is_right = lsp::serve(connection)?;
         threads.join()?;

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use advlab::script::{Builtin, Recipe};
 use advlab::tensor::Guard;
 use advlab::{Diagnostic, deep_stack};
+use anyhow::Context;
 use lsp_server::{Connection, ErrorCode, Message, Notification, Request, RequestId, Response};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -40,7 +41,9 @@ const WAITING: usize = 64;
 /// # Errors
 /// If `exit` comes before `initialize`, or if there is no folder for temporary files.
 pub fn serve(connection: Connection) -> anyhow::Result<bool> {
-    let (id, params) = connection.initialize_start()?;
+    let (id, params) = connection
+        .initialize_start()
+        .context("the editor left before `initialize`")?;
     let folders = params["workspaceFolders"].as_array().into_iter().flatten();
     let roots = folders
         .map(|folder| &folder["uri"])
