@@ -394,23 +394,29 @@ def leave_out(names: Sequence[str], why: str) -> None:
         warn_once(told)
 
 
-def warn_once(text: str, key: str = "") -> None:
-    if (key or text) not in _warned:
-        _warned.add(key or text)
+def warn_once(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
         log.warning("%s", text)
 
 
 def explain_zero(advantage: Any, mask: Any, mean: str) -> None:
-    """Says once that a loss of 0 is no fault, if the trainer's mean of the advantage is 0 and the advantage is not."""
+    """Says that a loss of 0 is no fault, if the trainer's mean of the advantage is 0 and the advantage is not. Only the first step
+    with a signal is looked at, because that reads all tokens."""
+    if "loss 0" in _warned:
+        return
     counts = np.asarray(mask)
     counts = (counts != 0).sum(1) if counts.ndim == 2 else counts
     # Rows of their own lengths are a list.
     rows = [np.asarray(row, dtype=np.float64) for row in advantage]
     sums, sizes = (np.array([of(row).sum() if row.ndim else of(row) * n for row, n in zip(rows, counts)]) for of in (np.array, np.abs))
     over, each = ("responses", np.maximum(counts, 1)) if mean == "responses" else ("tokens", 1)
-    if sizes.sum() > 0 and abs((sums / each).sum()) <= 1e-6 * abs(sums / each).sum():
+    if sizes.sum() == 0:
+        return
+    _warned.add("loss 0")
+    if abs((sums / each).sum()) <= 1e-6 * abs(sums / each).sum():
         told = f"the advantages cancel over {over}: a loss with that mean is 0 while logp = old_logp, and its gradient is not"
-        warn_once(f"{told} (the mean of |A| is {sizes.sum() / counts.sum():.3g}): docs/loss_zero.md", "loss 0")
+        log.warning("%s (the mean of |A| is %.3g): docs/loss_zero.md", told, sizes.sum() / counts.sum())
 
 
 def warn_of_unknown_loss(live: LiveRecipe, setting: str) -> None:
