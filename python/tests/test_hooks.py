@@ -10,7 +10,7 @@ import pytest
 from scripts import MEAN
 
 import advlab
-from advlab import _trainers, rllm, skyrl, slime
+from advlab import _trainers, rllm, slime
 
 WEIGHTED = "fn weight(batch, p) { batch.reward > 0 } "
 BY_TOKEN = "fn advantage(batch, p) { batch.token_reward.suffix_sum(1.0) }"
@@ -33,13 +33,21 @@ def slimes(given=None, **settings):
     return slime.post_process_rewards(args, samples() if given is None else given)
 
 
+def skyrl():
+    """The adapter, which imports torch."""
+    pytest.importorskip("torch")
+    import advlab.skyrl
+
+    return advlab.skyrl
+
+
 def skyrls(mask=((1, 1, 0), (1, 0, 0), (1, 1, 1)), config=None, **more):
     torch = pytest.importorskip("torch")
     mask = torch.tensor(mask)
     rewards = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [2.0, 0.0, 0.0]])[: len(mask)]
     settings = config and SimpleNamespace(**config)
     call = {"token_level_rewards": rewards, "response_mask": mask, "index": ["a"] * len(mask), "config": settings}
-    return skyrl.estimate(**call, **more)
+    return skyrl().estimate(**call, **more)
 
 
 def rllms(config=None, **more):
@@ -274,7 +282,7 @@ def test_a_loss_as_the_advantage_needs_a_mean_over_tokens():
 
 
 def test_registering_names_what_is_missing_and_finds_what_is_there(monkeypatch):
-    for adapter, name in ((skyrl, "SkyRL"), (rllm, "rLLM")):
+    for adapter, name in ((skyrl(), "SkyRL"), (rllm, "rLLM")):
         with pytest.raises(ImportError, match=f"{name} is not installed"):
             adapter.register()
     registered = {}
@@ -283,8 +291,8 @@ def test_registering_names_what_is_missing_and_finds_what_is_there(monkeypatch):
     for name in ("skyrl_train", "skyrl_train.utils"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, "skyrl_train.utils.ppo_utils", module)
-    skyrl.register()
-    assert registered == {"advlab": skyrl.estimate}
+    skyrl().register()
+    assert registered == {"advlab": skyrl().estimate}
 
 
 def test_columns_of_a_data_set_keep_names_apart_and_may_lack_values():
