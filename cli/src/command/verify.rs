@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::number_text::{count, share, value};
+use crate::number_text::{count, counted, share, value};
 use crate::paint::{Paint, cut, visible};
 use advlab::diagnostic::Diagnostic;
 use advlab::files::{Verified, verify_lines};
@@ -134,7 +134,7 @@ impl Verify {
             let shown = json!({ "input": self.input, "responses": all, "verdicts": verdicts });
             return Ok(stream.write_line(&shown.to_string())?);
         }
-        streams::lines(stream, &format!("{input}: {} responses\n", count(all)))?;
+        streams::lines(stream, &format!("{input}: {}\n", counted(all, "response")))?;
         let names = Verdict::ALL.iter().map(|verdict| verdict.name());
         for (name, &[responses, counted, tokens]) in names.chain([NO_REFERENCE]).zip(counts) {
             if name == NO_REFERENCE && responses == 0 {
