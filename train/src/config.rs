@@ -69,8 +69,8 @@ pub struct Config {
     pub warnings: WarningConfig,
     pub math: MathConfig,
     pub transformer: TransformerConfig,
-    /// When kernels compute the hooks of built-ins: `--native`. It is not a key of the file, because a run's numbers do not
-    /// depend on it.
+    /// When kernels compute the hooks of built-ins (`--native`). The configuration file has no such key, because a run's numbers
+    /// do not depend on it.
     #[serde(skip)]
     pub native: Mode,
 }
@@ -172,7 +172,7 @@ impl Config {
         config
     }
 
-    /// The norm to which a longer gradient is scaled down, if there is a limit.
+    /// The largest norm of a gradient, to which longer gradients are scaled down; `None` if there is no limit.
     pub(super) fn max_grad_norm(&self) -> Option<f64> {
         Some(self.max_grad_norm).filter(|norm| *norm > 0.0)
     }
@@ -195,7 +195,7 @@ impl Config {
         }
     }
 
-    /// A loss recipe with the run's `loss_params`; an error if it has no `loss`.
+    /// A loss recipe with the run's `loss_params`; an error if the recipe has no `loss`.
     pub fn set_loss(&self, mut recipe: Recipe) -> Result<Recipe> {
         if !recipe.has(Hook::Loss) {
             let name = recipe.name();

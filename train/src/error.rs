@@ -1,4 +1,4 @@
-//! The errors of beginning, resuming and replaying a run, and of its files.
+//! The errors that occur when a run is begun, resumed or replayed, or when its files are read or written.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! RLVR training in a small form: tasks that give prompts and verify responses, policies that learn, and the training loop.
 //!
 //! - A [`task`] draws prompts and verifies responses; a [`policy`] samples and scores responses and follows a gradient.
-//! - [`Run`] is the loop over both, with a folder: sample groups, verify, build the batch, compute the advantage with the newest
-//!   version of the recipe, update in epochs of minibatches, evaluate. A run can be stopped at any moment and resumed with the
-//!   same numbers. [`Replay`] repeats a run.
+//! - [`Run`] is the training loop with its folder. Each step samples groups, verifies them, builds the batch, computes the
+//!   advantage with the newest version of the recipe, and updates the policy in epochs of minibatches; some steps end with an
+//!   evaluation. A run can be stopped at any moment and resumed with the same numbers. [`Replay`] repeats a run.
 //! - [`Config`] has the settings of a run, and [`Event`] is what a run reports to its observer.
 //!
 //! ```

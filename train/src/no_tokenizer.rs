@@ -1,5 +1,5 @@
 //! Replaces `tokenizer.rs` in a build without the feature `tokenizer`: loading a tokenizer is an error that says how to build
-//! with it.
+//! advlab with this feature.
 
 use std::ops::Range;
 use std::path::Path;

@@ -142,8 +142,8 @@ mod tests {
         assert_eq!(repeat().unwrap(), None);
         let path = folder.join(METRICS);
         let text = std::fs::read_to_string(&path).unwrap();
-        // The form of earlier versions: the configuration may have a key that no longer exists, and numbers that a row lacks were
-        // null.
+        // The form of earlier versions: the configuration may have a key that no longer exists, and a number that a run did not
+        // have was written as null.
         let config = "# A trainer's run, as advlab recorded it\nrecipe = \"grpo\"\ntask = \"trainer\"\n\n[params]\nk = 8\n";
         assert_eq!(
             std::fs::read_to_string(folder.join(CONFIG)).unwrap(),

@@ -114,10 +114,10 @@ pub struct Evaluation {
     /// Estimates of pass@k.
     #[serde(flatten)]
     pub pass_at: PassAt,
-    /// Mean entropy of a token, nats.
+    /// Mean entropy of the tokens, in nats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entropy: Option<f64>,
-    /// Mean tokens of a response.
+    /// Mean number of tokens of a response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<f64>,
 }

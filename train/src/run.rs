@@ -386,7 +386,7 @@ impl Run {
     }
 }
 
-/// Sets a run's number of steps, if `steps` is given; returns whether this changes it.
+/// Sets a run's number of steps, if `steps` is given; returns whether the number changes.
 fn change_steps(config: &mut Config, steps: Option<u64>) -> Result<bool> {
     let is_changed = steps.is_some_and(|steps| steps != config.steps);
     if is_changed && config.lr_schedule == Schedule::Cosine {

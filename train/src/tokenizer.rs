@@ -34,7 +34,7 @@ pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
     let parsed = caught(|| text.parse::<tokenizers::Tokenizer>());
     let parsed = parsed.unwrap_or_else(|| Err("it is damaged".into()));
     let mut tokenizer = parsed.map_err(damaged)?;
-    // Dropout is turned off, because dropout is meant for training a model, and would make the count of a text random.
+    // Dropout is turned off, because dropout is meant for training a model, and would make the number of tokens of a text random.
     if let ModelWrapper::BPE(model) = tokenizer.get_model()
         && model.dropout.is_some()
     {

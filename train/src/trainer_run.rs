@@ -26,7 +26,7 @@ const CUT: &str = "cut.jsonl";
 pub struct TrainerRun {
     writer: RunWriter,
     before: Arc<Published>,
-    /// The version that the folder records as the one in use.
+    /// The version that is in use according to the folder.
     used: String,
     /// The first step that has no row yet.
     next: u64,
@@ -109,7 +109,7 @@ impl TrainerRun {
         match theirs.zip(self.first) {
             Some((own, first)) if own <= first => {
                 let message = format!("{} has the rows of an earlier run", self.path().display());
-                let help = "choose another folder, or remove this one; `load_state_dict` before the first step goes on with it";
+                let help = "choose another folder, or remove this one; to continue the earlier run, call `load_state_dict` before the first step";
                 Err(Diagnostic::error(message).with_help(help).into())
             }
             _ => Ok(()),
@@ -153,7 +153,7 @@ impl TrainerRun {
         self.writer.log(&notice.line, &recipes, Some(batch))
     }
 
-    /// Records a completed step of the version in use, which began it with the state `before`.
+    /// Records a completed step of the version in use, which began the step with the state `before`.
     pub fn step(
         &mut self,
         live: &LiveRecipe,
@@ -162,7 +162,7 @@ impl TrainerRun {
         outcome: &Outcome,
     ) -> Result<()> {
         let (step, loaded) = (self.next, live.in_use().clone());
-        // The step is counted first, so that a call also takes a number if its row cannot be written.
+        // The step is counted first, so that a call uses up its step number even if its row cannot be written.
         self.next += 1;
         if loaded.version().as_str() != self.used {
             let notice = Notice::switched(step, live, &self.before);

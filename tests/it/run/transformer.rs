@@ -113,7 +113,7 @@ fn other_threads_are_told() {
     };
     assert!(!replay(threads).contains("note"));
     let (text, other) = (replay(threads + 1), threads + 1);
-    let note = format!("with threads {threads}, and now {other}");
+    let note = format!("with threads {threads}, now {other}");
     says(&text, &[&note]);
 }
 
@@ -232,7 +232,8 @@ fn the_mlp_is_no_model_for_others() {
     go_to(&mut lab.create(), 2);
     let folder = lab.folder.path().join("model");
     let error = export(&lab.run(), &folder).unwrap_err();
-    let expected = "the run's policy is not a language model, and transformers opens only those";
+    let expected =
+        "the run's policy is not a language model, and transformers opens only language models";
     assert_eq!(error[0].message, expected);
     assert!(!folder.exists(), "nothing is in the way of another try");
     std::fs::create_dir(&folder).unwrap();

@@ -68,7 +68,7 @@ fn what_is_not_of_the_task_is_refused() {
     for (prompt, tokens, expected) in [
         (2, &[4][..], "belongs to prompt 2; the batch has 2 prompts"),
         (0, &[5], "has the token 5; the vocabulary has 5 tokens"),
-        (0, &[0; 17], "has 17 tokens; the longest has 16"),
+        (0, &[0; 17], "has 17 tokens; at most 16 are allowed"),
     ] {
         let responses = responses(&task, 2, &[(0, &[4]), (prompt, tokens)]);
         let error = policy.score(&responses).unwrap_err().to_string();

@@ -7,12 +7,12 @@ use super::{Config, PolicyName, TaskName};
 use crate::error::Result;
 use advlab::diagnostic::Diagnostic;
 
-/// TOML's integers have a sign and 63 bits.
+/// The largest integer in TOML, whose integers are signed 64-bit numbers.
 const LARGEST: u64 = i64::MAX as u64;
-/// The sides of mazes; in the largest, a response has up to 4 * 32 moves.
+/// The bounds of a maze's side; in the largest maze, a response has up to 4 * 32 moves.
 pub(crate) const MAZE_SIZES: RangeInclusive<u64> = 2..=32;
 pub(crate) const MAZE_TURNS: RangeInclusive<u64> = 1..=64;
-/// At most 18, so that the sum fits in the verifier's u64.
+/// At most 18 digits, so that the sum of two numbers fits in the verifier's u64.
 pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
 /// The maximum number of responses in a step, because more would not fit in memory.
 const RESPONSES: usize = 1 << 24;
@@ -34,7 +34,7 @@ impl Config {
         Some((key, problem.expected(expected)))
     }
 
-    /// The rules for values: whether the value keeps the rule, its key, and the expected value.
+    /// One entry per rule: whether the value obeys the rule, the value's key, and the expected value in words.
     fn rules(&self) -> Vec<(bool, String, String)> {
         let (math, model, prompts) = (&self.math, &self.transformer, self.rollout_batch_size);
         let (few, many) = (1..=1 << 16, 1..=1 << 20);
@@ -104,7 +104,7 @@ impl Config {
                 rule(is_single, &format!("{table}.{name}"), expected);
             }
         }
-        // Values that contradict each other or would have no effect are refused, because the user most likely meant another run.
+        // Values that contradict each other or would have no effect are refused, because they are most likely mistakes.
         let is_math = self.task == TaskName::Math;
         let is_transformer = self.policy == PolicyName::Transformer;
         let is_share = model.top_p > 0.0 && model.top_p <= 1.0;

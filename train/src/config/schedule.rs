@@ -9,13 +9,12 @@ use super::Config;
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
     Constant,
-    /// The rate falls to 0 at the last step, as half a cosine.
+    /// The rate follows half a period of a cosine, which reaches 0 just after the last step.
     Cosine,
 }
 
 impl Config {
-    /// The learning rate at a step: it rises to `lr` over the first `warmup_steps`; after them it is constant, or falls to 0 as
-    /// half a cosine.
+    /// The learning rate at a step: it rises to `lr` over the first `warmup_steps`, and then follows the schedule.
     pub(crate) fn lr_at(&self, step: u64) -> f64 {
         let share = |of: u64, all: u64| (of as f64 / all.max(1) as f64).min(1.0);
         let warmup = self.warmup_steps;

@@ -13,14 +13,14 @@ use advlab::diagnostic::Diagnostic;
 use advlab::script::Host;
 use advlab::suggest;
 
-/// Every key below its comment, with its default. Comments and defaults are defined only here.
+/// Every key below its comment, with its default. Comments and defaults are defined only in this file.
 const COMMENTED: &str = include_str!("defaults.toml");
 /// The tables of parameters. Their keys are the parameters of the recipe or of the loss recipe.
 const PARAMETERS: [&str; 2] = ["params", "loss_params"];
 
 impl Default for Config {
     fn default() -> Self {
-        toml::from_str(COMMENTED).expect("config.toml has every key")
+        toml::from_str(COMMENTED).expect("defaults.toml has every key")
     }
 }
 
@@ -77,8 +77,8 @@ impl Config {
     }
 
     /// Sets a parameter of the recipe or a key of the configuration, as `--set` does: `k=8`, `lr=0.01`,
-    /// `loss_params.clip_high=0.28`. If the recipe and the configuration have the same name, one writes `recipe.steps` or
-    /// `run.steps`. [`Config::check`] checks the combination of values.
+    /// `loss_params.clip_high=0.28`. If both the recipe and the configuration have a name, such as `steps`, the user has to write
+    /// `recipe.steps` or `run.steps`. [`Config::check`] checks the combination of values.
     pub fn assign(&mut self, name: &str, text: &str) -> Result<()> {
         let (scope, bare) = match name.split_once('.') {
             Some(("recipe" | "params", bare)) => ("recipe", bare),
@@ -118,14 +118,14 @@ impl Config {
             }
             (true, Some(_)) => {
                 let message =
-                    format!("{recipe} has a parameter `{bare}`, and the run a key `{bare}`");
+                    format!("{recipe} has a parameter `{bare}`, and the run has a key `{bare}`");
                 let help = format!("write `recipe.{bare}={text}` or `run.{bare}={text}`");
                 return Err(wrong(&message).with_help(help).into());
             }
             (false, None) => {
                 let message = match scope {
                     "run" => format!("there is no key `{bare}`"),
-                    _ => format!("{recipe} has no parameter `{bare}`, nor the run such a key"),
+                    _ => format!("{recipe} has no parameter `{bare}`, and the run has no such key"),
                 };
                 let known: Vec<String> = keys().chain(parameters).collect();
                 let help = help_for(bare, known.iter().map(String::as_str));
@@ -144,7 +144,7 @@ impl Config {
         toml::Table::try_from(self).expect("every key has a TOML type")
     }
 
-    /// All keys with their values; a key of a table is `table.key`.
+    /// All keys with their values; a key in a table is written `table.key`.
     pub fn flat(&self) -> toml::Table {
         flat(self.to_table())
     }
@@ -184,7 +184,7 @@ pub(super) fn flat(table: toml::Table) -> toml::Table {
     rows.collect()
 }
 
-/// All keys that take a single value; keys of a table as `table.key`.
+/// All keys that take a single value; a key in a table is written `table.key`.
 fn keys() -> impl Iterator<Item = String> {
     Config::default().flat().into_iter().map(|(key, _)| key)
 }
@@ -223,7 +223,7 @@ fn place(table: &DeTable<'_>, key: &str) -> Option<usize> {
     }
 }
 
-/// The key at a place of the text, or whose value is at that place; as `table.key` if it is in a table.
+/// The key that lies at `span`, or whose value lies there; written `table.key` if the key is in a table.
 fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let name = key.get_ref();
@@ -235,7 +235,7 @@ fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
     })
 }
 
-/// The parser's names of the types of values, and ours.
+/// The TOML parser's names of types, each with the name that advlab's messages use.
 const TYPES: [(&str, &str); 7] = [
     ("expected usize", "expected a whole number"),
     ("expected u64", "expected a whole number"),
@@ -246,7 +246,7 @@ const TYPES: [(&str, &str); 7] = [
     ("expected struct TransformerConfig", "expected a table"),
 ];
 
-/// The parser's message, with the key and a help. The parser puts the names that it found or expected in backticks.
+/// The parser's message, with the key and with help. The parser puts the names that it found or expected in backticks.
 fn explained(key: &str, message: &str) -> Diagnostic {
     let mut names = message.split('`').skip(1).step_by(2);
     let found = names.next().unwrap_or_default();

@@ -1,5 +1,5 @@
 //! A checkpoint: a folder with the policy's files, and `run.json` with everything else that a run needs to continue with the same
-//! numbers. How many are kept is `keep_checkpoints` in `config/defaults.toml`.
+//! numbers. `keep_checkpoints` in `config/defaults.toml` says how many checkpoints are kept.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -123,8 +123,8 @@ impl Checkpoint {
         Err(problem.into())
     }
 
-    /// Renames the later checkpoints, which cannot be used, to `unused-...`: otherwise they would count as the newest and be kept
-    /// instead of usable checkpoints.
+    /// Renames the checkpoints of later steps, which cannot be used, to `unused-...`: otherwise they would count as the newest
+    /// and be kept instead of usable checkpoints.
     pub(crate) fn set_later_aside(&self, run: &Path) -> Result<()> {
         let later = CHECKPOINTS.all(run)?.into_iter();
         for (step, path) in later.filter(|(step, _)| *step > self.step) {

@@ -315,7 +315,7 @@ impl RunLog {
             };
             let changes = platform.iter().filter_map(|(name, recorded)| {
                 let now = now.get(name).map_or("nothing", |now| now);
-                (recorded != now).then(|| format!("{name} {recorded}, and now {now}"))
+                (recorded != now).then(|| format!("{name} {recorded}, now {now}"))
             });
             Some(changes.collect::<Vec<_>>().join("; ")).filter(|changes| !changes.is_empty())
         })?;
@@ -325,7 +325,7 @@ impl RunLog {
     }
 
     /// The versions that were rejected or failed before a step. A resumed run must not try them again, because a run that was
-    /// never stopped would not.
+    /// never stopped would not try them.
     pub(crate) fn rejected_before(&self, step: u64) -> Vec<String> {
         let mut rejected: Vec<String> = Vec::new();
         for line in self.0.iter().filter(|line| line.step < step) {

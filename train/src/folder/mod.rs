@@ -213,8 +213,8 @@ fn lock(folder: &Path) -> Result<File> {
             Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
                 return Err(io("lock", path)(error));
             }
-            // The file is locked, or the drive does not support locks, as some network drives: then running without a lock is
-            // better than not running.
+            // The file is locked, or the drive does not support locks, as is the case for some network drives: running without a
+            // lock is better than not running.
             _ => return Ok(file),
         }
     }

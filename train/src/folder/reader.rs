@@ -26,8 +26,8 @@ pub enum RunKind {
     Trainer,
 }
 
-/// The folder of a run, open for reading, even while the run is going on. The run is one of advlab or of another trainer that
-/// writes the same files.
+/// The folder of a run, open for reading, even while the run is going on. The run is advlab's own, or that of another trainer
+/// that writes the same files.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
@@ -215,7 +215,7 @@ impl RunFolder {
 
     /// The note to show if a recipe that keeps a state is tried on a single batch.
     pub fn state_note(recipe: &Recipe) -> Option<String> {
-        let note = "the recipe keeps a state, which is here as before the first step";
+        let note = "the recipe keeps a state; here it has the state from before the first step";
         recipe.has(Hook::Init).then(|| note.to_string())
     }
 }

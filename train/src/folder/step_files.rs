@@ -1,5 +1,5 @@
-//! The names of a run's batches, states and checkpoints, which contain the step, and the removal of all but the newest; how many
-//! are kept is in `config/defaults.toml`.
+//! The names of a run's batches, states and checkpoints, which contain the step, and the removal of all but the newest;
+//! `config/defaults.toml` says how many are kept.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -17,7 +17,7 @@ pub(super) struct EventFile {
 }
 
 impl EventFile {
-    /// Starts a file in `folder` whose first step is `step`. TensorBoard then drops this step and later ones from older files.
+    /// Starts a file in `folder` whose first step is `step`. TensorBoard then drops this step and all later steps of older files.
     pub(super) fn create(folder: &Path, step: u64) -> Result<EventFile> {
         let now = seconds();
         // TensorBoard reads the files of a run in the order of their names.
@@ -25,7 +25,7 @@ impl EventFile {
         let path = |number| folder.join(name(number));
         let (path, file) = first_free(path, |path| File::create_new(path))?;
         let mut events = EventFile { path, file };
-        // file_version = 3, and session_log = 7 with status = 1 (START = 1).
+        // Field 3 is `file_version`. Field 7 is `session_log`, whose field 1, `status`, is 1 for START.
         events.record(&event(now, 0, 3, b"brain.Event:2"))?;
         events.record(&event(now, step, 7, &[0x08, 0x01]))?;
         Ok(events)
@@ -68,8 +68,8 @@ fn masked_crc(data: &[u8]) -> u32 {
         .wrapping_add(0xa282_ead8)
 }
 
-/// An `Event`: wall_time = 1, step = 2, and one field of bytes. A field's key is its number times 8, plus its wire type: 0 for a
-/// varint, 1 for eight bytes, 2 for a length and bytes, 5 for four bytes.
+/// An `Event`: field 1 is `wall_time`, field 2 is `step`, and the field with number `field` has bytes. A field's key is its
+/// number times 8, plus its wire type: 0 for a varint, 1 for eight bytes, 2 for a length and bytes, 5 for four bytes.
 fn event(wall_time: f64, step: u64, field: u64, content: &[u8]) -> Vec<u8> {
     let mut event = Vec::new();
     varint(&mut event, 1 << 3 | 1);

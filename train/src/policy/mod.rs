@@ -41,7 +41,7 @@ const REFERENCE: &str = "reference.safetensors";
 /// read or written, or that the device or its memory failed.
 pub trait Policy: Send {
     /// Samples `group_size` responses to each prompt, each up to a stop token or the length limit. The scores are the same as
-    /// from [`Policy::score`].
+    /// those from [`Policy::score`].
     fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples>;
 
     /// The log-prob (nats) of each response token, given its prompt and the tokens before it, and the entropy (nats) of the
@@ -83,7 +83,7 @@ pub trait Policy: Send {
     /// Writes the model to an empty folder, in the format of the Python library transformers.
     fn export(&mut self, _folder: &Path) -> Result<()> {
         let problem = Diagnostic::error(
-            "the run's policy is not a language model, and transformers opens only those",
+            "the run's policy is not a language model, and transformers opens only language models",
         );
         let help = "runs with `policy = \"transformer\"` can be exported";
         Err(problem.with_help(help).into())
@@ -206,7 +206,7 @@ impl Responses {
             let wrong = if owner >= prompts {
                 format!("{what} belongs to prompt {owner}; the batch has {prompts} prompts")
             } else if count > longest {
-                format!("{what} has {count} tokens; the longest has {longest}")
+                format!("{what} has {count} tokens; at most {longest} are allowed")
             } else {
                 in_vocabulary(&what, tokens, vocabulary)?;
                 continue;
@@ -240,7 +240,7 @@ fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<()> {
 /// The values of response tokens, one per token, in the order of [`Responses::tokens`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// The token's log-prob, in nats, computed in f64 and rounded once.
+    /// The token's log-prob, in nats.
     pub logp: Vec<f32>,
     /// The entropy of the distribution that the token was drawn from, in nats.
     pub entropy: Vec<f32>,

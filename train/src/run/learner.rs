@@ -82,8 +82,8 @@ impl Learner {
         let before = (config.terms && has_advantage).then(|| state.clone());
         let outcome = match has_advantage {
             true => recipe.advantage(&sampled.batch, state),
-            // This advantage is only for the report, so it is computed on a copy of the state: the loss runs again on each
-            // minibatch, which gives the state, metrics and printed lines.
+            // This advantage is only for the report, so it is computed with a copy of the state: the step's state, metrics and
+            // printed lines come from the loss, which runs again on each minibatch.
             false => recipe.advantage(&sampled.batch, &mut state.clone()),
         };
         let mut outcome = outcome.map_err(StepFailure::Version)?;
@@ -189,7 +189,7 @@ impl Learner {
         Ok(updates)
     }
 
-    /// Runs all hooks of the first step on its batch, in a copy of the states, before the folder is created: this finds uses of
+    /// Runs all hooks of the first step on its batch, with copies of the states, before the folder is created: this finds uses of
     /// columns that the run does not have.
     pub(super) fn dry_run(&self, first: &Batch, recipe: &Recipe, state: &State) -> Result<()> {
         let mut state = state.clone();
@@ -228,16 +228,15 @@ fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     sums.into_iter().map(mean).collect()
 }
 
-/// Replaces the help of an error by a better help if there is one, and notes that the error comes from a dry run.
+/// Replaces the help of an error if there is better help, and notes that the error comes from a dry run.
 fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let name = recipe.name();
     let first = error.first_mut();
     let help = match first.missing_column() {
         Some("value") => {
-            "the policy is trained without a critic, so that a run has no column `value`"
-                .to_string()
+            "the policy is trained without a critic, so a run has no column `value`".to_string()
         }
-        Some("ref_logp") => "with `reference = true` in the configuration there is one".to_string(),
+        Some("ref_logp") => "`reference = true` in the configuration adds this column".to_string(),
         Some("advantage") if !recipe.has(Hook::Advantage) => format!(
             "{name} has only a loss: choose a recipe for the advantage, such as `--recipe grpo`, and this one as the configuration's `loss_recipe`"
         ),
@@ -260,7 +259,7 @@ fn minibatches(config: &Config, batch: &Batch) -> impl Iterator<Item = Vec<usize
         if minibatches > 1 {
             key.stream(epoch).shuffle(&mut order);
         }
-        // The numbers of groups differ by at most one.
+        // The minibatches' numbers of groups differ by at most one.
         let parts = (0..minibatches).map(|part| {
             let own = part * groups / minibatches..(part + 1) * groups / minibatches;
             let mut own = order[own].to_vec();

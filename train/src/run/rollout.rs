@@ -43,7 +43,7 @@ pub(super) fn sample(
     size: usize,
     key: StreamKey,
 ) -> Result<Vec<Response>> {
-    // The trajectories that continue.
+    // The trajectories that continue, each given by its group and its index in the group.
     let groups = 0..prompts.len();
     let live = groups.flat_map(|group| (0..size).map(move |index| (group, index)));
     let mut live: Vec<_> = live.collect();

@@ -18,7 +18,7 @@ use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostic;
 use advlab::script::{Recipe, Statistics};
 
-/// How many times a step replaces groups without weight.
+/// The maximum number of times that a step replaces groups without weight.
 const ATTEMPTS: u8 = 8;
 
 impl Run {
@@ -301,7 +301,7 @@ impl Run {
 
     /// Evaluates the current policy on prompts that training never draws.
     pub(super) fn evaluate(&mut self, observer: &mut Observer<'_>) -> Result<Evaluation> {
-        // The last completed step; it wraps around before the first step.
+        // The last completed step; before the first step, the number wraps around.
         let last = self.step.wrapping_sub(1);
         let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
         let (prompts, samples) = (self.evaluation.clone(), self.config.eval_samples);
@@ -362,7 +362,7 @@ impl Run {
         self.task.solution(prompt).ok_or_else(|| {
             let task = &self.config.task;
             let message = format!("the task \"{task}\" has no solutions of its own");
-            let help = "`sft_steps = 0` goes without supervised fine-tuning";
+            let help = "`sft_steps = 0` turns supervised fine-tuning off";
             Diagnostic::error(message).with_help(help).into()
         })
     }

@@ -35,8 +35,9 @@ const ANSWERS: [&str; 6] = [
 
 /// Questions with answers that can be compared, such as GSM8K's: a response is right if [`advlab_answers::equal`] says so.
 ///
-/// A prompt is a template with a question, in the tokens of a model. A question that the file repeats is one prompt, with its
-/// first answer. Whether a question is held out depends only on its text, not on the template or the model.
+/// A prompt is a template with a question, in the tokens of a model. A question that occurs several times in the file is a single
+/// prompt, with the question's first answer. Whether a question is held out depends only on its text, not on the template or the
+/// model.
 #[derive(Debug)]
 pub struct Math {
     rows: Vec<MathProblem>,
@@ -216,8 +217,9 @@ fn text_of(
         let name = names.iter().find(|name| row.contains_key(**name));
         let name = name.ok_or_else(|| {
             let known = list(names.iter().copied());
-            let problem = Diagnostic::error(format!("no field has a name of {kind}s: {known}"));
-            problem.with_help(format!("`{kind}_field = \"NAME\"` names it"))
+            let problem =
+                Diagnostic::error(format!("no field has a usual name of {kind}s: {known}"));
+            problem.with_help(format!("`{kind}_field = \"NAME\"` names the field"))
         })?;
         *field = (*name).to_string();
     }
@@ -393,7 +395,7 @@ mod tests {
         error(
             r#"{"q": 1}"#,
             &plain,
-            "line 1: no field has a name of questions",
+            "line 1: no field has a usual name of questions",
         );
         error("", &plain, "questions.jsonl: the file has no questions");
         let named = MathConfig {

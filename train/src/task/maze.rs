@@ -14,7 +14,7 @@ const GOAL: u32 = 8;
 /// Row and column steps of the moves 0 to 3: up, down, left, right.
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
 
-/// The signs of all tokens, and the sign of a walk's last cell if it is not the goal.
+/// The signs of all tokens, and then the sign of a walk's last cell if that cell is not the goal.
 const SIGNS: [char; 10] = ['↑', '↓', '←', '→', '■', '·', '█', 'S', 'G', '×'];
 const END: u32 = 9;
 
@@ -154,7 +154,7 @@ impl Task for Maze {
         Some(prompt_of(cells))
     }
 
-    /// The maze, row by row, and the moves as text, with spaces between moves so that each counts as a token.
+    /// The maze, row by row, and the moves as text, with spaces between moves so that each move counts as a token.
     fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let rows = prompt.tokens.chunks(self.size);
         let rows: Vec<String> = rows.map(|row| words(row, &SIGNS)).collect();

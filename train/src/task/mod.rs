@@ -84,7 +84,7 @@ pub type Texts = Vec<(&'static str, String)>;
 
 /// A task with verifiable rewards.
 pub trait Task: Send + Sync {
-    /// The sizes of prompts and responses; constant.
+    /// The sizes of prompts and responses; they never change.
     fn shape(&self) -> TaskShape;
 
     /// The tokenizer and the ends of responses, if tokens are text.
@@ -107,7 +107,7 @@ pub trait Task: Send + Sync {
     /// prompt or a token that does not belong to this task makes the response wrong.
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
 
-    /// The most turns of a trajectory, up to 64. Each turn is a response to a separate prompt.
+    /// The maximum number of turns of a trajectory; at most 64. Each turn is a response to a separate prompt.
     fn turns(&self) -> u8 {
         1
     }
@@ -117,7 +117,7 @@ pub trait Task: Send + Sync {
         None
     }
 
-    /// A response that solves the prompt, with its stop token, if the task knows one.
+    /// A response that solves the prompt, including the stop token; `None` if the task knows no such response.
     fn solution(&self, _prompt: &Prompt) -> Option<Vec<u32>> {
         None
     }
@@ -148,8 +148,7 @@ pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
     hash.finalize()[0].is_multiple_of(EVALUATION_SHARE)
 }
 
-/// The prompts of one training step: prompt `i` is a function of (`seed`, `step`, `i`) and never one of the evaluation
-/// set.
+/// The prompts of one training step: prompt `i` is a function of (`seed`, `step`, `i`) and never a prompt of the evaluation set.
 pub fn training_prompts(
     task: &dyn Task,
     seed: u64,
@@ -178,8 +177,9 @@ pub(super) fn drawn_prompts(
     })
 }
 
-/// Draws `count` different prompts that are not in `taken` from a pool of `pool` prompts, or fewer if the pool has no more.
-/// Returns their indices in the pool, too. The pool is drawn with the streams of step 0 at every step, so that prompts recur.
+/// Draws `count` different prompts that are not in `taken` from a pool of `pool` prompts, or fewer if the pool has no more
+/// prompts. Returns their indices in the pool, too. The pool is drawn with the streams of step 0 at every step, so that prompts
+/// recur.
 pub(super) fn pooled_prompts(
     task: &dyn Task,
     key: StreamKey,
@@ -201,7 +201,7 @@ pub(super) fn pooled_prompts(
     Ok((order, prompts))
 }
 
-/// The signs of tokens, separated by spaces so that each counts as a token.
+/// The signs of tokens, separated by spaces so that each sign counts as a token.
 fn words(tokens: &[u32], signs: &[char]) -> String {
     let sign = |token: &u32| signs.get(*token as usize).unwrap_or(&'?').to_string();
     tokens.iter().map(sign).collect::<Vec<_>>().join(" ")
@@ -299,7 +299,7 @@ mod tests {
             seen.extend(different);
         }
         assert_eq!(seen.len(), 8);
-        // No prompt that is already in the batch, and no more prompts than exist.
+        // Draws no prompt that is already in the batch, and no more prompts than exist.
         for (taken, count) in [(0..3, 5), (0..6, 2), (0..8, 0)] {
             let taken: Vec<usize> = taken.collect();
             let key = StreamKey::new(1, Purpose::TrainingPrompts, 0).again(0, 1);

@@ -68,8 +68,8 @@ pub(super) fn special_token(token: &Json) -> Option<&str> {
 }
 
 impl ChatTemplate {
-    /// The template of a folder: from its own file, or from the `tokenizer_config.json` of transformers 4, whose content is
-    /// `config`.
+    /// The template of a folder: from `chat_template.jinja`, or from the `tokenizer_config.json` of transformers 4, whose content
+    /// is `config`.
     pub(super) fn load(folder: &Path, config: &Json) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         let (path, source) = if path.exists() {

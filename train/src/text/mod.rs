@@ -65,7 +65,7 @@ impl Text {
             let message = format!(
                 "token `{token}` has the number {id}; the model's vocabulary has {vocabulary}"
             );
-            let help = "the tokenizer and the model come from different folders, or the embedding was not widened";
+            let help = "the tokenizer and the model come from different folders, or the embedding was not resized";
             let problem = Diagnostic::error(message).in_file(path);
             return Err(problem.with_help(help).into());
         }

@@ -1,4 +1,4 @@
-//! Compares our results with those of the library transformers on the same texts and chats.
+//! Compares advlab's results with those of the library transformers on the same texts and chats.
 
 use std::fs;
 

@@ -2,8 +2,8 @@
 //!
 //! The responses of a group share their prompt and, the more certain the policy is, their first tokens. Equal prefixes give equal
 //! inputs, so the responses are processed in lockstep, and at each position the network runs once per distinct prefix. In the
-//! README's run this leaves a quarter of the work. In the first layer, a prefix's sum is the sum of its parent plus one row of
-//! weights.
+//! README's run this leaves a quarter of the work. In the first layer, the sum for a prefix equals the sum for its parent plus
+//! one row of weights.
 
 use std::collections::HashMap;
 
@@ -112,7 +112,7 @@ fn matrix_mut(values: &mut [f32], columns: usize) -> ArrayViewMut2<'_, f32> {
 struct Prefix {
     prompt: usize,
     position: usize,
-    /// The index of the prefix without the last token, and the last token's input; none for the empty prefix.
+    /// The index of the prefix without the last token, and the index of the last token's input; `None` for the empty prefix.
     parent: Option<(usize, usize)>,
 }
 

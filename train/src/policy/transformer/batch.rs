@@ -143,7 +143,7 @@ impl ModelInputs {
         Ok(prompts.f_index_select(0, &self.owners)?)
     }
 
-    /// Causal attention: a token attends to earlier tokens of its row; response tokens also attend to the prompt.
+    /// Causal attention: a token attends to itself and to earlier tokens of its row; response tokens also attend to the prompt.
     pub(super) fn attend(&self, [queries, keys, values]: &[Tensor; 3]) -> TorchResult<Tensor> {
         let [queries, own_queries] = self.rows(queries)?;
         let [keys, own_keys] = self.rows(keys)?;
@@ -163,7 +163,8 @@ impl ModelInputs {
     }
 }
 
-/// The causal mask of the responses' tokens, which attend to their prompts (of these lengths) and to earlier tokens.
+/// The causal mask of the responses' tokens, which attend to their prompts (of these lengths), to themselves and to earlier
+/// tokens.
 fn mask([(_, width), (rows, longest)]: [(i64, i64); 2], lengths: &Tensor) -> TorchResult<Tensor> {
     let range = |width: i64| Tensor::f_arange(width, (Kind::Int64, lengths.device()));
     let prompt = range(width)?.f_less_tensor(&lengths.f_view([-1, 1, 1, 1])?)?;

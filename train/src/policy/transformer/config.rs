@@ -43,11 +43,12 @@ pub enum RopeScaling {
     /// No scaling.
     Default,
     /// Wavelengths above `original_max_position_embeddings / low_freq_factor` tokens become `factor` times as long. Wavelengths
-    /// below `original_max_position_embeddings / high_freq_factor` do not change. Between them the transition is linear.
+    /// below `original_max_position_embeddings / high_freq_factor` do not change. Between these two bounds, the factor of the
+    /// frequency changes linearly with the frequency.
     Llama3 {
         /// The factor of the longest wavelengths.
         factor: f64,
-        /// A wavelength with at most this many periods in the original context is scaled by the whole factor.
+        /// A wavelength with at most this many periods in the original context is scaled by the full factor.
         low_freq_factor: f64,
         /// A wavelength with more than this many periods in the original context is unchanged.
         high_freq_factor: f64,
@@ -87,7 +88,7 @@ impl ModelConfig {
     /// Reads a model's `config.json`.
     ///
     /// # Errors
-    /// [`Diagnostics`] if it cannot be read, belongs to an unsupported model, or has sizes that do not fit each other.
+    /// [`Diagnostics`] if the file cannot be read, belongs to an unsupported model, or has sizes that do not fit each other.
     pub fn read(path: &Path) -> Result<Self> {
         let mut keys: Map<String, Value> = read_json(path)?;
         keys.retain(|_, value| !value.is_null());
@@ -143,16 +144,16 @@ impl ModelConfig {
         }
         if heads % kv_heads != 0 {
             let wrong = format!("{heads} query heads cannot share {kv_heads} key and value heads");
-            let help = "`num_attention_heads` is a multiple of `num_key_value_heads`";
+            let help = "`num_attention_heads` must be a multiple of `num_key_value_heads`";
             return Err(Diagnostic::error(wrong).with_help(help));
         }
         if self.head_dim % 2 != 0 {
             let problem = Diagnostic::error(format!("heads are {} wide", self.head_dim));
-            return Err(problem.with_help("RoPE rotates pairs, so `head_dim` is even"));
+            return Err(problem.with_help("RoPE rotates pairs, so `head_dim` must be even"));
         }
         if !has_wavelengths {
             let wrong = format!("RoPE's numbers give no wavelengths: {rope:?}");
-            let help = "`rope_theta` and `factor` are above 0";
+            let help = "`rope_theta` and `factor` must be above 0";
             return Err(Diagnostic::error(wrong).with_help(help));
         }
         Ok(())

@@ -34,7 +34,7 @@ pub(super) fn hidden_states(
     let mut x = Tensor::f_embedding(embedding, &tokens.ids, -1, false, false)?;
     for (index, layer) in layers.chunks_exact(layers.len() / count).enumerate() {
         let [input_norm, qkv, extra @ .., output, mlp_norm, gate_up, down] = layer else {
-            unreachable!("the layout has them for each layer");
+            unreachable!("the layout has these tensors for each layer");
         };
         let normed = rms_norm(&x, input_norm, eps)?;
         let mut seen = attend(index, heads(config, qkv, extra, &rotation, &normed)?)?;

@@ -54,7 +54,7 @@ pub struct TransformerOptions {
 /// A decoder with its optimizer.
 ///
 /// On the CPU the same calls give the same bits with the same number of threads. Another `tokens_per_forward`, or other responses
-/// in the batch, change log-probs by some 1e-6, because libtorch's products round differently for other sizes.
+/// in the batch, change log-probs by about 1e-6, because libtorch's products round differently for other sizes.
 pub struct Transformer {
     config: ModelConfig,
     options: TransformerOptions,
@@ -166,7 +166,8 @@ fn random(config: &TransformerConfig, task: &TaskShape) -> Result<ModelConfig> {
     let (hidden_size, heads) = (config.hidden_size as i64, config.num_attention_heads as i64);
     if hidden_size % heads != 0 {
         let message = format!("a hidden_size of {hidden_size} cannot be shared by {heads} heads");
-        let help = "`transformer.hidden_size` is a multiple of `transformer.num_attention_heads`";
+        let help =
+            "`transformer.hidden_size` must be a multiple of `transformer.num_attention_heads`";
         return Err(Diagnostic::error(message).with_help(help).into());
     }
     Ok(ModelConfig {

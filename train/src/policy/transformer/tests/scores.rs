@@ -89,7 +89,7 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
         let weights = weights(&expected);
         for tokens_per_forward in [1 << 20, 1] {
             let mut transformer = load(&folder(model), tokens_per_forward).unwrap();
-            // Twice, so that the gradients must add up.
+            // The gradient is accumulated twice, so that the sum must be twice the gradient.
             for _ in 0..2 {
                 let added = transformer.accumulate(&responses, &weights);
                 added.unwrap();
@@ -156,7 +156,7 @@ fn a_shared_prompt_is_one_of_their_own_to_each_response() {
 
 #[test]
 fn chunks_of_the_head_add_up() {
-    // More rows than a chunk holds, and not a multiple of a chunk.
+    // More rows than a chunk holds; their number is not a multiple of a chunk.
     const COPIES: usize = 60;
     for model in MODELS {
         let (expected, once) = given(model);

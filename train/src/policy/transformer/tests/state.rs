@@ -1,4 +1,4 @@
-//! Writes states, folders and copies in memory, and reads them again.
+//! Checks that states, exported folders and savepoints can be read again.
 
 use std::collections::BTreeMap;
 

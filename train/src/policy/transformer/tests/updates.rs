@@ -11,7 +11,7 @@ use advlab::script::Host;
 
 const STEPS: usize = 20;
 
-/// Our distance to float64 results may be this many times the distance of PyTorch's float32 results.
+/// The distance of advlab's results to float64 results may be this many times the distance of PyTorch's float32 results.
 const ROUNDINGS: f32 = 4.0;
 
 /// The part of `all` that belongs to one step.
