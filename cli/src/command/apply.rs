@@ -74,7 +74,7 @@ pub struct Apply {
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Add metrics for each summand of the advantage, and of the reward that the recipe gives: its standard deviation, and its
-    /// share of |A|
+    /// share of the sum of absolute values
     #[arg(long)]
     terms: bool,
     /// Print the summary as one JSON object
@@ -219,7 +219,7 @@ impl Apply {
         let has_tokens = rollouts.batch.layout().tokens() > 0 || is_loss;
         if outcome.advantage.level() == Level::Token && !has_tokens {
             let (path, name) = (rollouts.path().display(), recipe.name());
-            let what = "gives an advantage to each token, and no token counts here";
+            let what = "gives an advantage to each token, but no token is counted here";
             let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
             return Err(wrong(format!("{path}: {name} {what}"), help).into());
         }
@@ -250,8 +250,9 @@ fn with_source(mut error: Diagnostics) -> Diagnostics {
     error
 }
 
-/// The recipe's own loss with the spread of dloss/dlogp and the sum of its absolute values; the loss's reports are added to those of the outcome. `None` if the
-/// recipe has no loss, or if its loss fails, for instance because the batch lacks log-probs; a warning then says why.
+/// The recipe's own loss with the spread of dloss/dlogp and the sum of |dloss/dlogp|; the loss's reports are added to those of
+/// the outcome. `None` if the recipe has no loss, or if its loss fails, for instance because the batch lacks log-probs; a warning
+/// then says why.
 fn loss(
     recipe: &Recipe,
     rollouts: &Rollouts,
@@ -262,7 +263,7 @@ fn loss(
         Statistics::of(values.buffer().iter().map(|value| scale * value))
     };
     if let Some(loss) = outcome.loss {
-        // The advantage is the equivalent one, -M times the loss's gradient (M tokens), so the gradient follows from it.
+        // The advantage here is -M times the loss's gradient (M tokens), so the gradient follows from the advantage.
         let tokens = rollouts.batch.layout().tokens() as f64;
         let mass = outcome::magnitude(&outcome.advantage) / tokens;
         return Some((loss, spread(&outcome.advantage, -1.0 / tokens), mass));
@@ -295,7 +296,7 @@ struct Applied {
     outcome: Outcome,
     /// The target of a critic, if the recipe gives one and an output is written.
     returns: Option<Computed>,
-    /// The recipe's own loss, with the spread of dloss/dlogp and the sum of its absolute values.
+    /// The recipe's own loss, with the spread of dloss/dlogp and the sum of |dloss/dlogp|.
     loss: Option<(f64, Statistics, f64)>,
     reading: Duration,
     computing: Duration,

@@ -120,7 +120,7 @@ pub struct New {
 }
 
 impl New {
-    /// Writes the copy, never over a file.
+    /// Writes the copy; an existing file is never overwritten.
     pub fn run(self) -> Result<bool> {
         let recipe = Host::new().load(&self.from)?;
         let (file, from) = (self.file.display(), &self.from);

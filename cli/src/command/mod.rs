@@ -36,8 +36,8 @@ use clap::{Args, CommandFactory, Parser};
 pub use self::files::read_rollouts;
 use self::files::{ReadArguments, Tokenizing};
 
-/// Runs the command line: the program's name and its arguments, as in `advlab apply grpo rollouts.jsonl`. Prints what the
-/// command prints, errors included. The status is 0 on success, 1 if the input is wrong, 2 on wrong usage.
+/// Runs the command line: the program's name and its arguments, as in `advlab apply grpo rollouts.jsonl`. Prints the command's
+/// output and errors. The status is 0 on success, 1 if the input is wrong, 2 on wrong usage.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     silence_caught();
     let words: Vec<OsString> = arguments.into_iter().collect();
@@ -70,8 +70,9 @@ fn run_words(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// The tip for an unknown option. For `--recipe`: the recipe is a word. For `verify --map`: `--completion` and `--solution`. For a
-/// parameter of a recipe in `words`, or a configuration key of `train` or `compare`: `--set`, if the command takes it.
+/// The tip for an unknown option, or for an option that conflicts with `--resume`. For `--recipe`: the recipe is a word. For
+/// `verify --map`: `--completion` and `--solution`. For a parameter of a recipe in `words`, or a configuration key of `train` or
+/// `compare`: `--set`, if the command takes it.
 fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;

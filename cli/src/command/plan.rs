@@ -19,27 +19,27 @@ use crate::{pair, wrong};
 /// Print the formula that a recipe computes, or write it as PyTorch
 #[derive(Args)]
 pub struct ShowPlan {
-    /// A built-in's name, or the path of a .rhai file; of two recipes, the difference. Then, if you like, rollouts whose columns
-    /// the formula is over: if not given, it is over all columns that the recipe reads
+    /// A built-in's name, or the path of a .rhai file; with two recipes, the difference is printed. Then, if you like, rollouts:
+    /// the formula is written for their columns; if not given, for all columns that the recipe reads
     #[arg(required = true, value_name = "RECIPE")]
     words: Vec<String>,
     /// Set a parameter
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Open functions that are made of others, such as `whiten`
+    /// Expand functions that are made of other functions, such as `whiten`
     #[arg(long)]
     expand: bool,
     /// Write a file of Python that needs only torch
     #[arg(long)]
     torch: bool,
-    /// With --torch: the part of the loss that one response has, as a function that torch.fx traces
+    /// With --torch: write one response's part of the loss, as a function that torch.fx can trace
     #[arg(long, requires = "torch")]
     per_response: bool,
     /// Print the plan as one JSON object
     #[arg(long, conflicts_with_all = ["torch", "latex"])]
     json: bool,
-    /// On the rollouts, or on a built-in batch: the standard deviation and the share of |A| of each summand of the advantage, and
-    /// of the reward that the recipe gives
+    /// Print the summands of the advantage, and of the reward that the recipe gives, on the rollouts or on a built-in batch: the
+    /// standard deviation of each summand, and its share of the sum of absolute values
     #[arg(long, conflicts_with_all = ["torch", "latex", "json", "expand"])]
     terms: bool,
     /// Write aligned equations of LaTeX
@@ -139,7 +139,7 @@ fn shown_terms(recipe: &Recipe, batch: &Batch) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file. Another ending is refused, because the path may be that of the recipe.
+/// Writes a file. A path with another ending is refused, because it may be the recipe's path.
 fn write(text: &str, path: Option<&Path>, ending: &str) -> Result<()> {
     let Some(path) = path else {
         return Ok(streams::data(text)?);

@@ -82,7 +82,7 @@ pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
     })
 }
 
-/// What [`explain`] says, as JSON: the functions and members with that name, the recipe, and the text.
+/// The output of [`explain`] as JSON: the functions and members with that name, the recipe, and the text.
 pub fn json(host: &Host, asked: &str) -> Result<Value> {
     let text = explain(host, asked, Paint::PLAIN)?;
     let name = name_of(asked);

@@ -34,7 +34,7 @@ fn pages_are_what_the_tables_make() {
     }
 }
 
-/// `recipes.md`, and the pictures of objectives that it shows: paths below `docs/`, and what is in the files.
+/// `recipes.md`, and the pictures of objectives that it shows, as paths below `docs/` with the contents of the files.
 fn recipes() -> Result<Vec<(String, String)>> {
     let host = Host::new();
     let (mut page, mut entries, mut pictures) = (String::from(RECIPES), String::new(), Vec::new());
@@ -202,8 +202,8 @@ fn reference() -> String {
 
 const REFERENCE: &str = "# Reference
 
-For those who write scripts: everything that a script can use. `advlab doc NAME`, and `?NAME` at the prompt, show the same. A test runs
-every example.
+This page lists everything that a script can use. `advlab doc NAME`, and `?NAME` at the prompt, show the same. A test runs every
+example.
 
 The examples run on five responses to two prompts: `a`, with three responses of 2, 3 and 1 tokens, of which the first and the third are
 right, and `b`, with two wrong responses of 2 and 1 tokens. After the arrow are the values of the result, in order.
@@ -292,7 +292,7 @@ fn words_lead_to_what_is_meant() {
     let mut pages: Vec<String> = pages.map(|name| format!("docs/{name}")).collect();
     pages.sort();
     assert!(pages.iter().eq(TOPICS.pages.keys()), "{pages:?}");
-    // Terms are of names that there are.
+    // Each term belongs to an existing name.
     for name in TOPICS.terms.keys() {
         assert!(items().any(|item| item.name == *name), "{name}");
     }

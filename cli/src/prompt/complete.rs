@@ -82,7 +82,8 @@ fn command_names() -> Vec<Name> {
     }))
 }
 
-/// Folders, and files with this ending, whose paths begin with `word`; hidden ones only if the word's last name begins with a dot.
+/// Folders, and files with this ending, whose paths begin with `word`; hidden files and folders only if the word's last name
+/// begins with a dot.
 fn files(word: &str, ending: &str) -> Vec<Name> {
     let (folder, start) = word.split_at(word.rfind(std::path::is_separator).map_or(0, |at| at + 1));
     let entries = std::fs::read_dir(if folder.is_empty() { "." } else { folder });

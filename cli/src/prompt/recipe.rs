@@ -14,7 +14,7 @@ use advlab::session::Answer;
 
 /// The number of bars of a histogram.
 const BARS: usize = 32;
-/// How often `:profile` runs a recipe.
+/// The number of times that `:profile` runs a recipe.
 const RUNS: usize = 5;
 
 pub(super) fn load(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
@@ -64,8 +64,8 @@ pub(super) fn run(session: &mut PromptSession, arguments: &Arguments<'_>) -> Ans
     Ok(study::outcome::report(&recipe, &session.data.batch, loss, false, session.paint)?.text)
 }
 
-/// Compares the two recipes that the words name; or the recipe in use with the one that they name, or with itself under other
-/// settings (`k=8`).
+/// Compares the two recipes that the words name; or the recipe in use with the recipe that the words name, or with itself under
+/// other settings (`k=8`).
 pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let words = arguments.text;
     let mut both = Vec::new();

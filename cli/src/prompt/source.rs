@@ -125,7 +125,7 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     }
     let inputs = session.script.inputs();
     if !inputs.has_advantage() && !inputs.has_function() {
-        let help = "a formula with a value per response or token, or a function";
+        let help = "type a formula with a value per response or token, or a function";
         return Err(wrong("nothing that makes a recipe has been typed", help));
     }
     if let Some((hook, recipe)) = inputs.called_hook() {
@@ -160,8 +160,8 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(format!("{shown}: {lines}, a recipe ({version}){note}"))
 }
 
-/// Whether a script's advantage has the bits of the value that it was made from. Always true if hooks were typed, because hooks
-/// are saved as they were typed, and if there is no such value.
+/// Whether a script's advantage has the same bits as the value from which the script was made. Also true if there is no such
+/// value, or if hooks were typed, because hooks are saved as they were typed.
 fn is_same_as_typed(session: &PromptSession, recipe: &Recipe) -> bool {
     let inputs = session.script.inputs();
     let Some(signal) = inputs.signal().filter(|_| !inputs.has_hook()) else {

@@ -1,4 +1,4 @@
-//! Reports on designs, as text, figures and JSON, for commands, prompt, page and the Python package.
+//! Reports on designs, as text, figures and JSON, for the commands, the prompt, the page of runs and the Python package.
 
 pub mod check;
 pub mod compare;
@@ -221,7 +221,7 @@ pub(crate) fn file_name(path: impl AsRef<Path>) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// The last name in a path without its ending, as of a script.
+/// The last name in a path without its ending, such as a script's name.
 pub(crate) fn file_stem(path: impl AsRef<Path>) -> String {
     let name = path.as_ref().file_stem().unwrap_or_default();
     name.to_string_lossy().into_owned()

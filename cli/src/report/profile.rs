@@ -106,8 +106,8 @@ impl Runs<'_> {
         Ok((run, array))
     }
 
-    /// The seconds of each run; each run reuses the memory of the previous run's array. `None` if a run uses kernels and `native`
-    /// is false, or the reverse.
+    /// The seconds of each run; each run reuses the memory of the previous run's array. `None` if kernels compute hooks although
+    /// `native` is false, or compute no hook although `native` is true.
     fn times(&self, host: &Host, runs: usize, native: bool) -> Result<Option<Vec<f64>>> {
         // The first run is not timed, because memory and caches are not warm yet.
         if self.run(host)?.0.is_native != native {
@@ -155,7 +155,7 @@ impl Runs<'_> {
         Ok(run)
     }
 
-    /// The seconds of each run while the previous run's array is still in use, as in a trainer that keeps it.
+    /// The seconds of each run while the previous run's array is still in use, as in a trainer that keeps the array.
     fn times_with_new_array(&self, host: &Host, runs: usize) -> Result<Vec<f64>> {
         let mut last = self.run(host)?;
         let seconds = |_| {

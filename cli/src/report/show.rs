@@ -144,7 +144,7 @@ fn dtype(computed: &Computed) -> &'static str {
     ["f32", "f64"][usize::from(computed.buffer().is_f64())]
 }
 
-/// A tensor: its level, the distribution of its values, and the first of them by group.
+/// A tensor: its level, the distribution of its values, and the first values by group.
 fn tensor(computed: &Computed, paint: Paint) -> String {
     let values: Vec<f64> = computed.buffer().iter().collect();
     let dtype = dtype(computed);

@@ -331,8 +331,7 @@ fn a_long_run_is_drawn_in_marks() {
         let curves = browser.value("Object.keys(runs[0].curves).join()");
         assert_eq!(curves, "reward_mean");
         std::fs::write(&metrics, row(0) + "\n\n").unwrap();
-        browser
-            .until("text('#state').startsWith('cannot read metrics.jsonl: its line 2 is no JSON')");
+        browser.until("text('#state').startsWith('cannot read metrics.jsonl: line 2 is not JSON')");
         std::fs::write(&metrics, row(0) + row(1).as_str()).unwrap();
         browser.until("text('#state').startsWith('step 2')");
         browser.until(&format!("{marks}.length === 2"));

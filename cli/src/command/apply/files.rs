@@ -31,7 +31,7 @@ struct SavedState {
 }
 
 impl Apply {
-    /// The input files, in the order of their steps. If there are several files, all of them exist.
+    /// The input files, in the order of their steps. If there are several files, all of them are checked to exist.
     pub(super) fn steps(&self) -> Result<Vec<PathBuf>, Diagnostics> {
         let mut inputs = Vec::new();
         for input in &self.inputs {
@@ -260,7 +260,7 @@ impl Apply {
                     let is_seen = row["step"].as_u64().is_none_or(|step| step < next);
                     is_seen || row["recipe"] != recipe.name()
                 }
-                // A row without a newline, which is the last one, was cut off by a kill.
+                // A row that cannot be read and has no newline is the last row, which was cut off by a kill; it is removed.
                 Err(_) => row.ends_with(b"\n"),
             };
             let kept = rows.split_inclusive(|&byte| byte == b'\n').filter(is_kept);

@@ -1,4 +1,5 @@
-//! Comparison of designs: several seeds of each, run or read from their folders, with a table, curves and a report.
+//! Compares designs by several runs of each, with different seeds. The runs are trained here or read from their folders; the
+//! results are a table, curves and a report.
 
 mod report;
 pub mod stats;
@@ -135,7 +136,7 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
 }
 
 impl Compared {
-    /// What a paper's appendix says of the design: the seeds, the versions that its runs used and the platforms, the configuration
+    /// Text on the design for a paper's appendix: the seeds, the versions that its runs used and the platforms, the configuration
     /// of the first run, and the versions' sources.
     fn about(&self) -> String {
         let (mut text, mut versions) = (String::new(), BTreeMap::new());
@@ -225,7 +226,7 @@ fn words_of(config: &Config) -> Vec<String> {
     words
 }
 
-/// The keys of a configuration that differ from the default one, except those that differ between runs of one design.
+/// The keys of a configuration that differ from the default configuration, except those that differ between runs of one design.
 pub fn own_settings(config: &Config) -> toml::Table {
     let defaults = Config::default().with_absolute_paths().flat();
     let mut settings = config.with_absolute_paths().flat();

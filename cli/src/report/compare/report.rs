@@ -197,8 +197,8 @@ impl Comparison {
         figure
     }
 
-    /// The comparison with what its command writes: `report.html`, a single file with everything that is needed to repeat the
-    /// comparison, its figure `curves.svg`, and `runs.csv`, a line per run.
+    /// The comparison, with the files that its command writes: `report.html`, a single file with everything that is needed to
+    /// repeat the comparison, its figure `curves.svg`, and `runs.csv`, a line per run.
     pub fn report(&self, paint: Paint, command: &str) -> Report {
         let figure = self.no_curves().is_none().then(|| self.figure());
         let svg = figure.as_ref().map(Figure::svg);
@@ -320,7 +320,7 @@ fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> 
     })
 }
 
-/// The interquartile mean after steps that all runs have: at most `PLACES` of them, among them the last one.
+/// The interquartile mean after at most `PLACES` of the steps that all runs have, the last of these steps included.
 fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
     let shared = shared(runs.iter(), name);
     let every = shared.len().div_ceil(PLACES).max(1);
@@ -374,7 +374,7 @@ mod tests {
     /// standard errors of the simulation.
     #[test]
     fn equal_designs_are_seldom_claimed_to_differ() {
-        // Any distribution will do, because only the order of the scores counts, and how many scores are equal.
+        // Any distribution will do, because only the order of the scores and the number of equal scores matter.
         let any = |stream: &mut RandomStream| stream.uniform();
         let ties = |stream: &mut RandomStream| stream.below(4) as f64 / 4.0;
         for (designs, seeds) in [(2, 4), (2, 5), (5, 5)] {

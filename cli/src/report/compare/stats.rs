@@ -60,8 +60,8 @@ pub fn improvement(over: &[f64], scores: &[f64]) -> f64 {
 }
 
 /// The two-sided p-value of the Mann-Whitney test: of all divisions of the scores between the designs, the share with a rank sum
-/// at least as far from its mean. Equal scores share their mean rank. The p-value is exact, except for
-/// many scores, for which it is estimated from random divisions.
+/// that is at least as far from the mean rank sum as the observed one. Equal scores share their mean rank. The p-value is exact,
+/// except for many scores, for which it is estimated from random divisions.
 pub fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
     let all = [one, other].concat();
     // Ranks are doubled, so that the mean rank of equal scores is whole.
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Each division of the scores by itself, by the share of pairs that are won.
+    /// The p-value from an enumeration of all divisions, which are compared by the share of pairs that are won.
     fn by_enumeration(one: &[f64], other: &[f64]) -> f64 {
         let all = [one, other].concat();
         let far = |wins: f64| (wins - 0.5).abs();

@@ -110,8 +110,8 @@ fn check_versions(run: &RunFolder, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Trains the runs until all steps are done or `stop` is set. As many runs as there are cores are trained at a time (of language
-/// models, one), and they share the cores. Returns the runs that failed.
+/// Trains the runs until all steps are done or `stop` is set. As many runs as there are cores are trained at a time, but only one
+/// run of a language model; the runs share the cores. Returns the runs that failed.
 pub fn train_all(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>) -> Vec<FailedRun> {
     let is_left = |run: &&Planned| run.done < run.config.steps;
     let left: Vec<&Planned> = runs.iter().filter(is_left).collect();
@@ -130,7 +130,7 @@ pub fn train_all(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>)
                 break;
             };
             let go = || run.go(stop, progress);
-            // If no pool can be made for the run, it uses the global pool.
+            // If no pool can be made for the run, the run uses the global pool.
             let done = pool.as_ref().map_or_else(|_| go(), |pool| pool.install(go));
             if let Err(error) = done {
                 failed.push((PathBuf::from(&run.config.out), error));

@@ -90,7 +90,7 @@ impl Series {
         points.map(|(index, &(x, y))| (x, y, third.get(index).copied()))
     }
 
-    /// The points that can be drawn, each with its third number, or with y if it has none.
+    /// The points that can be drawn, each with its third number, or with y if there is no third number.
     fn finite(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
         let points = self.all().map(|(x, y, z)| (x, y, z.unwrap_or(y)));
         points.filter(|(x, y, z)| x.is_finite() && y.is_finite() && z.is_finite())

@@ -1,4 +1,4 @@
-//! The ranges of a panel's axes, and the round numbers at them.
+//! The ranges of a panel's axes, and the round numbers on the axes.
 
 use super::{Mark, Panel, Series};
 

@@ -1,4 +1,4 @@
-//! Where two dumps of one batch differ: in groups, masks, columns and texts.
+//! Shows where two dumps of one batch differ: in groups, masks, columns and texts.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -27,8 +27,9 @@ struct Row {
     detail: String,
 }
 
-/// Compares two batches response by response: in their order within groups of the same name if the batches have the same groups,
-/// which are then named by texts, or different numbers of responses; in their order otherwise.
+/// Compares two batches response by response. Responses are paired by their order within groups of the same name if both batches
+/// have the same groups, all of them named by texts, or if the numbers of responses differ. Otherwise, responses are paired by
+/// their order in the batches.
 ///
 /// # Errors
 /// No two responses can be compared.
@@ -97,7 +98,7 @@ fn pairs(a: &Layout, b: &Layout) -> Vec<(usize, usize)> {
             .map(|group| layout.group_id(group).name().into_owned())
             .collect()
     };
-    // Numbers may be given to groups anew by each trainer.
+    // Names that are numbers are not used, because each trainer may number the groups anew.
     let is_text = |name: &String| name.parse::<i64>().is_err();
     let is_by_name = names(a) == names(b) && names(a).iter().all(is_text);
     if a.responses() == b.responses() && !is_by_name {
@@ -318,7 +319,7 @@ mod tests {
         let shorter = batch(&[0, 0, 1, 1], &[1.0, 0.0, 2.0, 4.0], shorter);
         let of_masks = "mask 1 first in response 1: 2 and 1 tokens count\nlength 1 most in response 1: 2 and 1\nold_logp 2 most in response 3: -1 and -1.5";
         assert_eq!(told(&shorter), of_masks);
-        // Prompts name groups, whatever their order.
+        // Groups that are named by prompts are matched by name, whatever their order.
         let prompts = |names: [&str; 4], rewards: &[f64]| {
             let builder = Batch::builder()
                 .groups(names)
@@ -339,7 +340,7 @@ mod tests {
             )
             .is_err()
         );
-        // If one has fewer responses, the first of each group, by its name, are compared.
+        // If one batch has fewer responses, groups are matched by name, and the first responses of each group are compared.
         let fewer = batch(&[1, 0], &[2.0, 1.0], vec![vec![-1.0], vec![-1.0]]);
         assert_eq!(told(&fewer), "");
     }

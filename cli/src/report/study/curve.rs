@@ -45,8 +45,8 @@ pub struct Point {
 }
 
 impl Point {
-    /// The point that is computed from the responses `members`, and the largest difference between two of their advantages with
-    /// the same label.
+    /// The point that is computed from the responses `members`, and the largest difference between the advantages of two members
+    /// with the same label.
     pub(super) fn of(
         members: impl Iterator<Item = usize> + Clone,
         is_right: impl Fn(usize) -> bool,
@@ -200,8 +200,8 @@ fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     (0..=size).chain(own.repeat(copies)).collect()
 }
 
-/// Labels for groups with the given numbers of right responses: the first responses of a group are right or, if there is a stream,
-/// random ones.
+/// Labels for groups with the given numbers of right responses: the first responses of a group are right or, if there is a
+/// stream, random responses.
 fn labels(size: usize, groups: &[usize], mut stream: Option<&mut RandomStream>) -> Vec<f64> {
     let mut labels = Vec::with_capacity(size * groups.len());
     for &right in groups {
@@ -238,7 +238,7 @@ fn alike(
     builder.build()
 }
 
-/// The wrong and the right responses of a batch; an error if there are none of one kind.
+/// The wrong and the right responses of a batch; an error if there are no responses of one kind.
 fn pools(input: &Batch) -> Result<[Vec<usize>; 2]> {
     let correct = Host::new().evaluate("batch.correct", input)?.numbers();
     let pools = [0.0, 1.0].map(|label| -> Vec<usize> {

@@ -20,7 +20,7 @@ pub(super) const ROUNDING: f64 = 1e-12;
 const EXACT: usize = 16;
 const PARTS: usize = 8;
 
-/// Where and how much two recipes differ on a batch.
+/// Reports where and how much two recipes differ on a batch.
 pub fn report(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Result<Report> {
     let mut report = Report::new(paint);
     for (letter, recipe) in [("  a", a), ("  b", b)] {

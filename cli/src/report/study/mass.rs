@@ -42,7 +42,7 @@ const PANELS: [(&str, &str); 4] = [
 /// The largest width of a design's name in the head of a table.
 const NAME: usize = 14;
 
-/// A part of the tokens, with its shares of the totals; a part of the responses if no token counts.
+/// A part of the tokens, with its shares of the totals; a part of the responses if the batch has no tokens.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
     /// The recipe's name, if several recipes are shown side by side.
@@ -74,9 +74,9 @@ pub struct Mass {
 }
 
 impl Mass {
-    /// The shares of a recipe's advantage on a batch, and of the gradient of the recipe's own loss, or of `loss` if it has
-    /// none. If the loss fails, for instance because log-probs are missing, there are no shares of the gradient. `by` divides the
-    /// tokens once more.
+    /// The shares of a recipe's advantage on a batch, and of the gradient of the recipe's own loss, or of `loss` if the recipe
+    /// has no loss. If the loss fails, for instance because log-probs are missing, there are no shares of the gradient. `by`
+    /// divides the tokens once more.
     pub fn of(trial: &Trial, loss: &Recipe, by: Option<&Division>) -> Mass {
         let gradient = match trial.outcome.loss {
             // For a recipe with only a loss, the equivalent advantage stands for the loss's gradient.
@@ -94,8 +94,9 @@ impl Mass {
     }
 }
 
-/// The shares of recipes on a batch. One recipe is shown with bars; several recipes are shown side by side, with a figure and with
-/// what each two of them have in common. A recipe without a loss gets `loss`, and `by` names a column that also divides the tokens.
+/// The shares of recipes on a batch. One recipe is shown with bars; several recipes are shown side by side, with a figure and
+/// with a comparison of each two of them. A recipe without a loss gets `loss`, and `by` names a column that also divides the
+/// tokens.
 pub fn report(
     recipes: &[Recipe],
     loss: &Recipe,
@@ -286,10 +287,10 @@ fn parts(outcome: &Outcome, gradient: Option<&Computed>, divisions: &[Division])
 
 /// A division of the responses or of the tokens into parts.
 pub struct Division<'a> {
-    /// The property that divides them.
+    /// The property by which the responses or tokens are divided.
     by: String,
     names: Vec<String>,
-    /// The part of a value of `level`, and its property as a number; `None` if it is in no part.
+    /// The part of the value at an index of `level`, and the value's property as a number; `None` if the value is in no part.
     of: Box<dyn Fn(usize) -> Option<(usize, f64)> + 'a>,
     level: Level,
 }
@@ -332,7 +333,7 @@ impl<'a> Division<'a> {
     }
 }
 
-/// The divisions by the properties that every batch has, and `by` another.
+/// The divisions by the properties that every batch has, and the division `by`, if there is one.
 fn divisions<'a>(outcome: &'a Outcome, by: Option<&'a Division>) -> Vec<Division<'a>> {
     let layout = outcome.advantage.layout();
     let right = outcome.correct.as_ref();
@@ -354,7 +355,7 @@ fn divisions<'a>(outcome: &'a Outcome, by: Option<&'a Division>) -> Vec<Division
         Division::new("accuracy", ACCURACIES, of_group),
         Division::new("response", "wrong; right", is_right),
         Division::of_quarters("length", " tokens", lengths, length),
-        // The tokens of each quarter are added up apart.
+        // `sums` adds up the tokens of each quarter separately.
         Division::new(POSITION, QUARTERS, |_| None),
     ];
     if layout.has_trajectories() {
@@ -406,7 +407,7 @@ fn by_column(batch: &Batch, by: &str) -> Result<Division<'static>> {
         .enumerate()
         .map(|(at, name)| (*name, at))
         .collect();
-    // Texts beyond the first ones are one part.
+    // All texts after the first `VALUES` texts form one part.
     let part = |text: &String| Some((places[text].min(VALUES), 0.0));
     let mut shown: Vec<String> = names
         .iter()

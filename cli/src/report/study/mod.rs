@@ -102,7 +102,8 @@ impl Trial {
     pub fn loss(&self, other: &Recipe) -> Result<Loss> {
         let has_own = self.recipe.has(Hook::Loss);
         let loss = if has_own { &self.recipe } else { other };
-        // The outcome of a recipe with only a loss is the equivalent advantage, so the loss gets the batch's column instead.
+        // For a recipe with only a loss, the outcome's advantage is derived from that loss, so the loss gets the batch's column
+        // instead.
         let has_advantage = self.recipe.has(Hook::Advantage);
         let advantage = has_advantage.then_some(&self.outcome.advantage);
         let batch = self.outcome.weighted(&self.batch)?;

@@ -16,7 +16,7 @@ use advlab::{Batch, Diagnostic, Recipe};
 /// The number of values of p at which two objectives are compared.
 const PLACES: usize = 512;
 
-/// What a design optimises.
+/// The objective that a design optimises.
 #[derive(Clone, Debug)]
 pub struct Objective {
     /// The recipe's name with its settings.
@@ -268,7 +268,7 @@ impl KnownObjective {
     }
 }
 
-/// The chances of 0 ... n right responses of n.
+/// The chances that 0 ... n of n responses are right.
 fn binomial(n: usize, p: f64) -> Vec<f64> {
     let chance = |right: usize| {
         // The logarithm of a power; 0 to the power of 0 is 1.
@@ -279,7 +279,7 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
     (0..=n).map(chance).collect()
 }
 
-/// What an advantage depends on besides the number of right responses in the group; `None` if nothing else was found.
+/// Names what an advantage depends on besides the number of right responses in the group; `None` if nothing was found.
 fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static str> {
     match curve {
         Ok(curve) if curve.depends_on_batch => Some("the other groups of the batch"),

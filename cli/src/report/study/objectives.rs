@@ -45,9 +45,9 @@ pub fn multiples(title: String, all: &[Objective]) -> Figure {
     Figure::new(title, 4, all.iter().map(panel).collect())
 }
 
-/// F' of each design, scaled to the reward's mean of 1, with the nearest known objectives and the reward; and F. With a
-/// correlation, the figure also shows the noise of an update. If there are too many designs to tell apart, each F' has a small
-/// panel.
+/// F' of each design, scaled to the reward's mean of 1, with the nearest known objectives and the reward; F has a panel of its
+/// own. With a correlation, the figure also shows the noise of an update. If there are too many designs to tell apart, each F'
+/// has a small panel.
 pub fn figure(all: &[Objective], correlation: Option<f64>) -> Figure {
     let size = all[0].size;
     if all.len() > MOST {

@@ -1,4 +1,4 @@
-//! What a recipe gives on a batch: reward, signal, advantage, loss and metrics.
+//! Reports what a recipe gives on a batch: reward, signal, advantage, loss and metrics.
 
 use serde_json::json;
 
@@ -16,7 +16,7 @@ const TEXTS: usize = 14;
 /// A row of a table: a title and a text.
 pub type Row = (&'static str, String);
 
-/// The rows of a table about an outcome, with those about its loss.
+/// The rows of a table about an outcome, with the rows about its loss.
 pub fn rows(outcome: &Outcome, summary: &Summary, loss: Vec<Row>) -> Vec<Row> {
     let mut rows = summary.rows();
     rows.extend(loss);

@@ -546,7 +546,7 @@ async function grow(run, id, file, add) {
 		}
 		const lines = text.slice(tail.line.length).split("\n").slice(0, -1);
 		try { for (const line of lines) { add(into, JSON.parse(line)); tail.read++; } }
-		catch { run.problem ??= `cannot read ${file}.jsonl: its line ${tail.read + 1} is no JSON`; }
+		catch { run.problem ??= `cannot read ${file}.jsonl: line ${tail.read + 1} is not JSON`; }
 		if (lines.length) Object.assign(tail, { last, line: lines.at(-1) + "\n" });
 		if (run.problem || !lines.length || end >= size || data.answers) {
 			tail.size = size;
