@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Imports a module when a name of it is first used, because the command line starts in half the time without these
+        """Imports a module when one of its names is first used, because the command line starts in half the time without these
         imports."""
         if name in __all__:
             for part in ("_recipe", "_lab", "_native"):
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def load_ipython_extension(shell: "Any") -> None:
-    """What `%load_ext advlab` calls: adds `%%advantage`."""
+    """Adds `%%advantage`; `%load_ext advlab` calls this function."""
     from ._magic import register
 
     register(shell)

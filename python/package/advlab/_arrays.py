@@ -1,5 +1,5 @@
-"""Converts arrays of any kind to NumPy's, without a copy if their memory can be read in place; and the errors for values that
-cannot be a column, because of their type, dimensions or device. This module is imported with the first array, because the
+"""Converts arrays of any kind to NumPy arrays, without a copy if their memory can be read in place, and raises errors for values
+that cannot be a column because of their type, dimensions or device. This module is imported with the first array, because the
 command line needs no NumPy."""
 
 import operator
@@ -13,7 +13,7 @@ NUMBERS = {
 }  # fmt: skip
 """Columns that are never texts."""
 
-TABLES = {"mask": "it is [B, T], 1 for a token that counts", "token_reward": "it is [B, T], padded with 0"}
+TABLES = {"mask": "it must be [B, T], 1 for a token that counts", "token_reward": "it must be [B, T], padded with 0"}
 """Columns that are never [B]."""
 
 
@@ -26,7 +26,7 @@ class Column(NamedTuple):
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is a torch tensor. If torch was not imported, no value is."""
+    """Whether a value is a torch tensor. If torch was not imported, no value is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
@@ -65,12 +65,12 @@ def groups(value: Any) -> tuple[list[int], list[int | str]]:
         if array.ndim == 2 and array.dtype.kind in "iu":
             array = np.unique(array, axis=0, return_inverse=True)[1].reshape(-1)
         if array.ndim != 1:
-            raise TypeError(f"`groups` {_dimensions(array)}: it is [B], an id for each response")
+            raise TypeError(f"`groups` {_dimensions(array)}: it must be [B], an id for each response")
         value = array.tolist()
     try:
         ids = list(value)
     except TypeError:
-        raise TypeError(f"`groups` is {value}: it is a sequence [B], an id for each response") from None
+        raise TypeError(f"`groups` is {value}: it must be a sequence [B], an id for each response") from None
     if not set(map(type, ids)) <= {int, str}:
         ids = [id if isinstance(id, str) else _integer(response, id) for response, id in enumerate(ids)]
     indices, different = labels(ids)
@@ -92,7 +92,7 @@ def _array(name: str, value: Any) -> Any:
         if value.device.type != "cpu":
             raise TypeError(f"`{name}` is a tensor on {value.device}, and advlab computes on the CPU: pass `{name}={name}.cpu()`")
         if value.is_nested or value.layout != torch.strided:
-            raise TypeError(f"`{name}` is a nested or sparse tensor: pass a padded one [B, T] with a mask, or a list of rows")
+            raise TypeError(f"`{name}` is a nested or sparse tensor: pass a padded tensor [B, T] with a mask, or a list of rows")
         value = value.detach().resolve_conj().resolve_neg()
         if value.dtype == torch.bfloat16:
             return value.view(torch.int16).numpy().view("V2")
@@ -132,7 +132,7 @@ def _of_list(name: str, rows: Any) -> Column:
         numbers = np.asarray(rows)
         if numbers.dtype.kind not in "biuf":
             is_text = all(isinstance(row, str) for row in rows)
-            found = "strings, and is a column of numbers" if is_text else "neither only numbers nor only strings"
+            found = "strings, but is a column of numbers" if is_text else "neither only numbers nor only strings"
             raise TypeError(f"`{name}` holds {found} ({numbers.dtype}): {list(rows[:4])!r}")
         return _of_array(name, numbers)
     parts = [_widened(_array(name, row)) for row in rows]

@@ -29,11 +29,11 @@ class Batch(_native.Batch, Mapping[str, Any]):
         return len(self._columns())
 
     def summary(self) -> Report:
-        """What the prompt shows for `batch`: a line per column.
+        """The report that the prompt shows for `batch`: a line per column.
 
-        `numbers` of the report, a row per column of numbers: `column`, `level` (`response`, `token`, ...), `dtype`, `is_derived`
-        (from other columns), `mean`, `std` (ddof 1), `min`, `max` over all of its finite values. `about`: how many `responses`,
-        `groups` and `tokens` there are, and the `step`.
+        `numbers` of the report has a row per column of numbers, with `column`, `level` (`response`, `token`, ...), `dtype`,
+        `is_derived` (from other columns), and `mean`, `std` (ddof 1), `min`, `max` over the column's finite values. `about` has
+        the numbers of `responses`, `groups` and `tokens`, and the `step`.
         """
         return Report("summary", [], self)
 
@@ -86,7 +86,7 @@ class Call:
         """A user's call with a batch, or with columns as `of_columns` takes them; a column that is None counts as missing."""
         if batch is None:
             if needs_groups and columns.get("groups") is None:
-                told = "`groups` is missing, [B]: it says which responses answer one prompt; `range(B)` if each is by itself"
+                told = "`groups` is missing: it is [B], an id per prompt; `range(B)` if each response has a prompt of its own"
                 theirs = [f"; `{name}` is called `groups` here" for name in ("index", "uid", "group") if name in columns]
                 raise TypeError("".join([told, *theirs]))
             return cls.of_columns(_with_one_mask(columns), f64)
@@ -104,8 +104,8 @@ class Call:
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Any], f64: Sequence[str] = ()) -> Call:
-        """A call with columns, among them `groups`, `mask` and `step`. The output is float64 if one of the columns named in
-        `f64` is, and consists of torch tensors if any column is one."""
+        """A call with columns, among them `groups`, `mask` and `step`. The output is float64 if one of the columns named in `f64`
+        is float64, and consists of torch tensors if any column is a torch tensor."""
         from . import _arrays
 
         given = {name: value for name, value in columns.items() if value is not None}
@@ -127,7 +127,7 @@ class Call:
         return cls(native, is_f64, is_torch, {name: getattr(column.given, "ndim", 2) for name, column in numbers.items()})
 
     def back(self, values: Any) -> Any:
-        """The values, as torch tensors if the input had any."""
+        """The values, as torch tensors if the input had torch tensors."""
         if values is None or not self.is_torch:
             return values
         from_numpy = sys.modules["torch"].from_numpy

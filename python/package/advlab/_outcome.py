@@ -5,7 +5,7 @@ from typing import Any
 
 
 class RecipeError(ValueError):
-    """What is wrong with a recipe, its parameters, or a batch.
+    """An error in a recipe, its parameters, or a batch.
 
     str(e) shows the script's line with a caret under the place. `path`, `line`, `column` and `help` belong to the first
     problem, and are None if it has none; `missing_column` is the name of the column that the batch lacks, if that is the
@@ -63,8 +63,8 @@ class Advantage(_Outcome):
     level: `response` or `token`: the level at which the recipe gives its values.
     reward: the reward, if the recipe has a hook that replaced it.
     weight: [B], how much each response counts in a loss, if the recipe has a hook `weight` or the batch a column `weight`.
-    returns: what a critic is to learn, [B] or [B, T] as the advantage, if the recipe has the hook `returns`.
-    loss: the loss, if the recipe has no other advantage than -M dloss/dlogp.{_COMMON}"""
+    returns: the targets of a critic, [B] or [B, T] as the advantage, if the recipe has the hook `returns`.
+    loss: the loss, if the recipe has only a loss, so that its advantage is -M dloss/dlogp.{_COMMON}"""
 
     advantage: Any
     level: str
@@ -118,7 +118,7 @@ class Finding:
     Attributes:
 
     check: the check in a few words.
-    result: `holds`, `fails`, or `note` if it need not hold.
+    result: `holds`, `fails`, or `note` if the property need not hold.
     detail: one line, or nothing.
     error: the error that the recipe raised in this check, if any.
     """

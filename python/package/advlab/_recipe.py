@@ -54,7 +54,7 @@ class _Hooks(Lab):
         step: int | None = None,
         **columns: Any,
     ) -> Advantage:
-        """The advantage of a batch: what `advlab.read` gave, or columns as keywords.
+        """The advantage of a batch that `advlab.read` gave, or of columns that are passed as keywords.
 
         `groups` says which responses answer one prompt: [B] integers of any width or strings, in any order, or the prompts'
         tokens. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns count. The
@@ -89,7 +89,7 @@ class _Hooks(Lab):
         With torch, `loss` is a scalar whose `backward` follows the recipe's gradient. `advantage` is a column, [B] or
         [B, T]. Without `groups`, a loss that depends on groups is an error.
 
-        Raises as `advantage` does; also if the recipe has no loss.
+        Raises the errors that `advantage` raises, and `RecipeError` if the recipe has no loss.
         """
         columns.update(logp=logp, groups=groups, mask=mask, step=step)
         call = Call.of(more or batch, columns, ("logp",), needs_groups=False)
@@ -137,7 +137,7 @@ class _Hooks(Lab):
         self._groupless |= {version}
 
     def plan(self, batch: Batch | None = None, *, expand: bool = False, **columns: Any) -> str:
-        """The formula that the hooks compute, one line for each operation; `expand` opens functions such as `whiten`.
+        """The formula that the hooks compute, one line for each operation; `expand` expands functions such as `whiten`.
 
         If there is a batch, or columns as `advantage` takes them, the formula is over these columns; if not, it is over all
         usual columns that the recipe reads.
@@ -145,8 +145,8 @@ class _Hooks(Lab):
         return self._plan(_given(batch, columns), "text", expand)
 
     def terms(self, batch: Batch | None = None, **columns: Any) -> dict[str, dict[str, tuple[float, float]]]:
-        """The summands of the advantage, and of the reward that the recipe gives, by hook and by name: the standard deviation, and
-        the share of the sum of absolute values. A hook whose result is no sum has none.
+        """The summands of the advantage, and of the reward that the recipe gives, by hook and by name: the standard deviation,
+        and the share of the sum of absolute values. A hook whose result is not a sum is left out.
         """
         found: dict[str, dict[str, tuple[float, float]]] = {}
         for hook, name, std, share in self._terms(Call.of(batch, columns).batch):
@@ -160,8 +160,8 @@ class _Hooks(Lab):
 
         `recipe.torch()(group=.., reward=..)` works on any device and in any dtype, and a loss is differentiable; the function's
         attribute `source` is the text of its file. `batch` or columns decide as in `plan`; `hook` is `reward`, `advantage`,
-        `loss`, `returns` or `weight`. With `per_response` it is the part of the loss that one response has,
-        `loss(logprobs, ..)`, which `torch.fx` traces.
+        `loss`, `returns` or `weight`. With `per_response` the function computes one response's part of the loss, `loss(logprobs,
+        ..)`, and `torch.fx` can trace it.
 
         Raises `RecipeError` with the script's line for what cannot be written as such a function.
         """
@@ -223,8 +223,9 @@ def _restored(name: str, sources: dict[str, str], params: dict[str, Any], versio
 class LiveRecipe(_Hooks):
     """A recipe that follows its file: each call uses the newest version that passed its checks. `watch` returns a live recipe.
 
-    A save that fails its checks is reported once, and the last good version stays. Calls log new events with the logger
-    `advlab` of `logging`, and keep them for `events`. The first groups of the last batch are copied, to try new versions on.
+    A save that fails its checks is reported once, and the last good version stays. Calls log new events with the logger `advlab`
+    of `logging`, and keep them for `events`. The first groups of the last batch are copied, because new versions are tried on
+    them.
     """
 
     def __init__(self, *_: Any) -> None:
@@ -369,12 +370,12 @@ def read(
 ) -> Batch:
     """Reads rollouts as the commands do; without a path, the small built-in batch of the prompt.
 
-    `path` is a .jsonl (.gz, .zst), .parquet or .safetensors file, of advlab or as a trainer dumps it; a folder of JSONL and
-    Parquet files; or a run's folder, of which the batch of `step` is read, or the last one. `map` says which fields of the file
+    `path` is a .jsonl (.gz, .zst), .parquet or .safetensors file, which advlab wrote or a trainer dumped; a folder of JSONL and
+    Parquet files; or a run's folder, of which the batch of `step` is read, or the last batch. `map` says which fields of the file
     stand for the names that advlab uses: `{"reward": "score"}`, or `{"reward": "rewards.correct"}` for a field of an object.
     `dtype` is `float32` or `float64` for token columns; by default, it is that of the file. `tokenizer` is a model's
-    tokenizer.json, which counts the tokens of completions if nothing else says how long they are; without it, words are
-    counted. `unscored` says what becomes of responses whose reward is None or NaN: `error`, `zero`, or `leave-out`.
+    tokenizer.json, which counts the tokens of completions if nothing else says how long they are; without it, words are counted.
+    `unscored` says what becomes of responses whose reward is None or NaN: `error`, `zero`, or `leave-out`.
 
     Raises `RecipeError` with the file, the line and the field.
     """

@@ -29,7 +29,7 @@ FIGURE = "max-width:100%;height:auto;background:#fff;border-radius:4px;margin:.4
 
 
 class Report:
-    """What a command shows: a text, a figure if it has one, and its numbers.
+    """The output of a command: a text, a figure if there is one, and numbers.
 
     `str` is what the command prints, without colours; a notebook shows the figure as SVG and the rest in colours.
     """
@@ -56,7 +56,7 @@ class Report:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """All numbers that are no column of the table, by their names."""
+        """All numbers that are in no column of the table, by their names."""
         return dict(json.loads(self._native.numbers()[1]))
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -64,18 +64,18 @@ class Report:
         try:
             import pandas
         except ImportError:
-            message = "a DataFrame needs pandas, which is not here: `pip install pandas`; `report.numbers` has the same columns as arrays"
+            message = "a DataFrame needs pandas, which is not installed: `pip install pandas`; `report.numbers` has the same columns as arrays"
             raise ImportError(message) from None
         return pandas.DataFrame(self.numbers)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes what the command writes; the ending of the name says in which format.
+        """Writes the report as the command does; the ending of the name gives the format.
 
         `path` ends in `.svg`, `.csv` (the points of the figure) or `.json` for a report with a figure; in `.csv` (the table)
         for a report without a figure; in `.txt` for any report. A comparison is written as `.html`, `.svg`, `.csv` (a line per
         run), or as a folder with all of them.
 
-        Raises `RecipeError` if the report is not written as such a file, or the file cannot be written.
+        Raises `RecipeError` if this report has no such format, or if the file cannot be written.
         """
         self._native.save(os.fspath(path), str(self))
 

@@ -1,11 +1,11 @@
-"""OpenRLHF: the advantage of a recipe by a patch, as OpenRLHF has no hook for it. For OpenRLHF 0.11.
+"""OpenRLHF 0.11: a patch that puts in a recipe's advantage, because OpenRLHF has no hook for advantages.
 
     ray job submit --runtime-env-json '{"worker_process_setup_hook": "advlab.openrlhf.patch",
         "env_vars": {"ADVLAB_RECIPE": "/path/of/mine.rhai"}}' -- python3 -m openrlhf.cli.train_ppo_ray \\
         --algo.advantage.estimator dr_grpo ...
 
-OpenRLHF computes its own advantage first, with its penalties on the rewards; the recipe's takes its place. `--reward.clip_range`
-acts only on OpenRLHF's own: a recipe clips by `batch.reward.clamp(low, high)`.
+OpenRLHF first computes its own advantage, with its penalties on the rewards; then the recipe's advantage replaces it.
+`--reward.clip_range` acts only on OpenRLHF's own advantage: a recipe clips rewards by `batch.reward.clamp(low, high)`.
 """
 
 import functools
@@ -30,8 +30,8 @@ OPENRLHF = Trainer(
 
 
 def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
-    """Puts the recipe's advantages into OpenRLHF's experiences, of groups of `size` responses by their `index`; OpenRLHF's loss is
-    a mean over `mean`."""
+    """Replaces the advantages in OpenRLHF's experiences by the recipe's. A group has `size` responses, whose `index` is
+    consecutive; OpenRLHF's loss is a mean over `mean`."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
@@ -41,7 +41,7 @@ def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
         parts = [getattr(experience, name) for experience in experiences]
         if any(part is None for part in parts):
             return None
-        # Experiences are as wide as their own longest response.
+        # Each experience is as wide as its longest response.
         return pad_sequence([row for part in parts for row in on_cpu(part)], batch_first=True)
 
     columns = {ours: rows(theirs) for theirs, ours in {**OPENRLHF.columns, "action_mask": "mask"}.items()}
@@ -53,13 +53,13 @@ def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
         count, (_, width) = len(experience.index), experience.action_mask.shape
         for name, values in (("advantages", out.advantage), ("returns", out.returns)):
             setattr(experience, name, values[start : start + count, :width].to(experience.action_mask.device))
-        # One number per response: OpenRLHF's log takes their mean.
+        # There is one number per response, because OpenRLHF logs the mean.
         experience.info.update({name: torch.full((count,), value) for name, value in metrics(out).items()})
         start += count
 
 
 def patch() -> None:
-    """Puts the recipe's advantage in the place of OpenRLHF's own, in this process; once."""
+    """Patches OpenRLHF in this process, so that the recipe's advantage replaces OpenRLHF's own; a second call changes nothing."""
     from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker as maker
 
     theirs: Any = maker.compute_advantages_and_returns
@@ -70,12 +70,12 @@ def patch() -> None:
     def compute_advantages_and_returns(self: Any, experiences: list[Any]) -> list[Any]:
         if any(experience.kl is not None and self.kl_ctl.value and bool(experience.kl.any()) for experience in experiences):
             raise ValueError(
-                "OpenRLHF takes its KL off the rewards on the way to its own advantage, which the recipe's replaces: set "
+                "OpenRLHF subtracts its KL from the rewards for its own advantage, which the recipe's advantage replaces: set "
                 "`--algo.kl.use_loss`, or `--algo.kl.init_coef 0`"
             )
         experiences = theirs(self, experiences)
         args = self.strategy.args
-        # Versions without the mode have the mean over tokens.
+        # Versions of OpenRLHF without this setting take the mean over tokens.
         is_over_tokens = setting(args, "actor.loss_agg_mode") in (None, "token-mean")
         mean = "tokens" if is_over_tokens and setting(args, "actor.policy_loss_type") != "gspo" else "responses"
         replace(experiences, args.rollout.n_samples_per_prompt, mean)

@@ -1,4 +1,4 @@
-"""rLLM: an advantage estimator of a recipe, one value per trajectory.
+"""rLLM: an advantage estimator that runs a recipe, with one value per trajectory.
 
 import advlab.rllm
 advlab.rllm.register()      # then ADVLAB_RECIPE=mine.rhai, and the estimator `other`
@@ -14,7 +14,8 @@ RLLM = Trainer("rLLM", turns="each step is a row, and all steps of a trajectory 
 
 
 def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """rLLM's advantage estimator: the rewards of each group's trajectories in, advantages and returns of the same shapes out.
+    """rLLM's advantage estimator. It takes the rewards of each group's trajectories, and returns advantages and returns of the
+    same shapes.
 
     Columns are `reward`, and `reward_<name>` for each of a trajectory's signals. A recipe that names `trajectory` sees each step, with
     `step_reward`, its `length`, and the numbers and texts of its `metadata`; rLLM takes one advantage for all steps of a trajectory.
@@ -28,7 +29,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     live = RLLM.open_from_environment("tokens", why)
     trajectories = [one for group in groups for one in group.trajectories]
     if not trajectories and sees_turns(live):
-        raise ValueError(f"{live.name} names `trajectory`, and this rLLM passes no `traj_groups`, where the steps are")
+        raise ValueError(f"{live.name} names `trajectory`, but this rLLM passes no `traj_groups`, which have the steps")
     rows = [(place, step) for place, one in enumerate(trajectories) for step in one.steps or [None]]
     lengths = np.array([len(step.response_ids) if step else 0 for _, step in rows])
     places = np.array([place for place, _ in rows], dtype=int)
@@ -65,6 +66,6 @@ def register(name: str = "other") -> None:
     """Puts the estimator into rLLM's registry."""
     places = ("experimental.common", "trainer.common", "trainer.algorithms")
     found = registry("rLLM", *(f"rllm.{place}.advantage" for place in places))
-    # Named anew in August 2026; the old name is an alias where it is there.
+    # The decorator was renamed in August 2026; some later versions keep the old name as an alias.
     decorator = getattr(found, "register_adv_estimator", None) or found.register_rllm_adv_estimator
     decorator(name)(estimate)

@@ -1,4 +1,4 @@
-"""SkyRL: an advantage estimator of a recipe.
+"""SkyRL: an advantage estimator that runs a recipe.
 
 import advlab.skyrl
 advlab.skyrl.register()     # before ray starts; then ADVLAB_RECIPE=mine.rhai and trainer.algorithm.advantage_estimator=advlab
@@ -20,8 +20,8 @@ SKYRL = Trainer(
 )
 
 MEANS = ("sequence_mean", "seq_mean_token_sum_norm")
-"""The values of `trainer.algorithm.loss_reduction` that weights can follow: means over responses. `token_mean` is over the tokens of
-`loss_mask`, which an estimator is not given."""
+"""The values of `trainer.algorithm.loss_reduction` that weights can follow: means over responses. `token_mean` is a mean over the
+tokens of `loss_mask`, which SkyRL does not pass to an estimator."""
 
 PROPORTIONAL = (None, "regular", "dual_clip", "gspo", "cispo", "sapo", "rollout_is", "dppo", "importance_sampling")
 """SkyRL's losses that are proportional to the advantage."""
@@ -30,9 +30,10 @@ PROPORTIONAL = (None, "regular", "dual_clip", "gspo", "cispo", "sapo", "rollout_
 def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: Any = None, **settings: Any) -> tuple[Any, Any]:
     """SkyRL's advantage estimator: advantages and returns, float32 [B, T], 0 where the mask is 0.
 
-    `gamma` and `lambd` are the recipe's `gamma` and `lambda` if it has them and reads rewards per token or values. Rows whose
-    `loss_mask` is empty, such as padding and failed rollouts, are no responses. With `generator.step_wise_trajectories` SkyRL passes
-    the last step of each trajectory; a recipe that names `trajectory` has all of them, from SkyRL's batch.
+    `gamma` and `lambd` set the recipe's `gamma` and `lambda`, if the recipe has these parameters and reads rewards per token or
+    values. Rows whose `loss_mask` is empty, such as padding and failed rollouts, are no responses. With
+    `generator.step_wise_trajectories` SkyRL passes only the last step of each trajectory; a recipe that names `trajectory` gets
+    all steps, from SkyRL's batch.
     """
     config = settings.get("config")
     if getattr(config, "advantage_batch_normalize", False):
@@ -54,11 +55,11 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     columns = {"groups": list(index), "value": on_cpu(values)}
     if data is not None:
         trained = on_cpu(data["loss_mask"]) != 0
-        # The trajectory of each row: those of one trajectory follow each other.
+        # The trajectory of each row; the rows of one trajectory are consecutive.
         ends = np.array(data.metadata["is_last_step"], bool) if is_step_wise else np.ones(len(trained), bool)
         place = np.cumsum(ends) - ends
         if turns:
-            # The holes of the loss's mask are what the environment said.
+            # The holes of the loss mask are the tokens that the environment wrote.
             mask, rewards = mask.new_ones(trained.shape) * trained, on_cpu(data["rewards"])
             score = row_sums(rewards)
             columns = {"groups": list(data.metadata["uids"]), "value": on_cpu(data.get("values")), "trajectory": place}
@@ -79,8 +80,8 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
 
 
 def _of_trajectories(of_steps: Any, size: int) -> Any:
-    """The values of all steps, [B, T], as SkyRL takes those of trajectories: it looks the trajectory of each step up, and finds the
-    step's own values."""
+    """The values of all steps, [B, T], in the form in which SkyRL takes the values of trajectories: SkyRL looks up the trajectory
+    of each step, and every such lookup gives the values of the steps themselves."""
 
     class OfTrajectories(torch.Tensor):
         def __getitem__(self, index: Any) -> Any:

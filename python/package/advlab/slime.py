@@ -1,4 +1,4 @@
-"""slime: the advantage of a recipe by its hook for rewards.
+"""slime: the advantage of a recipe, through slime's hook for rewards.
 
     ADVLAB_RECIPE=mine.rhai ... --advantage-estimator grpo --custom-reward-post-process-path advlab.slime.post_process_rewards
 
@@ -17,11 +17,11 @@ SLIME = Trainer("slime")
 
 
 def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[float], list[float]]:
-    """The rewards as they were, and the advantages in their place: one for each sample.
+    """The unchanged rewards, and the advantages that slime uses in place of rewards, one for each sample.
 
-    Columns are `reward`, `length` (tokens that count), `reward_<name>` for each number of rewards that are dictionaries, and the
-    numbers and texts of `metadata`; `group_index` says which samples answer one prompt. Of several samples of one `rollout_id` the
-    last counts, and its advantage is that of all, unless the recipe names `trajectory`: then each is a row.
+    Columns are `reward`, `length` (tokens that count), `reward_<name>` for each number in rewards that are dictionaries, and the
+    numbers and texts of `metadata`; `group_index` says which samples answer one prompt. If several samples have one `rollout_id`,
+    only the last is a row, and all of them get its advantage. If the recipe names `trajectory`, each sample is a row.
     """
     if getattr(args, "normalize_advantages", False):
         raise ValueError("slime would normalise the recipe's advantages: leave `--normalize-advantages` out")
@@ -30,13 +30,13 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     estimator = getattr(args, "advantage_estimator", "grpo")
     if estimator not in ("grpo", "gspo", "cispo"):
         raise ValueError(
-            f"with `--advantage-estimator {estimator}` slime makes something else of the recipe's advantages: set grpo, gspo or cispo"
+            f"with `--advantage-estimator {estimator}` slime changes the recipe's advantages: set grpo, gspo or cispo"
         )
     flat = [one for sample in samples for one in (sample if isinstance(sample, list) else [sample])]
     rewards, groups = [sample.get_reward_value(args) for sample in flat], [sample.group_index for sample in flat]
     missing = [name for name, values in (("a reward", rewards), ("a group_index", groups)) if None in values]
     if missing:
-        raise ValueError(f"some samples have not {' and '.join(missing)}: the recipe would be wrong for their groups")
+        raise ValueError(f"some samples lack {' and '.join(missing)}: the recipe would be wrong for their groups")
     mean = "tokens" if getattr(args, "calculate_per_token_loss", False) else "responses"
     live = SLIME.open_from_environment(mean)
     lengths = np.array(

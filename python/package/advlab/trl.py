@@ -3,8 +3,8 @@
     from advlab.trl import GRPOTrainer
     trainer = GRPOTrainer(recipe="mine.rhai", recipe_params={"k": 4}, model=..., reward_funcs=[...], args=..., train_dataset=...)
 
-For a subclass of your own: `class Mine(GRPOMixin, MyTrainer)`. A save is used at the next generation. `trainer.advlab` is the
-live recipe on the main process, which computes for all.
+For a subclass of your own: `class Mine(GRPOMixin, MyTrainer)`. A saved edit is used at the next generation. `trainer.advlab` is
+the live recipe on the main process, which computes the advantages of all processes.
 """
 
 import os
@@ -76,17 +76,17 @@ class GRPOMixin:
     """The advantage of a recipe in a trainer with GRPOTrainer's methods.
 
     `recipe` is a built-in's name or a script's path, `recipe_params` sets its parameters, and `recipe_folder` keeps the run as
-    `advlab.watch` does, with the last `recipe_batches` batches. `recipe_columns` names attributes of the rollouts' environments that
-    are columns, and with `recipe_keep_rejected` a completion whose mask is empty, as by `mask_truncated_completions`, is a member of
-    its group. Columns are `reward`, as TRL weighs and adds it up,
-    `reward_<name>` for each reward function (NaN where it returned None), `truncated` (whether it ends without an end token), the
-    log-probs that TRL computes, and those of the data set that are numbers or strings, or lists of these with one for each turn;
-    `batch.key("agent")` is one of the latter. None there is NaN among numbers and the empty string among strings. A recipe that names
-    the level `trajectory` sees a row for each turn: what stands between two holes of the tools' mask.
-    A completion that no function scored is left out and has the advantage 0.
+    `advlab.watch` does, with the last `recipe_batches` batches. `recipe_columns` names attributes of the rollouts' environments
+    that become columns. With `recipe_keep_rejected`, a completion whose mask is empty, such as one that
+    `mask_truncated_completions` masks, stays a member of its group. Columns are `reward`, the weighted sum that TRL computes,
+    `reward_<name>` for each reward function (NaN if it returned None), `truncated` (whether the completion ends without an end
+    token), the log-probs that TRL computes, and the data set's columns of numbers or strings, or of lists with a number or string
+    for each turn; a column of strings is a key, such as `batch.key("agent")`. None becomes NaN in a column of numbers, and the
+    empty string in a column of strings. A recipe that names the level `trajectory` sees a row for each turn, which is the text
+    between two holes of the tools' mask. A completion that no function scored is left out and has the advantage 0.
     """
 
-    advlab: LiveRecipe | None  # The live recipe; None on other processes than the main one.
+    advlab: LiveRecipe | None  # The live recipe; None on all processes but the main one.
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class GRPOMixin:
         **kwargs: Any,
     ):
         params = recipe_params or {}
-        # A mistake is told before a model is loaded, and on each process.
+        # A mistake is reported before a model is loaded, and on each process.
         load(recipe, **params)
         for given in (*args, *kwargs.values()):
             _refuse_what_has_no_effect(given)
@@ -136,14 +136,14 @@ class GRPOMixin:
         output = super()._generate_and_score_completions(inputs)
         mode = "train" if self.model.training else "eval"
         columns = self._advlab_columns(inputs, output)
-        # One version and one state: the main process computes for all, and an error ends all.
+        # The main process computes for all processes, so that there is one version and one state; an error ends all processes.
         answer: list[Any] = [None]
         failed: Exception | None = None
         if self.accelerator.is_main_process:
             try:
                 answer = [self._advlab_compute(columns, mode)]
             except Exception as error:
-                # The others wait for an answer; theirs is the error's text, as not every error can be sent.
+                # The other processes wait for an answer. They get the error's text, because not every error can be sent.
                 failed, answer = error, [f"{type(error).__name__} on the main process: {error}"]
         broadcast_object_list(answer)
         if isinstance(answer[0], str):
@@ -152,13 +152,13 @@ class GRPOMixin:
         local = len(output["advantages"])
         start = self.accelerator.process_index * local
         own = advantages[start : start + local].to(output["advantages"])
-        # Processes pad to their own longest completion.
+        # Each process pads to its longest completion.
         output["advantages"] = own if own.dim() == 1 else own[:, : output["completion_mask"].shape[1]]
         self._advlab_log(mode, advantages, told)
         return output
 
     def _advlab_columns(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> dict[str, Any]:
-        """The columns of all processes, on the CPU; every process takes part."""
+        """The columns of all processes, on the CPU; every process must call this function."""
         mask = output["completion_mask"]
         if output.get("tool_mask") is not None:
             mask = mask * output["tool_mask"]
@@ -169,7 +169,7 @@ class GRPOMixin:
         columns["reward"] = (per_function * on_cpu(self.reward_weights).to(per_function.dtype)).nansum(1)
         columns["truncated"] = on_cpu(gather(self._advlab_truncated.to(mask.device)))
         columns["is_scored"] = ~per_function.isnan().all(1)
-        # A dictionary stands for what can be in no column.
+        # An empty dictionary stands for a value that no column can hold.
         is_plain = lambda value: value is None or isinstance(value, (str, int, float))
         is_sent = lambda value: is_plain(value) or isinstance(value, (list, tuple)) and all(map(is_plain, value))
         found = [dict(row) for row in inputs]

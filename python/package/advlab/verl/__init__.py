@@ -5,7 +5,8 @@ Installed beside verl, the package registers itself in every process (entry poin
     algorithm.adv_estimator=advlab +algorithm.advlab.recipe=mine.rhai +algorithm.advlab.params.k=4
     algorithm.adv_estimator=advlab/passk
 
-The advantage is computed where verl computes it, in one process: one version for all ranks, followed while the run goes.
+The advantage is computed in the process in which verl computes it, so that all ranks have one version; the recipe's file is
+followed during the run.
 """
 
 from dataclasses import dataclass, field
@@ -32,11 +33,12 @@ try:
 
     @dataclass
     class PolicyLossConfig(_actor.PolicyLossConfig):
-        """verl's, with the recipe of the policy loss: its path, or its text as `${advlab:mine.rhai}` puts it in."""
+        """verl's configuration of a policy loss, with the recipe of the loss: its path, or its text, which `${advlab:mine.rhai}`
+        inserts."""
 
         advlab: str | None = field(default=None)
 
     OmegaConf.register_new_resolver("advlab", pinned, replace=True)
 except Exception:
-    # verl only mentions a plug-in that fails at DEBUG, and goes on.
+    # verl reports a plug-in that fails only at the level DEBUG, and goes on.
     log.warning("advlab cannot register itself in verl", exc_info=True)

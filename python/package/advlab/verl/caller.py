@@ -1,4 +1,5 @@
-"""What verl's trainers do not pass to an estimator, found by name in the frames of its callers; and their checkpoints."""
+"""Finds what verl's trainers do not pass to an estimator, by name in the frames of the estimator's callers, and adds the recipe's
+state to the trainers' checkpoints."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -21,9 +22,9 @@ COLUMNS = {
     "reward_baselines": "reward_baseline",
     "teacher_log_probs": "teacher_logp",
 }
-"""verl's tensors and the columns that they are; others reach recipes under their own names."""
+"""The columns that verl's tensors become; all other tensors keep their names."""
 
-ALWAYS = ("values", "weight", "random")  # Columns that are used though a recipe need not name them.
+ALWAYS = ("values", "weight", "random")  # Columns that are used even if a recipe does not name them.
 
 
 @dataclass
@@ -33,16 +34,17 @@ class Caller:
     batch: Any = None  # The tensors of verl's batch, by name.
     others: dict[str, Any] = field(default_factory=dict)  # The columns of its `non_tensor_batch`.
     keys: list[str] | None = None  # `{uid}_{session}_{turn}` of each row, in the default trainer.
-    queue: tuple[Any, Any] | None = None  # The default trainer's queue, and what it knows the batch's rows by.
+    queue: tuple[Any, Any] | None = None  # The default trainer's queue, and the keys of the batch's rows in it.
     trainer: Any = None  # The object with `global_steps`.
     metrics: dict[str, Any] | None = None
-    entropys: Any = None  # What the trainer without a queue takes out of its batch before the advantage.
+    entropys: Any = None  # The entropies, which the trainer without a queue removes from its batch before the advantage.
     _extra: list[dict[str, Any]] | None = None
-    scored: tuple[str, ...] = ()  # Names in `others` of what the reward function gave beside the score.
+    scored: tuple[str, ...] = ()  # Names, in `others`, of what the reward function gave in addition to the score.
 
     @classmethod
     def of(cls, rewards: Any, batch: Any = None, others: Any = None) -> "Caller":
-        """Of the function that calls this one with a batch's `token_level_rewards`; verl may pass the batch's two halves."""
+        """Finds the batch and the trainer behind the calling function, which got a batch's `token_level_rewards`; verl may also
+        pass that function the two halves of the batch."""
         found = cls(batch, dict(others or {}))
         for frame in callers():
             here = frame.f_locals
@@ -70,11 +72,11 @@ class Caller:
         return found
 
     def tensors(self, is_read: Callable[[str], bool] = lambda name: True, asked: Sequence[str] = ()) -> dict[str, Any]:
-        """The tensors of verl's batch, and those that the default trainer leaves in its queue: entropies, a teacher's log-probs, and
-        fields that are `asked` for. Of what has to be fetched, only what a recipe reads."""
+        """The tensors of verl's batch, and those that the default trainer leaves in its queue: entropies, a teacher's log-probs,
+        and fields that are `asked` for. Tensors that have to be fetched are only those that the recipe reads."""
         names = list(self.batch.keys()) if self.batch is not None else []
         if not isinstance(self.batch, TensorDictBase):
-            # A view of columns that lie elsewhere, each of which is fetched when it is looked at.
+            # This batch is a view of columns that are stored elsewhere, each of which is fetched when it is read.
             names = [name for name in names if is_read(COLUMNS.get(name, column_name(name))) or name in {*ALWAYS, *asked}]
         found = {name: self.batch[name] for name in names}
         if self.entropys is not None:
@@ -82,7 +84,8 @@ class Caller:
         for name in ("entropy", "teacher_log_probs"):
             if is_read(COLUMNS.get(name, name)) and (data := self._queued(name)) is not None:
                 found.setdefault(name, data.to_padded_tensor()[name])
-        # verl's own teachers score prompts and responses; of several tokens per place none is the sampled one for certain.
+        # verl's own teachers score prompts and responses. If there are several tokens per position, none of them is certain to be
+        # the sampled token.
         data = self._queued("teacher_logprobs", "prompts", "responses") if is_read("teacher_logp") else None
         if data is not None and data["teacher_logprobs"].shape[-1] == 1:
             from verl.workers.utils.padding import no_padding_2_padding
@@ -91,8 +94,8 @@ class Caller:
         return found
 
     def field(self, name: str) -> Any:
-        """A field of the default trainer's queue, as a padded tensor or a list: its own, or one of `extra_fields`, where agent loops
-        put what they add; None if there is none of this name."""
+        """A field of the default trainer's queue, as a padded tensor or a list: its own, or one of `extra_fields`, where agent
+        loops put what they add; None if there is no such field."""
         if (data := self._queued(name)) is not None:
             value = data[name]
             if not _arrays.is_tensor(value):
@@ -102,7 +105,7 @@ class Caller:
         return [fields.get(name) for fields in more] if any(name in fields for fields in more) else None
 
     def extra(self) -> list[dict[str, Any]]:
-        """What agent loops and reward functions add to the rows of the default trainer's queue."""
+        """The values that agent loops and reward functions add to the rows of the default trainer's queue."""
         if self._extra is None:
             data = self._queued("extra_fields")
             rows = [] if data is None else _listed(data["extra_fields"])
@@ -115,7 +118,7 @@ class Caller:
         return sorted(getattr(self.queue[1], "fields", None) or ()) if self.queue else []
 
     def _queued(self, *names: str) -> Any:
-        """Fields of the default trainer's queue; None if it has not all of them."""
+        """Fields of the default trainer's queue; None if the queue lacks one of them."""
         if self.queue is None or not {*names} <= {*self.fields}:
             return None
         queue, rows = self.queue
@@ -130,7 +133,8 @@ class Caller:
         return setting(getattr(self.trainer, "config", None), path)
 
     def follow(self, live: LiveRecipe, is_first: bool) -> None:
-        """Saves when the trainer saves, and resumes with it if this `is_first` in this process."""
+        """Saves the recipe's state whenever the trainer saves. On the recipe's first call in this process (`is_first`), resumes
+        from the trainer's checkpoint."""
         trainer, folder = self.trainer, self.setting("trainer.default_local_dir")
         if not folder or not hasattr(trainer, "_save_checkpoint") or getattr(trainer._save_checkpoint, "live", None) is live:
             return
@@ -150,7 +154,7 @@ class Caller:
         @functools.wraps(theirs)
         def save_checkpoint(*args: Any, **kwargs: Any) -> Any:
             at = Path(f"{folder}/global_step_{number()}")
-            # First, so that a checkpoint that verl calls the latest has it.
+            # The recipe's state is saved first, so that the checkpoint that verl marks as the latest has it.
             try:
                 save(live, at)
             except OSError as error:
@@ -162,7 +166,7 @@ class Caller:
 
 
 def _listed(values: Any) -> list[Any]:
-    """The values of a field that is no tensor: as a stack of them, or as the list that a TensorDict makes of it."""
+    """The values of a field that is not a tensor, from a stack of values or from the list that a TensorDict makes of them."""
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 

@@ -1,4 +1,4 @@
-"""verl's advantage estimators by recipes."""
+"""verl's advantage estimators that run recipes."""
 
 import functools
 import os
@@ -36,9 +36,9 @@ VERL = Trainer(
 )
 
 NO_COLUMNS = {"token_level_rewards", "rm_scores", "response_mask", "advantages", "returns"}
-"""Tensors of verl's batch that are there already, or that the estimator computes."""
+"""Tensors of verl's batch that become no column, because another column has their values or the estimator computes them."""
 
-SETTINGS = {"recipe", "params", "folder", "keep_batches", "columns", "keep_rejected"}  # Those of `algorithm.advlab`.
+SETTINGS = {"recipe", "params", "folder", "keep_batches", "columns", "keep_rejected"}  # The settings below `algorithm.advlab`.
 
 ACTOR = "actor_rollout_ref.actor"
 
@@ -47,19 +47,19 @@ MEANS = {
     "token-sum": "sum",
     **dict.fromkeys(("seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"), "responses"),
 }
-"""What verl's `loss_agg_mode` averages over, as `weighted` takes it: of the three `seq-mean` modes each divides the sum of a
-response by a number that no weight changes, and then averages over responses."""
+"""What each `loss_agg_mode` of verl averages over, in the words of `weighted`. Each of the three `seq-mean` modes divides the sum
+of a response by a number that no weight changes, and then averages over responses."""
 
 OVER_RESPONSES = ("sapo", "geo_mean")  # Losses that ignore `loss_agg_mode`, and average over responses.
 
 PROPORTIONAL = (None, "vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "bypass_mode", "advlab")
-"""verl's losses, beside `dppo_...`, that are proportional to the advantage; `advlab` if its recipe is."""
+"""verl's losses, in addition to `dppo_...`, that are proportional to the advantage; `advlab` is, if its recipe's loss is."""
 
 NOT_PROPORTIONAL = ("clip_cov", "kl_cov", "dro")
 """Losses that are not proportional to the advantage: they choose tokens by it, or have a term without it."""
 
 _kinds: WeakKeyDictionary[LiveRecipe, dict[str, type]] = WeakKeyDictionary()
-"""The types of the columns of `non_tensor_batch`, as of `of_data_set`, for each recipe that did a step."""
+"""The types of the columns of `non_tensor_batch`, as `of_data_set` finds them, for each recipe that did a step."""
 
 
 def estimate(
@@ -73,8 +73,8 @@ def estimate(
 ) -> tuple[Any, Any]:
     """verl's advantage estimator: advantages and returns, float32 [B, T], 0 where the mask is 0.
 
-    The advantages have the recipe's weights in them (`weighted`). With a critic the returns are its targets: what the recipe's
-    hook `returns` gives, and the discounted reward to go for a recipe without one. Without a critic they are the recipe's
+    The advantages have the recipe's weights in them (`weighted`). With a critic, the returns are the critic's targets: what the
+    recipe's hook `returns` gives or, without this hook, the discounted reward-to-go. Without a critic they are the recipe's
     advantages.
     """
     caller = Caller.of(token_level_rewards, others.pop("batch", None), others.pop("non_tensor_batch", None))
@@ -108,7 +108,7 @@ def estimate(
         caller.metrics.update(metrics(out))
     advantage, returns = rows.spread(out.advantage, mask), rows.spread(out.returns, mask)
     if not turns and (out.weight is not None or out.loss is not None):
-        # The means of a loss are over all rows, also those that share an advantage.
+        # The means of a loss are over all rows, including rows that share an advantage.
         weight = None if out.weight is None else rows.spread_responses(out.weight)
         advantage = weighted(replace(out, advantage=advantage, weight=weight), mask, _mean(live, caller))
     explain_zero(advantage, mask, MEANS.get(caller.setting(f"{ACTOR}.loss_agg_mode"), "tokens"))
@@ -116,7 +116,8 @@ def estimate(
 
 
 def _asked(caller: Caller, names: list[str]) -> dict[str, Any]:
-    """What `algorithm.advlab.columns` names, of verl's batch, its `non_tensor_batch`, or the default trainer's queue."""
+    """The fields that `algorithm.advlab.columns` names, from verl's batch, its `non_tensor_batch`, or the default trainer's
+    queue."""
     found = {}
     for name in names:
         value = caller.others.get(name)
@@ -134,7 +135,7 @@ def _asked(caller: Caller, names: list[str]) -> dict[str, Any]:
 
 
 def _named(caller: Caller, reads: list[str], rows: "Rows") -> dict[str, list[Any]]:
-    """The columns of `non_tensor_batch`, and what the reward function gave beside the score, as `reward_<name>`."""
+    """The columns of `non_tensor_batch`, and what the reward function gave in addition to the score, as `reward_<name>`."""
     named = {name: np.asarray(values, dtype=object) for name, values in caller.others.items()}
     named.update({f"reward_{name}": named[name] for name in caller.scored if name in named})
     if any(name.startswith("reward_") for name in reads):
@@ -147,8 +148,8 @@ def _named(caller: Caller, reads: list[str], rows: "Rows") -> dict[str, list[Any
 
 
 def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows", asked: list[str]) -> dict[str, Any]:
-    """The columns that verl's tensors of one number per response or token are, of the chosen rows; of those `asked` for also integers,
-    and lists or tensors of one value per turn."""
+    """The columns of the chosen rows: verl's tensors that have one number per response, or one floating-point number per token.
+    Tensors that are `asked` for may also have one integer per token, and may be lists or tensors of one value per turn."""
     token_reward = rows.select(rewards)
     columns, others = {"token_reward": token_reward, "reward": row_sums(token_reward)}, []
     for name, value in tensors.items():
@@ -167,7 +168,7 @@ def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows", asked: list
             others.append(name)
         elif value.shape in (rewards.shape[:1], rewards.shape):
             columns.setdefault(VERL.columns.get(name) or column_name(name), rows.select(on_cpu(value)))
-    # Those of verl's own are token ids and masks.
+    # `responses` and `loss_mask` are verl's own, with token ids and a mask.
     others = sorted({*others} - {"responses", "loss_mask"})
     leave_out(
         others, f"integers [B, T] are taken for tokens; `+algorithm.advlab.columns=[{','.join(others)}]` makes columns of them"
@@ -213,7 +214,7 @@ def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
 
 
 def _mean(live: LiveRecipe, caller: Caller) -> str:
-    """What verl's loss averages over."""
+    """The unit over which verl's loss averages: `tokens`, `responses` or `sum`."""
     mode, loss = caller.setting(f"{ACTOR}.loss_agg_mode"), caller.setting(f"{ACTOR}.policy_loss.loss_mode")
     if loss not in PROPORTIONAL and not str(loss).startswith("dppo_"):
         warn_of_unknown_loss(live, f"{ACTOR}.policy_loss.loss_mode={loss}")
@@ -227,20 +228,21 @@ def _mean(live: LiveRecipe, caller: Caller) -> str:
 
 
 class Rows:
-    """The rows of verl's batch to compute on, and the row that each row gets its values from: of padding rows and of rejected ones none,
-    and of a session of several trajectories the last, unless the recipe sees turns, of which each row is one or several."""
+    """The rows of verl's batch to compute on, and, for each row, the row whose values it gets. Padding rows and rejected rows get
+    no values. All rows of a session of several trajectories get the values of the session's last row, unless the recipe sees
+    turns: then each row is one turn or several turns."""
 
     def __init__(
         self, index: list[Any], mask: Any, rewards: Any, keys: list[str] | None, turns: bool, keep_rejected: bool
     ) -> None:
         has_tokens = (mask != 0).any(-1).numpy()
         fillers = [uid for uid in set(index) if str(uid).startswith("pad")]
-        # The default trainer fills batches up with rows without a token: they are no responses.
+        # The default trainer fills batches up with rows without a token, which are not responses.
         is_row = has_tokens | ~(np.isin(index, fillers) & (rewards == 0).all(-1).numpy())
         if not keep_rejected and has_tokens.any():
             is_row = has_tokens
         rows = source = np.flatnonzero(is_row)
-        # `{uid}_{session}_{turn}`: of a session's trajectories the last one counts.
+        # Keys have the form `{uid}_{session}_{turn}`. Of a session's trajectories, only the last one counts.
         sessions, numbers = zip(*(key.rpartition("_")[::2] for key in keys)) if keys else ((), ())
         self.sessions: tuple[str, ...] = ()
         if all(number.isdigit() for number in numbers) and sessions:
@@ -250,14 +252,14 @@ class Rows:
                 source = np.array([self.last[sessions[row]] for row in rows], dtype=int)
         self.chosen = np.unique(source)  # Indices of the rows to compute on.
         self.source = np.full(len(mask), -1)
-        """For each row the place in `chosen` of the row whose values it gets, -1 for a padding row."""
+        """For each row, the index in `chosen` of the row whose values it gets; -1 for a row that gets no values."""
         self.source[rows] = np.searchsorted(self.chosen, source)
         self.is_whole = len(self.chosen) == len(self.source)
         self.is_shared = len(self.chosen) < len(rows)  # Whether a row gets the values of another row.
 
     def turns(self, token_reward: Any) -> dict[str, Any]:
-        """Columns by which a session's rows belong together. verl copies the score of a session to each of its rows, and the last
-        has it here."""
+        """Columns that say which rows belong to one session. verl copies the score of a session to each of its rows; here, only
+        the last row has the score."""
         if not self.sessions:
             return {}
         sessions = [self.sessions[row] for row in self.chosen]
@@ -270,7 +272,8 @@ class Rows:
         return tensor if self.is_whole else tensor[torch.from_numpy(self.chosen)]
 
     def spread(self, values: Any, mask: Any) -> Any:
-        """The values of all rows, [B, T]: 0 for a padding row; another trajectory of a session has the value of its last."""
+        """The values of all rows, [B, T]: 0 for a padding row; every trajectory of a session has the value of the session's last
+        trajectory."""
         if self.is_whole:
             return values
         chosen, whole = torch.from_numpy(self.chosen), torch.zeros(mask.shape, dtype=values.dtype)
@@ -287,13 +290,14 @@ class Rows:
 
 
 class Estimators(dict[str, Any]):
-    """verl's registry of estimators, with each built-in as `advlab/<name>`: looked up when asked for."""
+    """verl's registry of estimators, with each built-in as `advlab/<name>`, which is loaded when it is looked up."""
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and name.startswith("advlab/"))
 
     def __missing__(self, name: str) -> Any:
-        """Raises `RecipeError` for a name that is no built-in's, with the nearest, and ValueError for a loss on an advantage."""
+        """Raises `RecipeError`, with the nearest name, for a name that is not a built-in's, and ValueError for a loss on an
+        advantage."""
         if not name.startswith("advlab/"):
             raise KeyError(name)
         recipe = load(name.removeprefix("advlab/"))

@@ -1,4 +1,4 @@
-"""verl's policy loss by the `loss` of a recipe, which the configuration carries to the workers."""
+"""verl's policy loss, computed by the `loss` of a recipe, which the configuration carries to the workers."""
 
 import functools
 import json
@@ -14,14 +14,14 @@ from .._outcome import RecipeError
 from .._recipe import Recipe, _restored, load, log
 from .._trainers import Trainer, on_cpu, report
 
-NO_REWARDS = "a policy loss is given advantages and no rewards: use a recipe that reads them as the estimator"
+NO_REWARDS = "verl passes a policy loss advantages and no rewards: use a recipe that reads rewards as the estimator"
 VERL = Trainer("verl", dict.fromkeys(("reward", "correct", "token_reward"), NO_REWARDS))
 
 REPORTED = 20  # Calls of a version whose prints are logged: a worker does not know when a step begins.
 
 _reported: Counter[str] = Counter()
 _losses: dict[str, Recipe] = {}
-_adds_up: dict[str, bool] = {}  # Whether the loss of a version is that of its parts, each weighed by its tokens.
+_adds_up: dict[str, bool] = {}  # Whether a version's loss on a batch is the mean of the losses on its parts, weighted by tokens.
 
 
 def pinned(recipe: str, **params: Any) -> str:
@@ -58,11 +58,11 @@ def loss_recipe(settings: Any) -> Recipe:
 
 @functools.cache
 def is_proportional(settings: str | None) -> bool:
-    """Whether the gradient of a policy loss, as of `loss_recipe`, is proportional to the advantage; also if that cannot be tried
-    here: the worker then says why."""
+    """Whether the gradient of a policy loss, given as for `loss_recipe`, is proportional to the advantage; also true if the loss
+    cannot be tried here, because the worker then says why."""
     try:
         recipe = loss_recipe(settings)
-        # Small advantages and large ones: a loss may clip them.
+        # Small and large advantages are tried, because a loss may clip advantages.
         once, *others = [_tried(recipe, scale)[:-1] / scale for scale in (1.0, 2.0, 64.0)]
         return all(np.allclose(other, once, rtol=1e-6, atol=1e-12) for other in others)
     except ValueError:
@@ -70,29 +70,31 @@ def is_proportional(settings: str | None) -> bool:
 
 
 def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
-    """verl computes a batch's loss in parts and weighs each by its tokens: of a mean over responses that makes another loss."""
+    """Refuses a loss that verl would change: verl computes a batch's loss in parts, and weights each part by its tokens, which
+    makes another loss of a mean over responses."""
     if recipe.version not in _adds_up:
         try:
             long, short, both = (_tried(recipe, rows=rows, with_weights=with_weights) for rows in ((0,), (1,), (0, 1)))
         except RecipeError:
-            # The loss of the batch itself says why.
+            # The error is ignored, because the loss of the batch itself reports it.
             return
         parts = np.concatenate([long[:-1], short[:-1], long[-1:] + short[-1:]])
         _adds_up[recipe.version] = np.allclose(both, parts, rtol=1e-6, atol=1e-12)
     if not _adds_up[recipe.version]:
         here = recipe.params.get("aggregate")
         raise ValueError(
-            f"the loss of {recipe.name}{f' (aggregate {here})' if here else ''} is no mean over tokens, each for itself, and verl "
-            "weighs micro-batches by their tokens: use verl's own where it has it (`loss_mode=gspo`, `geo_mean`, `sapo`, "
-            '`kl_cov`), or a script that averages by `mean("batch")` over tokens, as with `aggregate` "token"'
+            f"the loss of {recipe.name}{f' (aggregate {here})' if here else ''} is no mean over tokens, each for itself, and "
+            "verl weights micro-batches by their tokens: use verl's own loss if there is one (`loss_mode=gspo`, `geo_mean`, "
+            '`sapo`, `kl_cov`), or a script that averages by `mean("batch")` over tokens, as with `aggregate` "token"'
         )
 
 
 def _tried(recipe: Recipe, scale: float = 1.0, rows: Sequence[int] = (0, 1), with_weights: bool = False) -> Any:
-    """The gradient and, last, the loss on some of two responses of 3 tokens and of 1, as sums over tokens."""
+    """The gradient and, as the last number, the loss, both as sums over tokens, on one or both of two responses of 3 tokens and 1
+    token."""
     mask = np.array([[1, 1, 1], [1, 0, 0]])
     advantage = np.array([[0.5], [-0.75]]) * mask
-    # Moved against the advantage, and little: no clip takes the gradient away.
+    # `logp` is moved a little against the advantage, so that no clip removes the gradient.
     old = -0.5 - 0.125 * np.arange(6).reshape(2, 3)
     columns = {
         "mask": mask,
@@ -116,7 +118,8 @@ def policy_loss(
     config: Any = None,
     rollout_is_weights: Any = None,
 ) -> tuple[Any, dict[str, float]]:
-    """verl's policy loss of a micro-batch by the recipe's `loss`, which is a mean over tokens and looks at no group."""
+    """verl's policy loss on a micro-batch, computed by the recipe's `loss`, which must be a mean over tokens and must not depend
+    on groups."""
     recipe = loss_recipe(getattr(getattr(config, "policy_loss", None), "advlab", None))
     if loss_agg_mode != "token-mean":
         raise ValueError(
@@ -124,7 +127,7 @@ def policy_loss(
         )
     if rollout_is_weights is not None and "rollout_is_weights" not in recipe.text:
         raise ValueError(
-            f"verl corrects by `rollout_is_weights`, of which {recipe.name} knows nothing: use `batch.rollout_is_weights`"
+            f"verl corrects by `rollout_is_weights`, which {recipe.name} does not read: use `batch.rollout_is_weights`"
         )
     _refuse_another_mean(recipe, rollout_is_weights is not None)
     columns = {"old_logp": old_log_prob, "advantage": advantages, "rollout_is_weights": rollout_is_weights, "mask": response_mask}
