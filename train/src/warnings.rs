@@ -1,5 +1,5 @@
-//! Warnings of a run, each given once: its numbers show that the policy learns little, or learns the wrong thing. The bounds are
-//! `[warnings]` in `config/defaults.toml`.
+//! Warnings of a run, each given once: the run's numbers show that the policy learns little, or learns the wrong thing. The
+//! bounds are `[warnings]` in `config/defaults.toml`.
 
 use std::collections::VecDeque;
 

@@ -125,7 +125,7 @@ impl Apply {
                 metrics = self.open_metrics(&recipe, carried)?;
             }
             if let Some((file, path)) = &mut metrics {
-                // The row is written by a single `write_all`, so that a kill leaves the whole row or nothing of it.
+                // The row is written by a single `write_all`, so that a kill leaves either the whole row or no part of it.
                 let row = format!("{}\n", applied.to_json());
                 let written = file.write_all(row.as_bytes());
                 let is_synced = self.state.is_some() && file.metadata()?.is_file();
@@ -197,7 +197,7 @@ impl Apply {
             && columns.is_some()
             && error[0].missing_column().is_some()
         {
-            // All columns are read, because the error lists those that the file has.
+            // All columns are read, because the error lists the columns that the file has.
             (rollouts, notes) = self.read(tokenizer, input, step, None)?;
             computed = recipe.advantage(&rollouts.batch, state);
         }
@@ -213,8 +213,8 @@ impl Apply {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
             None => None,
         };
-        // If no token counts, the loss of a recipe with only a loss is 0. But that 0 says nothing if there is no token column at
-        // all.
+        // If the mask excludes every token, the loss of a recipe with only a loss is 0, which is right. If there is no token
+        // column at all, that 0 would say nothing.
         let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
         let has_tokens = rollouts.batch.layout().tokens() > 0 || is_loss;
         if outcome.advantage.level() == Level::Token && !has_tokens {

@@ -1,4 +1,4 @@
-//! `advlab check RECIPE... [INPUT]`: compiles and lints recipes, and tests what must hold for each.
+//! `advlab check RECIPE... [INPUT]`: compiles and lints recipes, and tests properties that must hold for each recipe.
 
 use std::path::Path;
 use std::time::Duration;

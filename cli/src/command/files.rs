@@ -117,7 +117,7 @@ pub fn read_rollouts(
 }
 
 /// Whether two paths lead to the same file; links are followed, and the file need not exist. Folders, devices and pipes count as
-/// different: a device or pipe may be used twice, and opening a pipe to compare it would break it.
+/// different: a device or pipe may be used twice, and opening a pipe to compare it would break the pipe.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     let is_no_file = |path: &Path| path.metadata().is_ok_and(|there| !there.is_file());
     if is_no_file(one) || is_no_file(other) {

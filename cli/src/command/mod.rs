@@ -56,8 +56,8 @@ fn run_words(words: &[OsString]) -> ExitCode {
         }
         Err(mut error) => {
             if let Some(tip) = tip(&error, words) {
-                // Clap's tip is replaced, because it only compares spellings. The usage is removed, because the usage repeats the
-                // option that clap guessed.
+                // Clap's tip is replaced, because clap only compares spellings. The usage is removed, because the usage repeats
+                // the option that clap guessed.
                 error.remove(ContextKind::SuggestedArg);
                 error.remove(ContextKind::Usage);
                 let tip = ContextValue::StyledStrs(vec![tip.into()]);
@@ -70,9 +70,9 @@ fn run_words(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// The tip for an unknown option, or for an option that conflicts with `--resume`. For `--recipe`: the recipe is a word. For
-/// `verify --map`: `--completion` and `--solution`. For a parameter of a recipe in `words`, or a configuration key of `train` or
-/// `compare`: `--set`, if the command takes it.
+/// The tip for an unknown option, or for an option that conflicts with `--resume`. For `--recipe`: the recipe is a word without
+/// an option. For `verify --map`: `--completion` and `--solution`. For a parameter of a recipe in `words`, or a configuration key
+/// of `train` or `compare`: `--set`, if the command takes it.
 fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;

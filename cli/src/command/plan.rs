@@ -1,4 +1,4 @@
-//! `advlab plan RECIPE [RECIPE] [INPUT]`: the formula that a recipe computes, to read, or as a file of PyTorch.
+//! `advlab plan RECIPE [RECIPE] [INPUT]`: prints the formula that a recipe computes, or writes it as a PyTorch file.
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ pub struct ShowPlan {
     /// standard deviation of each summand, and its share of the sum of absolute values
     #[arg(long, conflicts_with_all = ["torch", "latex", "json", "expand"])]
     terms: bool,
-    /// Write aligned equations of LaTeX
+    /// Write aligned equations in LaTeX
     #[arg(long, conflicts_with = "torch")]
     latex: bool,
     /// The file to write: FILE.py with --torch, FILE.tex with --latex

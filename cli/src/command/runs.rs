@@ -97,7 +97,7 @@ impl Export {
 
 /// Look at runs in a browser, during or after them: curves, reloads, groups and responses
 ///
-/// The page only reads the runs' folders. It opens only at its whole address, which has a secret token.
+/// The page only reads the runs' folders. It opens only at its full address, which contains a secret token.
 #[derive(Args)]
 pub struct ShowRuns {
     /// Folders of runs (those of trainers too), or folders that contain runs

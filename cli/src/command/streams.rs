@@ -19,7 +19,7 @@ const WAITING: usize = 1 << 12;
 
 /// Prints lines to standard output; if that fails, the calling function returns the error. A reader that leaves early, as in
 /// `advlab doc | head`, is an error like any other, not a panic. Text for people is printed with this macro, `err`, [`lines`] or
-/// a [`Printer`], because these escape names from files, which could control the terminal.
+/// a [`Printer`]. These escape the text, because names from files could contain codes that control the terminal.
 macro_rules! out {
     ($($text:tt)*) => {
         $crate::command::streams::data(&$crate::paint::printed(&format_args!($($text)*).to_string()))?

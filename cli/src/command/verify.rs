@@ -58,8 +58,8 @@ impl Verify {
         let stream = files::report_stream(self.output.as_deref());
         let paint = streams::whole(&stream);
         let tokenizer = self.tokenizing.load()?;
-        // For each verdict: the number of responses, of responses whose tokens were counted, and of the counted tokens. The last
-        // row is for responses without a reference.
+        // For each verdict: the number of responses, the number of responses whose tokens were counted, and the number of these
+        // tokens. The last row is for responses without a reference.
         let mut counts = [[0; 3]; Verdict::ALL.len() + 1];
         let mut told = |line: usize, verified: Verified| {
             let row = verified

@@ -73,7 +73,7 @@ pub(super) fn items() -> impl Iterator<Item = SearchItem> {
 }
 
 impl SearchItem {
-    /// In lower case: the item's names; its names and summary; its names, summary and text.
+    /// Three texts in lower case: the names of the item; the names and the summary; the names, the summary and the text.
     fn texts(&self) -> [String; 3] {
         let terms = TOPICS.terms.get(self.name).map_or("", String::as_str);
         let names = format!("{} {terms} {}", self.name, self.aliases).to_lowercase();

@@ -81,7 +81,7 @@ fn recipes() -> Result<Vec<(String, String)>> {
     Ok(pictures)
 }
 
-/// The objective in a line: the nearest one that has a name, or why there is none.
+/// A line about the objective: the closest known objective, or why there is none.
 fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
     let nearest = objective.map(Objective::nearest);
     match nearest.as_ref().map(|all| all.first()) {

@@ -6,7 +6,7 @@ use crate::{complete, doc};
 use advlab::script::BUILTINS;
 use advlab::session::Name;
 
-/// Completions that are shown as they are typed.
+/// Completions that are shown exactly as they are inserted.
 fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
     let name = |text: String| {
         let call = String::new();
@@ -33,7 +33,8 @@ impl PromptSession {
         (start, all)
     }
 
-    /// Completions for the arguments of a command. All arguments complete like the first one in the command's row of the help.
+    /// Completions for the arguments of a command. All arguments complete like the first argument in the command's row of the
+    /// help.
     fn arguments(&self, name: &str, arguments: &str, before: &str) -> (usize, Vec<Name>) {
         let Some(command) = commands().find(|command| command.name == name) else {
             return (before.len(), Vec::new());

@@ -1,7 +1,7 @@
 //! The prompt: a session that turns text into replies, and a terminal for it.
 //!
 //! [`PromptSession`] is the state, and knows no commands. A command is a function of the session and of the command's arguments;
-//! `run` below finds the function by its name, so that a new command is a line there and in `help.txt`.
+//! `run` below finds the function by its name, so a new command needs a line there and in `help.txt`.
 
 mod arguments;
 mod complete;

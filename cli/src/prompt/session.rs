@@ -188,7 +188,7 @@ impl PromptSession {
         lines.join("\n")
     }
 
-    /// A dimmed note in lines of the terminal's width.
+    /// A dimmed note, wrapped to the terminal's width.
     pub(super) fn note(&self, note: &str) -> String {
         let text = wrapped("", &format!("note: {note}"), self.paint.width);
         self.paint.dim(&text)

@@ -52,9 +52,8 @@ fn open_editor(session: &mut PromptSession, file: &Path) -> Result<()> {
     edit(file).map_err(|error| wrong(format!("the editor failed: {error}"), help))
 }
 
-/// Opens a source in the editor: the named one, or else the last input, or else the recipe in use. A recipe's own file is
-/// edited in place and becomes the recipe; everything else is evaluated as an input if it
-/// was changed.
+/// Opens a source in the editor: the named source, or else the last input, or else the recipe in use. A recipe's own file is
+/// edited in place and becomes the recipe; everything else is evaluated as an input if it was changed.
 pub(super) fn edit(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let is_input = arguments.text.is_empty() && !session.last_input.is_empty();
     let name = match session.script.recipe() {
@@ -114,7 +113,7 @@ pub(super) fn watch(session: &mut PromptSession, arguments: &Arguments<'_>) -> A
     Ok(line)
 }
 
-/// Writes what was typed as a script, never over a file that the session did not write.
+/// Writes a script of what was typed; never replaces a file that has other content than `:save` wrote.
 pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let file = PathBuf::from(arguments.text.trim_matches('"'));
     let shown = file.display();

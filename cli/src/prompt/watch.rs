@@ -11,7 +11,7 @@ use advlab::{Batch, Diagnostics, Host, LiveRecipe, Recipe};
 pub(super) struct Watched {
     live: LiveRecipe,
     batch: Arc<Batch>,
-    /// The newest version, with the session's settings; the next version is compared with this one.
+    /// The newest version, with the session's settings; the next version is compared with this version.
     pub(super) last: Recipe,
     paint: Paint,
 }

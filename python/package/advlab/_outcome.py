@@ -7,8 +7,8 @@ from typing import Any
 class RecipeError(ValueError):
     """An error in a recipe, its parameters, or a batch.
 
-    str(e) shows the script's line with a caret under the place. `path`, `line`, `column` and `help` belong to the first
-    problem, and are None if it has none; `missing_column` is the name of the column that the batch lacks, if that is the
+    str(e) shows the script's line with a caret under the place. `path`, `line`, `column` and `help` belong to the first problem,
+    and are None if the problem has no such value; `missing_column` is the name of the column that the batch lacks, if that is the
     problem.
     """
 
@@ -93,8 +93,8 @@ class LiveEvent:
 
     Attributes:
 
-    kind: `published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, or `folder` (which cannot be written, or had
-        rows of steps that the trainer does again).
+    kind: `published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, or `folder` (the folder cannot be written, or
+        had rows of steps that the trainer does again).
     line: what happened, and what is used from now on.
     version: the version that the event is about, if any.
     error: why a version was rejected, with the place in the script, or why the folder cannot be written.

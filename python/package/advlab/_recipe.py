@@ -56,13 +56,13 @@ class _Hooks(Lab):
     ) -> Advantage:
         """The advantage of a batch that `advlab.read` gave, or of columns that are passed as keywords.
 
-        `groups` says which responses answer one prompt: [B] integers of any width or strings, in any order, or the prompts'
-        tokens. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns count. The
-        mask may also be called `response_mask`, `completion_mask`, `action_mask` or `loss_mask`. Columns are [B] or [B, T]:
-        `reward`, `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`, `entropy`, `weight`, and any of
-        your own; NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of any strides and number type. A
-        column of strings, [B], is a key: `batch.key("agent")`. A column that is None counts as missing. No argument is written
-        to, or kept after the call. `step` is what scripts see as `batch.step`, 0 by default.
+        `groups` says which responses answer the same prompt: [B] integers of any width or strings, in any order, or the prompts'
+        tokens. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns count. The mask
+        may also be called `response_mask`, `completion_mask`, `action_mask` or `loss_mask`. Columns are [B] or [B, T]: `reward`,
+        `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`, `entropy`, `weight`, and any columns of your
+        own. They may be NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of any strides and number
+        type. A column of strings, [B], is a key: `batch.key("agent")`. A column that is None counts as missing. No argument is
+        written to, or kept after the call. `step` is what scripts see as `batch.step`, 0 by default.
 
         Raises `RecipeError` if the recipe or the batch is at fault, and TypeError for a value that is not an array of numbers.
         """
@@ -229,7 +229,7 @@ class LiveRecipe(_Hooks):
     """
 
     def __init__(self, *_: Any) -> None:
-        # If a run never asks for its events, the oldest ones are dropped.
+        # If a run never asks for its events, the oldest events are dropped.
         self._kept_events: deque[LiveEvent] = deque(maxlen=1024)
 
     def _advantage(self, call: Call, padded: bool) -> Advantage:
@@ -271,7 +271,7 @@ class LiveRecipe(_Hooks):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continues from the result of `state_dict`; the content of the file is then checked like any new version.
 
-        The parameters are those that `watch` was given; if the checkpoint had others, a warning says so.
+        The parameters are those that `watch` was given; if the checkpoint had other parameters, a warning says so.
         """
         counts = state.get("serial", 0), state.get("next_step", 0)
         self._resume(state["name"], state["sources"], _state.to_json(state["state"]), *counts)
@@ -336,7 +336,7 @@ def watch(
     folder, that live recipe is closed, provided that it follows the same recipe.
 
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; the first two groups of the batch are kept
-    however long they are. Raises as `load` does, and if the folder is another run's.
+    however long they are. Raises the errors that `load` raises, and an error if the folder belongs to another run.
     """
     path, settings = os.fspath(recipe), _state.settings(params)
     follow: _native._Follow = {
@@ -391,7 +391,7 @@ def read(
 def check(recipe: str | os.PathLike[str] | Recipe, batch: Batch | None = None, **params: Any) -> list[Finding]:
     """Tests properties of a recipe on degenerate batches, with the columns and group sizes of `batch` if one is given.
 
-    Raises as `load` does; a property that does not hold is a finding with the result `fails`.
+    Raises the errors that `load` raises; a property that does not hold is a finding with the result `fails`.
     """
     loaded = recipe if isinstance(recipe, _native.Recipe) else load(recipe, **params)
     return [Finding(*finding) for finding in _native.check_recipe(loaded, batch)]

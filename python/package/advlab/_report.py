@@ -71,9 +71,9 @@ class Report:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the report as the command does; the ending of the name gives the format.
 
-        `path` ends in `.svg`, `.csv` (the points of the figure) or `.json` for a report with a figure; in `.csv` (the table)
-        for a report without a figure; in `.txt` for any report. A comparison is written as `.html`, `.svg`, `.csv` (a line per
-        run), or as a folder with all of them.
+        `path` ends in `.svg`, `.csv` (the points of the figure) or `.json` for a report with a figure; in `.csv` (the table) for
+        a report without a figure; in `.txt` for any report. A comparison is written as `.html`, `.svg`, `.csv` (a line per run),
+        or as a folder with all these files.
 
         Raises `RecipeError` if this report has no such format, or if the file cannot be written.
         """

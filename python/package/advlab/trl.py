@@ -56,13 +56,14 @@ WITHOUT_EFFECT = {
         ("normalize_advantages", False, 'set it to False; a recipe normalises by `whiten("batch")`'),
     ),
 }
-"""Settings that act only on TRL's own advantage, which the recipe's replaces, with the value that changes nothing."""
+"""Settings that act only on TRL's own advantage, which the recipe's advantage replaces; each with the value that changes nothing,
+and with what to do instead."""
 
 MEANS = {
     **dict.fromkeys(("grpo", "sapo", "dr_grpo", "luspo"), "responses"),
     **dict.fromkeys(("dapo", "bnpo", "cispo", "vespo"), "tokens"),
 }
-"""What each `loss_type` of GRPOTrainer averages over."""
+"""The unit over which each `loss_type` of GRPOTrainer averages."""
 
 
 def _refuse_what_has_no_effect(given: Any) -> None:

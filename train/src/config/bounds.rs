@@ -14,7 +14,7 @@ pub(crate) const MAZE_SIZES: RangeInclusive<u64> = 2..=32;
 pub(crate) const MAZE_TURNS: RangeInclusive<u64> = 1..=64;
 /// At most 18 digits, so that the sum of two numbers fits in the verifier's u64.
 pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
-/// The maximum number of responses in a step, because more would not fit in memory.
+/// The maximum number of responses in a step; more responses would not fit in memory.
 const RESPONSES: usize = 1 << 24;
 
 impl Config {

@@ -48,7 +48,7 @@ const LOCK: &str = "lock";
 /// The prefix and the suffix of the names that files and folders have while they are being written. [`Replacement`] uses the same
 /// names.
 const PART: (&str, &str) = (".advlab-", ".part");
-/// How long to wait for a lock, because the system takes a moment to release the lock of a killed process.
+/// The time to wait for a lock: the system takes a moment to release the lock of a killed process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A run's folder, locked so that only this process writes to it.

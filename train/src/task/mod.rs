@@ -93,7 +93,8 @@ pub trait Task: Send + Sync {
         None
     }
 
-    /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide it.
+    /// Draws a prompt from the whole distribution; [`training_prompts`] and [`evaluation_prompts`] divide this distribution
+    /// between them.
     fn draw(&self, stream: &mut RandomStream) -> Prompt;
 
     /// Prompts with the same identity are either all for training or all for evaluation. By default the identity is the prompt's

@@ -19,7 +19,7 @@ use advlab_train::{Config, Evaluation, LogEvent, Row, RunFolder, RunKind, RunLog
 #[derive(Clone, Debug)]
 pub struct Finished {
     pub folder: PathBuf,
-    /// The seed, if the run's configuration says it.
+    /// The seed, if it can be read from the run's configuration.
     pub seed: Option<u64>,
     /// Numbers by name (`pass@1`, `pass@16`, `entropy`, `length`), each with the number of steps before it. The numbers are from
     /// evaluations, or from training if there was no evaluation.

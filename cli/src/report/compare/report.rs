@@ -38,7 +38,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Compares designs with the first one by the last pass@1 that all runs have, or by the mean reward if no run has pass@1.
+    /// Compares designs with the first design by the last pass@1 that all runs have, or by the mean reward if no run has pass@1.
     /// Runs that failed are listed.
     pub fn of(designs: Vec<Compared>, failed: &[FailedRun]) -> Comparison {
         let runs = || designs.iter().flat_map(|design| &design.runs);
@@ -101,8 +101,8 @@ impl Comparison {
         rows
     }
 
-    /// Statements: how each design compares with the first one, or that there are too few seeds to say; which runs failed; and why
-    /// there are no learning curves, if there are none.
+    /// Statements: how each design compares with the first design, or that there are too few seeds to say; which runs failed; and
+    /// why there are no learning curves, if there are none.
     pub fn claims(&self) -> Vec<String> {
         let designs = self.designs.iter();
         let scores = designs.map(|design| self.numbers_of(design, &self.numbers[0]));

@@ -12,9 +12,9 @@ pub(super) const INKS: [Ink; 7] = [
 /// The grey of axes and of lines to compare with.
 pub(super) const GREY: Ink = 0x666666;
 
-/// The ends of a heat map's colours: below 0, and above.
+/// The colours at the ends of a heat map's scale: for the lowest values below 0, and for the highest values above 0.
 pub(super) const COLD: [f64; 3] = [5.0, 90.0, 150.0];
 pub(super) const WARM: [f64; 3] = [190.0, 70.0, 0.0];
 
-/// The colours of a terminal, as its codes.
+/// The colours of a terminal, as the numbers in its colour codes.
 pub(super) const OF_TERMINAL: [&str; 6] = ["34", "33", "32", "35", "36", "31"];

@@ -32,7 +32,7 @@ struct Row {
 /// their order in the batches.
 ///
 /// # Errors
-/// No two responses can be compared.
+/// If no two responses can be compared.
 pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Result<Report> {
     let mut report = Report::new(paint);
     let [a, b] = batches.map(Batch::layout);
@@ -303,7 +303,7 @@ mod tests {
                 rows.map(|row| format!("{} {} {}", row["what"], row["differ"], row["detail"]));
             rows.collect::<Vec<_>>().join("\n").replace('"', "")
         };
-        // Names of groups and rounding to f32 are no difference.
+        // Names of groups and rounding to f32 do not count as differences.
         let same = batch(
             &[7, 7, 5, 5],
             &[1.0, 0.0, 2.0, f64::from(4.0f32 + 2e-6)],

@@ -14,7 +14,7 @@ use advlab::session::Answer;
 use advlab::{Batch, Diagnostic, Host, Recipe};
 use advlab_train::random::{Purpose, RandomStream, StreamKey};
 
-/// About how many rows the table below a curve has.
+/// The approximate number of rows of the table below a curve.
 const ROWS: usize = 9;
 /// For each group that a curve adds to its batch, the batch has this many groups whose accuracies are those of the given batch,
 /// if there is room.
@@ -87,9 +87,9 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// The curve for groups of `size`, in one batch with the token columns of `like` and with groups whose accuracies are those of
-    /// `like`'s groups, plus one group of each composition. All responses are one token long and differ only in whether they
-    /// are right; if the order of the responses matters, it is random.
+    /// The curve for groups of `size`, in one batch with the token columns of `like` and with groups whose accuracies are those
+    /// of `like`'s groups, plus one group of each composition. All responses are one token long and differ only in whether they
+    /// are right; if the order of the responses matters, the order is random.
     pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
         let groups = in_proportion(&accuracies_of(like), size);

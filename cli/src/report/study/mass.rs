@@ -28,11 +28,11 @@ const ACCURACIES: &str = "0, all wrong; (0, 1/4]; (1/4, 1/2]; (1/2, 3/4]; (3/4, 
 /// The division of each response's tokens by their position.
 const POSITION: &str = "position";
 const QUARTERS: &str = "first quarter; second; third; last quarter";
-/// The most values of a column that are each a part.
+/// The largest number of a column's values that each form a part.
 const VALUES: usize = 8;
 /// The largest width of a bar in the table.
 const BAR: f64 = 24.0;
-/// The panels of the figure: a property, and the name of the x axis, at which its parts are placed.
+/// The panels of the figure: each shows the parts of a property, along an x axis with this name.
 const PANELS: [(&str, &str); 4] = [
     ("accuracy", "accuracy of the group"),
     ("length", "tokens of the response"),
@@ -79,7 +79,7 @@ impl Mass {
     /// divides the tokens once more.
     pub fn of(trial: &Trial, loss: &Recipe, by: Option<&Division>) -> Mass {
         let gradient = match trial.outcome.loss {
-            // For a recipe with only a loss, the equivalent advantage stands for the loss's gradient.
+            // For a recipe with only a loss, the advantage is derived from the loss's gradient, so that it has the same shares.
             Some(_) => Some(trial.outcome.advantage.clone()),
             None => trial.loss(loss).ok().map(|loss| loss.gradient),
         };

@@ -110,7 +110,7 @@ impl Objective {
     }
 
     /// The update of a group whose responses are right with a chance of p between 0 and 1: the mean over the responses of A s,
-    /// with scores s of mean 0 and variance 1. The scores are independent given which responses are right, and have this
+    /// with scores s of mean 0 and variance 1. The scores are independent given which responses are right, and have the given
     /// correlation with being right.
     pub fn update(&self, p: f64, correlation: f64) -> Update {
         let (size, number) = (self.size as f64, self.draws.len() as f64);

@@ -283,7 +283,7 @@ function draw(one, width, range, all) {
 	read(one);
 }
 
-// The values at the cursor, or the newest.
+// The values at the cursor, or the newest values.
 function read(one) {
 	const values = one.lines.filter((line) => line.members.includes(now())).map(({ marks, prefix }) => {
 		const last = cursor === null ? marks.at(-1) : marks.findLast((mark) => mark[0] <= cursor);
@@ -388,7 +388,7 @@ function sortable(id, order, heads, rows, shown, current, pick, share) {
 	parts()[spot]?.focus();
 }
 
-// Marks the characters that differ, unless most do.
+// Marks changed characters, unless most changed.
 function changed(line, other) {
 	let start = 1, end = 0;
 	const most = Math.min(line.length, other.length);
@@ -399,7 +399,7 @@ function changed(line, other) {
 	return [line.slice(1, start), says("mark", line.slice(start, to)), line.slice(to)];
 }
 
-// A diff of removed lines and those that replace them.
+// A diff of removed lines and their replacements.
 function changedLines(diff) {
 	const lines = diff.trimEnd().split("\n"), others = [], kinds = { "+": "add", "-": "del", "@": "gap" };
 	for (const { 1: removed, 2: added, index } of lines.map((line) => line[0]).join("").matchAll(/(-+)(\++)/g)) {

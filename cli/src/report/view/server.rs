@@ -179,8 +179,8 @@ fn head(mut stream: &TcpStream) -> Result<Option<Vec<u8>>, &'static str> {
     }
 }
 
-/// Whether a host is a name of this machine, and not the name of a site that resolves to it. Any port is accepted, because a
-/// tunnel may use another port than the server.
+/// Whether a host is a name of this machine, and not the name of a site that resolves to this machine. Any port is accepted,
+/// because a tunnel may use another port than the server.
 fn is_local(host: &str) -> bool {
     let (name, port) = host.split_once(':').unwrap_or((host, "80"));
     ["localhost", "127.0.0.1"].contains(&name) && port.parse::<u16>().is_ok()

@@ -27,7 +27,8 @@ pub(super) struct ShownRun {
     /// The run's path below the folder that the user named.
     name: String,
     pub(super) folder: PathBuf,
-    /// The last heading that was made, with the sizes of the run's two files at that time, and when they were written.
+    /// The last heading that was made, with the sizes of the run's two files at that time, and the times when the files were
+    /// written.
     seen: Option<([FileState; 2], Value)>,
 }
 

@@ -73,7 +73,7 @@ class Caller:
 
     def tensors(self, is_read: Callable[[str], bool] = lambda name: True, asked: Sequence[str] = ()) -> dict[str, Any]:
         """The tensors of verl's batch, and those that the default trainer leaves in its queue: entropies, a teacher's log-probs,
-        and fields that are `asked` for. Tensors that have to be fetched are only those that the recipe reads."""
+        and fields that are `asked` for. Of the tensors that have to be fetched, only those that the recipe reads are included."""
         names = list(self.batch.keys()) if self.batch is not None else []
         if not isinstance(self.batch, TensorDictBase):
             # This batch is a view of columns that are stored elsewhere, each of which is fetched when it is read.

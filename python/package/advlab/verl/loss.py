@@ -70,8 +70,8 @@ def is_proportional(settings: str | None) -> bool:
 
 
 def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
-    """Refuses a loss that verl would change: verl computes a batch's loss in parts, and weights each part by its tokens, which
-    makes another loss of a mean over responses."""
+    """Refuses a loss that verl would change: verl computes a batch's loss in parts, and weights each part by its tokens, so that
+    a mean over responses would become another loss."""
     if recipe.version not in _adds_up:
         try:
             long, short, both = (_tried(recipe, rows=rows, with_weights=with_weights) for rows in ((0,), (1,), (0, 1)))
@@ -90,8 +90,8 @@ def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
 
 
 def _tried(recipe: Recipe, scale: float = 1.0, rows: Sequence[int] = (0, 1), with_weights: bool = False) -> Any:
-    """The gradient and, as the last number, the loss, both as sums over tokens, on one or both of two responses of 3 tokens and 1
-    token."""
+    """The gradient and, as the last number, the loss, both as sums over tokens. The batch is one or both (`rows`) of two
+    responses, which have 3 tokens and 1 token."""
     mask = np.array([[1, 1, 1], [1, 0, 0]])
     advantage = np.array([[0.5], [-0.75]]) * mask
     # `logp` is moved a little against the advantage, so that no clip removes the gradient.

@@ -63,7 +63,8 @@ pub struct Transformer {
     layout: Vec<ParameterTensors>,
     /// The index of the output layer in the layout.
     head: usize,
-    /// The lists in `state`, and all other lists, have one tensor for each parameter of the layout, in float32 and on the device.
+    /// The lists of tensors in `state`, and in the fields below, have one tensor for each parameter of the layout, in float32 and
+    /// on the device.
     state: OptimizerState,
     reference: Option<Vec<Tensor>>,
     /// The accumulated gradient; empty if it is zero.

@@ -106,7 +106,7 @@ fn norm(gradient: &[Tensor]) -> TorchResult<f64> {
     Ok(squares.sqrt())
 }
 
-/// Copies of the tensors that share no memory with them.
+/// Copies that share no memory with the given tensors.
 pub(super) fn copies(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
     tensors
         .iter()

@@ -190,7 +190,7 @@ impl Transformer {
         Ok((cache, hidden))
     }
 
-    /// Reads one more token per row, int64 `[rows]`, and returns the hidden states after them, `[rows, hidden]`.
+    /// Reads one more token per row, int64 `[rows]`, and returns the hidden states after these tokens, `[rows, hidden]`.
     fn read_tokens(&self, cache: &mut Cache, tokens: Tensor) -> TorchResult<Tensor> {
         let options = (Kind::Int64, tokens.device());
         let positions = cache.lengths.f_add_scalar(cache.used - cache.width)?;
