@@ -136,7 +136,7 @@ impl LoadedBatch {
         let mut data = LoadedBatch::builtin();
         data.recipe = Some(host.load(&name)?);
         data.notes
-            .push(format!("{name} is a recipe: the batch is the built-in one"));
+            .push(format!("{name} is a recipe, so the batch is the built-in one"));
         Ok(data)
     }
 }

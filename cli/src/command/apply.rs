@@ -392,7 +392,7 @@ impl Applied {
     /// The rows of the table below the head.
     fn rows(&self) -> Vec<outcome::Row> {
         let of_what = match self.outcome.loss {
-            Some(_) => "   (the advantage is the equivalent one, -M dloss/dlogp)",
+            Some(_) => "   (the advantage is equivalent to this loss: -M dloss/dlogp)",
             None => "",
         };
         let started = Instant::now();

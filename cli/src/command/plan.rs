@@ -146,7 +146,7 @@ fn write(text: &str, path: Option<&Path>, ending: &str) -> Result<()> {
     };
     if path.extension().is_none_or(|own| own != ending) {
         let what = format!("{} does not end in `.{ending}`", path.display());
-        return Err(wrong(what, "another file would be written over").into());
+        return Err(wrong(what, "another file would be overwritten").into());
     }
     Replacement::write(path, text.as_bytes())?;
     out!("written {}", path.display());

@@ -55,7 +55,7 @@ impl TimedRun {
     }
 }
 
-/// A recipe that is run repeatedly, with the loss of another recipe if it has no loss.
+/// A recipe that is run repeatedly, with the loss of another recipe if the first has no loss.
 struct Runs<'a> {
     recipe: &'a Recipe,
     loss: Option<&'a Recipe>,

@@ -30,8 +30,8 @@ OPENRLHF = Trainer(
 
 
 def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
-    """Replaces the advantages in OpenRLHF's experiences by the recipe's. A group has `size` responses, whose `index` is
-    consecutive; OpenRLHF's loss is a mean over `mean`."""
+    """Replaces the advantages in OpenRLHF's experiences by the recipe's. Each group has `size` responses with consecutive values
+    of `index`; OpenRLHF's loss is a mean over `mean`."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 

@@ -42,7 +42,7 @@ TRL = Trainer(
         "teacher_per_token_logps": "teacher_logp",
     },
 )
-NO_LOGP = "RLOOTrainer has no log-probs per token for it: use GRPOTrainer"
+NO_LOGP = "RLOOTrainer has no log-probs of tokens: use GRPOTrainer"
 TRL_RLOO = Trainer("TRL", {**TRL.options, **dict.fromkeys(TRL.columns.values(), NO_LOGP)})
 
 WITHOUT_EFFECT = {
@@ -70,7 +70,8 @@ def _refuse_what_has_no_effect(given: Any) -> None:
     for config, settings in WITHOUT_EFFECT.items():
         for option, value, instead in settings if isinstance(given, config) else ():
             if (found := getattr(given, option, value)) != value:
-                raise ValueError(f"`{option}={found}` acts only on TRL's own advantage, which the recipe's replaces: {instead}")
+                why = "acts only on TRL's own advantage, which the recipe's advantage replaces"
+                raise ValueError(f"`{option}={found}` {why}: {instead}")
 
 
 class GRPOMixin:
@@ -111,8 +112,8 @@ class GRPOMixin:
         twice = [name for name, count in Counter(self._advlab_columns_of_rewards).items() if count > 1]
         if twice:
             raise ValueError(
-                f"of the reward functions {self.reward_func_names} several would be the column `{twice[0]}`: give them other names "
-                "(`__name__`)"
+                f"several of the reward functions {self.reward_func_names} would be the column `{twice[0]}`: "
+                "give them other names (`__name__`)"
             )
         loss_type = getattr(self.args, "loss_type", "grpo")
         self._advlab_more, self._advlab_keep = list(recipe_columns), recipe_keep_rejected
@@ -197,7 +198,8 @@ class GRPOMixin:
         out = (TRL_RLOO if is_rloo else TRL).advantage(recipe, columns, self._advlab_mean or "tokens", False, self._advlab_keep)
         if is_rloo and out.level == "token":
             raise ValueError(
-                f"{recipe.name} gives an advantage for each token, and RLOOTrainer takes one for each response: use GRPOTrainer"
+                f"{recipe.name} gives an advantage for each token, and RLOOTrainer takes an advantage for each response: "
+                "use GRPOTrainer"
             )
         whole = torch.zeros((len(is_scored), *out.advantage.shape[1:]), dtype=torch.float32)
         whole[rows] = out.advantage.float()

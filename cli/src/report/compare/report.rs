@@ -121,7 +121,7 @@ impl Comparison {
             if of_first.is_empty() || own.is_empty() {
                 format!("{name} has no run to compare")
             } else if is_same {
-                format!("{name} has exactly the numbers of {than}: the two compute the same")
+                format!("{name} has exactly the same numbers as {than}: the two compute the same")
             } else if found[index] <= LEVEL {
                 let is_above = improvement(of_first, own) > 0.5;
                 let side = if is_above { "above" } else { "below" };
@@ -146,7 +146,7 @@ impl Comparison {
     fn method(&self) -> String {
         let score = &self.numbers[0];
         let place = match self.end {
-            Some(end) => format!("after {end} steps, the last that all runs have"),
+            Some(end) => format!("after {end} steps, the last step that all runs have"),
             None => "at the end of each run, because the runs have no numbers after equally many steps: the designs are not compared at the same step".to_string(),
         };
         format!(

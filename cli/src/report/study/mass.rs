@@ -290,7 +290,8 @@ pub struct Division<'a> {
     /// The property by which the responses or tokens are divided.
     by: String,
     names: Vec<String>,
-    /// The part of the value at an index of `level`, and the value's property as a number; `None` if the value is in no part.
+    /// For the index of a value at `level`: the part to which the value belongs, and its property as a number; `None` if the
+    /// value belongs to no part.
     of: Box<dyn Fn(usize) -> Option<(usize, f64)> + 'a>,
     level: Level,
 }

@@ -65,7 +65,7 @@ impl Objective {
             let note = "a loss on `batch.advantage`: shown with the advantage of";
             notes.push(format!("{note} {NEUTRAL}, at logp = old_logp"));
         } else if !recipe.has(Hook::Advantage) {
-            notes.push("a loss: its equivalent advantage at logp = old_logp".to_string());
+            notes.push("a loss: shown by its equivalent advantage, at logp = old_logp".to_string());
         }
         if recipe.has(Hook::Init) {
             notes.push("it has a state: this is its first step".to_string());

@@ -143,8 +143,8 @@ impl Site {
             .replace("/*DATA*/", &data)
     }
 
-    /// Writes the page as a file that needs no server. It has all changes of the scripts and, as far as there is room, the last
-    /// batch of each run.
+    /// Writes the page as a file that needs no server. The page has all changes of the scripts and, as far as there is room, the
+    /// last batch of each run.
     pub fn export(&self, path: &Path) -> Result<()> {
         let (mut news, mut answers, mut size) = (self.news(), Map::new(), 0);
         let mut add = |path: &str, query: String| {

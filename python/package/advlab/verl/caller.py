@@ -64,7 +64,7 @@ class Caller:
                 found.scored = tuple(scored) if isinstance(scored, dict) else ()
                 break
         for name, lost in (
-            ("trainer", "`batch.step` counts the calls, and verl's log and checkpoints have nothing of the recipe"),
+            ("trainer", "`batch.step` counts the calls, and verl's log and checkpoints contain nothing about the recipe"),
             ("batch", "a recipe can read no other columns than `reward` and `token_reward`"),
         ):
             if getattr(found, name) is None:

@@ -27,7 +27,7 @@ VERL = Trainer(
         "ref_logp": "the reference policy runs with `algorithm.use_kl_in_reward=True` or `actor_rollout_ref.actor.use_kl_loss=True`",
         "value": "the critic runs with `critic.enable=True`",
         "rollout_logp": "`actor_rollout_ref.rollout.calculate_log_probs=True` keeps the sampler's log-probs",
-        "entropy": "the default trainer has it, unless `algorithm.rollout_correction.bypass_mode=True`",
+        "entropy": "the default trainer computes entropies unless `algorithm.rollout_correction.bypass_mode=True`",
         "reward_baseline": "verl's trainers sample no baseline for other estimators than their own `remax`",
         "teacher_logp": "verl's teachers run with `distillation.enabled=True`, at a `loss_mode` without top-k (docs/mixing.md)",
         "sum_pi_squared": "`+actor_rollout_ref.actor.calculate_sum_pi_squared=True`, with `trainer.use_v1=False`",
@@ -223,7 +223,8 @@ def _mean(live: LiveRecipe, caller: Caller) -> str:
         warn_once(f"{told}: it is taken for `token-mean`")
         return "tokens"
     if mode not in MEANS and loss not in OVER_RESPONSES:
-        raise ValueError(f"`{ACTOR}.loss_agg_mode={mode}` is none of those by which weights are scaled: {', '.join(MEANS)}")
+        modes = f"weights can be scaled only with {', '.join(MEANS)}"
+        raise ValueError(f"`{ACTOR}.loss_agg_mode={mode}`: {modes}")
     return "responses" if loss in OVER_RESPONSES else MEANS[mode]
 
 

@@ -14,7 +14,7 @@ from .._outcome import RecipeError
 from .._recipe import Recipe, _restored, load, log
 from .._trainers import Trainer, on_cpu, report
 
-NO_REWARDS = "verl passes a policy loss advantages and no rewards: use a recipe that reads rewards as the estimator"
+NO_REWARDS = "verl passes advantages to a policy loss, but no rewards: a recipe that reads rewards can be the estimator"
 VERL = Trainer("verl", dict.fromkeys(("reward", "correct", "token_reward"), NO_REWARDS))
 
 REPORTED = 20  # Calls of a version whose prints are logged: a worker does not know when a step begins.
@@ -83,9 +83,9 @@ def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
     if not _adds_up[recipe.version]:
         here = recipe.params.get("aggregate")
         raise ValueError(
-            f"the loss of {recipe.name}{f' (aggregate {here})' if here else ''} is no mean over tokens, each for itself, and "
-            "verl weights micro-batches by their tokens: use verl's own loss if there is one (`loss_mode=gspo`, `geo_mean`, "
-            '`sapo`, `kl_cov`), or a script that averages by `mean("batch")` over tokens, as with `aggregate` "token"'
+            f"the loss of {recipe.name}{f' (aggregate {here})' if here else ''} is no mean over tokens that are independent of "
+            "each other, and verl weights micro-batches by their tokens: use verl's own loss if there is one (`loss_mode=gspo`, "
+            '`geo_mean`, `sapo`, `kl_cov`), or a script that averages by `mean("batch")` over tokens, as with `aggregate` "token"'
         )
 
 
