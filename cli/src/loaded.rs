@@ -135,8 +135,9 @@ impl LoadedBatch {
     fn of_script(host: &Host, name: String) -> Result<LoadedBatch> {
         let mut data = LoadedBatch::builtin();
         data.recipe = Some(host.load(&name)?);
-        data.notes
-            .push(format!("{name} is a recipe, so the batch is the built-in one"));
+        data.notes.push(format!(
+            "{name} is a recipe, so the batch is the built-in one"
+        ));
         Ok(data)
     }
 }

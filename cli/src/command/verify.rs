@@ -24,7 +24,7 @@ const NO_REFERENCE: &str = "no reference";
 /// of their completion, and the table says how many tokens the responses of each row have on average.
 #[derive(Args)]
 pub struct Verify {
-    /// The responses, one a line (.jsonl)
+    /// The responses, one per line (.jsonl)
     input: PathBuf,
     /// Write a copy of the input with the field `correct`; `-` is standard output, and the table then goes to standard error
     #[arg(short, long, value_name = "FILE")]

@@ -7,7 +7,7 @@ pub(super) type PagePoint = (f64, f64);
 /// The ink of a line, its width, and its dashes.
 pub(super) type Stroke = (Ink, f32, &'static str);
 
-/// The elements of a figure, from the bottom to the top, with its width.
+/// The elements of a figure, those at the back first, with its width.
 pub(super) struct Svg {
     pub(super) width: f64,
     pub(super) elements: String,
