@@ -10,7 +10,7 @@ use super::op::reduction::sum_to;
 use super::op::scan::at_last_token_grad;
 use crate::batch::Level;
 
-/// The derivative of a batch tensor with respect to each value of `x`, at `x`'s level; 0 if the loss does not depend on `x`.
+/// The derivative of `loss` with respect to each value of `x`, at `x`'s level; 0 if `loss` does not depend on `x`.
 ///
 /// # Errors
 /// If `loss` is not a batch tensor, or depends on `x` through an operation that has no derivative.
@@ -36,7 +36,7 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
             continue;
         }
         for (arg, group, part) in contributions(node, &grad, &through)? {
-            // An error in a derivative points at the line whose derivative it is.
+            // An error in a derivative names the script's line that was differentiated.
             if let Some(origin) = node.origin() {
                 part.mark(origin);
             }
@@ -57,12 +57,12 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
     }
 }
 
-/// Whether any value of `loss` can change with `x`.
+/// Whether a gradient of `loss` can reach `x`; operations that are piecewise constant let no gradient through.
 pub(crate) fn depends_on(loss: &Tensor, x: &Tensor) -> bool {
     !dependents(loss, x).is_empty()
 }
 
-/// The nodes on the paths from `x` to `loss`, arguments before results.
+/// The nodes on the paths by which a gradient of `loss` reaches `x`, arguments before results.
 fn dependents(loss: &Tensor, x: &Tensor) -> Vec<Tensor> {
     let mut on_the_way: HashMap<usize, bool> = HashMap::from([(x.id(), true)]);
     let mut order = vec![x.clone()];
@@ -101,11 +101,11 @@ fn stops(tensor: &Tensor) -> bool {
     }
 }
 
-/// The gradient parts that have reached a node so far: tensors over the whole node, and tensors over single groups' frames.
+/// The gradient that has reached a node so far: a sum over the whole node, and for each group a sum in that group's frame.
 #[derive(Default)]
 struct Gradient {
     whole: Option<Tensor>,
-    /// For each group, its part.
+    /// The sum for each group, by the group's index.
     parts: BTreeMap<usize, Tensor>,
 }
 
@@ -145,7 +145,7 @@ fn contributions(
     through: &HashSet<usize>,
 ) -> Result<Vec<(Tensor, Option<usize>, Tensor)>, TensorError> {
     let prim = &node.inner().prim;
-    // The gradients of the first arguments, if the op table defines them; selections get none.
+    // The gradients of the first arguments, if the op table defines them; an argument that is a selection gets no gradient.
     let derived = match prim {
         Prim::Map(op) | Prim::Scan(op, _) | Prim::Reduce(op) | Prim::Within(op, _) => {
             op.gradients(node, grad)?
@@ -199,13 +199,14 @@ fn fit(part: &Tensor, node: &Tensor, arg: &Tensor) -> Result<Tensor, TensorError
     let Some(of_node) = node.frame() else {
         return Ok(part.clone());
     };
-    // The argument may have other groups than the node (after `regroup`). A batch tensor may even belong to another
-    // batch, for example if all groups share one value; it has one cell in any batch.
+    // The argument may have other groups than the node (after `regroup`). A batch tensor has one cell in every batch, and may
+    // even belong to a batch other than the node's, as when each group uses a value of the whole batch.
     let cells = match arg.frame() {
         Some(of_arg) if arg.level() != Level::Batch => of_arg,
         _ => of_node,
     };
-    // A contribution may be coarser than the node (a constant slope): it then applies to each of the node's cells.
+    // A contribution may be coarser than the node (for example, if the slope is constant); it then applies to each of the node's
+    // cells.
     let level = part.level().join(node.level()).join(arg.level());
     sum_to(&part.expanded(level, of_node)?, arg.level(), cells)
 }

@@ -3,8 +3,8 @@
 //! Differences of `lgamma` have errors of up to 3e-10 at n = 100000. A product of k factors has k rounding errors of half a unit
 //! each: about 1e-11 in the worst case, and 1e-14 in practice, because the errors partly cancel.
 
-/// The most factors of one product. So many factors take some milliseconds, and are far more than any number of responses.
-/// Without a bound, a script could request a product that takes hours and never checks the deadline.
+/// The most factors of one product. A product of this length takes some milliseconds, and no batch has that many responses.
+/// Without a bound, a script could request a product that takes hours, because the loop does not check the deadline.
 const FACTORS: i64 = 1_000_000;
 
 fn bounded(factors: i64) -> Result<(), String> {
@@ -16,7 +16,7 @@ fn bounded(factors: i64) -> Result<(), String> {
     Ok(())
 }
 
-/// C(n, k); 0 if n < k or n < 0, infinite if it is beyond f64. `k` is at least 0.
+/// C(n, k); 0 if n < k or n < 0, infinite if it exceeds the range of f64. `k` is at least 0.
 pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     if n < k || n < 0 {
         return 0.0;
@@ -24,9 +24,10 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     let k = k.min(n - k);
     let mut product = 1.0f64;
     for i in 1..=k {
-        // Exact while below 2^53: C(n - k + i, i) is a whole number, and so is the product before the division.
+        // Exact while the numbers are below 2^53, because each is whole: the product before the division, and C(n - k + i, i)
+        // after it.
         product = product * (n - k + i) as f64 / i as f64;
-        // This takes at most about a thousand factors, because each factor at least doubles the product.
+        // The loop multiplies at most about a thousand factors, because each factor at least doubles the product.
         if product.is_infinite() {
             break;
         }
@@ -34,7 +35,7 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     product
 }
 
-/// ln C(n, k); -infinity if n < k or n < 0. `k` is at least 0. An error if the product is too long.
+/// ln C(n, k); -infinity if n < k or n < 0. `k` is at least 0. An error if the product has more than `FACTORS` factors.
 pub fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
     if n < k || n < 0 {
         return Ok(f64::NEG_INFINITY);
@@ -55,8 +56,8 @@ pub fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
 
 /// C(a, k) / C(b, k) for 0 <= k <= b; 0 if a < k or a < 0.
 ///
-/// The product over i < k of (a - i) / (b - i); or, if it has fewer factors, the b - a factors of
-/// C(b - k, b - a) / C(b, b - a). An error if the shorter product is too long.
+/// Computed as the product of (a - i) / (b - i) over i < k; or, if b - a is less than k, as C(b - k, b - a) / C(b, b - a), a
+/// product of b - a factors. An error if the shorter product has more than `FACTORS` factors.
 pub fn binomial_ratio(a: i64, b: i64, k: i64) -> Result<f64, String> {
     if a < k || a < 0 {
         return Ok(0.0);

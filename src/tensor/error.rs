@@ -1,5 +1,5 @@
-//! The error types of operations on tensors: the operation, what failed, and the line of the script. The errors of one operation
-//! are made in `op/`, all other errors in `graph.rs`, `backprop.rs`, `evaluate.rs` and `exec/`.
+//! The error type of operations on tensors: it holds the operation, what failed, and the line of the script. Errors of particular
+//! operations are made in `op/`, all other errors in `graph.rs`, `backprop.rs`, `evaluate.rs` and `exec/`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub enum TensorErrorKind {
     Argument(String),
     /// The values themselves do not allow the operation.
     Value(String),
-    /// A gradient is needed through an operation that has none.
+    /// A gradient is needed through an operation that has no derivative; the text says why it has no derivative.
     NoDerivative(&'static str),
     /// The machine does not allow the operation: it has no memory for the result.
     Machine(String),
@@ -99,7 +99,7 @@ impl TensorError {
         TensorError::level(op, message)
     }
 
-    /// Tensors of different batches, or of different groups' batches.
+    /// The error for tensors of different batches, or of the batches of different groups.
     pub(crate) fn different_batches(op: &'static str, left: Level, right: Level) -> Self {
         let message = format!(
             "a {left} tensor and a {right} tensor of different batches cannot be combined: a value belongs to one batch, or to the batch of one group; `batch.map_groups(|g| ...)` joins the results of groups"

@@ -10,7 +10,7 @@ use super::trace::Trace;
 use super::value::Value;
 
 impl Tensor {
-    /// Computes the tensor's values, or returns its earlier values.
+    /// Returns the tensor's values, which are computed at the first call.
     ///
     /// # Errors
     /// [`TensorError`] if the values do not allow an operation, or if the guard stopped the computation.
@@ -34,8 +34,8 @@ impl Tensor {
         })
     }
 
-    /// Computes several tensors, the first of which is the result of a hook, and their common parts once. [`Tensor::evaluate`]
-    /// then returns their values.
+    /// Computes several tensors; the first is the result of a hook. Parts that the tensors share are computed once.
+    /// [`Tensor::evaluate`] then returns their values.
     ///
     /// # Errors
     /// As [`Tensor::evaluate`], for the first tensor that fails.

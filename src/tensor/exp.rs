@@ -1,14 +1,14 @@
 //! The exponential, by a polynomial that compilers turn into vector code. It has the same bits on every machine and at every
-//! width, because no step is a fused multiply-add and no step depends on a maths library.
+//! vector width, because no step is a fused multiply-add and no step depends on a maths library.
 //!
 //! exp(x) = 2^k exp(r), where x = k ln 2 + r and |r| <= ln 2 / 2. exp(r) is computed by its series: up to the 13th power for f64,
-//! with an error of 4e-18; up to the 7th power for f32 tokens, with an error of 5e-9. f32 tokens are computed in f32, with twice
-//! the tokens in a vector and half the steps.
+//! with an error of 4e-18; up to the 7th power for f32 tokens, with an error of 5e-9. f32 tokens are computed in f32, so that a
+//! vector holds twice as many tokens and half the steps suffice.
 
 const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
 const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
 
-/// Added to a number below 2^51, rounds it to an integer, which is then in the low bits of the sum.
+/// Adding this to a number of magnitude below 2^51 rounds the number to an integer, which is then in the low bits of the sum.
 const TO_INTEGER: f64 = 6_755_399_441_055_744.0;
 
 /// exp(x) in parts: `tail` is exp(r) - 1 - r, and 2^k is `first` times `second`, neither of which overflows.
@@ -64,7 +64,7 @@ pub(crate) fn exp(x: f64) -> f64 {
     (1.0 + (p.r + p.tail)) * p.first * p.second
 }
 
-/// e to the power of x, within an ulp of an f32; within 0.6 ulp if |x| < 0.3, as for ratios of policies.
+/// e to the power of x, within an ulp of an f32; within 0.6 ulp if |x| < 0.3, the usual range of a policy ratio's logarithm.
 #[inline(always)]
 pub(crate) fn exp_f32(x: f32) -> f32 {
     const TO_INTEGER: f32 = 12_582_912.0;

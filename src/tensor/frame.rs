@@ -32,12 +32,12 @@ pub struct Frame {
     pub(crate) responses: ResponsesId,
     /// The frame's own stream of random numbers, so that two groups do not draw the same numbers.
     pub(crate) stream: u64,
-    /// Whether a token tensor is f64 if it is computed from coarser tensors alone.
+    /// Whether token tensors that are computed only from coarser tensors are f64.
     pub(crate) is_f64: bool,
     pub(crate) context: Context,
     /// The view; set if this frame belongs to a function passed to `map_groups` that runs once for all groups.
     view: Option<Arc<GroupView>>,
-    /// The memory of a layout that is not the batch's own, counted by the guard.
+    /// The reservation for a layout that differs from the batch's: that of a group, or the one after `regroup`.
     _reservation: Option<Arc<Reservation>>,
 }
 
@@ -59,7 +59,8 @@ pub(crate) struct Context {
     pub(crate) guard: Arc<Guard>,
     /// The profile, if times are wanted.
     pub(crate) profile: Option<Arc<Profile>>,
-    /// The `Trace`, if a plan is wanted; untyped, because a trace holds tensors, and tensors build on frames.
+    /// The `Trace`, if a plan is wanted; untyped, because a trace holds tensors and tensors hold frames, so that its type would
+    /// make this module depend on theirs.
     pub(crate) trace: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -76,7 +77,7 @@ impl Frame {
         })
     }
 
-    /// The frame of another layout of these responses, or of a part of them.
+    /// The frame for another layout of these responses, or for the layout of a part of them.
     fn over(&self, layout: Layout) -> Frame {
         let reservation = self.context.guard.hold(layout.bytes());
         Frame {
@@ -138,7 +139,7 @@ impl Frame {
         !view.is_by_group.load(Ordering::Relaxed)
     }
 
-    /// Whether a tensor of this frame comes from the view of the frame `other`.
+    /// Whether both frames have the same view (or no view) and the same responses.
     pub(crate) fn is_of_view(&self, other: &Frame) -> bool {
         let view = |frame: &Frame| frame.view.as_ref().map(Arc::as_ptr);
         view(self) == view(other) && self.responses == other.responses

@@ -12,7 +12,7 @@ use super::value::Value;
 use crate::batch::{FloatBuffer, Level, TokenValues};
 
 /// The bytes of a node, with the two counts of its `Arc`, its variable in the script's scope and the allocator's overhead.
-/// Counting them also bounds a script that builds a graph and never computes it.
+/// Counting these bytes also bounds a script that builds a graph and never computes it.
 const NODE_BYTES: usize = size_of::<Node>() + 64;
 
 /// A lazy value at a level: a node of an expression graph.
@@ -34,7 +34,7 @@ pub(crate) struct Node {
     _reservation: Option<Reservation>,
 }
 
-/// What a node knows of the row of the op table that made it.
+/// A row of the op table, as far as the nodes that it made need it.
 pub(crate) trait Row: fmt::Debug + Sync {
     /// The name of the operation, as scripts write it.
     fn name(&self) -> &'static str;
@@ -45,7 +45,7 @@ pub(crate) trait Row: fmt::Debug + Sync {
     fn gradients(&self, node: &Tensor, grad: &Tensor) -> Result<Vec<Tensor>, TensorError>;
 }
 
-/// The operations of an executor: all rows of the op table reduce to these.
+/// The executor's operations, to which all rows of the op table reduce.
 #[derive(Clone, Debug)]
 pub(crate) enum Prim {
     /// A number, as a batch tensor.
@@ -55,11 +55,11 @@ pub(crate) enum Prim {
     Column(TokenValues),
     /// An elementwise row of the op table; its arguments are broadcast to the node's level.
     Map(&'static dyn Row),
-    /// The same value in each finer cell.
+    /// Repeats each value for all finer cells within its cell; at the argument's own level, moves the values to another grouping.
     Expand,
     /// A reduction row of the op table; if there is a second argument, values for which it is 0 do not count.
     Reduce(&'static dyn Row),
-    /// How many values of a finer level each cell has.
+    /// The number of cells of a finer level in each cell.
     Count(Level),
     /// A row of the op table that gives each value a separate result within its cell of a coarser level.
     Within(&'static dyn Row, Level),
@@ -72,7 +72,8 @@ pub(crate) enum Prim {
     Random(u64),
     /// The part of the argument that belongs to one group, in that group's own frame.
     Select(usize),
-    /// Puts tensors of the groups' own frames together. The result is 0 for a group of which no argument has a part.
+    /// Joins tensors from the groups' own frames, one tensor per listed group. The result is 0 for every group that is not
+    /// listed.
     Assemble(Arc<[usize]>),
 }
 
@@ -118,7 +119,8 @@ impl Tensor {
         Tensor::leaf(Prim::Number(value), Level::Batch, true, None)
     }
 
-    /// A tensor of the given values, one per cell of the level, in the layout's order. Only token values stay f32.
+    /// A tensor of the given values, one per cell of the level, in the layout's order. f32 values at any level but token become
+    /// f64.
     ///
     /// # Errors
     /// [`TensorErrorKind::Value`] if there is not one value per cell.
@@ -252,7 +254,7 @@ impl Tensor {
         Tensor::node(Prim::Map(op), args, level, frame)
     }
 
-    /// The tensor itself if it has that level already.
+    /// Repeats the values at a finer level; returns the tensor itself if it has that level already.
     pub(crate) fn expanded(&self, level: Level, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
         if self.level() == level {
             return Ok(self.clone());
@@ -285,8 +287,8 @@ impl Tensor {
         )
     }
 
-    /// Assembles parts made by `select`: tensors at `level` or coarser, each in the frame of its group, or batch
-    /// tensors of any frame.
+    /// Assembles parts made by `select`: tensors at `level` or at a coarser level, each in its group's frame, or batch tensors of
+    /// any frame.
     pub(crate) fn assemble(
         frame: &Arc<Frame>,
         level: Level,
@@ -354,7 +356,7 @@ impl Tensor {
         }
     }
 
-    /// The number of a tensor without a frame: every operation on single numbers gives a number.
+    /// The number of a tensor without a frame. Such a tensor is always a number, because operations on numbers give numbers.
     pub(crate) fn alone(&self) -> f64 {
         match self.as_number() {
             Some(number) => number,
@@ -401,7 +403,8 @@ impl Tensor {
     }
 }
 
-/// The frame in which tensors of several levels meet: the frame of the first tensor at the result's level.
+/// The frame in which tensors of several levels meet: the frame of the first tensor at the result's level, or else of the first
+/// tensor that is not at batch level, if any. An error if the tensors belong to different batches or groupings.
 pub(crate) fn meet(
     op: &'static str,
     args: &[Tensor],

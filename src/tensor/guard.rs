@@ -8,8 +8,8 @@ use super::error::{Stopped, TensorError};
 use crate::batch::large::SpareMemory;
 use crate::parallel::lock;
 
-/// The most operations that graphs hold at once. A formula of 100 operations over 8192 groups, group by group, has
-/// some 800 000; a runaway loop reaches this in two seconds, when it holds about 400 MB.
+/// The most operations that graphs hold at once. A formula of 100 operations over 8192 groups, group by group, has some 800 000;
+/// a runaway loop reaches this limit in two seconds, when it holds about 400 MB.
 const NODES: usize = 1 << 20;
 
 /// The bytes that any script may allocate besides its tensors.
@@ -32,7 +32,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard whose clock starts now. `None` is no deadline; `memory` is in bytes.
+    /// A guard whose clock starts now. A `time` of `None` means no deadline; `memory` is in bytes.
     pub fn new(time: Option<Duration>, memory: usize) -> Arc<Self> {
         Guard::sharing(&SpareMemory::default(), time, memory)
     }
@@ -75,7 +75,7 @@ impl Guard {
         self.forget_failure();
     }
 
-    /// The first error that ends the script, even if the script caught it; `None` if there is none.
+    /// The first error that ends the script, even if the script caught it; `None` if there is no such error.
     pub(crate) fn failure(&self) -> Option<TensorError> {
         lock(&self.failure).clone()
     }
@@ -103,7 +103,7 @@ impl Guard {
         self.started.store(self.elapsed(), Ordering::Relaxed);
     }
 
-    /// Runs work that is not the script's, so that its time does not count.
+    /// Runs work whose time does not count towards the deadline, because it is not the script's.
     pub(crate) fn untimed<R>(&self, work: impl FnOnce() -> R) -> R {
         let (before, done) = (self.elapsed(), work());
         let took = self.elapsed() - before;
@@ -116,7 +116,7 @@ impl Guard {
         self.made.elapsed().as_nanos() as u64
     }
 
-    /// The spare memory for large buffers, which the caller counts by [`Guard::reserve`].
+    /// The spare memory for large buffers. A caller that takes a buffer counts its bytes with [`Guard::reserve`].
     pub fn spare(&self) -> &SpareMemory {
         &self.spare
     }
@@ -174,7 +174,7 @@ impl Guard {
         Ok(reservation)
     }
 
-    /// Counts bytes that are taken already: beyond the limit, the script ends at its next operation.
+    /// Counts bytes that are already allocated; if they exceed the limit, the script ends at its next operation.
     pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
         let held = self.reserve(bytes);
         let held = held.map_err(|stopped| self.fail(&TensorError::new("values", stopped)));

@@ -1,5 +1,5 @@
-//! Kernels: how a row of the op table is computed. The functions of elementwise rows are written once, and used on single
-//! numbers and in loops, each of which is compiled for one function.
+//! Kernels: how a row of the op table is computed. The function of each elementwise row is written once, and used on single
+//! numbers and in a loop that is compiled for this function.
 
 use std::marker::PhantomData;
 
@@ -65,7 +65,7 @@ impl Kernel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduction {
     Sum,
-    /// Never below the smallest or above the largest value, so that the mean of equal values is their value.
+    /// Never below the smallest or above the largest value, so that the mean of equal values is exactly that value.
     Mean,
     Min,
     Max,
@@ -76,7 +76,7 @@ pub(crate) enum Reduction {
     Count,
 }
 
-/// The result for each value of a cell.
+/// The operations that give each value of a cell a separate result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Within {
     /// 0 for the smallest; ties in batch order, NaN last.
@@ -89,16 +89,17 @@ pub(crate) enum Within {
     OthersStd,
 }
 
-/// The scans of a response's tokens; each takes one number; a sum can take a number per response instead.
+/// The scans over a response's tokens. Each takes one number (`gamma`, or a fill); the two sums can take a number per response
+/// instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scan {
     /// y_t = x_t + gamma y_(t-1)
     Cumsum,
     /// y_t = x_t + gamma y_(t+1)
     SuffixSum,
-    /// y_t = x_(t+1), and the number after the last token
+    /// y_t = x_(t+1); the number at the last token
     Next,
-    /// y_t = x_(t-1), and the number before the first token
+    /// y_t = x_(t-1); the number at the first token
     Prev,
 }
 
@@ -119,8 +120,8 @@ macro_rules! operations {
         }
 
         impl $name {
-            /// Passes the operation's function to a visitor. It is inlined, so that loops around it use the instructions that
-            /// their caller was compiled for.
+            /// Passes the operation's function to a visitor. The method is inlined, so that loops around it use the instructions
+            /// that their caller was compiled for.
             #[inline(always)]
             pub(crate) fn visit<V: $visitor>(self, visitor: V) -> V::Output {
                 match self {
@@ -133,7 +134,7 @@ macro_rules! operations {
                 self.eval_for::<f64>($($x),+)
             }
 
-            /// The result for values of a precision, before it is rounded.
+            /// The result for values of the precision `T`, before it is rounded.
             #[inline(always)]
             pub(crate) fn eval_for<T: Precision>(self, $($x: f64),+) -> f64 {
                 struct Call<T>($($f64,)+ PhantomData<T>);

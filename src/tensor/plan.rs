@@ -7,7 +7,7 @@ use super::frame::Frame;
 use super::graph::{Prim, Tensor};
 use crate::batch::Level;
 
-/// An order in which to compute the nodes that some outputs need.
+/// The nodes that some outputs need, in an order in which they can be computed.
 #[derive(Debug)]
 pub struct Plan {
     steps: Vec<Step>,
@@ -38,7 +38,7 @@ enum NodeKey {
 }
 
 impl Plan {
-    /// Nodes with known values are used without computing them again.
+    /// The plan for some outputs. Known values are used, not computed again.
     pub(crate) fn new(outputs: &[Tensor]) -> Plan {
         let mut steps: Vec<Step> = Vec::new();
         let mut index: HashMap<usize, usize> = HashMap::new();
@@ -94,7 +94,7 @@ impl Plan {
     }
 }
 
-/// Whether an expanded tensor has exactly the values of the other tensor.
+/// Whether an expanded tensor has exactly the values of the tensor that it expands.
 fn is_same(expanded: &Tensor, other: &Tensor) -> bool {
     let layout = |tensor: &Tensor| tensor.frame().map(|frame| Arc::as_ptr(&frame.layout));
     expanded.level() == other.level() && layout(expanded) == layout(other)

@@ -13,7 +13,7 @@ pub(crate) trait Precision: Plain + PartialOrd {
     fn widen(self) -> f64;
     /// e to the power of x, within an ulp of this precision.
     fn exp(x: f64) -> f64;
-    /// Token values, one after another or as the rows of an array [B, T]; f64 values are never such rows.
+    /// Wraps token values as a buffer. If `rows_of` is given, f32 values are the rows of an array [B, T]; f64 values never are.
     fn wrap(values: Large<Self>, rows_of: Option<&Arc<Layout>>) -> FloatBuffer;
     fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
     /// The next value towards infinity.
@@ -86,8 +86,8 @@ impl Precision for f64 {
 /// The number of values that an elementwise loop computes at once, in several vectors.
 const STRIDE: usize = 64;
 
-/// Splits an elementwise loop into a multiple of 64 values and, if there is a rest, the last 64 values. Some values are then
-/// computed twice, because that is faster than a rest that the compiled loop computes one by one.
+/// Runs an elementwise loop over `len` values. If `len` is above 64 and no multiple of 64, the loop runs over a multiple of 64
+/// values and then over the last 64 values: computing some values twice is faster than computing the remainder one by one.
 #[inline(always)]
 pub(crate) fn in_strides(len: usize, mut of: impl FnMut(Range<usize>)) {
     let rest = len % STRIDE;

@@ -13,8 +13,8 @@ pub struct Profile {
     timings: Mutex<BTreeMap<Option<Origin>, f64>>,
 }
 
-/// The time of a line's operations. Operations that run tile by tile in one pass share the pass's time in proportion to their own
-/// times.
+/// The time of a line's operations. The time of a pass is divided among its operations in proportion to the time that each took
+/// on all threads.
 #[derive(Clone, Debug)]
 pub struct Timing {
     /// The line of the script that requested the operations; `None` if no line did.
@@ -28,7 +28,7 @@ impl Profile {
         *lock(&self.timings).entry(origin.cloned()).or_default() += seconds;
     }
 
-    /// The timings since this was last called.
+    /// The timings since the last call.
     pub fn take(&self) -> Vec<Timing> {
         let timings = std::mem::take(&mut *lock(&self.timings)).into_iter();
         let timings = timings.map(|(origin, seconds)| Timing { origin, seconds });

@@ -1,5 +1,5 @@
-//! The trace of a computation. A plan needs the calls of composed rows, of which the graph holds only the parts, and the tensors
-//! whose values were read. An editor needs the tensors by the places of the operations that made them.
+//! The trace of a computation. `src/plan` needs the calls of composed rows, because the graph holds only the parts of such a row,
+//! and the tensors whose values were read. An editor needs each tensor by the place of the operation that made it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ pub(crate) struct ComposedCall {
     pub(crate) name: &'static str,
     pub(crate) params: &'static [Param],
     pub(crate) args: Vec<Argument>,
-    /// The result is kept, because no other node has its address while it lives.
+    /// Kept alive, because its address identifies the call: while the result lives, no other node has this address.
     _result: Tensor,
 }
 
@@ -69,7 +69,7 @@ impl Trace {
         lock(&self.made).clone()
     }
 
-    /// The call that made a node.
+    /// The call of a composed row that made a node, if there is one.
     pub(crate) fn call(&self, node: &Tensor) -> Option<ComposedCall> {
         lock(&self.calls).get(&node.id()).cloned()
     }

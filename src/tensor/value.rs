@@ -13,7 +13,7 @@ pub struct Value {
     values: Computed,
     /// Whether the executor has found all values to be finite.
     is_finite: bool,
-    /// The values' share of the guard's memory, for as long as a tensor keeps them.
+    /// Counts the values' memory against the guard's limit for as long as a tensor keeps the values.
     _reservation: Option<Reservation>,
 }
 
@@ -42,12 +42,12 @@ impl Value {
         Value::new(&NO_BATCH, Level::Batch, vec![number].into(), None)
     }
 
-    /// The same values, of which the executor knows whether all are finite.
+    /// Notes whether the executor has found all values to be finite.
     pub(crate) fn tested(self, is_finite: bool) -> Value {
         Value { is_finite, ..self }
     }
 
-    /// The values over `layout`, which may be any layout if the value is a number that belongs to no batch.
+    /// The values with the given layout. A number that belongs to no batch may get any layout.
     pub(crate) fn over(&self, layout: &Arc<Layout>) -> Computed {
         Computed::new(layout.clone(), self.level(), self.buffer().clone())
     }

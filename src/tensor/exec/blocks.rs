@@ -12,7 +12,8 @@ use crate::batch::Layout;
 use crate::parallel::{each_with, lock};
 use crate::tensor::error::Stopped;
 
-/// Responses of at most this many tokens share a tile. The tokens of longer responses are read and written in place.
+/// Responses of at most this many tokens share a tile. A longer response is a tile of its own, so that its tokens are read and
+/// written in place.
 const SHORT: usize = 1024;
 
 /// Computes all tiles of a pass.
@@ -22,7 +23,7 @@ const SHORT: usize = 1024;
 pub(super) fn run(pass: &Pass<'_>, layout: &Layout, mut parts: Parts<'_>) -> Result<(), Stopped> {
     let guard = &pass.execution.context.guard;
     let is_short = |response: usize| layout.tokens_of(response).len() <= SHORT;
-    // Reductions with one value per response store no tokens, so a tile may be as long as a block.
+    // Reductions of one value per response need no buffers of tokens, so a tile may be as long as a block.
     let is_reduction = |job: &Job<'_>| matches!(job.code, Code::Reduce(..));
     let holds_no_tokens = (pass.jobs.iter()).all(|job| is_reduction(job) && job.reads_no_tile());
     let block = |scratch: &mut Scratch, responses: Range<usize>, mut parts: Parts<'_>| {

@@ -1,11 +1,11 @@
-//! Reads token columns in their own memory.
+//! Reads token columns: in their own memory, or gathered into a buffer.
 
 use std::ops::Range;
 
 use crate::batch::{Layout, TokenValues};
 use crate::tensor::precision::Precision;
 
-/// The tokens of some neighbouring responses: their indices in a token tensor, and the layout that has their columns.
+/// The tokens of some consecutive responses: their indices in a token tensor, and the layout, which has their columns.
 pub(super) struct Location<'a> {
     pub(super) layout: &'a Layout,
     pub(super) responses: Range<usize>,
@@ -13,7 +13,7 @@ pub(super) struct Location<'a> {
 }
 
 impl Location<'_> {
-    /// The columns of the tokens, if they are a single run of one response.
+    /// The columns of the tokens, if they are the tokens of one response whose mask has no holes.
     pub(super) fn only_run(&self) -> Option<Range<usize>> {
         if self.responses.len() != 1 {
             return None;

@@ -145,12 +145,12 @@ impl<'a> Execution<'a> {
         self.methods[step]
     }
 
-    /// Whether the next pass can read a step without computing it.
+    /// Whether the next pass can read the step's values without computing them.
     pub(super) fn is_readable(&self, step: usize) -> bool {
         self.values[step].is_some() || self.uniform[step].is_some()
     }
 
-    /// A step that has one value per response, per position or per coarser cell, as an argument.
+    /// A step with one value per response, per position or per cell of a coarser level, as an argument.
     pub(super) fn coarser(&self, step: usize) -> Arg<'_> {
         let tensor = self.tensor(step);
         let Some(frame) = tensor.frame() else {
@@ -174,7 +174,7 @@ impl<'a> Execution<'a> {
         TensorError::new(tensor.inner().prim.name(), kind).or_at(tensor.origin())
     }
 
-    /// Reserves memory for the token values of a step, which the guard counts.
+    /// Counts the memory for the token values of a step; an error if it exceeds the guard's limit.
     pub(super) fn reserve(&self, step: usize, tokens: usize) -> Result<Reservation, TensorError> {
         let bytes = tokens * if self.tensor(step).is_f64() { 8 } else { 4 };
         let reserved = self.context.guard.reserve(bytes);
@@ -182,7 +182,7 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// Whether a step on tokens is computed in a pass, which has no other steps if this step cannot be fused.
+/// Whether a step on tokens is computed in a pass. If the step cannot be fused with other steps, the pass has only this step.
 pub(super) fn goes_by_tile(prim: &Prim) -> bool {
     matches!(
         prim,

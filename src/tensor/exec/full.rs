@@ -1,5 +1,5 @@
 //! Steps that are computed in full, from all values of their arguments: steps at levels coarser than the token, whose arguments
-//! are spread to the step's level, and operations that need all values of a cell at once.
+//! are broadcast to the step's level, and operations that need all values of a cell at once.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(super) fn value(execution: &Execution<'_>, step: usize) -> Result<Arc<Value>
     Ok(Arc::new(value))
 }
 
-/// The values of a uniform token step by response, rounded like its tokens.
+/// The values of a uniform token step: one value per response, rounded to the precision of its tokens.
 pub(super) fn uniform(execution: &Execution<'_>, step: usize) -> Vec<f64> {
     if execution.tensor(step).is_f64() {
         uniform_as::<f64>(execution, step)
@@ -116,7 +116,7 @@ fn compute(
             let values = args[0].buffer().reader();
             own.into_iter().map(values).collect()
         }
-        // The result is 0 for a group of which no argument has a part.
+        // The result is 0 for every group that is not listed.
         Prim::Assemble(groups) => {
             let mut out = vec![0.0; layout.size(node.level)];
             for (&group, part) in groups.iter().zip(args) {
@@ -184,7 +184,7 @@ fn map(
             (Kernel::Three(op), first) => ternary(op, [first, source(1), source(2)], out),
             (Kernel::Fallible(f), _) => {
                 for (out, index) in out.iter_mut().zip(start..) {
-                    // A single value may take milliseconds.
+                    // The guard is checked for each value, because a single value may take milliseconds.
                     guard.check()?;
                     let x = args.iter().map(|values| values[index % values.len()]);
                     let value = f(&x.collect::<Vec<f64>>());
@@ -206,14 +206,14 @@ fn map(
     Ok(all)
 }
 
-/// The largest f32 below 1: a larger value would round to 1 as an f32, outside of [0, 1).
+/// The largest f32 below 1: a larger f64 could round to 1 as an f32, which is outside of [0, 1).
 const BELOW_ONE: f64 = 1.0 - f32::EPSILON as f64 / 2.0;
 
-/// Uniform numbers in [0, 1). One stream draws them in order, so that they do not depend on the number of threads.
+/// Uniform numbers in [0, 1). One stream draws the numbers in order, so that they do not depend on the number of threads.
 fn random(key: u64, node: &Node, layout: &Layout) -> Vec<f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(key);
     rng.set_stream(node.frame.as_ref().map_or(0, |frame| frame.stream));
-    // An f64 has 53 bits; the result is from 0 to below 1.
+    // An f64 has 53 significant bits, so that the quotient is exact and below 1.
     let draw = |_| {
         let value = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         value.min(BELOW_ONE)

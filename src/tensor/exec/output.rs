@@ -64,7 +64,7 @@ impl Output {
     }
 }
 
-/// The part of an output that belongs to some neighbouring responses.
+/// The part of an output that belongs to some consecutive responses.
 pub(super) enum Part<'a> {
     F32(&'a mut [f32]),
     F64(&'a mut [f64]),

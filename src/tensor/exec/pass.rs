@@ -13,7 +13,7 @@ use crate::tensor::kernel::{Kernel, Scan, Unary};
 /// The most tokens of a tile of several responses.
 pub(super) const TOGETHER: usize = 4096;
 
-/// What a job computes for a tile.
+/// The computation of a job for one tile.
 pub(super) enum Code<'a> {
     Column(&'a TokenValues),
     Values(&'a FloatBuffer),
@@ -146,7 +146,7 @@ impl<'a> Pass<'a> {
         let has_positions = args.iter().any(|arg| level(arg) == Level::Position);
         let is_wide = is_map && has_positions;
         let is_f64 = node.is_f64;
-        // A scan needs all tokens of its argument, but not of its discounts.
+        // A scan needs each token of its argument, but only one discount per response.
         let scanned = args.first().filter(|_| matches!(node.prim, Prim::Scan(..)));
         let mut found = Vec::with_capacity(args.len());
         for arg in args {
@@ -172,14 +172,14 @@ impl<'a> Pass<'a> {
         self.push(step, code, found, is_f64)
     }
 
-    /// Reductions of the same values share their moments.
+    /// Adds a reduction. Reductions of the same values share one job and its moments.
     fn reduce(&mut self, step: usize, depth: Depth) -> usize {
         let execution = self.execution;
         let is_uniform_f32 = |arg: usize| {
             execution.method(arg) == Method::Uniform && !execution.tensor(arg).is_f64()
         };
         let args: Vec<Arg<'a>> = match *execution.args(step) {
-            // The sum of equal f32s is exact, in any order.
+            // The sum of equal f32 values in a tile is exact in f64, in any order.
             [arg] if is_uniform_f32(arg) => vec![execution.coarser(arg)],
             ref args => args.iter().map(|&arg| self.tile(arg, false)).collect(),
         };
@@ -197,7 +197,7 @@ impl<'a> Pass<'a> {
         self.push(step, Code::Reduce(self.reductions - 1, depth), args, false)
     }
 
-    /// Keeps a step's values in memory.
+    /// Marks a step's values as kept after the pass, in the output with the index `memory`.
     pub(super) fn store(&mut self, step: usize, memory: usize, tests_finite: bool) {
         let job = &mut self.jobs[self.job_of[&step]];
         (job.memory, job.tests_finite) = (Some(memory), tests_finite);
@@ -227,7 +227,7 @@ impl<'a> Pass<'a> {
             .map(move |job| (job.step, time(job) / all.max(1.0)))
     }
 
-    /// Finds the job that is the last to read each value. Returns the most bytes that a thread's tiles take at once.
+    /// Finds the last job that reads each job's values. Returns the most bytes that a thread's buffers take at once.
     pub(super) fn free(&mut self, layout: &Layout) -> usize {
         let mut last: Vec<usize> = (0..self.jobs.len()).collect();
         for (index, job) in self.jobs.iter().enumerate() {

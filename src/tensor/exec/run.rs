@@ -18,7 +18,7 @@ use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::plan::Plan;
 use crate::tensor::value::Value;
 
-/// The most token steps that one pass stores for steps that are computed in full, which bounds the memory.
+/// The most token steps that one pass stores for steps that are computed in full. The limit bounds the memory.
 const STORED_FOR_FULL: usize = 2;
 
 /// The steps that one pass computes.
@@ -89,7 +89,7 @@ fn main_frame(plan: &Plan) -> Option<&Arc<Frame>> {
 }
 
 impl Execution<'_> {
-    /// The steps that are outputs, or are still needed for an output.
+    /// Which steps are outputs, or are still needed for an output.
     fn needed(&self) -> Vec<bool> {
         let mut needed = self.is_output.clone();
         for step in (0..needed.len()).rev() {
@@ -109,8 +109,8 @@ impl Execution<'_> {
         }
     }
 
-    /// Computes the uniform steps, and the steps to compute in full, if their arguments are available; then frees arguments that
-    /// no step needs.
+    /// Computes the uniform steps, and the steps to compute in full, if their arguments are available; then frees token and
+    /// position values that no step needs any more.
     fn compute_in_full(&mut self, needed: &[bool]) -> Result<(), TensorError> {
         for step in (0..needed.len()).filter(|&step| needed[step]) {
             let (tensor, args) = (self.tensor(step), self.args(step));
@@ -157,7 +157,7 @@ impl Execution<'_> {
     }
 
     /// Computes a uniform step. Token values are made only if the step is an output, or if a step that is computed in full reads
-    /// it.
+    /// the values.
     fn compute_uniform(&mut self, step: usize) -> Result<(), TensorError> {
         let (tensor, values) = (self.tensor(step), full::uniform(self, step));
         let mut readers = self.readers[step].iter();

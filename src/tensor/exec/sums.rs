@@ -1,13 +1,13 @@
 //! The only implementation of sums, with the statistics that follow from them.
 //!
-//! Floating-point sums depend on their order, so the order is part of the definition: a response's tokens are cut into
-//! tiles of [`TILE`], each is summed by 16 lanes that a fixed tree adds up, and tiles, responses and groups are merged in
+//! Floating-point sums depend on their order, so the order is part of the definition: a response's tokens are cut into tiles of
+//! [`TILE`] tokens, each tile is summed in 16 lanes that a fixed tree adds up, and tiles, responses and groups are merged in
 //! their order. The bits depend neither on the number of threads nor on which steps are fused.
 
 use crate::tensor::precision::Precision;
 
-/// The number of values that are computed together, so few that several arrays of this length stay in the nearest cache. A
-/// response's first tile starts at its first token.
+/// The number of values that are summed together: so few that several arrays of this length fit into the L1 cache. A response's
+/// first tile starts at its first token.
 pub(crate) const TILE: usize = 1024;
 
 const LANES: usize = 16;
@@ -25,7 +25,7 @@ pub(crate) enum Depth {
 pub(crate) struct Moments {
     pub(crate) count: usize,
     pub(crate) sum: f64,
-    /// The smallest value: infinite if there is no value, NaN if any value is NaN.
+    /// The smallest value: NaN if any value is NaN; infinite if there is no value, or if the depth is [`Depth::Sum`].
     pub(crate) min: f64,
     pub(crate) max: f64,
     /// The sum of the squared distances from the mean.
@@ -64,7 +64,7 @@ impl Moments {
         moments
     }
 
-    /// The moments of `count` copies of one f32. The sum over a tile is exact in f64, so the order does not matter.
+    /// The moments of `count` copies of one f32. The sum over a tile is exact in f64, so the order of addition does not matter.
     pub(crate) fn of_equal(value: f32, count: usize, depth: Depth) -> Moments {
         let tile = |count: usize| {
             if count == 0 || !value.is_finite() {
@@ -90,7 +90,7 @@ impl Moments {
             .fold(Moments::EMPTY, Moments::and)
     }
 
-    /// The moments of the selected values. A tile contains [`TILE`] values, selected or not.
+    /// The moments of the selected values. A tile is [`TILE`] consecutive values, whether they are selected or not.
     pub(crate) fn of_selected<T: Precision>(
         values: impl Iterator<Item = (T, bool)>,
         depth: Depth,
@@ -141,8 +141,8 @@ impl Moments {
         }
     }
 
-    /// The mean. It is never below the smallest or above the largest value, so that the mean of equal values is their value. It
-    /// is infinite if the sum is infinite.
+    /// The mean. It is never below the smallest or above the largest value, so that the mean of equal values is exactly that
+    /// value; but it is infinite if the sum is infinite.
     pub(crate) fn mean(&self) -> f64 {
         let mean = self.sum / self.count as f64;
         if self.min == self.max || self.min < self.max && mean.is_finite() {
@@ -161,7 +161,7 @@ impl Moments {
     }
 }
 
-/// Sums the lanes, half onto half.
+/// Adds up the lanes: repeatedly adds the upper half to the lower half.
 fn tree(mut lanes: [f64; LANES]) -> f64 {
     let mut width = LANES / 2;
     while width > 0 {

@@ -1,5 +1,5 @@
-//! One tile: a few short responses, or one long response, taken through a pass's jobs in order. Each job is one loop over a slice
-//! into a buffer from a free list, or straight into the memory that keeps its values.
+//! One tile: a few short responses, or one long response, taken through a pass's jobs in order. A job is a loop that writes into
+//! a buffer from a free list, or straight into the memory that keeps the job's values.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::tensor::kernel::Kernel;
 use crate::tensor::precision::Precision;
 
 /// The guard is checked once per this many jobs, so that a long plan can be stopped within a tile. Checking the clock takes as
-/// long as a job on some hundred tokens.
+/// long as a job on about a hundred tokens.
 const JOBS_PER_CHECK: usize = 64;
 
 /// A thread's buffers that are not in use.
@@ -28,7 +28,7 @@ pub(super) struct Scratch {
     f64s: Vec<Vec<f64>>,
 }
 
-/// Numbers: the first numbers of a buffer, numbers in memory that is kept, or numbers in memory that is only read.
+/// Numbers: the first numbers of a buffer, a part of an output, or a part of memory that is only read.
 pub(super) enum Slice<'t, T> {
     Buffer(Vec<T>, usize),
     Out(&'t mut [T]),
@@ -83,7 +83,7 @@ impl Floats<'_> {
 trait Lane: Precision {
     fn buffers(scratch: &mut Scratch) -> &mut Vec<Vec<Self>>;
     fn floats(values: Slice<'_, Self>) -> Floats<'_>;
-    /// The values, which are of this precision.
+    /// The values, which must have this precision.
     fn slice_of<'a, 't>(floats: &'a Floats<'t>) -> &'a Slice<'t, Self>;
     fn into_slice(floats: Floats<'_>) -> Slice<'_, Self>;
 }
@@ -350,7 +350,7 @@ impl<'t> Tile<'t> {
                     Floats::F32(x) => moments_of(&x[own.clone()], selection, own, depth),
                     Floats::F64(x) => moments_of(&x[own.clone()], selection, own, depth),
                 },
-                // The value is already rounded, as f32 tokens are.
+                // The value is already rounded to f32, so that the cast is exact.
                 arg => Moments::of_equal(arg.of_response(response) as f32, own.len(), depth),
             };
         }
