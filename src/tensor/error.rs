@@ -148,7 +148,7 @@ pub enum Stopped {
         /// The limit in bytes.
         limit: usize,
     },
-    /// More operations on tensors are held at once than any formula needs.
+    /// More operations on tensors are held in memory at once than any formula needs.
     Graph {
         /// The limit.
         limit: usize,
@@ -173,7 +173,7 @@ impl fmt::Display for Stopped {
             Stopped::Graph { limit } => {
                 write!(
                     f,
-                    "stopped: more than {limit} operations on tensors are held at once"
+                    "stopped: more than {limit} operations on tensors are held in memory at once"
                 )
             }
             Stopped::Script(why) => f.write_str(why),

@@ -247,7 +247,7 @@ impl Tensor {
         }
         if let Some(number) = numbers(&args).and_then(|values| op.kernel().on_numbers(&values)) {
             return number.map(Tensor::number).map_err(|why| {
-                let why = format!("{why}, at these numbers");
+                let why = format!("{why}, for these arguments");
                 TensorError::new(op.name(), TensorErrorKind::Value(why))
             });
         }

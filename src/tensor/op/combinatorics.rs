@@ -50,7 +50,7 @@ static LN_BINOMIAL: Op = Op {
 static BINOMIAL_RATIO: Op = Op {
     name: "binomial_ratio",
     params: &[tensor("a"), tensor("b"), tensor("k")],
-    doc: "C(a, k) / C(b, k): the share of the ways to choose k of b items that choose only among a of these items; 0 where a < k or a < 0",
+    doc: "C(a, k) / C(b, k): the probability that k items drawn from b without replacement all belong to a given subset of a items; 0 where a < k or a < 0",
     source: "the unbiased pass@k estimator, arXiv 2107.03374, eq. 1",
     example: "let n = batch.reward.count(\"group\"); binomial_ratio(n - batch.correct.sum(\"group\"), n, 2)",
     shows: &[0.0, 1.0],
@@ -65,7 +65,7 @@ static BINOMIAL_RATIO: Op = Op {
     ..ROW
 };
 
-/// Beyond this, neighbouring whole numbers are no longer different f64s.
+/// Beyond this, f64 cannot represent every whole number.
 const LARGEST: f64 = 9_007_199_254_740_992.0;
 
 fn whole(name: &str, value: f64) -> Result<i64, String> {

@@ -1,5 +1,5 @@
-//! Rows that work value by value: arithmetic, functions, and choices between values. They are Rust operators and functions too,
-//! so that derivatives and composed rows are written like formulas.
+//! Rows that work value by value: arithmetic, functions, and choices between values. The rows are Rust operators and functions
+//! too, so that derivatives and composed rows are written like formulas.
 
 use std::f64::consts::{LN_2, SQRT_2};
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -46,7 +46,7 @@ rows! {
         "batch.length ** 2" => [4.0, 9.0, 1.0, 4.0, 1.0];
         Two(Binary::Pow), |vjp| {
             let (a, b) = (&vjp.arg(0), &vjp.arg(1));
-            // a^0 is 1 for any a: the slope is 0, even at a = 0, where a^-1 is infinite.
+            // a^0 is 1 for any a, so its slope by a is 0, even at a = 0, where a^-1 is infinite.
             let slope = b * pow(a, b - 1.0);
             let by_a = vjp.grad() * select(b, slope, 0.0);
             // The slope of a^b by b is 0 at a = 0, where ln a is infinite. For a below 0, where a^b is a number only for whole b,
@@ -101,7 +101,7 @@ rows! {
         "floor(batch.length / 2)" => [1.0, 1.0, 0.0, 1.0, 0.0]; One(Unary::Floor);
     CEIL = "ceil", X, "the whole number at or above x";
         "ceil(batch.length / 2)" => [1.0, 2.0, 1.0, 1.0, 1.0]; One(Unary::Ceil);
-    ROUND = "round", X, "the nearest whole number; halves are rounded to the even number (torch.round)";
+    ROUND = "round", X, "the nearest whole number; halves are rounded to even (torch.round)";
         "round(batch.length / 2)" => [1.0, 2.0, 0.0, 1.0, 0.0]; One(Unary::Round);
     CLAMP = "clamp", &[tensor("x"), tensor("low"), tensor("high")],
         "x, limited to low ... high; NaN if any of the three is NaN";
@@ -129,11 +129,11 @@ rows! {
             let by_b = -safe_div(&by_a * vjp.arg(0), vjp.arg(1));
             vec![by_a, by_b]
         };
-    DETACH = "detach", X, "the same values, through which no gradient goes";
+    DETACH = "detach", X, "the same values; no gradient passes through them";
         "detach(batch.reward)" => [1.0, 0.0, 1.0, 0.0, 0.0]; One(Unary::Detach);
 }
 
-/// Rounds to the nearest f32, in sums of f32 tokens. Scripts cannot call this.
+/// Rounds a sum of f32 tokens to the nearest f32. Scripts cannot call this row.
 static NARROW: Op = Op {
     name: "sum",
     kernel: Kernel::One(Unary::Narrow),

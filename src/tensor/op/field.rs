@@ -39,11 +39,11 @@ static KL: Op = Op {
     ..ROW
 };
 
-/// From this distance on, the derivative of k3, 1 - exp(-d), is 1 in f64.
+/// If d is at least this large, the derivative of k3, 1 - exp(-d), is 1 in f64.
 pub(crate) const FAR: f64 = 40.0;
 
 /// [`crate::tensor::exp::k3`] of a difference, for `kl`. Its derivative 1 - exp(-d) is d - k3, which takes no second exp. Beyond
-/// [`FAR`], d and k3 are equal or infinite, and the derivative is 1.
+/// [`FAR`], the derivative is 1; it is not computed as d - k3, because d and k3 can round to the same number or be infinite.
 static K3: Op = Op {
     name: "kl",
     kernel: Kernel::One(Unary::K3),
@@ -54,7 +54,7 @@ static K3: Op = Op {
     ..ROW
 };
 
-/// The smallest variance by whose root whitening divides.
+/// The floor for the variance, by whose root whitening divides.
 const VARIANCE_FLOOR: f64 = 1e-8;
 
 /// The whitened rewards of two right and three wrong responses.
@@ -96,7 +96,7 @@ static BCE_WITH_LOGITS: Op = Op {
 static GRAD: Op = Op {
     name: "grad",
     params: &[tensor("loss"), tensor("x")],
-    doc: "the derivative of a batch tensor with respect to each value of x, at x's level; 0 where that tensor does not depend on x",
+    doc: "the derivative of loss, a batch tensor, with respect to each value of x, at x's level; 0 where loss does not depend on x",
     example: "let r = batch.reward; grad((r * r).sum(\"batch\"), r)",
     shows: &[2.0, 0.0, 2.0, 0.0, 0.0],
     ..ROW

@@ -1,4 +1,5 @@
-//! Rows that give each value a separate result within its cell of a level: ranks, indices, sums in an order, shares.
+//! Rows that give each value a separate result within its cell of a level: ranks, indices, running sums in the order of a key,
+//! softmax.
 
 use std::sync::Arc;
 
@@ -58,7 +59,7 @@ pub(super) static INDEX: Op = Op {
 static CUMSUM_BY: Op = Op {
     name: "cumsum_by",
     params: &[tensor("x"), tensor("key"), level("level")],
-    doc: "the running sum in each cell of a level, including the value itself, in ascending order of a key; ties are in batch order",
+    doc: "the running sum in each cell of a level, up to and including the value itself, in ascending order of key; ties are in batch order",
     example: "batch.reward.cumsum_by(batch.length, \"batch\")",
     shows: &[2.0, 2.0, 1.0, 2.0, 1.0],
     kernel: Kernel::Within(Within::CumsumBy),
@@ -66,7 +67,7 @@ static CUMSUM_BY: Op = Op {
         let Prim::Within(op, to) = vjp.result.inner().prim else {
             unreachable!("the row's node says within which level");
         };
-        // The gradient is summed over all later values and the value itself.
+        // The gradient of a value is the sum over the value itself and all later values.
         let before = vjp.grad().then(|grad| by_key(op, grad, &vjp.args[1], to));
         let by_x = reduce(&SUM, vjp.grad(), to, None) - before + vjp.grad();
         vec![by_x, 0.0.into()]
@@ -84,7 +85,7 @@ static CUMSUM_BY: Op = Op {
 
 static ARGMAX: Op = Op {
     name: "argmax",
-    doc: "1 for the largest value in each cell of a level (the first in batch order, if several are equal), 0 for the others",
+    doc: "1 for the largest value in each cell of a level (for the first such value in batch order), 0 for all other values",
     example: "batch.length.argmax(\"group\")",
     shows: &[0.0, 1.0, 0.0, 1.0, 0.0],
     build: |op, args| first_of(op, &MAX, args),
@@ -93,7 +94,7 @@ static ARGMAX: Op = Op {
 
 static ARGMIN: Op = Op {
     name: "argmin",
-    doc: "1 for the smallest value in each cell of a level (the first in batch order, if several are equal), 0 for the others",
+    doc: "1 for the smallest value in each cell of a level (for the first such value in batch order), 0 for all other values",
     example: "batch.reward.argmin(\"group\")",
     shows: &[0.0, 1.0, 0.0, 1.0, 0.0],
     build: |op, args| first_of(op, &MIN, args),
@@ -178,8 +179,8 @@ fn first_of(op: &'static Op, row: &'static Op, args: &[Argument]) -> Result<Tens
     select(&attains, equal(index, first), 0.0).built()
 }
 
-/// The constant subtracted before `exp`, so that `exp` does not overflow: the largest value, or 0 if the largest value is not
-/// finite.
+/// The constant subtracted before `exp`, so that `exp` does not overflow: the cell's largest selected value, or 0 if this value
+/// is not finite.
 pub(super) fn shift(x: &Tensor, to: Level, selection: Option<&Tensor>) -> Term {
     let most = detach(reduce(&MAX, x, to, selection));
     select(is_finite(&most), &most, 0.0)

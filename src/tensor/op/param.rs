@@ -8,9 +8,9 @@ use crate::tensor::graph::Tensor;
 pub struct Param {
     /// The parameter's name in the documentation and in messages.
     pub name: &'static str,
-    /// The arguments that it takes.
+    /// The kind of argument that the parameter takes.
     pub kind: ParamKind,
-    /// Whether it may be omitted, together with all parameters after it.
+    /// Whether the parameter may be omitted, together with all parameters after it.
     pub optional: bool,
 }
 
@@ -93,7 +93,7 @@ pub enum Argument {
     Choice(usize),
 }
 
-/// The tensor among some arguments, by its index. [`Op::apply`] has checked arguments against the row's parameters.
+/// The argument at an index, which is a tensor or a number: [`Op::apply`] has checked the arguments against the row's parameters.
 pub(super) fn tensor_at(args: &[Argument], index: usize) -> Tensor {
     match &args[index] {
         Argument::Tensor(tensor) => tensor.clone(),

@@ -94,7 +94,7 @@ pub(super) fn split(args: &[Argument]) -> (Tensor, Level, Option<Tensor>) {
     (tensor_at(args, 0), level_at(args, 1), selection)
 }
 
-/// 1 if `test` holds for a value in the cell.
+/// 1 for each cell with a selected value for which `test` holds, else 0.
 fn any(
     op: &'static Op,
     args: &[Argument],
@@ -119,7 +119,7 @@ pub(super) fn node(
     named(op, op, x, to, selection)
 }
 
-/// The node of a row under the name used in the script.
+/// The node of the reduction `row`. Errors name `op`, the operation that the script called.
 fn named(
     op: &'static Op,
     row: &'static Op,
@@ -170,7 +170,7 @@ fn count(vjp: &Vjp<'_>) -> Term {
     reduce(&COUNT, vjp.x(), vjp.result.level(), vjp.args.get(1))
 }
 
-/// The gradient is shared by all values that attain the extreme.
+/// The gradient is divided equally among all values that attain the extreme.
 fn extreme_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let attains = equal(vjp.x(), vjp.result());
     let number = reduce(&SUM, &attains, vjp.result.level(), vjp.args.get(1));
@@ -184,7 +184,7 @@ fn deviation_grads(vjp: &Vjp<'_>, ddof: f64) -> Vec<Term> {
     spread(vjp, vjp.grad() * slope)
 }
 
-/// A reduction row to a level, over the values for which `selection` is not 0.
+/// Applies a reduction row to a level, over the values for which `selection` is not 0.
 pub(super) fn reduce(
     op: &'static Op,
     x: impl Into<Term>,
@@ -208,8 +208,8 @@ pub(crate) fn sum(x: &Tensor, to: Level) -> Built {
     node(&SUM, x, to, None)
 }
 
-/// The sum of each response's tokens, rounded to the tokens' precision. Then 0.1 + 0.2 + 0.4 equals another response's 0.7 even
-/// in f32, and a group of these two responses has no signal.
+/// The sum of each response's tokens, rounded to the tokens' precision, so that 0.1 + 0.2 + 0.4 in f32 equals another response's
+/// 0.7, and a group of these two responses has no signal.
 pub(crate) fn sum_of_tokens(x: &Tensor) -> Built {
     let sum = sum(x, Level::Response)?;
     if x.is_f64() {

@@ -12,7 +12,7 @@ use crate::tensor::graph::{Row, Tensor};
 use crate::tensor::kernel::Kernel;
 use crate::tensor::trace::Trace;
 
-/// Rows with a kernel, and the list of them: `NAME = "name", parameters, "doc"; "example" => [its values]; kernel,
+/// Defines rows with a kernel, and the list of these rows: `NAME = "name", parameters, "doc"; "example" => [its values]; kernel,
 /// gradients;`. A row without gradients is piecewise constant. All other fields are those of `$base`.
 macro_rules! rows {
     ($rows:ident, $base:expr; $(
@@ -39,7 +39,7 @@ macro_rules! rows {
 pub enum Class {
     /// Value by value, at the join of the arguments' levels.
     Elementwise,
-    /// Comparisons and logic, 0 or 1 value by value.
+    /// Comparisons and logic, value by value; each result is 0 or 1.
     Logic,
     /// From a level to a coarser level.
     Reduction,
@@ -49,7 +49,7 @@ pub enum Class {
     Scan,
     /// Counting subsets.
     Combinatorics,
-    /// The field's own formulas.
+    /// Formulas of the field.
     Field,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for Class {
             Class::Order => "within a level",
             Class::Scan => "scans",
             Class::Combinatorics => "combinatorics",
-            Class::Field => "the field's own",
+            Class::Field => "formulas of the field",
         })
     }
 }
@@ -178,7 +178,7 @@ pub(crate) enum Derivative {
     Of(fn(&Vjp<'_>) -> Vec<Term>),
     /// There is no derivative, for this reason.
     None(&'static str),
-    /// The derivative follows from the rows that it is composed of.
+    /// The derivative follows from the rows of which the row is composed.
     Composed,
 }
 
@@ -210,8 +210,8 @@ impl Vjp<'_> {
 
 pub(super) type Built = Result<Tensor, TensorError>;
 
-/// A tensor under construction, or the first error in its construction. Derivatives and composed rows use terms like numbers, and
-/// the error is returned at the end.
+/// A tensor under construction, or the first error in its construction. Derivatives and composed rows are formulas of terms;
+/// [`Term::built`] returns the error at the end.
 #[derive(Clone)]
 pub(crate) struct Term(Built);
 
@@ -220,7 +220,7 @@ impl Term {
         self.0
     }
 
-    /// Applies a construction that can fail to the tensor.
+    /// Applies `make`, which can fail, to the tensor.
     pub(super) fn then(self, make: impl FnOnce(Tensor) -> Built) -> Term {
         Term(self.0.and_then(make))
     }
@@ -335,7 +335,7 @@ fn elementwise_node(op: &'static Op, args: &[Argument]) -> Result<Tensor, Tensor
     )
 }
 
-/// The frame of the tensor, for an operation over cells; an error for a single number, which has none.
+/// The frame of the tensor, for an operation over cells; an error for a single number, which has no frame.
 pub(super) fn framed(op: &'static Op, x: &Tensor) -> Result<Arc<Frame>, TensorError> {
     x.frame().cloned().ok_or_else(|| unframed(op.name))
 }

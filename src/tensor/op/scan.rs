@@ -1,5 +1,5 @@
-//! Rows that run along each response's counting tokens, across the holes of a mask; for response tensors, along the turns of each
-//! trajectory.
+//! Rows that run along the tokens that count in each response, across the holes of a mask; for response tensors, along the turns
+//! of each trajectory.
 
 use super::elementwise::{add, select};
 use super::param::{Argument, number, optional, tensor, tensor_at};
@@ -20,7 +20,7 @@ pub(super) const ROWS: &[&Op] = &[&CUMSUM, &SUFFIX_SUM, &NEXT, &PREV, &AT_LAST_T
 
 static CUMSUM: Op = Op {
     name: "cumsum",
-    doc: "the running sum, including the token itself; with gamma (a number, or a number for each response), y_t = x_t + gamma y_(t-1)",
+    doc: "the running sum, up to and including the token itself; with gamma (a number, or a number for each response), y_t = x_t + gamma y_(t-1)",
     example: "batch.token_reward.cumsum()",
     shows: &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
     kernel: Kernel::Scan(Scan::Cumsum),
@@ -86,7 +86,7 @@ static AT_LAST_TOKEN: Op = Op {
 
 fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let x = tensor_at(args, 0);
-    // If the responses are turns, one value per response runs along their trajectories.
+    // If the responses are turns, a response tensor is scanned along the turns of each trajectory.
     let is_of_turns = x.level() == Level::Response
         && x.frame()
             .is_some_and(|frame| frame.layout.has_trajectories());

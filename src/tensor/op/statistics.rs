@@ -195,7 +195,7 @@ fn given(x: &Tensor, selection: &Option<Tensor>) -> Vec<Tensor> {
 /// The quantile of a tensor at one level; if there is a second tensor, only of the values for which the second tensor is not 0.
 fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     let (x, selection) = (&args[0], args.get(1));
-    // Values that are not selected rank after all selected values, even infinite values.
+    // Values that are not selected rank after all selected values, even after infinite values.
     let ranked = match selection {
         Some(selection) => select(selection, x, f64::NAN),
         None => x.into(),

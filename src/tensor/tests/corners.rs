@@ -230,7 +230,7 @@ fn rows_on_numbers_alone_are_numbers() {
     assert_eq!(number(&choose(5.0, 2.0).unwrap()), 10.0);
     assert_eq!(
         choose(5.5, 2.0).unwrap_err().to_string(),
-        "`binomial`: n = 5.5 is not a whole number, at these numbers"
+        "`binomial`: n = 5.5 is not a whole number, for these arguments"
     );
 }
 

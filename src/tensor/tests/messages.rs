@@ -103,11 +103,11 @@ fn values_that_do_not_fit() {
     );
     assert_snapshot!(
         message(row("ln_binomial", 2), &[Argument::Number(4.0), Argument::Number(-1.0)]),
-        @"`ln_binomial`: k = -1 is negative, at these numbers"
+        @"`ln_binomial`: k = -1 is negative, for these arguments"
     );
     assert_snapshot!(
         message(row("ln_binomial", 2), &[Argument::Number(1e9), Argument::Number(5e8)]),
-        @"`ln_binomial`: a product of 500000000 factors is too long: at most 1000000 are possible, at these numbers"
+        @"`ln_binomial`: a product of 500000000 factors is too long: at most 1000000 are possible, for these arguments"
     );
     let misfit = Tensor::from_buffer(
         &frame,
