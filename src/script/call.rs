@@ -21,8 +21,8 @@ pub(crate) struct CallContext {
     effects: Mutex<Effects>,
 }
 
-/// The effects of scripts in a call: the random numbers that they drew, what they reported and remembered, and the notes of the
-/// host.
+/// The effects of scripts in a call: the number of random tensors that they drew, what they reported and remembered, and the
+/// notes of the host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Effects {
     /// The hook that is running; `None` at the prompt.
@@ -30,11 +30,11 @@ pub(crate) struct Effects {
     draws: u64,
     /// The number of times that scripts reported, printed, recalled or remembered something.
     pub(super) said: u64,
-    /// The metrics are computed together with the hook's result, so that common parts are computed once.
+    /// The reported metrics. They are computed together with the hook's result, so that common parts are computed once.
     pub(super) metrics: Vec<Metric>,
     pub(crate) prints: Vec<String>,
     printed: usize,
-    /// Notes on columns that stand in for others, such as `old_logp` for `logp`.
+    /// Notes on columns that stand in for other columns, such as `old_logp` for `logp`.
     pub(crate) notes: Vec<String>,
     /// The calls of `map_groups`, one for each location in a script.
     pub(super) map_groups: Vec<MapGroupsNote>,
@@ -86,8 +86,8 @@ impl CallContext {
         replace(&mut *now, rest)
     }
 
-    /// Whether scripts drew, reported or remembered something after `before` was taken. If they did, one call for all groups
-    /// cannot replace a call per group, because each of the calls would have these effects.
+    /// Whether scripts drew random numbers, or reported or remembered something, after `before` was taken. If they did, one call
+    /// for all groups cannot replace a call per group, because each of the calls would have these effects.
     pub(super) fn has_effect_since(&self, before: &Effects) -> bool {
         let now = self.effects();
         (now.draws, now.said) != (before.draws, before.said)
@@ -144,14 +144,15 @@ impl Effects {
         joined.into_iter().try_for_each(|metric| self.keep(metric))
     }
 
-    /// Keeps a metric; it replaces a metric of the same hook and name.
+    /// Keeps a metric, in place of an earlier metric of the same hook and name. An error if there would be more than `METRICS`
+    /// metrics.
     fn keep(&mut self, metric: Metric) -> Result<(), CallError> {
         let mut known = self.metrics.iter_mut();
         if let Some(same) = known.find(|(name, _)| *name == metric.0) {
             *same = metric;
         } else if self.metrics.len() == METRICS {
             let message = format!("more than {METRICS} metrics in one step");
-            let help = "is `metric` called in a loop, with another name each time?";
+            let help = "is `metric` called in a loop, with a different name each time?";
             return Err(CallError::new(message, help));
         } else {
             self.metrics.push(metric);
@@ -184,7 +185,7 @@ impl Effects {
         named.collect()
     }
 
-    /// Keeps a call of `map_groups`; it replaces an earlier call at the same location.
+    /// Keeps a call of `map_groups`, in place of an earlier call at the same location.
     pub(super) fn map_groups(&mut self, call: MapGroupsNote) {
         self.map_groups.retain(|known| known.origin != call.origin);
         self.map_groups.push(call);

@@ -142,8 +142,8 @@ fn linted(
     }
 }
 
-/// The hooks that the script defines; fails if a hook has another number of parameters than its signature, or if there is neither
-/// `advantage` nor `loss`.
+/// The hooks that the script defines; fails if the parameters of a hook are not as many as in its signature, or if there is
+/// neither `advantage` nor `loss`.
 fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
     let mut hooks = Vec::new();
     for function in ast.iter_functions() {
@@ -178,7 +178,9 @@ fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
         let help = "`advlab new FILE --from grpo` makes a recipe to start from";
         return Err(Diagnostic::error(message).with_help(help).into());
     };
-    let message = format!("the script has no hook, and `{function}` is not a hook's name");
+    let message = format!(
+        "the script defines neither `advantage` nor `loss`, and `{function}` is not a hook's name"
+    );
     let error = Diagnostic::error(message).with_help(format!("did you mean `{hook}`?"));
     Err(error.at(script.definition(&function)).into())
 }

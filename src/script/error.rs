@@ -65,8 +65,8 @@ fn help_for(error: &TensorError) -> Option<String> {
         }
         TensorErrorKind::Argument(_) => return signature(error.op),
         TensorErrorKind::Value { .. } if error.op.contains("binomial") => {
-            "k can be as large as the smallest group, `batch.reward.count(\"group\").min(\"batch\")`; 1 less if each \
-             response itself is left out"
+            "k can be as large as the smallest group, `batch.reward.count(\"group\").min(\"batch\")`; 1 less in \
+             a leave-one-out formula"
         }
         TensorErrorKind::Stopped(Stopped::Script(MEMORY)) => GROWS,
         TensorErrorKind::Stopped(Stopped::Deadline(_) | Stopped::Script(_)) => ENDLESS,

@@ -140,7 +140,7 @@ impl Functions {
     }
 }
 
-/// Operations between two checks of the guard; they take some 10 microseconds.
+/// Operations between two checks of the guard; they take about 10 microseconds.
 const OPERATIONS_PER_CHECK: u64 = 64;
 
 /// Limits the resources of a script: operations, depth, values, and the time and memory of the call.

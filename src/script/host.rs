@@ -17,7 +17,7 @@ pub struct Host {
     pub(crate) functions: Functions,
     limits: Limits,
     seed: u64,
-    /// Whether results by token are written as the rows of an array [B, T].
+    /// Whether results at token level are written as the rows of an array [B, T].
     pub(super) by_rows: bool,
     profile: Option<Arc<Profile>>,
     trace: Option<Arc<Trace>>,
@@ -80,7 +80,7 @@ impl Host {
         Host { native, ..self }
     }
 
-    /// A call at a step, under a guard of its own unless the host has one for all calls.
+    /// A call at a step, under a guard of its own unless the host has a guard for all calls.
     pub(crate) fn call(&self, step: u64) -> Arc<CallContext> {
         self.call_under(&self.guard(), step, None)
     }
@@ -113,7 +113,7 @@ impl Host {
         self.guard.clone().unwrap_or_else(new)
     }
 
-    /// A guard with the host's limit of memory and another of time.
+    /// A guard with the host's limit on memory and the given limit on time.
     pub(crate) fn guard_for(&self, time: Duration) -> Arc<Guard> {
         Guard::sharing(&self.spare, Some(time), self.limits.memory)
     }

@@ -76,7 +76,7 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
         true
     });
     for (name, _, value) in ast.iter_literal_variables(true, false) {
-        // The engine also makes parameters of the variables that a closure captures; these do not count here.
+        // The engine turns variables that a closure captures into parameters; such parameters do not count here.
         let is_parameter = |name| {
             let functions = ast.iter_functions().filter(|f| f.params.contains(&name));
             functions.count() > captured.iter().filter(|own| *own == name).count()
@@ -92,7 +92,7 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
 #[derive(Clone)]
 pub(crate) struct Imports {
     folder: Option<PathBuf>,
-    /// Files that were read already, whose content is taken from here.
+    /// Files that were read before; their contents are taken from here.
     pub(super) read: BTreeMap<PathBuf, FileBytes>,
     found: Arc<Mutex<FoundImports>>,
 }
@@ -205,7 +205,7 @@ impl ModuleResolver for Imports {
                     .map(|open| format!("\"{open}\" imports "))
                     .collect();
                 let message = format!("circular import: {ring}\"{path}\"");
-                let help = "put what both need into a script of its own, and import that";
+                let help = "put what the scripts share into another script, and import that script";
                 return Err(CallError::new(message, help).into());
             }
             found.loading.push(path.to_string());

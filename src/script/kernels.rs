@@ -18,7 +18,7 @@ pub enum Mode {
     /// A kernel is used for a kind of call once it has given the same bits as the script and was faster than the script. This is
     /// the default of the commands.
     Auto,
-    /// A kernel is used wherever there is one that does not decline.
+    /// A kernel is used for every call for which there is a kernel that does not decline.
     On,
     /// No kernel is used. This is the default of the library.
     #[default]
@@ -27,7 +27,7 @@ pub enum Mode {
 
 /// A call's inputs, as a kernel reads them.
 pub(crate) struct HookInputs<'a> {
-    /// The batch with the advantage that a loss is given.
+    /// The batch, with the advantage that the loss gets.
     pub(crate) batch: Batch,
     /// The batch as the script sees it, with derived columns.
     pub(crate) script: ScriptBatch,
@@ -39,11 +39,11 @@ pub(crate) struct HookInputs<'a> {
     pub(crate) by_rows: bool,
 }
 
-/// Computes the loss of a built-in, with its gradient in the place of the advantage; `None` if it declines.
+/// Computes the loss of a built-in, with its gradient in place of the advantage; `None` if the kernel declines.
 pub(crate) type Kernel = fn(&HookInputs<'_>) -> Option<Outcome>;
 
-/// The kernels by their built-ins, when they are used, and how they compared with their scripts in this process. Clones share
-/// these comparisons.
+/// The kernels by built-in, the mode that says when kernels are used, and how kernels compared with their scripts in this
+/// process. Clones share these comparisons.
 #[derive(Clone, Debug, Default)]
 pub struct Native {
     pub(crate) kernels: &'static [(&'static str, Kernel)],
@@ -57,7 +57,7 @@ pub(crate) struct Known {
     defects: Vec<String>,
 }
 
-/// What computes a kind of call.
+/// The way in which a kind of call is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Choice {
     /// The script has run, so that its code and memory are warm: at the next call, script and kernel both run and are compared.
@@ -116,7 +116,7 @@ impl Native {
         take(&mut lock(&self.known).defects)
     }
 
-    /// The kernel of a built-in's loss, which also computes the equivalent advantage.
+    /// The kernel of a built-in's loss, which also computes the equivalent advantage; `None` if the mode is [`Mode::Off`].
     pub(super) fn kernel(&self, builtin: &str) -> Option<Kernel> {
         let mut kernels = self.kernels.iter().filter(|_| self.mode != Mode::Off);
         kernels

@@ -15,8 +15,7 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-/// The kinds of recipes in the order in which they are listed, each with the title of its results. Each kind is a folder of
-/// `stdlib/`.
+/// The kinds of recipes in the order in which they are listed, each with its heading. Each kind is a folder of `stdlib/`.
 pub const RECIPE_KINDS: [(&str, &str); 7] = [
     ("outcome", "advantages of outcome rewards"),
     ("passk", "Pass@k: advantages of k draws"),
@@ -67,7 +66,8 @@ impl Builtin {
         BUILTINS.iter().chain(SHARED)
     }
 
-    /// The built-in that has exactly the text of a script and of all its imports; the script may have any name.
+    /// The built-in that has exactly the text of a script, if the script's imports also have the names and texts of built-ins;
+    /// the script may have any name.
     pub(super) fn of(name: &str, text: &str, sources: &Sources) -> Option<&'static Builtin> {
         let builtin = BUILTINS.iter().find(|builtin| builtin.text == text)?;
         let mut imports = sources.iter().filter(|(import, _)| &***import != name);

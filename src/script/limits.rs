@@ -1,5 +1,5 @@
-//! The limits of a script, and the messages for a script that exceeds them; what a script may allocate besides tensors is in
-//! `tensor/guard.rs`. The sandbox, the engine and the calls enforce these limits.
+//! The limits of a script, and the messages for a script that exceeds them; the limit on what a script allocates besides tensors
+//! is in `tensor/guard.rs`. The sandbox, the engine and the calls enforce these limits.
 
 use std::time::Duration;
 
@@ -38,7 +38,8 @@ pub(super) const TEXT_BYTES: usize = 1 << 20;
 /// Elements of an array, together with the elements of the arrays in it. The limit is this low because the engine counts all
 /// elements at each `push`: filling an array of this size takes a second.
 pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
-/// The most elements that are made of a longer array. The engine refuses an array of this length, so the rest is not needed.
+/// The most elements that are made of an array that would be longer. The engine refuses an array of this length, so further
+/// elements are not needed.
 pub(super) const ENOUGH: usize = ARRAY_ELEMENTS + 1;
 /// Entries of a map, together with the entries of the maps in it.
 pub(super) const MAP_ENTRIES: usize = 1 << 14;

@@ -23,8 +23,8 @@ use crate::suggest;
 /// The maximum number of findings that are listed for a script.
 const LISTED: usize = 20;
 
-/// Functions that Rhai itself handles and that are in no table, such as calls through a function pointer and questions about
-/// names.
+/// Functions that Rhai itself handles and that are in no table, such as `call`, which calls a function pointer, and `is_def_var`,
+/// which looks up a name.
 const BY_THE_ENGINE: &str = "call curry Fn is_def_var is_def_fn type_of print debug is_shared";
 
 /// Finds what is certainly a mistake: calls of functions that do not exist or do not take this number of arguments, and operators
@@ -36,7 +36,7 @@ pub(super) fn errors(
     imports: &Modules,
 ) -> Vec<Diagnostic> {
     let own = functions_of(ast);
-    // Only imports at the top are considered, because any other is refused elsewhere.
+    // Only imports at the top are considered, because any other import is refused elsewhere.
     let modules: HashMap<&str, Arities> = imports_of(ast)
         .filter_map(|(path, alias)| {
             let alias = if alias.is_empty() { path } else { alias };
@@ -201,7 +201,7 @@ pub(super) fn reads(code: &[Token<'_>], reads: &mut BTreeSet<String>) -> bool {
             _ if before == "[" && next == "]" => reads.extend(literal(token)),
             _ => {}
         }
-        // The column makes the level.
+        // The level `trajectory` comes from the column of the same name.
         let is_level = |text: &String| text == Level::Trajectory.name();
         reads.extend(literal(token).filter(is_level));
         // A string that is the name of one of these functions may become a pointer to it.

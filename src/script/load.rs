@@ -34,7 +34,8 @@ impl Host {
     }
 
     /// Like [`Host::load`], but from the bytes in `read` instead of the files' present content; an import that is not in `read`
-    /// is read now. Also returns the files of `read` and of the imports that were needed, even if the script does not compile.
+    /// is read now. Also returns the files that the recipe needs, even if it does not compile: the script, and the files in which
+    /// its imports were sought.
     pub fn load_files(&self, read: &SourceFiles) -> (Result<Recipe, Diagnostics>, SourceFiles) {
         if let Some(builtin) = Builtin::find(&read.recipe) {
             return (self.compile(builtin.name, builtin.text), read.clone());
@@ -71,7 +72,7 @@ impl Host {
     /// in another process or on another machine, independently of the files there.
     ///
     /// # Errors
-    /// As [`Host::load`]; also if a built-in that the recipe imports has another text here.
+    /// As [`Host::load`]; also if a built-in that the recipe imports has another text in this version of advlab.
     pub fn restore<'a>(
         &self,
         name: &str,

@@ -12,11 +12,12 @@ use crate::diagnostic::Diagnostics;
 use crate::number_text::{count, share};
 use crate::tensor::{Depth, Level, Moments};
 
-/// What hooks reported while they computed something.
+/// The reports of the hooks that computed a result.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Reports {
-    /// The numbers of `metric`; prefixed with the hook, as in `reward/clipped`, if two hooks report the same name.
+    /// The numbers that `metric` reported, by name; a name is prefixed with its hook, as in `reward/clipped`, if two hooks report
+    /// it.
     pub metrics: Vec<(String, f64)>,
     /// The reported metrics: for each, the hook that reported it and its name.
     pub(super) reporters: Vec<(Hook, String)>,
@@ -33,7 +34,7 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// The hook that reported a metric; `Advantage` if none is known.
+    /// The hook that reported a metric; `Advantage` if the hook is not known.
     pub fn reporter(&self, metric: &str) -> Hook {
         let found = self.reporters.iter().find(|(_, name)| name == metric);
         found.map_or(Hook::Advantage, |(hook, _)| *hook)
@@ -146,7 +147,7 @@ pub(super) fn same_bits(script: &Outcome, kernel: &Outcome) -> bool {
         && told(script) == told(kernel)
 }
 
-/// Mean, standard deviation (ddof 1, as `std` in scripts), minimum and maximum of some values; all 0 if there are none.
+/// Mean, standard deviation (ddof 1, as `std` in scripts), minimum and maximum of some values; all 0 if there are no values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Statistics {
     /// The mean.
@@ -191,19 +192,20 @@ impl Statistics {
     }
 }
 
-/// The loss -A ratio while logp = old_logp, where the ratio is 1, with each response counted by its weight.
+/// The loss -A * ratio at the first update, where logp = old_logp and the ratio is 1. Each response counts by its weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LossAtStart {
     /// Averaged over tokens.
     pub over_tokens: f64,
     /// Averaged over each response's tokens, and then over responses.
     pub over_responses: f64,
-    /// The sum of |dloss/dlogp| of the mean over tokens, which is the mean of |A|.
+    /// The sum of |dloss/dlogp| for the loss averaged over tokens; this sum is the mean of |A| over tokens.
     pub gradient_mass: f64,
 }
 
 impl LossAtStart {
-    /// Whether a mean of A is 0 except for rounding, although A is not 0: f32 has seven digits.
+    /// Whether a mean of A is 0 except for rounding, although A is not 0. Up to 1e-6 counts as rounding, because f32 has seven
+    /// digits.
     pub fn is_zero(&self, mean: f64) -> bool {
         self.gradient_mass > 0.0 && mean.abs() <= 1e-6 * self.gradient_mass
     }
@@ -286,7 +288,7 @@ impl Summary {
         let squares: f64 = responses.iter().map(|(.., sum)| sum * sum).sum();
         let sizes = || groups().map(<[u32]>::len);
         let loss_at_start = || {
-            // Without tokens, each response stands for one.
+            // In a batch without tokens, each response counts as one token.
             let tokens = |response| match layout.tokens() {
                 0 => 1.0,
                 _ => layout.tokens_of(response).len() as f64,

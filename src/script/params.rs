@@ -257,7 +257,7 @@ impl Params {
     /// Sets a parameter to a value computed from its default.
     ///
     /// # Errors
-    /// A [`Diagnostic`] that names the nearest parameter if there is none of that name, and the accepted values if the
+    /// A [`Diagnostic`] that names the nearest parameter if there is no parameter of that name, and the accepted values if the
     /// value does not fit.
     pub(super) fn set(
         &mut self,

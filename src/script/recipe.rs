@@ -118,7 +118,7 @@ impl Recipe {
     /// Sets a parameter from a string, as in `--set k=8`.
     ///
     /// # Errors
-    /// A [`Diagnostic`] that names the nearest parameter if there is none of that name, and the accepted values if the
+    /// A [`Diagnostic`] that names the nearest parameter if there is no parameter of that name, and the accepted values if the
     /// value does not fit.
     pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), Diagnostic> {
         self.params.set(name, |default| read(Some(default), text))

@@ -59,7 +59,7 @@ pub static MEMBERS: LazyLock<Vec<Member>> = LazyLock::new(|| {
     rows.expect("each row of reference.txt has a head, a doc line, an example and its value")
 });
 
-/// The rows of the op table with this name: `min` and `max` have two.
+/// The rows of the op table with this name. `min` and `max` each name two rows: an elementwise operation and a reduction.
 pub(crate) fn ops(name: &str) -> impl Iterator<Item = &'static Op> {
     op::table().filter(move |op| op.name == name)
 }

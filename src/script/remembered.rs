@@ -58,7 +58,7 @@ struct TableEntry {
     hash: u64,
     key: Arc<str>,
     value: f64,
-    /// The number of writes to the table up to the last write of this entry.
+    /// The number of writes to the table up to and including the last write of this entry.
     written: u64,
 }
 
@@ -130,8 +130,8 @@ impl Table {
         TABLE_BYTES + KEY_BYTES * self.keys + self.texts
     }
 
-    /// If there are more keys than `most`, drops the keys written longest ago: an eighth of `most` more than is
-    /// needed, so that this happens seldom. Returns whether any key was dropped.
+    /// If there are more keys than `most`, drops the keys that were written longest ago: an eighth of `most` more keys than
+    /// necessary, so that keys are seldom dropped. Returns whether any key was dropped.
     pub(super) fn bound(&mut self, most: usize) -> bool {
         if self.keys <= most {
             return false;

@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// The state as JSON. [`State::from_json`] gives back the same, bit for bit.
+    /// The state as JSON. [`State::from_json`] gives back the same state, bit for bit.
     ///
     /// Integers, strings, booleans, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, a character is
     /// `{"char": "a"}`, and a map is `{"map": {...}}`.
@@ -232,7 +232,7 @@ fn to_json(value: &Dynamic) -> Value {
     }
     match (value.as_float(), value.as_char(), value.as_int()) {
         // A NaN is given by its bits, because there are many NaNs; any other float, by the shortest string that reads back as the
-        // same.
+        // same float.
         (Ok(nan), ..) if nan.is_nan() => json!({ FLOAT: format!("NaN:{:016x}", nan.to_bits()) }),
         (Ok(float), ..) => json!({ FLOAT: format!("{float:?}") }),
         (_, Ok(letter), _) => json!({ CHARACTER: letter.to_string() }),

@@ -23,7 +23,7 @@ impl Version {
             hash.update(text);
         };
         add(text);
-        // The imports are hashed in the order of their names without folders, because the folder is left out of the hash as well.
+        // The imports are hashed in the order of their names without folders, because the folder must not change the version.
         let mut imports: Vec<_> = imports
             .iter()
             .filter(|(name, _)| &***name != main)

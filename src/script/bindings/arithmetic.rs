@@ -1,4 +1,5 @@
-//! Plain numbers in scripts, made to behave as users of Python expect; and functions of Rhai that need a limit or an error.
+//! Plain numbers in scripts, made to behave as users of Python expect; and replacements of Rhai's functions that lack a limit or
+//! an error.
 //!
 //! Rhai's own division of integers truncates (`1 / 2` is 0), and its comparison of floats has a tolerance (`1e-17 > 0.0` is
 //! false). In a formula, either would be a silent error.

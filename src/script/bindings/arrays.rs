@@ -100,8 +100,8 @@ fn sorted(
     Ok(merged)
 }
 
-/// Whether `a` is less than `b`; an error if they cannot be ordered, because one is a NaN, or because one is a number and the
-/// other a text.
+/// Whether `a` is less than `b`; an error if they have no order: a NaN, a number and a text, or values that are neither numbers
+/// nor texts.
 fn is_less(a: &Dynamic, b: &Dynamic) -> Raised<bool> {
     let letter = |value: &Dynamic| Some(value.as_char().ok()?.to_string().into());
     let order = match (a.as_int(), b.as_int(), number(a), number(b)) {

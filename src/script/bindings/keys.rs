@@ -1,4 +1,4 @@
-//! Keys: the names by which responses differ, such as an agent or a prompt; and the values remembered by key.
+//! Keys: names that distinguish responses, such as an agent or a prompt; and the values remembered by key.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -178,7 +178,8 @@ pub(in crate::script) fn of_responses(
 
 fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> {
     let (texts, start) = (key.texts()?, of_responses(key.frame(), start)?);
-    // This counts as an effect, so that `map_groups` calls its function for each group: the result depends on the group.
+    // A recall counts as an effect, so that `map_groups` calls its function for each group, because the result depends on the
+    // group.
     let known = {
         let mut effects = key.call.effects();
         effects.said += 1;

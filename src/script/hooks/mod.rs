@@ -68,8 +68,8 @@ impl Recipe {
     /// `state` changes only if all hooks succeed.
     ///
     /// # Errors
-    /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward, weight or advantage:
-    /// not a tensor, of a level other than response or token, or with values that are not finite. A weight is at response level
+    /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward, weight or advantage: not a
+    /// tensor, of a level other than response or token, or with values that are not finite. A weight must be at response level
     /// and not negative.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
         let request = Request {

@@ -14,7 +14,7 @@ use crate::script::sandbox::without_panic;
 use crate::script::state::State;
 use crate::tensor::{Guard, Moments};
 
-/// The maximum number of bytes that a kernel holds per response, besides tokens: some numbers and sums.
+/// The maximum number of bytes that a kernel holds per response, besides tokens: a few numbers and sums.
 const BYTES_PER_RESPONSE: usize = 8 * size_of::<f64>() + 2 * size_of::<Moments>();
 
 /// A request for the advantage or the loss of a batch.
@@ -22,7 +22,7 @@ pub(super) struct Request<'a> {
     pub(super) recipe: &'a Recipe,
     pub(super) hook: Hook,
     pub(super) batch: &'a Batch,
-    /// The advantage that a loss is given.
+    /// The advantage that the loss gets.
     pub(super) advantage: Option<&'a Computed>,
     pub(super) guard: Arc<Guard>,
 }

@@ -22,7 +22,7 @@ pub(super) struct HookRun<'a> {
     engine: Engine,
     /// The batch as it was given.
     pub(super) input: ScriptBatch,
-    /// Columns that replace the batch's own.
+    /// Columns that replace the batch's own columns.
     pub(super) given: BTreeMap<String, Tensor>,
     state: Dynamic,
     /// The hook that is being computed: an error without a location is shown at this hook's definition.
@@ -126,8 +126,7 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// Puts the advantage that a loss is given into the batch. Fails if the recipe has a `weight` hook and the batch has no
-    /// weights.
+    /// Adds the advantage to the batch that the loss gets. Fails if the recipe has a `weight` hook and the batch has no weights.
     pub(super) fn give(&mut self, batch: &Batch, advantage: Option<&Computed>) -> Raised<()> {
         if self.recipe.has(Hook::Weight) && !batch.has("weight") {
             // The loss must not silently be computed without weights.
@@ -330,7 +329,7 @@ pub(super) fn invoke(
 
 /// The name of a division by a difference, such as n - 1, the number of the other responses in a group.
 const OTHERS: &str = "/ (n - 1)";
-/// The maximum number of steps back from the result; a formula has some dozens.
+/// The maximum number of steps back from the result; a formula has a few dozen steps.
 const STEPS: usize = 1000;
 
 /// The operation that first gave NaN or an infinity, and the line of the script that is nearest to it on the way from the result.

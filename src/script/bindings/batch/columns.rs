@@ -57,7 +57,7 @@ pub(super) struct Step {
 }
 
 /// Columns that can be derived if the batch lacks them, each with the columns from which it is derived: any one of these
-/// suffices. `verified`, `length` and `turn` need no particular column: `follows` says when they can be derived.
+/// suffices. `verified`, `length` and `turn` are not derived from a single column: `follows` says when they can be derived.
 const DERIVED: [(&str, &[&str]); 7] = [
     ("reward", &["token_reward", "correct", "verified"]),
     ("token_reward", &["reward", "correct", "verified"]),
@@ -230,7 +230,7 @@ impl ScriptBatch {
         Ok(self.with(given))
     }
 
-    /// If only one of `reward` and `token_reward` is given, derives the other, unless the given one is the batch's own.
+    /// If only one of `reward` and `token_reward` is given, derives the other, unless the given column is the batch's own.
     pub(in crate::script) fn complete_rewards(
         &self,
         given: &mut BTreeMap<String, Tensor>,
@@ -315,7 +315,7 @@ impl WholeBatch {
         follows.then(|| self.derived(name)).transpose()
     }
 
-    /// Derives a column from others, by the usual conventions of the field.
+    /// Derives a column from other columns, by the usual conventions of the field.
     fn derived(&self, name: &str) -> Result<Tensor, CallError> {
         Ok(match name {
             "reward" if self.batch.has("token_reward") => {
@@ -323,7 +323,7 @@ impl WholeBatch {
             }
             "reward" => self.column("correct")?,
             "correct" if !self.batch.has("reward") && !self.batch.has("token_reward") => {
-                self.note("there is no reward: it is 1 where the completion's answer equals the solution's, and 0 elsewhere");
+                self.note("there is no column `reward`: the reward is 1 where the completion's answer equals the solution's, and 0 elsewhere");
                 self.column("verified")?
             }
             "verified" => self.verified()?,

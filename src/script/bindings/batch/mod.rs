@@ -82,7 +82,7 @@ pub(in crate::script) fn batch_type(module: &mut Module) {
         };
         add(module, name, regroup);
     }
-    // `batch.key(NAME)`, with one to three names or an array of them.
+    // `batch.key(NAME)`, with one to three names, or with an array of names.
     for count in 1..=3 {
         let mut types = vec![TypeId::of::<Batch>()];
         types.resize(1 + count, TypeId::of::<Dynamic>());
