@@ -16,9 +16,9 @@ thread_local! {
 /// allocates is limited, and not only the values whose size is known. A test that measures memory adds a [`Watch`].
 pub struct Counting<W = ()>(PhantomData<fn() -> W>);
 
-/// Counts all memory a second time.
+/// An additional count of all memory, for tests.
 pub trait Watch {
-    /// Counts allocated bytes; a negative number is freed bytes. This function must not allocate.
+    /// Counts allocated bytes; a negative number means freed bytes. This function must not allocate.
     fn count(bytes: isize);
 }
 

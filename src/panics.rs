@@ -17,7 +17,7 @@ pub fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
     read.ok()
 }
 
-/// From now on, does not print panics that [`caught`] turns into `None`.
+/// Makes the process print no more panics that [`caught`] turns into `None`.
 pub fn silence_caught() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -16,8 +16,8 @@ fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes the unfinished files before the process ends at once, because no `Drop` runs then. A thread that begins a file after
-/// that waits until the process ends.
+/// Removes the unfinished files before a call of `exit`, because `exit` runs no `Drop`. A thread that begins a file afterwards
+/// waits until the process ends.
 pub fn discard_unfinished() {
     let mut unfinished = unfinished();
     for file in unfinished.drain(..) {
@@ -58,7 +58,7 @@ impl TemporaryFile {
         self.0.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// Gives the finished file its name. [`discard_unfinished`] waits for that.
+    /// Gives the finished file its name. [`discard_unfinished`] waits until the file has it.
     fn finish(mut self, place: &Path) -> io::Result<()> {
         let mut unfinished = unfinished();
         let Some(mut file) = self.0.take() else {
@@ -82,7 +82,7 @@ impl Drop for TemporaryFile {
     }
 }
 
-/// A file that is being written. Unless [`Replacement::finish`] is reached, the old file stays.
+/// A file that is being written. Unless [`Replacement::finish`] is called, the old file stays.
 pub struct Replacement {
     asked: PathBuf,
     out: BufWriter<File>,

@@ -2,13 +2,13 @@
 
 /// The candidate nearest to `name`, or `None` if nothing is close enough to be a likely slip.
 ///
-/// Nearness is the Damerau-Levenshtein distance without regard to case; up to a third of the name (at least one
-/// letter, at most three) may differ. A candidate that begins with the name, or is made of its words' initials, is nearest. Of
+/// Nearness is the Damerau-Levenshtein distance without regard to case; up to a third of the name (at least one letter, at most
+/// three) may differ. A candidate that begins with the name, or that equals the initials of the name's words, is nearest. Of
 /// equally near candidates, one with the same letters comes first (`std` for `sdt`), then the first in the list.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     let allowed = (wanted.chars().count() / 3).clamp(1, 3);
-    // So that `lr` is near to `learning_rate`.
+    // The initials make `lr` the nearest candidate to `learning_rate`.
     let initials: String = wanted
         .split('_')
         .filter_map(|word| word.chars().next())
@@ -34,7 +34,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     near.min_by_key(|(rank, _)| *rank).map(|(_, one)| one)
 }
 
-/// The clause ``did you mean `x`?``, or the list of candidates if none is near.
+/// The clause ``did you mean `x`?``, or the list of candidates if no candidate is near.
 pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let all: Vec<&str> = candidates.into_iter().collect();
     match nearest(name, all.iter().copied()) {

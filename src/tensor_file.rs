@@ -55,8 +55,8 @@ pub struct FileTensor {
     pub shape: Vec<usize>,
     /// Its first byte in the file.
     at: u64,
-    /// The number of its bytes. The header has been checked: the type and the shape need exactly so many bytes, and the file has
-    /// them.
+    /// The number of its bytes. The header has been checked: the type and the shape need exactly this many bytes, and the file
+    /// has them.
     length: usize,
     file: Arc<(PathBuf, File)>,
 }
@@ -79,7 +79,7 @@ macro_rules! each_number {
 }
 pub(crate) use each_number;
 
-/// Reads bytes of a file, in parallel if the system reads at an offset.
+/// Reads bytes of a file, in parallel if the system can read at an offset.
 fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> {
     #[cfg(unix)]
     {
@@ -190,7 +190,7 @@ impl FileTensor {
         error.in_file(&self.file.0).in_field(&self.name)
     }
 
-    /// Some of its rows as a tensor.
+    /// A range of the tensor's rows, as a tensor.
     pub(crate) fn rows(&self, start: usize, count: usize) -> FileTensor {
         let (row, mut rows) = (self.row_bytes(), self.clone());
         rows.shape[0] = count;
@@ -297,7 +297,7 @@ pub(crate) fn write_file(
     tensors.iter().try_for_each(|tensor| (tensor.write)(out))
 }
 
-/// Writes a copy of a file with added tensors, which come last.
+/// Writes a copy of a file with new tensors, which come last; a new tensor replaces a tensor of the same name.
 pub(crate) fn write_copy(
     there: &OpenTensors,
     more: Vec<NewTensor>,

@@ -30,7 +30,7 @@ const MOVED: f64 = 0.4;
 
 type ByToken<'a> = &'a dyn Fn(usize, usize) -> f64;
 
-/// A batch with all usual columns: sizes of groups, rewards and lengths are mixed, and groups interleaved.
+/// A batch with all usual columns: group sizes, rewards and lengths vary, and the groups are interleaved.
 pub fn usual() -> Batch {
     // The last group is large and mostly wrong, so that a `k` of 4 changes its advantages.
     let groups: [i64; 26] = [

@@ -59,7 +59,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Adds how much the responses without tokens move the advantages of the others.
+    /// Adds to the last finding by how much the responses without tokens change the advantages of the other responses.
     pub(super) fn rejected(&mut self, batch: &Batch, base: &Outcome) {
         let layout = batch.layout();
         let has_tokens = |&response: &usize| !layout.tokens_of(response).is_empty();
@@ -69,7 +69,9 @@ impl Checks<'_> {
         if let (Some(last), Ok(off)) = (self.findings.last_mut(), off) {
             last.detail = match off {
                 off if off <= EXACT => "it does not count in its group".to_string(),
-                off => format!("it counts in its group: it moves the others by up to {off:.3}"),
+                off => {
+                    format!("it counts in its group: the other advantages change by up to {off:.3}")
+                }
             };
         }
     }
@@ -139,7 +141,7 @@ impl Checks<'_> {
         let lowered = counted(right_down, "right one");
         let all = layout.responses();
         let why = format!("{raised} raised, {lowered} lowered, of {all}");
-        // If a recipe has only a loss, the check of the loss covers this.
+        // If a recipe has only a loss, the check of the loss covers the sign.
         if base.loss.is_some() || !prefers_wrong(layout, right, means) {
             return self.holds_or(SIGN, wrong_up + right_down == 0, Note, why);
         }
@@ -183,8 +185,8 @@ impl Checks<'_> {
     }
 }
 
-/// Whether some group with both right and wrong responses gives the right ones less advantage than the wrong ones, and no group
-/// gives them more.
+/// Whether the right responses have a lower mean advantage than the wrong responses in some group, and a higher mean advantage in
+/// no group.
 fn prefers_wrong(layout: &Layout, right: &Computed, advantage: &[f64]) -> bool {
     let lead = |group: usize| {
         let members = layout.members(group).iter().map(|&i| i as usize);

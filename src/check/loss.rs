@@ -18,7 +18,7 @@ const SLOPE: f64 = 1e-4;
 /// The result of a check, with a one-line explanation.
 type ResultLine = (CheckResult, String);
 
-/// A correlation of at most this size counts as none.
+/// A correlation of at most this size counts as no correlation.
 const WEAK: f64 = 0.1;
 
 impl Checks<'_> {
@@ -98,7 +98,10 @@ impl Checks<'_> {
                 "0 everywhere, at logp = old_logp and near it: a step along it teaches nothing";
             (Fails, line.to_string())
         } else if worst <= SLOPE {
-            (Holds, "its slope".to_string())
+            (
+                Holds,
+                "the slope of the loss, by finite differences".to_string(),
+            )
         } else if detaches {
             let line = "not its slope, because something between `logp` and the loss is detached";
             (Note, line.to_string())
@@ -125,7 +128,7 @@ impl Checks<'_> {
         let (loss, advantage) = self.loss_on(on_policy, 1.0)?;
         let (turned, _) = self.loss_on(on_policy, -1.0)?;
         let (slopes, turned) = (loss.gradient.buffer(), turned.gradient.buffer());
-        // The odd part: it changes sign with the advantage, so that a KL term or an entropy bonus cancels out.
+        // The part of the slopes that changes sign with the advantage; a KL term or an entropy bonus cancels out of it.
         let odd: Vec<f64> = slopes
             .iter()
             .zip(turned.iter())

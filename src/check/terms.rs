@@ -11,10 +11,10 @@ use crate::diagnostic::Diagnostics;
 use crate::script::{Hook, Loss, Outcome};
 
 /// Columns that do not depend on the token that was sampled at their place, but only on the tokens before it. `value` does not
-/// either, and is left out because it is a baseline, whose expected gradient is meant to be 0.
+/// depend on that token either, and is left out because it is a baseline, whose expected gradient is meant to be 0.
 const BEFORE_THE_TOKEN: [&str; 2] = ["entropy", "sum_pi_squared"];
-/// Columns that the check of a loss's terms does not vary: the policy's own log-probs, what the loss is to follow, and numbers
-/// that name trajectories.
+/// Columns that the check of a loss's terms does not vary: the policy's own log-probs, the signals that the loss must follow, and
+/// numbers that name trajectories.
 const OF_ANY_LOSS: [&str; 6] = [
     "logp",
     "old_logp",
@@ -23,9 +23,9 @@ const OF_ANY_LOSS: [&str; 6] = [
     "trajectory",
     "turn",
 ];
-/// Log-probs at the first token that are closer than this may be of the same token. Values of one prompt differ by less than
-/// this share, because an engine computes them in other batches.
+/// Log-probs at the first token that differ by less than this may belong to the same token.
 const SAME_TOKEN: f64 = 1e-2;
+/// Values of one prompt differ by less than this fraction, because an engine computes them in different batches.
 const SAME_PROMPT: f64 = 1e-3;
 
 impl Checks<'_> {
@@ -51,7 +51,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Whether a column enters as a term of its own, which has the same effect whatever the other columns are, and none on
+    /// Whether a column enters as a term of its own, which has the same effect whatever the other columns are, and no effect on
     /// earlier tokens. `None` if the column has no effect on single tokens.
     fn enters_alone(
         &self,
@@ -93,7 +93,7 @@ impl Checks<'_> {
         Ok(Some(differs.max(earlier) <= EXACT * most.max(1.0)))
     }
 
-    /// What the policy follows: the advantage, or the gradient of a loss at logp = old_logp.
+    /// The signal that the policy follows: the advantage, or the gradient of a loss at logp = old_logp.
     fn followed(&self, batch: &Batch, has_loss: bool) -> Result<Computed, Diagnostics> {
         if has_loss {
             Ok(self.loss_on(&on_policy(batch), 1.0)?.0.gradient)
@@ -102,7 +102,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Notes columns that change the value of a loss and not its gradient, as an entropy that is a column, or the k1 of a KL.
+    /// Notes columns that change the value of a loss and not its gradient, such as a column of entropies, or the k1 estimate of a
+    /// KL.
     pub(super) fn terms_of_the_loss(&mut self, batch: &Batch) {
         const CHECK: &str = "terms of the loss";
         match self.without_gradient(batch) {
@@ -149,7 +150,8 @@ impl Checks<'_> {
                     && pairs.all(|(a, b)| a == b)
             })
         };
-        // On-policy too, because the bound of a clip changes only the value of the tokens that it clips.
+        // The on-policy batch is compared too, because a clip bound changes only the value, and not the gradient, of tokens that
+        // it clips.
         let is_flat =
             |moved: &Batch| is_flat(&bases[0], moved) && is_flat(&bases[1], &on_policy(moved));
         let tokens = batch.token_columns().map(|(name, _)| {
@@ -175,7 +177,8 @@ impl Checks<'_> {
         if advantage.level() != Level::Token || base.loss.is_some() {
             return;
         }
-        // With these rewards, a difference that is 0 by chance is not 0. An error is ignored because a recipe may refuse them.
+        // With these rewards, a difference that is 0 by chance is not 0. An error is ignored because a recipe may refuse these
+        // rewards.
         let Ok(other) = self.advantage(&with_rewards(batch, |i, _| 0.2 + wave(i, 0, 16))) else {
             return;
         };
@@ -191,8 +194,9 @@ impl Checks<'_> {
         let counting = (0..layout.responses()).filter(|&response| base.counts(response) != 0.0);
         let silent: usize = counting.map(silent).sum();
         let tokens = layout.tokens();
-        let why =
-            format!("{silent} of {tokens} have advantage 0, and others of their response do not");
+        let why = format!(
+            "{silent} of {tokens} tokens have advantage 0, although other tokens of the same response do not"
+        );
         self.holds_or("signal on every token", silent == 0, Note, why);
     }
 }
@@ -209,8 +213,8 @@ fn quoted(names: &[&str]) -> String {
     names.join(", ")
 }
 
-/// The token columns that do not depend on the sampled token: those known by name, and those that have one value at the first token
-/// of all responses to a prompt, although other tokens were sampled there.
+/// The token columns that do not depend on the sampled token: columns known by name, and columns that have one value at the first
+/// token of all responses to a prompt, although the sampled tokens differ.
 fn before_the_token(batch: &Batch) -> Vec<&str> {
     let names = batch.token_columns().filter(|(name, column)| {
         BEFORE_THE_TOKEN.contains(name) || *name != "value" && is_of_the_prompt(batch, column)

@@ -94,7 +94,7 @@ impl fmt::Display for LiveEvent {
             }
             LiveEvent::PollingOnly { why } => write!(
                 f,
-                "{why}: the recipe is checked once a second, so that a save can take up to a second"
+                "{why}: the recipe is checked once a second, so a save is noticed up to a second later"
             ),
         }
     }

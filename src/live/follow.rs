@@ -146,7 +146,8 @@ impl Shared {
         Err(Diagnostic::error(message).with_help(help).into())
     }
 
-    /// Compiles a version and tries it; `None` if it is the version in use. `files` is set as soon as its imports are known.
+    /// Compiles a version and tries it; `None` if it is the version in use. `files` is set as soon as the version's imports are
+    /// known.
     fn check(
         &self,
         guard: Arc<Guard>,

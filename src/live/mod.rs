@@ -13,11 +13,11 @@
 //! 5. dry runs succeed on the last batch on which a version failed at a step, and on small degenerate batches that have the
 //!    columns and group sizes of the last batch.
 //!
-//! A failure on the last batch rejects the version. The batches of 5 may never occur: `k = 4` fails on a group of one, but is
-//! right in a run whose groups have 16 responses. So a failure on one of these counts only if the version in use succeeds on the
-//! same batch. It rejects the version if every run meets such a batch (all right, all wrong, or the batch that made a version
-//! fail), and is a warning otherwise (groups of one, responses of one token or none). Before the first batch, the run's columns
-//! are unknown, and only a script that does not end is rejected.
+//! A failure on the last batch rejects the version. The batches of check 5 may never occur: `k = 4` fails on a group of one, but
+//! is right in a run whose groups have 16 responses. So a failure on one of these counts only if the version in use succeeds on
+//! the same batch. Such a failure rejects the version if every run meets such a batch (all right, all wrong, or the batch that
+//! made a version fail), and is a warning otherwise (groups of one, responses of one token or none). Before the first batch, the
+//! run's columns are unknown, and only a script that does not end is rejected.
 //!
 //! A version that passes is also compared with the version of the last step ([`VersionChange::effect`]).
 //!
@@ -27,8 +27,8 @@
 //!
 //! The state outlives a reload. A new version's `migrate(old, p)` takes the state over. Without `migrate`, the state stays, and
 //! gets the values that only the new `init(p)` has. If a version fails at a step nevertheless, the step falls back to the version
-//! before it, with the state that this version left; if that fails too, to the version before that one, for up to eight versions.
-//! If all fail, the batch is at fault: the step fails, and everything stays as it was before the step.
+//! before it, with the state that the earlier version left; if the earlier version fails too, to the version before it, and so on
+//! for up to eight versions. If all fail, the batch is at fault: the step fails, and everything stays as it was before the step.
 
 mod event;
 mod follow;
@@ -104,8 +104,8 @@ impl Drop for LiveRecipe {
     }
 }
 
-/// The number of versions to fall back to. One is too few, because an edit may fail at its first step, and the version before
-/// it at a later step.
+/// The number of versions to fall back to. One version is too few, because an edit may fail at its first step, and the version
+/// before it at a later step.
 const FALLBACKS: usize = 8;
 
 /// The result of [`LiveRecipe::attempt`].
@@ -142,7 +142,7 @@ impl LiveRecipe {
         Ok(live)
     }
 
-    /// Follows a file from here on. Its content is checked before this returns, as in a resumed run.
+    /// Follows a file from here on. Its content is checked before this function returns, as in a resumed run.
     ///
     /// # Errors
     /// [`Diagnostics`] if a file is followed already, or if the thread cannot be started.
@@ -284,8 +284,8 @@ impl LiveRecipe {
                 back_to: before.map(|before| before.loaded.clone()),
             });
         }
-        // A switch to a new version is undone as well, because a checkpoint written now does not contain it. The next step
-        // makes it again.
+        // A switch to a new version is undone as well, because a checkpoint written now does not contain it. The next step makes
+        // the switch again.
         self.versions = self.before.clone();
         self.observe(batch);
         self.next_step = batch.step();

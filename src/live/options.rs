@@ -7,7 +7,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Hook, Host, Recipe, State};
 use crate::tensor::Guard;
 
-/// The default time limit for a version's checks: some hundred times the time that they usually take.
+/// The default time limit for a version's checks: several hundred times the time that the checks usually take.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// How a recipe is watched and checked. By default nothing is set or required.
@@ -61,8 +61,8 @@ impl LiveOptions {
 
     /// The recipe with the values that the run sets, if it has the hooks that the run needs.
     ///
-    /// A reload ignores a setting whose parameter the new version lacks, because an edit may remove the parameter and put it
-    /// back.
+    /// A reload ignores a setting whose parameter the new version lacks, because an edit may remove the parameter and a later
+    /// edit may put it back.
     pub(super) fn fit(&self, mut recipe: Recipe, is_reload: bool) -> Result<Recipe, Diagnostics> {
         if let Some(hook) = self.requires.iter().find(|hook| !recipe.has(**hook)) {
             let (name, hook) = (recipe.name(), hook.name());

@@ -13,8 +13,8 @@ use crate::script::{Outcome, Recipe, State, Statistics, guarded};
 const GROUPS: usize = 3;
 /// The most groups of the batch on which two versions are compared, which takes dozens of runs.
 const COMPARED: usize = 32;
-/// The most responses per group of a small batch. Most runs have smaller groups; these stay whole, because `k` is chosen for
-/// their size.
+/// The most responses per group of a small batch. Most runs have smaller groups; such groups stay whole, because `k` is chosen
+/// for their size.
 const GROUP_SIZE: usize = 256;
 /// The most tokens per response of a small batch.
 const TOKENS: usize = 8;
@@ -121,7 +121,7 @@ fn first(batch: &Batch, groups: usize) -> Batch {
 }
 
 /// Describes the difference between a version and the version of the last step, on the last batch: the correlation and the spread
-/// of the advantages, and the checks with worse results. No difference rejects a version, because it may be intended.
+/// of the advantages, and the checks with worse results. No difference rejects a version, because the difference may be intended.
 fn effect(
     candidate: &Recipe,
     outcome: &Outcome,

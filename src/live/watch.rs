@@ -14,12 +14,12 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use crate::parallel::lock;
 use crate::script::folder_of;
 
-/// How long the files must stay unchanged before they are read. An editor's save is several operations, some milliseconds
-/// apart: truncate, write in pieces, close; or write a new file and rename it. A person does not notice a tenth of a second.
+/// How long the files must stay unchanged before they are read. An editor's save is several operations, a few milliseconds apart:
+/// truncate, write in pieces, close; or write a new file and rename it. A person does not notice a tenth of a second.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
-/// The longest wait for unchanged files, so that a tool that writes them without a pause does not keep new versions out for
-/// ever. If a half-written file is read then, the checks reject it.
+/// The longest wait for unchanged files, so that a tool that writes them without a pause does not keep new versions out forever.
+/// If a half-written file is read then, the checks reject it.
 pub(super) const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
 
 /// The interval of polling. inotify reports nothing if another machine writes the file (NFS, Lustre, FUSE), or if the folder
@@ -106,7 +106,7 @@ impl Watch {
         outcome
     }
 
-    /// Waits for an event and returns its time; `None` if the interval of polling is over without an event.
+    /// Waits for an event and returns its time; `None` if no event comes within the interval of polling.
     pub(super) fn wait(&self) -> Option<Instant> {
         self.rings.recv_timeout(POLL).ok()
     }

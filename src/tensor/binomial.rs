@@ -3,7 +3,7 @@
 //! Differences of `lgamma` have errors of up to 3e-10 at n = 100000. A product of k factors has k rounding errors of half a unit
 //! each: about 1e-11 in the worst case, and 1e-14 in practice, because the errors partly cancel.
 
-/// The most factors of one product. A product of this length takes some milliseconds, and no batch has that many responses.
+/// The most factors of one product. A product of this length takes a few milliseconds, and no batch has that many responses.
 /// Without a bound, a script could request a product that takes hours, because the loop does not check the deadline.
 const FACTORS: i64 = 1_000_000;
 

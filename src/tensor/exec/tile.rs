@@ -18,7 +18,7 @@ use crate::tensor::kernel::Kernel;
 use crate::tensor::precision::Precision;
 
 /// The guard is checked once per this many jobs, so that a long plan can be stopped within a tile. Checking the clock takes as
-/// long as a job on about a hundred tokens.
+/// long as a job on a few hundred tokens.
 const JOBS_PER_CHECK: usize = 64;
 
 /// A thread's buffers that are not in use.

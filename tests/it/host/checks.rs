@@ -176,7 +176,7 @@ fn terms_that_train_nothing_are_noted() {
             of_loss,
             "holds",
         ),
-        (advantage(first), tokens, "note 78 of 104 have advantage 0,"),
+        (advantage(first), tokens, "note 78 of 104 tokens have advantage 0,"),
         (advantage("a * batch.entropy"), tokens, "holds"),
         (advantage("batch.token_reward"), tokens, "note 30 of 104"),
         (advantage("a"), tokens, "none"),
