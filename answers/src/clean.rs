@@ -1,4 +1,4 @@
-//! Simplifies LaTeX and Unicode: each sign gets one spelling; fonts, sizes and spacing commands are removed.
+//! Simplifies LaTeX and Unicode: each sign gets one spelling, fonts and sizes are removed, and spacing commands become blanks.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -68,7 +68,8 @@ fn spelled(sign: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text with one spelling for each sign. The `$` around a formula is removed; a `$` for money becomes `¤`.
+/// The text with one spelling for each sign, without blanks around it and without punctuation at its end. The `$` around a
+/// formula is removed; a `$` for money becomes `¤`.
 pub(super) fn cleaned(text: &str) -> String {
     static IDLE: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:[\s.,;]|\\\\)+$"));
     // Blanks around an answer are removed, and periods, commas, semicolons and `\\` after it.
@@ -113,7 +114,7 @@ pub(super) fn spelled_out(text: &str) -> String {
         out.push_str(&text[end..sign.start()]);
         end = sign.end();
         match sign.as_str() {
-            // If the number of `$` is odd, a `$` before a number is money.
+            // If the number of `$` is odd, a `$` before a number stands for money.
             "$" if dollars % 2 == 1 && text[end..].starts_with(starts_number) => out.push('¤'),
             "$" => out.push(' '),
             sign => out.push_str(&spelled(sign)),

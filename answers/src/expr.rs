@@ -171,7 +171,7 @@ impl Expr {
         }
     }
 
-    /// The elements; each element with a `\pm` becomes two.
+    /// The elements; each element with a `\pm` becomes two elements.
     pub(super) fn both_signs(elements: Vec<Expr>) -> Vec<Expr> {
         let signed = |element: Expr| {
             let has_both = element.walk().any(|part| part.symbol == Function("\\pm"));

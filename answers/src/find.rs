@@ -95,9 +95,9 @@ fn tagged(text: &str) -> Option<String> {
     values.filter(|_| !has_box(&text[end..])).map(list)
 }
 
-/// The contents of the last mark and of the marks joined to it, each with how it is joined to the content before, and where the
-/// last mark ends. `None` if there is no mark; no contents if a mark is never closed. `content` takes the text after a mark, and
-/// returns the content's range and where the mark ends.
+/// The contents of the last mark and of the marks joined to it, each with its joint to the content before it; and the position
+/// where the last mark ends. `None` if there is no mark; no contents if a mark is never closed. `content` takes the text after a
+/// mark, and returns the range of the content and the position where the mark ends.
 fn last_marks<'t>(
     text: &'t str,
     open: &Regex,
@@ -134,7 +134,7 @@ fn last_marks<'t>(
     (end > 0).then_some((Some(values), end))
 }
 
-/// For the text after an opening brace: the range up to the closing brace, and where the text goes on after that brace.
+/// For the text after an opening brace: the range up to the closing brace, and the position after that brace.
 fn closed(text: &str) -> Option<(Range<usize>, usize)> {
     let mut depth = 0;
     let mut bytes = text.bytes().enumerate();

@@ -20,8 +20,8 @@ fn is_inequality(expr: &Expr) -> bool {
     }
 }
 
-/// Whether two sets are the same: the points tried are all ends, a point between neighbouring ends, and a point beyond each
-/// outermost end. `None` if one of them is not a set of numbers, if both are only tuples or lists, or if there are several
+/// Whether two sets are the same: the points tried are all ends, a point between each two neighbouring ends, and a point beyond
+/// each outermost end. `None` if one of them is not a set of numbers, if both are only tuples or lists, or if there are several
 /// variables.
 pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
     if !is_region(a) && !is_region(b) || Expr::variables(&[a, b]).len() > 1 {

@@ -19,7 +19,7 @@ thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(MOST) };
 }
 
-/// Begins a comparison, with all of the limit left.
+/// Begins a comparison, with the full limit.
 pub(super) fn begin() {
     LEFT.set(MOST);
 }

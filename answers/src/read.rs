@@ -70,8 +70,8 @@ fn is_bar(text: &str) -> bool {
     matches!(text, ":" | "|" | "\\mid")
 }
 
-/// Reads the lexemes from a position on, up to the first that it does not understand. A copy of a parser keeps a position to
-/// return to.
+/// Reads the lexemes from a position on, up to the first lexeme that it does not understand. A copy of a parser keeps a position
+/// to return to.
 #[derive(Clone, Copy, Default)]
 struct Parser<'t> {
     lexemes: &'t [Lexeme],
@@ -229,8 +229,8 @@ impl<'t> Parser<'t> {
         None
     }
 
-    /// The content of brackets: a value (perhaps rounded or absolute), a set, a tuple or an interval. The content of `{x : x >
-    /// 1}` is its condition.
+    /// The content of brackets: a value (perhaps its floor, ceiling or absolute value), a set, a tuple or an interval. The
+    /// content of `{x : x > 1}` is its condition.
     fn bracketed(&mut self) -> Option<Expr> {
         let open = self.text();
         self.advance(1);

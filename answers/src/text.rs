@@ -52,7 +52,7 @@ pub(super) fn is_ratio(text: &str) -> bool {
     text.contains(':') && RATIO.is_match(&folded(text))
 }
 
-/// The ratio of `V_1:V_2 = 2:3`.
+/// The ratio after the last `=`, as in `V_1:V_2 = 2:3`.
 pub(super) fn named_ratio(text: &str) -> Option<&str> {
     let (_, ratio) = text.rsplit_once('=')?;
     is_ratio(ratio).then_some(ratio.trim())

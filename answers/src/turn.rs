@@ -112,8 +112,8 @@ fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) ->
     }
 }
 
-/// What the model says before the first turn of another author. A tool's turn does not end it: what the model says after the last
-/// tool's turn counts, or what it said before if it says nothing after that turn.
+/// What the model says before the first turn of another author. A tool's turn does not end the answer: the words after the last
+/// tool's turn count or, if there are none, the words before that turn.
 fn said(text: &str) -> Cow<'_, str> {
     let tokens = TOKEN.find_iter(text);
     let mut tokens = tokens

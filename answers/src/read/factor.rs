@@ -128,7 +128,7 @@ fn inverse(name: &str) -> Option<&'static str> {
     function(&format!("a{name}"))
 }
 
-/// A decimal whose last digits repeat for ever.
+/// A decimal whose last digits repeat forever.
 fn repeating(head: &str, period: &str) -> Option<Expr> {
     let places = head.split_once('.').filter(|_| is_whole(period))?.1.len();
     let nines = format!("{}{}", "9".repeat(period.len()), "0".repeat(places));

@@ -11,8 +11,9 @@ const OPERATORS: &str =
 /// Functions whose names have several letters, in plain text.
 const FUNCTIONS: &str = "Pr Var Cov gcd lcm deg det dim max min sup inf arg sgn";
 
-/// The left side of an equation as a name: if it is a derivative, a function with its argument, or a word, because an expression
-/// would not show this; or if it cannot be read as an expression.
+/// The left side of an equation as a name; `None` if it is an expression. A derivative, a function with its argument and a word
+/// are names, because an expression would not show what they are; so is a side that cannot be read as an expression but can be a
+/// name.
 pub(super) fn label(head: &[Lexeme], side: Option<&Expr>) -> Option<Expr> {
     let texts: Vec<&str> = head.iter().map(|lexeme| &*lexeme.text).collect();
     let is_label = if side.is_none() {
