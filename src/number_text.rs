@@ -40,7 +40,7 @@ pub fn time(duration: Duration) -> String {
     }
 }
 
-/// A number in at most four significant digits: `0.5156`, `12.35`, `3`, `1.234e-7`.
+/// A number with at most four significant digits: `0.5156`, `12.35`, `3`, `1.234e-7`.
 pub fn value(number: f64) -> String {
     if number == 0.0 {
         return "0".to_string();
@@ -59,7 +59,7 @@ pub fn value(number: f64) -> String {
     trimmed(&format!("{number:.decimals$}")).to_string()
 }
 
-/// A number in all its digits, `0.1` or `1234567.5`; with an exponent if it would be mostly zeros: `1e300`.
+/// A number with all its digits, `0.1` or `1234567.5`; with an exponent if it would be mostly zeros: `1e300`.
 pub fn exact(number: f64) -> String {
     format!("{number:?}").trim_end_matches(".0").to_string()
 }

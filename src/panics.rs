@@ -17,7 +17,7 @@ pub fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
     read.ok()
 }
 
-/// Makes the process print no more panics that [`caught`] turns into `None`.
+/// From now on, panics that [`caught`] turns into `None` are not printed.
 pub fn silence_caught() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -4,7 +4,8 @@
 ///
 /// Nearness is the Damerau-Levenshtein distance without regard to case; up to a third of the name (at least one letter, at most
 /// three) may differ. A candidate that begins with the name, or that equals the initials of the name's words, is nearest. Of
-/// equally near candidates, one with the same letters comes first (`std` for `sdt`), then the first in the list.
+/// equally near candidates, a candidate with the same letters comes first (`std` for `sdt`), then the first candidate in the
+/// list.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     let allowed = (wanted.chars().count() / 3).clamp(1, 3);
@@ -44,7 +45,8 @@ pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
     }
 }
 
-/// The name that a message or a help puts in place of what was written, as in ``did you mean `x`?`` and ``the column is `x` ``.
+/// The name that a message or a help suggests in place of what was written, as in ``did you mean `x`?`` and ``the column is `x`
+/// ``.
 pub fn replacement(text: &str) -> Option<&str> {
     let clauses = ["did you mean the hook ", "did you mean ", "the column is "];
     let rest = clauses.iter().find_map(|clause| text.split_once(clause));

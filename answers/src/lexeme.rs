@@ -201,7 +201,7 @@ impl Lexer {
         }
     }
 
-    /// The name of a function or a letter, a word, or several letters in a row.
+    /// Takes letters: the name of a function, a single letter, a word, or several letters in a row.
     fn letters(&mut self, text: &str) -> usize {
         let end = text.find(|c: char| !c.is_alphabetic());
         let run = &text[..end.unwrap_or(text.len())];

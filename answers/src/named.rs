@@ -36,8 +36,8 @@ pub(super) fn formulas(text: &str) -> Vec<Item<'_>> {
     found
 }
 
-/// Whether the text between two dollar signs is a formula. It is not if the signs mean money, as in `$5 and that is $7`, or if
-/// the text spans two paragraphs.
+/// Whether the text between two dollar signs is a formula. The text is not a formula if the signs mean money, as in `$5 and that
+/// is $7`, or if the text spans two paragraphs.
 fn is_formula(formula: &str, behind: &str) -> bool {
     let is_digit = |c: char| c.is_ascii_digit();
     let is_open = formula.ends_with(' ') || behind.starts_with(is_digit);
@@ -140,8 +140,8 @@ struct Run<'t> {
 }
 
 /// The value that a sentence names, as in `The largest $n$ is 34`: the last value after a verb or at the beginning, else the last
-/// value of all. Values that are joined are one list. `None` after a word such as `not`, or if a number is only a part of
-/// mathematics.
+/// value of all. Values that are joined are one list. `None` after a word such as `not`, or if the text has mathematics outside
+/// formulas, of which a number is only a part.
 pub(super) fn named(text: &str) -> Option<String> {
     static VERB: LazyLock<Regex> = LazyLock::new(|| {
         let adverbs = "about|approximately|exactly|precisely|only|just|simply|therefore|thus|then|hence|now|also|indeed|equal|given|\

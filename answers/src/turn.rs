@@ -69,7 +69,7 @@ const INSIDE: [&str; 12] = [
 enum Turn {
     Own,
     Tool,
-    /// The turn of a user or the system, a channel of thoughts, or what follows an answer.
+    /// The turn of a user or the system, a channel of thoughts, or the text after an answer.
     Other,
 }
 
@@ -95,7 +95,7 @@ fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) ->
         "analysis" | "commentary" | "thought" if name == "channel" => Some(Turn::Other),
         "user" if is_open && behind.trim_start().starts_with("<tool_response>") => Some(Turn::Tool),
         "user" | "human" | "system" | "developer" if is_open => Some(Turn::Other),
-        // Not after `start`, because gpt-oss writes the name of a tool there.
+        // `start` is excluded, because gpt-oss writes the name of a tool after `start`.
         "" if is_open && name != "start" => Some(Turn::Other),
         _ if is_open => Some(Turn::Tool),
         _ if token == "<channel|>" => Some(Turn::Own),

@@ -1,4 +1,4 @@
-//! Small batches: one with all usual columns, and the variants of a batch that checks compare.
+//! Small batches: a batch with all usual columns, and variants of a batch whose results the checks compare.
 
 use crate::batch::{Batch, BatchBuilder, Column, FloatBuffer, GroupId};
 

@@ -127,8 +127,8 @@ pub fn needs(recipe: &Recipe, column: &str) -> bool {
     is_there && without().is_err()
 }
 
-/// The checks use the first groups of a batch, because they run the recipe dozens of times: at least two groups, up to the group
-/// that reaches one of these numbers of responses and tokens.
+/// The checks use the first groups of a batch, because they run the recipe dozens of times: at least two groups, and as many as
+/// are needed to reach this number of responses or this number of tokens.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
 /// Responses are cut so that all together have at most this many tokens, because a `length` column may claim more tokens than

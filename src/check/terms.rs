@@ -1,5 +1,5 @@
-//! Terms and tokens that train nothing, although the recipe looks as if they did: terms whose gradient, or expected gradient, is 0,
-//! and tokens with advantage 0 in a response that has a signal.
+//! Terms and tokens that train nothing, although the recipe suggests that they do: terms whose gradient, or expected gradient, is
+//! 0, and tokens with advantage 0 in a response that has a signal.
 
 use super::batches::{
     on_policy, wave, with_responses, with_rewards, with_scaled_advantage, with_tokens,
@@ -246,6 +246,6 @@ fn is_of_the_prompt(batch: &Batch, column: &TokenValues) -> bool {
             (least, most) = (least.min(low), most.max(high));
         }
     }
-    // A column that is equal for all prompts, such as a reward on the last token, says nothing.
+    // A column that is equal for all prompts, such as a reward on the last token, proves nothing.
     most - least > SAME_PROMPT * least.abs().max(most.abs())
 }

@@ -25,7 +25,7 @@ pub(super) type DryRuns =
     fn(&Recipe, Option<&Arc<Observed>>, Option<&Arc<Observed>>) -> Result<Passed, Diagnostics>;
 
 /// The dry runs of a new version, all under the guard of its host: on the last batch, on the last batch on which a version failed
-/// at a step, and on small batches. The remaining time is for the version's effect.
+/// at a step, and on small batches. The remaining time is used to compute the version's effect.
 pub(super) fn dry_runs(
     candidate: &Recipe,
     last: Option<&Arc<Observed>>,

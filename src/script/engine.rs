@@ -1,4 +1,4 @@
-//! The script engine without functions, and how functions and types are added to its modules.
+//! The script engine without functions, and helpers that add functions and types to its modules.
 
 use std::any::TypeId;
 

@@ -57,7 +57,7 @@ impl From<TensorError> for CallError {
     }
 }
 
-/// The help for an error of an operation; `None` if the message needs none.
+/// The help for an error of an operation; `None` if the message needs no help.
 fn help_for(error: &TensorError) -> Option<String> {
     let help = match &error.kind {
         TensorErrorKind::Argument(_) if !error.op.starts_with(char::is_alphabetic) => {

@@ -18,7 +18,7 @@ pub enum Mode {
     /// A kernel is used for a kind of call once it has given the same bits as the script and was faster than the script. This is
     /// the default of the commands.
     Auto,
-    /// A kernel is used for every call for which there is a kernel that does not decline.
+    /// Every call for which there is a kernel uses the kernel, unless the kernel declines.
     On,
     /// No kernel is used. This is the default of the library.
     #[default]

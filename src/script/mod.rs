@@ -1,6 +1,6 @@
 //! The Rhai host: recipes with their hooks, parameters and state, in a sandbox, with diagnostics.
 //!
-//! This is the only module that knows Rhai.
+//! Only this module and `session` use Rhai.
 
 pub(crate) mod bindings;
 pub(crate) mod call;

@@ -267,7 +267,7 @@ impl Summary {
                 (zeros == count, sum)
             } else {
                 let alone = value(response, 0);
-                // In a batch without tokens, the response itself counts.
+                // In a batch without tokens, the advantage of the response itself counts.
                 let is_alone = layout.tokens() == 0;
                 let sum = if is_alone { alone.abs() } else { sum };
                 (is_out || alone == 0.0, sum)

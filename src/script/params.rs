@@ -23,7 +23,7 @@ pub enum ParamValue {
     Bool(bool),
     /// A string; usually one of some choices.
     Text(String),
-    /// Some values of one kind, such as the names of columns: an array in scripts, `a,b` on the command line.
+    /// Values of one kind, such as the names of columns: an array in scripts, `a,b` on the command line.
     List(Vec<ParamValue>),
     /// Not set: `()` in scripts, `none` on the command line.
     Unset,
@@ -254,7 +254,7 @@ impl Params {
         self.iter().find(|(parameter, _)| parameter.name == name)
     }
 
-    /// Sets a parameter to a value computed from its default.
+    /// Sets a parameter; `value` makes the new value, given the default, which has the parameter's type.
     ///
     /// # Errors
     /// A [`Diagnostic`] that names the nearest parameter if there is no parameter of that name, and the accepted values if the

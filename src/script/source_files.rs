@@ -39,7 +39,7 @@ pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, S
     })
 }
 
-/// What a path refers to if that cannot be a script, such as a folder; `None` if it may be a script.
+/// The kind of file that a path refers to, such as a folder, if it cannot be a script; `None` if it may be a script.
 pub(super) fn another_kind(path: &Path) -> Option<&'static str> {
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
     match ending.as_deref().and_then(|ending| ending.to_str()) {
@@ -75,7 +75,7 @@ pub(super) fn scripts_in(folder: &Path) -> Vec<String> {
 
 /// The files that a recipe was read from, and the files in which its imports were sought, with their contents.
 ///
-/// A missing file counts too, because an import that refers to a built-in refers to a file of that name as soon as the file
+/// A missing file counts too, because an import that refers to a built-in will refer to a file of that name as soon as the file
 /// exists.
 #[derive(Clone, Debug, Default)]
 pub struct SourceFiles {

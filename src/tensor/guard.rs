@@ -111,7 +111,7 @@ impl Guard {
         done
     }
 
-    /// Nanoseconds since the guard was made. They fit, because 2^64 ns are 584 years.
+    /// Nanoseconds since the guard was made. The result fits into 64 bits, because 2^64 ns are 584 years.
     fn elapsed(&self) -> u64 {
         self.made.elapsed().as_nanos() as u64
     }
@@ -148,7 +148,7 @@ impl Guard {
         let Some(time) = self.time else {
             return Ok(());
         };
-        // Another thread may have restarted the clock after this thread read the time.
+        // Another thread may have restarted the clock after this thread read the time; the difference is then 0.
         let running = self
             .elapsed()
             .saturating_sub(self.started.load(Ordering::Relaxed));

@@ -53,9 +53,9 @@ fn are_near(a: &Numeral, b: &Numeral, tolerance: f64, least: f64) -> Option<bool
     Some((a - b).norm() <= tolerance * scale.max(least) || scale < 1e-15)
 }
 
-/// Whether one number is the other number, rounded; `None` if rounding is not allowed. It is allowed if the gold answer is not a
-/// whole number: for a decimal answer of at least six digits if the gold answer is exact, and for a decimal gold answer of at
-/// least three digits.
+/// Whether one number is the other number, rounded; `None` if rounding is not allowed. Rounding is allowed if the gold answer is
+/// not a whole number, in two cases: the answer is a decimal of at least six digits and the gold answer is not a decimal, or the
+/// gold answer is a decimal of at least three digits.
 fn rounded(
     (gold, value): (&Expr, &Numeral),
     (answer, other): (&Expr, &Numeral),
@@ -91,8 +91,8 @@ fn is_rounded(value: &Numeral, short: &Rational, places: u32) -> Option<bool> {
     Some(is_near && (value.is_negative() == short.is_negative() || short.is_zero()))
 }
 
-/// Values of four variables, in 64ths. They have both signs, lie above and below 1, and are not at a pole or a period of a
-/// function.
+/// Values of four variables, in 64ths. They have both signs, lie above and below 1, and avoid the poles and the periods of
+/// functions.
 const POINTS: [[i64; 4]; 10] = [
     [47, 84, 157, 23],
     [140, 37, 110, 201],

@@ -145,7 +145,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     say(message, help.as_deref().unwrap_or(unknown))
 }
 
-/// The help for the most likely meaning of a name that is not a variable; `None` if none is likely.
+/// The help for the most likely meaning of a name that is not a variable; `None` if no meaning is likely.
 fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String> {
     let (site, line) = (script.site(place), script.line(place));
     let code = site.code;

@@ -178,8 +178,8 @@ impl HookRun<'_> {
     }
 
     /// The advantage, not yet computed. If the recipe has only a loss, the advantage is -M dloss/dlogp, with M the number of
-    /// tokens, and that loss comes with it: a policy-gradient loss with this advantage, averaged over tokens, has the gradient of
-    /// the loss.
+    /// tokens, and the loss is returned as well: a policy-gradient loss with this advantage, averaged over tokens, has the
+    /// gradient of the loss.
     pub(super) fn advantage(&mut self) -> Raised<(Tensor, Option<Tensor>)> {
         if self.recipe.has(Hook::Advantage) {
             return Ok((self.signal(Hook::Advantage)?, None));
@@ -196,7 +196,7 @@ impl HookRun<'_> {
         Ok((tensor, value))
     }
 
-    /// Calls a hook that gives a value to each response or token, not yet computed.
+    /// Calls a hook that gives a value to each response or token, and returns the tensor, not yet computed.
     pub(super) fn signal(&mut self, hook: Hook) -> Raised<Tensor> {
         let batch = self.batch();
         let result = self.call(hook, batch)?;

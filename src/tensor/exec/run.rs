@@ -182,7 +182,7 @@ impl Execution<'_> {
     /// The steps that a pass can compute now: reductions, outputs, and token values that a full step or a later pass reads.
     fn targets(&self, needed: &[bool]) -> Targets {
         let count = self.methods.len();
-        // Steps that the pass can compute, and steps that other steps of the pass can read.
+        // `now` marks steps that the pass can compute; `ready` marks steps whose values other steps of the pass can read.
         let (mut now, mut ready) = (vec![false; count], vec![false; count]);
         for step in 0..count {
             now[step] = match self.methods[step] {

@@ -25,7 +25,7 @@ pub(crate) enum Depth {
 pub(crate) struct Moments {
     pub(crate) count: usize,
     pub(crate) sum: f64,
-    /// The smallest value: NaN if any value is NaN; infinite if there is no value, or if the depth is [`Depth::Sum`].
+    /// The smallest value. Infinite if there is no value or if the depth is [`Depth::Sum`]; otherwise NaN if any value is NaN.
     pub(crate) min: f64,
     pub(crate) max: f64,
     /// The sum of the squared distances from the mean.

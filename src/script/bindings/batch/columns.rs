@@ -28,7 +28,7 @@ pub(super) struct Inner {
     /// The steps that lead from the whole batch to this batch.
     pub(super) steps: Vec<Step>,
     /// Columns that hide the whole batch's columns of the same name, such as a shaped reward, the advantage, or columns of a
-    /// script. Each comes with the number of steps from the whole batch to the batch to which the column was added.
+    /// script. Each column has the number of steps from the whole batch to the batch to which the column was added.
     pub(super) added: Arc<BTreeMap<String, (Tensor, usize)>>,
     /// Columns that were carried here from an earlier batch, by name; each is carried once, so that a gradient meets the same
     /// node everywhere.

@@ -30,7 +30,8 @@ impl ScriptBatch {
         Ok(Tensor::random(self.frame(), level, self.call().next_key()))
     }
 
-    /// 1 for `k` responses of each cell of a level, drawn at random, or for all of a smaller cell; 0 for the other responses.
+    /// 1 for `k` responses of each cell of a level, drawn at random, or for all responses of a cell with fewer than `k`; 0 for
+    /// the other responses.
     fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, CallError> {
         let level = level_of("subset", level)?;
         let k = as_tensor(k).ok_or_else(|| {
