@@ -95,7 +95,7 @@ impl Checks<'_> {
         let detaches = worst > SLOPE && sources.any(|(_, text)| calls_detach(text));
         let (result, line) = if (worst <= SLOPE || detaches) && self.is_flat(batch, &loss) {
             let line =
-                "0 everywhere, at logp = old_logp and near it: a step along it teaches nothing";
+                "0 everywhere, both at logp = old_logp and near it: the loss teaches nothing";
             (Fails, line.to_string())
         } else if worst <= SLOPE {
             (
@@ -148,8 +148,9 @@ impl Checks<'_> {
         } else if !reads_advantage && self.recipe.has(Hook::Advantage) {
             (Note, "the loss does not use `batch.advantage`".to_string())
         } else if along < -WEAK {
-            let line =
-                format!("a smaller loss lowers what {what} says is good: is a minus missing?");
+            let line = format!(
+                "a smaller loss makes responses that {what} favours less likely: is a minus missing?"
+            );
             (Fails, format!("{line} (correlation {along:.2})"))
         } else if along <= WEAK {
             let line = format!("at logp = old_logp it hardly follows {what}");

@@ -133,7 +133,7 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
         .filter(|name| !read.contains(name.as_str()))
         .take(LISTED)
         .map(|name| {
-            let message = format!("the parameter `{name}` is declared and never read");
+            let message = format!("the parameter `{name}` is declared but never read");
             let help = format!("a hook reads it as `p.{name}`");
             warn(message, help, script.key(name))
         });

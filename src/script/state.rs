@@ -47,7 +47,7 @@ impl State {
         if !value.is_map() {
             let found = describe(&value);
             return Err(format!(
-                "`this` is {found}, and the state is a map, as in `#{{ count: 0 }}`"
+                "`this` is {found}, but the state must be a map, as in `#{{ count: 0 }}`"
             ));
         }
         check_size(&value).map_err(|(excess, _)| format!("`this` {excess}"))?;

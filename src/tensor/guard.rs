@@ -8,8 +8,8 @@ use super::error::{Stopped, TensorError};
 use crate::batch::large::SpareMemory;
 use crate::parallel::lock;
 
-/// The most operations that graphs hold at once. A formula of 100 operations over 8192 groups, group by group, has some 800 000;
-/// a runaway loop reaches this limit in two seconds, when it holds about 400 MB.
+/// The most operations that graphs hold at once. A formula of 100 operations over 8192 groups, group by group, has about 800 000
+/// operations; a runaway loop reaches this limit in two seconds, when it holds about 400 MB.
 const NODES: usize = 1 << 20;
 
 /// The bytes that any script may allocate besides its tensors.
@@ -192,7 +192,7 @@ impl Guard {
     }
 }
 
-/// Bytes that count against a guard's limit for as long as this lives.
+/// Bytes that count against a guard's limit for as long as the reservation lives.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     guard: Arc<Guard>,

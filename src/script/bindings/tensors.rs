@@ -114,7 +114,7 @@ fn dispatch(
     if args.len() > op.params.len() {
         // The engine chose this function because the row of the other class takes more arguments.
         let (name, takes, given) = (op.name, op.params.len(), args.len());
-        let message = format!("`{name}` of values takes {takes} arguments, and gets {given}");
+        let message = format!("`{name}` of values takes {takes} arguments, but got {given}");
         let signature = op.signature();
         let help = format!("it is `{signature}`; of more values: `max(a, max(b, c))`");
         return Err(CallError::new(message, help));

@@ -429,7 +429,8 @@ fn advantage(batch, p) { batch.reward - batch.reward.mean("group") }
 fn loss(batch, p) { (batch.advantage * batch.logp).mean("batch") }
 "#,
     );
-    let flipped = "sign of the loss: a smaller loss lowers what the advantage says is good";
+    let flipped =
+        "sign of the loss: a smaller loss makes responses that the advantage favours less likely";
     lab.expect(&format!(
         "0  train --recipe odd.rhai --steps 1 --out run  =>  nothing calls the function `los`  =/>  sign of the loss
          0  train --recipe flipped.rhai --steps 1 --out flipped  =>  {flipped}"

@@ -179,7 +179,7 @@ const DIALOGUES: &[&str] = &[
     r#"> batch.reward.std("group", 0)
        ! ddof
        > max(1, 2, 3)
-       ! takes 2 arguments, and gets 3
+       ! takes 2 arguments, but got 3
        > batch.reward.max("batch", batch.correct).value()
        = 1"#,
     // Advantages per token are compared token by token.

@@ -37,7 +37,7 @@ impl ScriptBatch {
         if last.is_some_and(|step| step.group.is_some()) {
             return Ok((&*self.frame().layout().group_id(0).name()).into());
         }
-        let message = "`key` is the name of one group, `g.key` in `for g in batch.groups`";
+        let message = "`key` is the name of one group: write `g.key` in `for g in batch.groups`";
         let help = "the names of all responses are `batch.key(\"group\")`";
         Err(CallError::new(message, help).into())
     }
