@@ -30,7 +30,7 @@ pub fn share(part: usize, whole: usize) -> String {
     format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
 }
 
-/// A duration in the unit that fits.
+/// A duration in microseconds, milliseconds or seconds.
 pub fn time(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {

@@ -142,7 +142,7 @@ impl Moments {
     }
 
     /// The mean. It is never below the smallest or above the largest value, so that the mean of equal values is exactly that
-    /// value; but it is infinite if the sum is infinite.
+    /// value; but if the sum of unequal values is infinite, the mean is infinite.
     pub(crate) fn mean(&self) -> f64 {
         let mean = self.sum / self.count as f64;
         if self.min == self.max || self.min < self.max && mean.is_finite() {

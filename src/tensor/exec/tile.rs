@@ -131,7 +131,7 @@ pub(super) struct Tile<'t> {
 }
 
 impl<'t> Tile<'t> {
-    /// Computes the tile of some responses into its share of the outputs.
+    /// Computes the tile of some responses, and writes its part of the outputs.
     pub(super) fn run(
         pass: &'t Pass<'t>,
         location: Location<'t>,

@@ -54,7 +54,7 @@ static K3: Op = Op {
     ..ROW
 };
 
-/// The floor for the variance, by whose root whitening divides.
+/// Whitening divides by the root of the variance, or by the root of this floor if the variance is smaller.
 const VARIANCE_FLOOR: f64 = 1e-8;
 
 /// The whitened rewards of two right and three wrong responses.
