@@ -14,6 +14,8 @@ from advlab import _trainers, rllm, slime
 
 WEIGHTED = "fn weight(batch, p) { batch.reward > 0 } "
 BY_TOKEN = "fn advantage(batch, p) { batch.token_reward.suffix_sum(1.0) }"
+COUNTED = 'fn init(p) { #{ calls: 0 } } fn advantage(batch, p) { this.calls += 1; 1 + batch.reward - batch.reward.mean("group") }'
+COUNTED_BY_TURNS = COUNTED.replace('mean("group")', 'last("trajectory")')
 TWO = [np.array([1.0, 0.0])]
 
 
@@ -79,6 +81,38 @@ def test_skyrls_estimator_gives_advantages_and_returns(recipe):
     advantages, returns = skyrls(mask, gamma=0.5, lambd=1.0, values=values)
     assert advantages[0].tolist() == [0.25, 0.75, 0.0]
     assert torch.allclose(returns, (advantages + values) * torch.tensor(mask))
+
+
+def removed_by_slime():
+    for sample in (made := samples()):
+        sample.remove_sample = True
+    return slimes(made)[1]
+
+
+def without_tokens_in_rllm(turns=True):
+    step = SimpleNamespace(response_ids=[], reward=1.0, metadata={})
+    steps = [[step], []] if turns else [[], []]
+    return rllms(traj_groups=[SimpleNamespace(trajectories=[SimpleNamespace(steps=one) for one in steps])])[0][0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("call", "expected", "text"),
+    [
+        (removed_by_slime, [0.0] * 4, COUNTED),
+        (removed_by_slime, [0.0] * 4, COUNTED_BY_TURNS),
+        (without_tokens_in_rllm, [0.0] * 2, COUNTED),
+        (without_tokens_in_rllm, [0.0] * 2, COUNTED_BY_TURNS),
+        (lambda: without_tokens_in_rllm(False), [0.0] * 2, COUNTED_BY_TURNS),
+        # With rows per trajectory: SkyRL's batch is in the frame of its trainer, as in `clients`.
+        (lambda: [one.tolist() for one in skyrls(((0, 0, 0),) * 3)], [[[0.0] * 3] * 3] * 2, COUNTED),
+    ],
+)
+def test_a_batch_of_rejected_responses_is_no_step_and_ends_no_run(recipe, caplog, call, expected, text):
+    recipe(text)
+    assert call() == expected
+    assert "does no step: no token of the batch counts" in caplog.text
+    # The state is as before.
+    assert [live.state_dict()["state"] for live in _trainers._live.values()] == [{"calls": 0}]
 
 
 SEQUENCE = {"loss_reduction": "sequence_mean"}

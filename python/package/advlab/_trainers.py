@@ -101,12 +101,15 @@ class Trainer:
         If `padded`, one value per response becomes [B, T] too.
 
         Rejected responses, whose mask has no token that counts, are no members of their groups, and their advantage is 0, unless
-        `keeps_rejected` says otherwise. A recipe that names `trajectory` sees each turn as a response (`Turns`)."""
+        `keeps_rejected` says otherwise; if there are no others, the recipe does no step. A recipe that names `trajectory` sees each
+        turn as a response (`Turns`)."""
         columns = {name: value for name, value in columns.items() if value is not None}
         mask = on_cpu(columns["mask"]) if "mask" in columns else None
         if mask is not None:
             rows = np.flatnonzero(np.asarray(mask != 0).any(1))
-            if not keeps_rejected(keep_rejected) and 0 < len(rows) < len(mask):
+            if len(rows) == 0 and not (keeps_rejected(keep_rejected) and len(mask)):
+                return _no_step(recipe, np.zeros(mask.shape if padded else len(mask), np.float32), _arrays.is_tensor(mask))
+            if not keeps_rejected(keep_rejected) and len(rows) < len(mask):
                 columns = _with_scores_of_rejected(columns, rows, mask)
                 return self._spread(self.advantage(recipe, pick(columns, rows), mean, padded, True), rows, len(mask))
         turns = Turns(columns) if mask is not None and sees_turns(recipe) else None
@@ -150,7 +153,9 @@ class Trainer:
         recipe gives one per token."""
         counts = np.asarray(counts)
         rows = np.flatnonzero(counts)
-        if not keeps_rejected() and 0 < len(rows) < len(counts):
+        if not keeps_rejected() and len(rows) == 0:
+            return _no_step(live, np.zeros(len(counts)), False).advantage
+        if not keeps_rejected() and len(rows) < len(counts):
             whole, columns = np.zeros(len(counts)), _with_scores_of_rejected(columns, rows)
             whole[rows] = self.per_response(live, pick(columns, rows), counts[rows], mean)
             return whole
@@ -230,6 +235,15 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
 def keeps_rejected(asked: bool | None = None) -> bool:
     """Whether responses without a token that counts are members of their groups: as asked, or as ADVLAB_KEEP_REJECTED says."""
     return bool(os.environ.get("ADVLAB_KEEP_REJECTED")) if asked is None else asked
+
+
+def _no_step(recipe: Recipe | LiveRecipe, zeros: Any, is_tensor: bool) -> Advantage:
+    """The outcome for a batch that is not computed, because no response has a token that counts."""
+    log.warning("%s does no step: no token of the batch counts, and so all advantages are 0", recipe.name)
+    values = sys.modules["torch"].from_numpy(zeros) if is_tensor else zeros
+    nothing = dict.fromkeys(("reward", "weight", "loss"))
+    counts = {"seconds": 0.0, "serial": recipe.serial, "version": recipe._in_use(), "is_native": False, "is_reloaded": False}
+    return Advantage(advantage=values, returns=values, level="response", metrics={}, prints=[], notes=[], **nothing, **counts)
 
 
 def _with_scores_of_rejected(columns: Mapping[str, Any], kept: Any, mask: Any = None) -> Mapping[str, Any]:

@@ -38,7 +38,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     signals = [getattr(one, "signals", None) or {} for one in trajectories]
     names = dict.fromkeys(name for own in signals for name in own)
     columns.update({f"reward_{name}": [np.nan if own.get(name) is None else own[name] for own in signals] for name in names})
-    counts: Any = np.bincount(places, lengths, len(trajectories)) if is_known else [1] * sum(sizes)
+    counts: Any = np.bincount(places, lengths, len(trajectories)) if trajectories else [1] * sum(sizes)
     if sees_turns(live):
         columns = {name: np.asarray(values)[places] for name, values in columns.items()}
         metadata = [(step.metadata if step else None) or {} for _, step in rows]

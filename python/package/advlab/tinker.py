@@ -60,6 +60,8 @@ def compute_advantages(
     token, the result has for each group a list of G tensors with a value per sampled token. Without `recipe` it is that of
     ADVLAB_RECIPE. `step` is `batch.step`; without it calls are counted.
     """
+    if not any(group.trajectories_G for group in trajectory_groups_P):
+        return [torch.zeros(0) for _ in trajectory_groups_P]
     return _step(recipe or TINKER.open_from_environment("sum"), trajectory_groups_P, step)[0]
 
 
@@ -112,7 +114,7 @@ def loss(recipe: Recipe | LiveRecipe, **columns: Any) -> Callable[[list[Any], li
 
 def _step_of_loss(live: LiveRecipe, given: dict[str, Any]) -> tuple[Any, dict[str, float]]:
     """A step of a recipe with a loss alone: its advantage is -M dloss/dlogp for M tokens."""
-    logp, tokens = given["logp"], int(given["mask"].count_nonzero())
+    logp, tokens = given["logp"], max(1, int(given["mask"].count_nonzero()))
     if "groups" not in given:
         given = {**given, "groups": list(range(len(logp)))}
         live._refuse_without_groups(Call.of_columns(given).dimensions)
@@ -144,13 +146,15 @@ def _rows(groups: list[Any], turns: bool) -> Iterator[tuple[dict[str, Any], dict
         given = zip(group.trajectories_G, group.final_rewards_G, group.get_total_rewards(), group.metrics_G, strict=True)
         for trajectory, final, reward, of_group in given:
             every, number = trajectory.transitions, number + 1
-            for turn, parts in enumerate([[part] for part in every] if turns else [every]):
-                own = final if not turns or turn == len(every) - 1 else 0.0
+            # A trajectory without turns is a row, too: it is a member of its group.
+            found = [[part] for part in every] if turns and every else [every]
+            for turn, parts in enumerate(found):
+                own = final if turn == len(found) - 1 else 0.0
                 row = {"groups": index, "reward": reward, **_tokens(parts, own)}
                 if turns:
                     # `reward` is the trajectory's, as that of the lab's mazes.
                     del row["token_reward"]
-                    row.update(trajectory=number, turn=turn, step_reward=parts[0].reward + own)
+                    row.update(trajectory=number, turn=turn, step_reward=own + sum(part.reward for part in parts))
                 row["truncated"] = bool(parts) and parts[-1].ac.stop_reason == "length"
                 yield row, functools.reduce(lambda one, part: {**one, **part.logs, **part.metrics}, parts, {}) | of_group
 
@@ -160,16 +164,18 @@ def _tokens(parts: list[Any], final: float) -> dict[str, Any]:
     from tinker_cookbook.rl.types import PARSE_ERROR_MASKED_METRIC_KEY
 
     found: dict[str, list[float]] = {"mask": [], "old_logp": [], "turn": [], "token_reward": []}
-    last = None
+    last, owed = None, 0.0
     for turn, part in enumerate(parts):
         size, is_masked = len(part.ac.tokens), part.metrics.get(PARSE_ERROR_MASKED_METRIC_KEY, 0.0) >= 1
         logp = part.ac.maybe_logprobs or [math.nan] * size
         for column, values in zip(found.values(), ([not is_masked] * size, logp, [turn] * size, [0.0] * size)):
             column += values
         last = len(found["mask"]) - 1 if size and not is_masked else last
-        # What a masked turn earned is due to the turns before it.
+        # What a masked turn earned is due to the turn before it; if there is none, the next turn has it, so that the sum is the total.
+        owed += part.reward + (final if turn == len(parts) - 1 else 0.0)
         if last is not None:
-            found["token_reward"][last] += part.reward + (final if turn == len(parts) - 1 else 0.0)
+            found["token_reward"][last] += owed
+            owed = 0.0
     return {name: torch.tensor(values, dtype=torch.float32) for name, values in found.items()}
 
 
@@ -183,7 +189,7 @@ def _by_group(groups: list[Any], out: Advantage, turns: bool) -> list[Any]:
         found.append([])
         for trajectory in group.trajectories_G:
             every = [len(part.ac.tokens) for part in trajectory.transitions]
-            sizes = every if turns else [sum(every)]
+            sizes = every if turns and every else [sum(every)]
             parts = [row[:size] for row, size in zip(islice(rows, len(sizes)), sizes)]
             found[-1].append(torch.cat([torch.zeros(0), *parts]))
     return found

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from scripts import MEAN
 
 import advlab
-from advlab import nemo_rl, openrlhf
+from advlab import _trainers, nemo_rl, openrlhf
 
 
 @pytest.fixture
@@ -60,6 +60,34 @@ def test_rows_that_nemo_rl_leaves_out_are_no_responses(recipe):
         prompts, rewards, torch.ones(3, 2), valid_mask=torch.tensor([1.0, 1.0, 0.0]), logprobs_policy=torch.zeros(3, 2)
     )
     assert found.tolist() == [[0.5, 0.5], [-0.5, -0.5], [0.0, 0.0]]
+
+
+COUNTED = 'fn init(p) { #{ calls: 0 } } fn advantage(batch, p) { this.calls += 1; 1 + batch.reward - batch.reward.mean("group") }'
+
+
+@pytest.mark.parametrize("valid", [None, torch.zeros(3)])
+def test_a_batch_of_rejected_rows_of_nemo_rl_is_no_step(recipe, valid):
+    """NeMo-RL's own baselines of a prompt without valid rows are the rewards, and so its advantages are 0."""
+    for text in (COUNTED, COUNTED.replace('mean("group")', 'last("trajectory")'), "gae"):
+        recipe(text)
+        mask = torch.zeros(3, 2) if valid is None else torch.ones(3, 2)
+        more = {"values": torch.ones(3, 2)} if text == "gae" else {}
+        found = nemo_rl.AdvantageEstimator().compute_advantage(
+            torch.tensor([[5]] * 3), torch.tensor([1.0, 0.0, 9.0]), mask, valid_mask=valid, **more
+        )
+        assert all(torch.equal(one, torch.zeros(3, 2)) for one in (found if more else [found]))
+    states = [live.state_dict()["state"] for live in _trainers._live.values()]
+    assert states[:2] == [{"calls": 0}] * 2
+
+
+def test_a_batch_of_rejected_responses_of_openrlhf_is_no_step(recipe):
+    recipe(COUNTED)
+    made = experiences()
+    for one in made:
+        one.action_mask.zero_()
+    openrlhf.replace(made, 3)
+    assert all(torch.equal(one.advantages, torch.zeros(one.action_mask.shape)) for one in made)
+    assert [live.state_dict()["state"] for live in _trainers._live.values()] == [{"calls": 0}]
 
 
 WEIGHTED = "fn weight(batch, p) { batch.reward > 0 } fn advantage(batch, p) { batch.reward }"

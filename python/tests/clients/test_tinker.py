@@ -137,14 +137,48 @@ def test_recipes_of_agents_run_on_turns():
     assert gigpo[0] == [pytest.approx([1.625 * 2] * 2 + [1.625] * 3), pytest.approx([-1.625 * 2, 0, 0])]
 
 
-def test_an_episode_without_a_token_counts_with_its_reward():
-    """Such as one whose first prompt was too long."""
-    groups = [group([turn([1], [2], 1.0)], [turn([], [], 0.0)])]
-    assert lists(computed(MEAN, groups)) == [[0.5, -0.5]]
-    by_token = computed("fn advantage(batch, p) { batch.token_reward }", groups)
-    assert lists(by_token) == [[[1.0], []]] and len(adapter.assemble_training_data(groups, by_token)[0]) == 1
-    assert lists(computed('fn advantage(batch, p) { batch.reward.last("trajectory") }', groups)) == [[[1.0], []]]
-    assert computed(MEAN, [group([turn([], [], 0.5)])])[0].tolist() == [0.0]
+TOTALS = {
+    "reward": MEAN,
+    "turns": 'fn advantage(batch, p) { let r = batch.reward.last("trajectory"); r - r.mean("group") }',
+    "step_reward": 'fn advantage(batch, p) { let r = batch.step_reward.sum("trajectory"); r - r.mean("group") }',
+    "token_reward": 'fn advantage(batch, p) { let r = batch.token_reward.sum("response"); r - r.mean("group") }',
+}
+MASKED = {"parse_error_masked": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("groups", "has_tokens"),
+    [
+        # An episode whose first prompt was too long, or without any turn.
+        ([group([turn([1], [2], 1.0)], [turn([], [], 4.0)])], False),
+        ([group([turn([1], [2], 1.0)], [], final=[0.0, 4.0])], False),
+        # A call in which there are no others, and one without episodes.
+        ([group([turn([], [], 1.0)], [turn([], [], 4.0)])], False),
+        ([group([], [], final=[1.0, 4.0])], False),
+        ([group()], False),
+        ([], False),
+        # Masked turns: the first, the last, and both.
+        ([group([turn([1], [2, 3], 1.0, **MASKED), turn([1, 2, 3], [4], 2.0)], [turn([1], [3], 0.5)])], True),
+        ([group([turn([1], [2, 3], 1.0), turn([1, 2, 3], [4], 2.0, **MASKED)], [turn([1], [3], 0.5)], final=[3.0, 0.0])], True),
+        ([group([turn([1], [2], 1.0, **MASKED), turn([1, 2], [4], 2.0, **MASKED)], [turn([1], [3], 0.5)])], False),
+    ],
+)
+def test_every_trajectory_counts_with_its_total_whatever_a_row_is(groups, has_tokens):
+    own = data_processing.compute_advantages(groups)
+    for by, text in TOTALS.items():
+        # A trajectory without tokens has no place for a reward of a token.
+        if by == "token_reward" and not has_tokens:
+            continue
+        found = computed(text, groups)
+        assert len(found) == len(groups)
+        for expected, values, of in zip(own, found, groups, strict=True):
+            for advantage, value, trajectory in zip(expected, values, of.trajectories_G, strict=True):
+                masks = [[not one.metrics.get("parse_error_masked")] * len(one.ac.tokens) for one in trajectory.transitions]
+                mask = torch.tensor([is_in for one in masks for is_in in one])
+                assert torch.equal(value, advantage * mask if value.ndim else advantage), by
+        assert len(adapter.assemble_training_data(groups, found)[0]) == sum(
+            any(one.ac.tokens for one in trajectory.transitions) for of in groups for trajectory in of.trajectories_G
+        )
 
 
 def test_weights_multiply_advantages_as_tinkers_losses_are_sums():
@@ -210,6 +244,18 @@ def test_a_loss_over_groups_needs_them(service, client):
     client.forward_backward_custom(data, adapter.loss(recipe, groups=[one["group_idx"] for one in metadata])).result()
     with pytest.raises(ValueError, match="no `mask`.*assemble_training_data"):
         adapter.loss(recipe)([train._remove_mask(datum) for datum in data], [])
+
+
+def test_data_without_a_token_that_counts_have_no_gradient(script):
+    """Also by a step of a recipe that is a loss alone, whose advantage is divided by the tokens."""
+    groups = [group([turn([1], [2, 3], 1.0, **MASKED)], [turn([1], [3], 0.5, **MASKED)])]
+    data, _ = adapter.assemble_training_data(groups, computed(MEAN, groups))
+    with advlab.watch(script(CLIPPED.replace("BY", "1.0"))) as live:
+        for recipe in (advlab.load("ppo_clip"), advlab.load("gspo"), live):
+            logps = [torch.zeros(len(datum.loss_fn_inputs["mask"].tolist()), requires_grad=True) for datum in data]
+            value, _ = adapter.loss(recipe)(data, logps)
+            value.backward()
+            assert value == 0 and all((one.grad == 0).all() for one in logps)
 
 
 def test_a_loss_alone_follows_its_file_and_is_replayed(service, client, script, tmp_path):

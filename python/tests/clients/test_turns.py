@@ -82,6 +82,9 @@ def test_rejected_responses_are_no_members_of_their_groups(load, monkeypatch):
         expected = torch.tensor([-1.0, -2, 0, 3, 0])
         assert torch.equal(out.advantage, expected[:, None] * MASK if padded else expected)
         assert (out.returns[4] == 0).all()
+    for padded, given in [(True, MASK * 0), (False, MASK * 0), (True, MASK[:, :0])]:
+        out = step(mean, padded, token_reward=None, reward=REWARD, mask=given)
+        assert torch.equal(out.advantage, torch.zeros(given.shape if padded else 5)) and out.returns is out.advantage
     kept = torch.tensor([-2.4, -3.4, -1.4, 1.6, 5.6])
     assert torch.allclose(step(mean, False, keep=True, token_reward=None, reward=REWARD).advantage, kept)
     monkeypatch.setenv("ADVLAB_KEEP_REJECTED", "1")
@@ -229,6 +232,12 @@ def test_holes_and_failures_of_skyrls_loss_mask_count(steps, recipe):
     trainer, batch = steps(False, None, ["a"] * 3, (loss_mask, rewards))
     found = trainer.compute_advantages_and_returns(batch)["advantages"]
     assert found[:3].tolist() == [[-0.25] * 3, [0.25] * 3, [0] * 3]
+    # Without a token that counts, there is no step.
+    for text in (PLACES, MEAN):
+        for is_step_wise in (False, True):
+            recipe(text)
+            trainer, batch = steps(is_step_wise, [True] * 3, ["a"] * 3, (loss_mask * 0, rewards))
+            assert (trainer.compute_advantages_and_returns(batch)["advantages"] == 0).all()
 
 
 # rLLM

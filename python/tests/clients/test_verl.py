@@ -174,6 +174,20 @@ def test_rejected_rows_are_no_members_unless_asked_for():
         assert not torch.allclose(found, theirs, atol=1e-2)
 
 
+def test_a_batch_of_rejected_rows_is_no_step(script):
+    """Also with rows of padding, which are no members if rejected rows are some."""
+    counted = 'fn init(p) { #{ calls: 0 } } fn advantage(batch, p) { this.calls += 1; metric("n", batch.reward.count("batch")); 1 + batch.reward }'
+    for name, text in [("a", counted), ("b", counted.replace("1 + batch.reward ", 'batch.reward.last("trajectory") '))]:
+        path = script(text, f"{name}.rhai")
+        data = batch()
+        data.batch["response_mask"].zero_()
+        for more in ({}, {"keep_rejected": True}):
+            found, returns = advantages(data, "advlab", advlab={"recipe": str(path), **more})
+            assert (found == 0).all() and (returns == 0).all()
+            (live,) = (live for live in _trainers._live.values() if f"{name}.rhai" in live.name)
+            assert live.state_dict()["state"] == {"calls": int("keep_rejected" in more)}
+
+
 def test_any_field_is_a_column_by_a_setting(script):
     data = batch(turn_id=torch.randint(0, 3, (24, 11)))
     data.non_tensor_batch["scores"] = np.array([[1.0, 2.0, 3.0]] * 24 + [None], dtype=object)[:24]

@@ -240,7 +240,7 @@ class Rows:
         fillers = [uid for uid in set(index) if str(uid).startswith("pad")]
         # The default trainer fills batches up with rows without a token, which are not responses.
         is_row = has_tokens | ~(np.isin(index, fillers) & (rewards == 0).all(-1).numpy())
-        if not keep_rejected and has_tokens.any():
+        if not keep_rejected:
             is_row = has_tokens
         rows = source = np.flatnonzero(is_row)
         # Keys have the form `{uid}_{session}_{turn}`. Of a session's trajectories, only the last one counts.
