@@ -334,14 +334,59 @@ def test_columns_of_a_data_set_keep_names_apart_and_may_lack_values():
         "acc": list(np.array([np.float32(0.5), np.int64(1), np.bool_(True)], dtype=object)),
         "level": [None, 2, None], "agent": ["a", None, np.str_("b")], "nothing": [None] * 3, "known": [None] * 3,
         "mixed": ["a", 1, None], "rows": [[1.0], None, [2.0]], "ref-logp": [0.5] * 3, "my score": [1.0] * 3, "my-score": [2.0] * 3,
+        "texts": [["a"], [], None],
     }  # fmt: skip
-    kinds = {"known": str, "mixed": float}
+    kinds = {"known": "strings", "mixed": "numbers"}
     found = _trainers.of_data_set(columns, kinds)
     assert found.pop("level") == pytest.approx([math.nan, 2, math.nan], nan_ok=True)
     # A list has a value for each turn.
-    assert found.pop("rows") == [[1.0], (), [2.0]]
-    assert found == {"acc": [0.5, 1, True], "agent": ["a", "", "b"], "known": ["", "", ""]}
-    assert kinds["acc"] is float and kinds["agent"] is str
+    assert found.pop("rows") == [[1.0], (), [2.0]] and found["texts"].at(0, 1) == found["texts"].at(2, 0) == ""
+    assert found == {"acc": [0.5, 1, True], "agent": ["a", "", "b"], "known": ["", "", ""], "texts": [["a"], (), ()]}
+    kept = {"acc": "numbers", "agent": "strings", "rows": "lists of numbers", "texts": "lists of strings"}
+    assert kept.items() <= kinds.items()
+    # A step without a value leaves each column of its kind.
+    for nothing in ([None] * 3, [[], None, ()]):
+        found = _trainers.of_data_set({"texts": nothing, "rows": nothing, "new": [[], None, []]}, kinds)
+        assert {name: values.kind for name, values in found.items() if name != "new"} == {name: kept[name] for name in ("texts", "rows")}
+        assert found["new"].kind == "lists of numbers" and _trainers.pick(found, [1, 2])["texts"].at(0, 0) == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ([{"a": 1}, None], "values of the type dict"),
+        (["a", 1], "numbers and strings"),
+        ([[1.0], 2.0], "lists of numbers and numbers"),
+        ([[1.0], ["a"]], "lists of numbers and lists of strings"),
+        ([[1.0, "a"], []], "lists of numbers and strings"),
+        ([[[1.0]], [[2.0]]], "lists of lists of numbers"),
+        ([[{"role": "user"}], None], "lists of values of the type dict"),
+        ([np.ones((2, 2))] * 2, "values of the type ndarray"),
+        ([[], 1.0], "lists and numbers"),
+        ([_trainers.Unfit("lists of lists of strings")] * 2, "lists of lists of strings"),
+    ],
+)
+def test_what_a_column_that_is_left_out_has_is_told_in_the_log_and_in_the_error(recipe, caplog, values, why):
+    told = f"left out: `tools` ({why}): a column has numbers alone or strings alone"
+    columns = _trainers.of_data_set({"tools": values, "reward": [9.0, 9.0], "score": [1.0, 2.0]})
+    assert columns == {"score": [1.0, 2.0]} and told in caplog.text
+    with pytest.raises(advlab.RecipeError) as error:
+        slime.SLIME.per_response(advlab.load(source="fn advantage(batch, p) { batch.tools }"), {**columns, "groups": [0, 0]}, [1, 1], "sum")
+    assert told in str(error.value) and error.value.missing_column == "tools"
+
+
+def test_lists_without_the_tokens_of_their_turns_and_names_that_are_two_columns_are_told(recipe, caplog):
+    made = samples()
+    for sample in made:
+        sample.metadata = {"scores": [1.0, 2.0], "my score": 1.0, "my-score": 2.0}
+    for name, why in [
+        ("scores", r"of values for turns, without tokens that say where a turn is\): only numbers for each response"),
+        ("my_score", r"several columns of this name\)"),
+    ]:
+        recipe(f"fn advantage(batch, p) {{ batch.{name} }}")
+        with pytest.raises(advlab.RecipeError, match=rf"left out: `{name}` \({why}"):
+            slimes(made)
+        assert f"`{name}` (" in caplog.text
 
 
 def test_columns_that_are_left_out_are_named(recipe, caplog, monkeypatch):
@@ -357,7 +402,7 @@ def test_columns_that_are_left_out_are_named(recipe, caplog, monkeypatch):
     assert sorted(columns) == ["process", "reward", "token_reward"]
     columns.update(_trainers.of_data_set({"tools": [{"a": 1}, {}], "level": [1, 2], "nothing": [None, None]}))
     told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
-    assert [line.split(" (")[0] for line in told] == ["left out: `turn_id`", "left out: `tools`"]
+    assert [line.split(":")[1] for line in told] == [" `turn_id` (integers [B, T])", " `tools` (values of the type dict)"]
     for name in ("turn_id", "tools"):
         text = f"fn advantage(batch, p) {{ batch.{name} * batch.reward }}"
         call = {**columns, "groups": ["a", "a"], "mask": torch.ones(2, 3)}

@@ -265,12 +265,12 @@ def _with_scores_of_rejected(columns: Mapping[str, Any], kept: Any, mask: Any = 
     return {**columns, name: sys.modules["torch"].from_numpy(scores) if is_tensor else scores}
 
 
-def kinds_of(live: LiveRecipe) -> dict[str, type]:
-    """The types of the columns of a data set that the recipe has had, as `of_data_set` takes them."""
-    return _kinds.setdefault(live, {})
+def kinds_of(recipe: Recipe | LiveRecipe) -> dict[str, str]:
+    """The kinds of the columns of a data set that the recipe has had, as `of_data_set` takes them."""
+    return _kinds.setdefault(recipe, {})
 
 
-_kinds: WeakKeyDictionary[LiveRecipe, dict[str, type]] = WeakKeyDictionary()
+_kinds: WeakKeyDictionary[Recipe | LiveRecipe, dict[str, str]] = WeakKeyDictionary()
 
 
 def sees_turns(recipe: Recipe | LiveRecipe) -> bool:
@@ -281,26 +281,35 @@ def sees_turns(recipe: Recipe | LiveRecipe) -> bool:
 class OfTurns(list[Any]):
     """A column with a list for each response, which has a number or a text for each of its turns."""
 
-    def __init__(self, values: Iterable[Any]) -> None:
+    def __init__(self, values: Iterable[Any], kind: str = "lists of numbers") -> None:
         super().__init__(value or () for value in values)
-        self.is_text = any(isinstance(one, str) for value in self for one in value)
+        self.kind = kind
 
     def at(self, row: int, turn: int) -> Any:
         value = self[row][turn] if turn < len(self[row]) else None
-        return value if value is not None else "" if self.is_text else math.nan
+        return value if value is not None else "" if self.kind == "lists of strings" else math.nan
+
+    def warn_if_longer(self, name: str, turns: Any) -> None:
+        """Warns of lists that are longer than the turns of their responses, whose number is `turns`."""
+        longer = sum(len(values) > count for values, count in zip(self, turns, strict=True))
+        if longer:
+            warn_once(f"`{name}`: the lists of {longer} responses have more values than there are turns; the last are not used")
 
 
 def _of_tokens(columns: Mapping[str, Any], mask: Any) -> dict[str, Any]:
     """The columns of whole responses: a number for each turn is that of the turn's tokens."""
     lists = {name: values for name, values in columns.items() if isinstance(values, OfTurns)}
-    numbers = {name: values for name, values in lists.items() if not values.is_text and mask is not None}
-    leave_out(sorted({*lists} - {*numbers}), "a text for each turn: a recipe that names the level `trajectory` has it")
+    numbers = {name: values for name, values in lists.items() if values.kind == "lists of numbers" and mask is not None}
+    why = "of values for turns, without tokens that say where a turn is" if mask is None else "a text for each turn"
+    rule = "only numbers for each response fit" if mask is None else "a recipe that names the level `trajectory` has it"
+    leave_out({name: why for name in lists if name not in numbers}, rule)
     found = {name: value for name, value in columns.items() if name not in lists}
     if numbers:
-        turn = _turn_of(mask).clip(0)
+        turn = _turn_of(mask)
         for name, values in numbers.items():
-            table = [[values.at(row, turn) for turn in range(turn.max(initial=0) + 1)] for row in range(len(values))]
-            found[name] = np.take_along_axis(np.array(table, float), turn, 1)
+            values.warn_if_longer(name, turn.max(1, initial=0) + 1)
+            table = [[values.at(row, at) for at in range(max(0, turn.max(initial=-1)) + 1)] for row in range(len(values))]
+            found[name] = np.take_along_axis(np.array(table, float), turn.clip(0), 1)
     return found
 
 
@@ -355,6 +364,7 @@ class Turns:
         if name == "mask":
             return [np.ones(length, bool) for length in self.lengths]
         if isinstance(value, OfTurns):
+            value.warn_if_longer(name, np.bincount(self.row))
             return [value.at(int(row), int(turn)) for row, turn in zip(self.row, run, strict=True)]
         if getattr(value, "ndim", 1) == 2 and name != "groups":
             return list(on_cpu(value)[self.mask].split(self.lengths.tolist()))
@@ -392,7 +402,9 @@ def pick(columns: Mapping[str, Any], rows: Any) -> dict[str, Any]:
     """The rows of columns, by their indices."""
 
     def of(value: Any) -> Any:
-        return type(value)(value[row] for row in rows) if isinstance(value, list) else value[rows]
+        if isinstance(value, OfTurns):
+            return OfTurns((value[row] for row in rows), value.kind)
+        return [value[row] for row in rows] if isinstance(value, list) else value[rows]
 
     return {name: value if name == "step" or value is None else of(value) for name, value in columns.items()}
 
@@ -400,12 +412,11 @@ def pick(columns: Mapping[str, Any], rows: Any) -> dict[str, Any]:
 _left_out: dict[str, str] = {}  # The trainer's columns that recipes do not get, each with the reason.
 
 
-def leave_out(names: Sequence[str], why: str) -> None:
-    """Remembers columns that recipes do not get, and names them once."""
-    told = f"left out: {', '.join(f'`{name}`' for name in names)} ({why})"
-    _left_out.update(dict.fromkeys(names, told))
-    if names:
-        warn_once(told)
+def leave_out(columns: Mapping[str, str], rule: str) -> None:
+    """Remembers columns that recipes do not get, with what each has, and names them once; `rule` says what they could get."""
+    _left_out.update({name: f"left out: `{name}` ({why}): {rule}" for name, why in columns.items()})
+    if columns:
+        warn_once(f"left out: {', '.join(f'`{name}` ({why})' for name, why in columns.items())}: {rule}")
 
 
 def warn_once(text: str) -> None:
@@ -493,42 +504,58 @@ def column_name(name: str) -> str:
     return re.sub(r"\W", "_", name)
 
 
-KINDS: dict[type, Any] = {str: str, float: (int, float)}  # The types of a column, and the values that each takes.
+FITS = ("numbers", "strings", "lists of numbers", "lists of strings")  # The kinds of a column, as `kind_of` names them.
+RULE = "a column has numbers alone or strings alone, one for each response or a list with one for each turn"
 
 
-def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, type] | None = None) -> dict[str, list[Any]]:
+class Unfit(str):
+    """The kind of a value that fits in no column, in the place of the value."""
+
+
+def kind_of(value: Any) -> str:
+    """What a value of a data set is, in the plural: `numbers`, `lists of strings`; an empty list is `lists`."""
+    if isinstance(value, Unfit):
+        return value
+    if isinstance(value, (list, tuple)):
+        items = sorted({kind_of(plain(one)) for one in value if one is not None})
+        return f"lists of {' and '.join(items)}" if items else "lists"
+    kinds = {str: "strings", (int, float): "numbers"}
+    return next((kind for types, kind in kinds.items() if isinstance(value, types)), f"values of the type {type(value).__name__}")
+
+
+def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, str] | None = None) -> dict[str, list[Any]]:
     """The columns of a data set that have one string, or one number, per response, or a list of them with one per turn, except
     those whose names mean something else here.
 
-    None is NaN among numbers and the empty string among strings. `kinds` has the types of columns, `str` or `float`, for those
-    with nothing but None in this batch; it is added to.
+    None is NaN among numbers and the empty string among strings. `kinds` has the kinds of columns, as `FITS` names them, for
+    those with nothing but None or empty lists in this batch; it is added to.
     """
-    kinds, names, kept, others = {} if kinds is None else kinds, Counter(map(column_name, columns)), {}, []
+    kinds, names, kept, others = {} if kinds is None else kinds, Counter(map(column_name, columns)), {}, {}
     for name, values in columns.items():
-        # If two columns would have the same name in scripts, neither is kept.
-        if names[column_name(name)] > 1 or column_name(name) in RESERVED:
+        ours, values, known = column_name(name), [plain(value) for value in values], kinds.get(name, "")
+        if ours in RESERVED:
             continue
-        values = [plain(value) for value in values]
-        there = [value for value in values if value is not None]
-        of_all = (kind for kind, likes in KINDS.items() if all(isinstance(value, likes) for value in there))
-        kind = next(of_all, None) if there else kinds.get(name)
-        if kind is not None:
-            kinds[name], nothing = kind, math.nan if kind is float else ""
-            kept[column_name(name)] = [nothing if value is None else value for value in values]
-        elif there and _are_lists(there):
-            kept[column_name(name)] = OfTurns(values)
-        elif there:
-            others.append(column_name(name))
-    leave_out(others, "columns have numbers alone or strings alone, one for each response or a list with one for each turn")
+        there = {kind_of(value) for value in values if value is not None}
+        if "lists" in there and all(kind.startswith("lists") for kind in there):
+            # An empty list is of the kind of the others, or of those of earlier batches.
+            there = there - {"lists"} or {known if known.startswith("lists") else "lists of numbers"}
+        kind = " and ".join(sorted(there)) or known
+        if kind and names[ours] > 1:
+            # If two columns would have the same name in scripts, neither is kept.
+            others[ours] = "several columns of this name"
+        elif kind in FITS:
+            kinds[name], nothing = kind, math.nan if kind == "numbers" else ""
+            is_list = kind.startswith("lists")
+            kept[ours] = OfTurns(values, kind) if is_list else [nothing if value is None else value for value in values]
+        elif kind:
+            others[ours] = kind
+    leave_out(others, RULE)
     return kept
 
 
-def _are_lists(values: list[Any]) -> bool:
-    """Whether values are lists, all of numbers or all of strings."""
-    if not all(isinstance(value, (list, tuple)) for value in values):
-        return False
-    items = [one for value in values for one in value if one is not None]
-    return any(all(isinstance(one, likes) for one in items) for likes in KINDS.values())
+def of_rows(rows: Sequence[Mapping[str, Any]], kinds: dict[str, str] | None = None) -> dict[str, list[Any]]:
+    """As `of_data_set`, of rows that may lack some of the columns."""
+    return of_data_set({name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}, kinds)
 
 
 def plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._trainers import Trainer, kinds_of, of_data_set, registry, sees_turns
+from ._trainers import Trainer, kinds_of, of_rows, registry, sees_turns
 
 RLLM = Trainer("rLLM", turns="each step is a row, and all steps of a trajectory get one advantage")
 
@@ -36,14 +36,11 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     flat = np.concatenate([np.asarray(group, dtype=np.float64) for group in rewards])
     columns: dict[str, Any] = {"groups": np.repeat(np.arange(len(sizes)), sizes), "reward": flat}
     signals = [getattr(one, "signals", None) or {} for one in trajectories]
-    names = dict.fromkeys(name for own in signals for name in own)
-    columns.update({f"reward_{name}": [np.nan if own.get(name) is None else own[name] for own in signals] for name in names})
+    columns.update(of_rows([{f"reward_{name}": value for name, value in own.items()} for own in signals], kinds_of(live)))
     counts: Any = np.bincount(places, lengths, len(trajectories)) if trajectories else [1] * sum(sizes)
     if sees_turns(live):
         columns = {name: np.asarray(values)[places] for name, values in columns.items()}
-        metadata = [(step.metadata if step else None) or {} for _, step in rows]
-        names = dict.fromkeys(name for one in metadata for name in one)
-        more = of_data_set({name: [one.get(name) for one in metadata] for name in names}, kinds_of(live))
+        more = of_rows([(step.metadata if step else None) or {} for _, step in rows], kinds_of(live))
         own: dict[str, Any] = {
             "step_reward": [getattr(step, "reward", None) or 0.0 for _, step in rows],
             "length": lengths,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ._trainers import Trainer, kinds_of, of_data_set, pick, sees_turns
+from ._trainers import Trainer, kinds_of, of_rows, pick, sees_turns
 
 SLIME = Trainer("slime")
 
@@ -59,8 +59,7 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     more = [dict(getattr(one, "metadata", None) or {}) for one in flat]
     for own, part in zip(more, parts, strict=True):
         own.update({f"reward_{name}": value for name, value in part.items()})
-    names = dict.fromkeys(name for one in more for name in one)
-    columns = of_data_set({name: [one.get(name) for one in more] for name in names}, kinds_of(live))
+    columns = of_rows(more, kinds_of(live))
     columns.update(groups=groups, reward=[float(reward) for reward in rewards], length=lengths.tolist())
     if turns:
         scores = [reward if last[key] == at else 0.0 for at, (key, reward) in enumerate(zip(keys, rewards, strict=True))]

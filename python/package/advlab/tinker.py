@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -26,7 +25,7 @@ from ._batch import Call
 from ._outcome import Advantage
 from ._recipe import LiveRecipe, Recipe, log
 from ._torch import scalar
-from ._trainers import Trainer, callers, metrics, of_data_set, put_in_place, report, sees_turns, setting, warn_of_unknown_loss
+from ._trainers import Trainer, callers, kinds_of, metrics, of_rows, put_in_place, report, sees_turns, setting, warn_of_unknown_loss
 
 TURNS = "a recipe that names the level or the column `trajectory` has a row for each turn"
 
@@ -45,9 +44,6 @@ TINKER = Trainer(
 INPUTS = {"mask": "mask", "logprobs": "old_logp", "advantages": "advantage"}  # A datum's inputs of a loss, and their columns.
 
 PROPORTIONAL = (None, "importance_sampling", "ppo", "cispo", "gspo")  # Tinker's losses that are proportional to the advantage.
-
-_kinds: WeakKeyDictionary[Any, dict[str, type]] = WeakKeyDictionary()
-"""The types of the columns of logs and metrics, as of `of_data_set`, for each recipe."""
 
 
 def compute_advantages(
@@ -127,8 +123,7 @@ def _step(live: Recipe | LiveRecipe, groups: list[Any], step: int | None) -> tup
     """A step of the recipe: the advantages as `compute_advantages` gives them, and its outcome."""
     turns = sees_turns(live)
     rows, told = map(list, zip(*_rows(groups, turns)))
-    names = dict.fromkeys(name for one in told for name in one)
-    columns = of_data_set({name: [one.get(name) for one in told] for name in names}, _kinds.setdefault(live, {}))
+    columns = of_rows(told, kinds_of(live))
     for name, first in rows[0].items():
         values = [row[name] for row in rows]
         columns[name] = pad_sequence(values, batch_first=True) if isinstance(first, torch.Tensor) else values

@@ -21,7 +21,9 @@ from trl import GRPOTrainer as _GRPOTrainer
 from trl import RLOOTrainer as _RLOOTrainer
 
 from ._recipe import LiveRecipe, load, watch
-from ._trainers import Trainer, announce, column_name, metrics, of_data_set, on_cpu, pick, plain, refusals, resume, save
+from ._trainers import (
+    FITS, Trainer, Unfit, announce, column_name, kind_of, metrics, of_rows, on_cpu, pick, plain, refusals, resume, save,
+)  # fmt: skip
 
 TRL = Trainer(
     "TRL",
@@ -126,7 +128,7 @@ class GRPOMixin:
             announce(self.advlab, {})
         features = getattr(self.train_dataset, "features", None) or {}
         is_text = {name: "string" in feature.dtype for name, feature in features.items() if isinstance(feature, Value)}
-        self._advlab_kinds = {name: str if text else float for name, text in is_text.items()}
+        self._advlab_kinds = {name: "strings" if text else "numbers" for name, text in is_text.items()}
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> torch.Tensor:
         self._advlab_rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
@@ -178,9 +180,11 @@ class GRPOMixin:
         for row, environment in zip(found, getattr(self, "environments", None) or (), strict=False):
             row.update({name: getattr(environment, name) for name in self._advlab_more if hasattr(environment, name)})
         found = [{name: plain(value) for name, value in row.items()} for row in found]
-        rows = gather_object([{name: value if is_sent(value) else {} for name, value in row.items()} for row in found])
-        names = dict.fromkeys(name for row in rows for name in row)
-        return {**of_data_set({name: [row.get(name) for row in rows] for name in names}, self._advlab_kinds), **columns}
+        # What fits in no column is not sent.
+        is_sent = lambda value: value is None or kind_of(value) in (*FITS, "lists")
+        sent = lambda value: value if is_sent(value) else Unfit(kind_of(value))
+        rows = gather_object([{name: sent(value) for name, value in row.items()} for row in found])
+        return {**of_rows(rows, self._advlab_kinds), **columns}
 
     def _advlab_compute(self, columns: dict[str, Any], mode: str) -> tuple[torch.Tensor, dict[str, float]]:
         """The advantages of all processes, and what to log."""

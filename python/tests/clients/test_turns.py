@@ -58,7 +58,7 @@ def test_what_stands_between_two_holes_is_a_turn_of_a_recipe_that_names_trajecto
     assert out.level == "token" and out.advantage.shape == MASK.shape
 
 
-def test_a_response_is_whole_for_other_recipes_and_its_tokens_know_their_turn(load):
+def test_a_response_is_whole_for_other_recipes_and_its_tokens_know_their_turn(load, caplog):
     out = step(load("fn advantage(batch, p) { batch.turn + 1 }"))
     assert out.advantage.tolist() == [[1, 1, 0, 2, 0, 3], [0, 1, 1, 1, 1, 1], [1, 0, 0, 2, 2, 0], [1, 1, 1, 0, 0, 0], [0] * 6]
     lists = _trainers.of_data_set(
@@ -70,6 +70,11 @@ def test_a_response_is_whole_for_other_recipes_and_its_tokens_know_their_turn(lo
     ]  # fmt: skip
     with pytest.raises(advlab.RecipeError, match="In a trainer: left out: `state` .*names the level `trajectory`"):
         step(load('fn advantage(batch, p) { batch.regroup(batch.key("state")).reward.mean("group") }'), **lists)
+    assert "`score`: the lists" not in caplog.text
+    for trajectory in ("", " + 0 * batch.reward.last(\"trajectory\")"):
+        _trainers._warned.clear()
+        step(load(f"fn advantage(batch, p) {{ batch.score{trajectory} }}"), score=_trainers.OfTurns([[1.0] * 3, [1.0] * 2, [1.0] * 3, [1.0], []]))
+        assert caplog.text.count("`score`: the lists of 2 responses have more values than there are turns") == 1 + bool(trajectory)
     each = 'fn advantage(batch, p) { batch.score + 10 * (batch.key("state") == "c") + 0 * batch.reward.last("trajectory") }'
     lists["score"] = _trainers.OfTurns([[0.5, 1.5, 2.5], [1], [3, 4], [5], [7]])
     assert step(load(each), **lists).advantage[2].tolist() == [13, 0, 0, 4, 4, 0]

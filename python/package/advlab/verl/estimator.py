@@ -5,7 +5,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -13,8 +12,8 @@ import torch
 from .. import _arrays
 from .._recipe import LiveRecipe, load
 from .._trainers import (
-    ONLY_A_LOSS, Trainer, column_name, explain_zero, keeps_rejected, leave_out, metrics, of_data_set, on_cpu, plain, refusals,
-    row_sums, sees_turns, setting, warn_of_unknown_loss, warn_once, weighted,
+    ONLY_A_LOSS, RULE, Trainer, column_name, explain_zero, keeps_rejected, kind_of, kinds_of, leave_out, metrics, of_data_set, on_cpu,
+    plain, refusals, row_sums, sees_turns, setting, warn_of_unknown_loss, warn_once, weighted, _kinds,
 )  # fmt: skip
 from .caller import COLUMNS, Caller
 from .loss import is_proportional
@@ -88,10 +87,9 @@ def estimate(
     reads, are_all = live._columns()
     asked = _asked(caller, kept.get("columns") or [])
     tensors = caller.tensors(lambda name: not are_all or name in reads, [*asked])
-    columns = _columns({**tensors, **others, **asked}, rewards, rows, [*asked])
     caller.follow(live, is_first=live not in _kinds)
-    named = _named(caller, reads, rows)
-    columns = {**of_data_set(named, _kinds.setdefault(live, {})), **columns}
+    columns = _columns({**tensors, **others, **asked}, rewards, rows, [*asked], kinds_of(live))
+    columns = {**of_data_set(_named(caller, reads, rows), kinds_of(live)), **columns}
     if turns:
         columns = {**rows.turns(columns["token_reward"]), **columns}
         if "token" in str(setting(config, "rollout_correction.rollout_rs")):
@@ -156,11 +154,10 @@ def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows", asked: list
         is_numbers = _arrays.is_tensor(value) and not value.is_nested
         if name in asked and not (is_numbers and value.shape in (rewards.shape[:1], rewards.shape)):
             values = [plain(on_cpu(one)) for one in value]
-            found = of_data_set({name: [values[row] for row in rows.chosen]})
-            if not found:
-                raise ValueError(
-                    f"`algorithm.advlab.columns` has `{name}`, which has neither numbers nor strings for rows, turns or tokens"
-                )
+            found = of_data_set({name: [values[row] for row in rows.chosen]}, kinds)
+            if not found and len(rows.chosen):
+                has = ", ".join(sorted({kind_of(one) for one in values if one is not None})) or "nothing"
+                raise ValueError(f"`algorithm.advlab.columns` has `{name}`, a field of {has}: {RULE}, or numbers for each token")
             columns.update(found)
         elif not is_numbers or name in NO_COLUMNS or value.data_ptr() == rewards.data_ptr():
             continue
@@ -170,9 +167,8 @@ def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows", asked: list
             columns.setdefault(VERL.columns.get(name) or column_name(name), rows.select(on_cpu(value)))
     # `responses` and `loss_mask` are verl's own, with token ids and a mask.
     others = sorted({*others} - {"responses", "loss_mask"})
-    leave_out(
-        others, f"integers [B, T] are taken for tokens; `+algorithm.advlab.columns=[{','.join(others)}]` makes columns of them"
-    )
+    rule = f"these are taken for tokens; `+algorithm.advlab.columns=[{','.join(others)}]` makes columns of them"
+    leave_out(dict.fromkeys(others, "integers [B, T]"), rule)
     return columns
 
 
