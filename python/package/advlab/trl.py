@@ -173,9 +173,6 @@ class GRPOMixin:
         columns["reward"] = (per_function * on_cpu(self.reward_weights).to(per_function.dtype)).nansum(1)
         columns["truncated"] = on_cpu(gather(self._advlab_truncated.to(mask.device)))
         columns["is_scored"] = ~per_function.isnan().all(1)
-        # An empty dictionary stands for a value that no column can hold.
-        is_plain = lambda value: value is None or isinstance(value, (str, int, float))
-        is_sent = lambda value: is_plain(value) or isinstance(value, (list, tuple)) and all(map(is_plain, value))
         found = [dict(row) for row in inputs]
         for row, environment in zip(found, getattr(self, "environments", None) or (), strict=False):
             row.update({name: getattr(environment, name) for name in self._advlab_more if hasattr(environment, name)})

@@ -57,9 +57,6 @@ PROPORTIONAL = (None, "vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "by
 NOT_PROPORTIONAL = ("clip_cov", "kl_cov", "dro")
 """Losses that are not proportional to the advantage: they choose tokens by it, or have a term without it."""
 
-_kinds: WeakKeyDictionary[LiveRecipe, dict[str, type]] = WeakKeyDictionary()
-"""The types of the columns of `non_tensor_batch`, as `of_data_set` finds them, for each recipe that did a step."""
-
 
 def estimate(
     token_level_rewards: Any,
@@ -145,7 +142,9 @@ def _named(caller: Caller, reads: list[str], rows: "Rows") -> dict[str, list[Any
     return {name: [plain(value) for value in values[rows.chosen]] for name, values in named.items()}
 
 
-def _columns(tensors: Mapping[str, Any], rewards: Any, rows: "Rows", asked: list[str]) -> dict[str, Any]:
+def _columns(
+    tensors: Mapping[str, Any], rewards: Any, rows: "Rows", asked: list[str], kinds: dict[str, str] | None = None
+) -> dict[str, Any]:
     """The columns of the chosen rows: verl's tensors that have one number per response, or one floating-point number per token.
     Tensors that are `asked` for may also have one integer per token, and may be lists or tensors of one value per turn."""
     token_reward = rows.select(rewards)
