@@ -45,16 +45,6 @@ pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
     }
 }
 
-/// The name that a message or a help suggests in place of what was written, as in ``did you mean `x`?`` and ``the column is `x`
-/// ``.
-pub fn replacement(text: &str) -> Option<&str> {
-    let clauses = ["did you mean the hook ", "did you mean ", "the column is "];
-    let rest = clauses.iter().find_map(|clause| text.split_once(clause));
-    let mut rest = rest?.1.chars();
-    let quote = rest.next().filter(|quote| "`\"".contains(*quote))?;
-    Some(rest.as_str().split_once(quote)?.0)
-}
-
 /// Names in backquotes, separated by commas: at most sixteen, followed by the number of further names.
 pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 16;
@@ -68,22 +58,6 @@ pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_help_tells_what_replaces_what_was_written() {
-        assert_eq!(
-            replacement(&did_you_mean("rewrad", ["reward"])),
-            Some("reward")
-        );
-        assert_eq!(replacement("did you mean the hook `loss`?"), Some("loss"));
-        assert_eq!(replacement("did you mean \"grpo\"?"), Some("grpo"));
-        assert_eq!(
-            replacement("the column is `batch.reward`"),
-            Some("batch.reward")
-        );
-        assert_eq!(replacement(&did_you_mean("x", ["reward"])), None);
-        assert_eq!(replacement("did you mean it?"), None);
-    }
 
     #[test]
     fn slips_find_their_name_and_strangers_do_not() {

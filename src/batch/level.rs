@@ -85,8 +85,10 @@ impl FromStr for Level {
     fn from_str(name: &str) -> Result<Self, Diagnostic> {
         let mut levels = Level::ALL.into_iter();
         let unknown = || {
-            let help = suggest::did_you_mean(name, Level::ALL.map(Level::name));
-            Diagnostic::error(format!("there is no level \"{name}\": {help}"))
+            let names = Level::ALL.map(Level::name);
+            let help = suggest::did_you_mean(name, names);
+            let error = Diagnostic::error(format!("there is no level \"{name}\": {help}"));
+            error.with_nearest(name, names)
         };
         levels
             .find(|level| level.name() == name)

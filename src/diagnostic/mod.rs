@@ -7,6 +7,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::suggest::nearest;
+
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Severity {
@@ -32,6 +34,10 @@ pub enum ProblemKind {
     Values,
     /// The batch does not have the column of this name.
     MissingColumn(String),
+    /// The recipe does not declare the parameter of this name.
+    MissingParameter(String),
+    /// The script has neither of the hooks that make it a recipe.
+    NoHook,
 }
 
 /// A span of a script's text, in one line.
@@ -63,6 +69,16 @@ pub struct FilePosition {
     pub field: Option<String>,
 }
 
+/// An edit of a script that solves a problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fix {
+    /// The wrong text: the first name or string with this text from the start of the problem's span on. If it is empty,
+    /// something is missing at the start of the span.
+    pub wrong: String,
+    /// The text that replaces it.
+    pub right: String,
+}
+
 /// One problem; [`Problem`] documents its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic(
@@ -88,6 +104,8 @@ pub struct Problem {
     pub expected: Option<String>,
     /// Advice on what to do.
     pub help: Option<String>,
+    /// The edits that the message or the help suggests, each of which solves the problem.
+    pub fixes: Vec<Fix>,
     /// The causes, such as the calls of a script, innermost first: ``in `advantage`, line 12``.
     pub notes: Vec<String>,
     /// The kind of the problem.
@@ -172,6 +190,31 @@ impl Diagnostic {
         self.set(|own| own.help = Some(help.into()))
     }
 
+    /// Adds an edit that solves the problem.
+    pub fn with_fix(self, wrong: impl Into<String>, right: impl Into<String>) -> Self {
+        let (wrong, right) = (wrong.into(), right.into());
+        self.set(|own| own.fixes.push(Fix { wrong, right }))
+    }
+
+    /// Adds the edit that replaces a name by the nearest candidate, if one is near, for messages with the clause of
+    /// [`did_you_mean`](crate::suggest::did_you_mean).
+    pub(crate) fn with_nearest<'a>(
+        self,
+        wrong: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        match nearest(wrong, candidates) {
+            Some(near) => self.with_fix(wrong, near),
+            None => self,
+        }
+    }
+
+    /// Adds the edit that replaces a name by another one, and the help that suggests it.
+    pub fn did_you_mean(self, wrong: &str, right: &str) -> Self {
+        let help = format!("did you mean `{right}`?");
+        self.with_help(help).with_fix(wrong, right)
+    }
+
     /// Adds a cause of the problem, such as a call in the script.
     pub fn with_note(self, note: impl Into<String>) -> Self {
         self.set(|own| own.notes.push(note.into()))
@@ -186,6 +229,14 @@ impl Diagnostic {
     pub fn missing_column(&self) -> Option<&str> {
         match &self.kind {
             ProblemKind::MissingColumn(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The name of the parameter that the recipe does not declare, if that is the problem.
+    pub fn missing_parameter(&self) -> Option<&str> {
+        match &self.kind {
+            ProblemKind::MissingParameter(name) => Some(name),
             _ => None,
         }
     }

@@ -19,7 +19,7 @@ use super::recipe::{Compiled, Recipe};
 use super::sandbox::guarded;
 use super::value::describe;
 use super::version::Version;
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::suggest;
 
 pub(crate) fn compile(
@@ -176,12 +176,13 @@ fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
             "{name}: the script defines neither `advantage(batch, p)` nor `loss(batch, p)`"
         );
         let help = "`advlab new FILE --from grpo` makes a recipe to start from";
-        return Err(Diagnostic::error(message).with_help(help).into());
+        let error = Diagnostic::error(message).with_help(help);
+        return Err(error.of_kind(ProblemKind::NoHook).into());
     };
     let message = format!(
         "the script defines neither `advantage` nor `loss`, and `{function}` is not a hook's name"
     );
-    let error = Diagnostic::error(message).with_help(format!("did you mean `{hook}`?"));
+    let error = Diagnostic::error(message).did_you_mean(&function, hook);
     Err(error.at(script.definition(&function)).into())
 }
 

@@ -157,14 +157,15 @@ impl Imports {
         let scripts = self.folder.as_deref().map(source_files::scripts_in);
         let beside = scripts.iter().flatten().map(String::as_str);
         let names = Builtin::importable().map(|builtin| builtin.name);
-        let help = match suggest::nearest(name, names.chain(beside)) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("{WHAT}; `advlab recipes` lists the built-ins"),
+        let error = Diagnostic::error(format!("there is no recipe \"{name}\" to import"));
+        let error = match suggest::nearest(name, names.chain(beside)) {
+            Some(near) => {
+                let help = format!("did you mean \"{near}\"?");
+                error.with_help(help).with_fix(path, near)
+            }
+            None => error.with_help(format!("{WHAT}; `advlab recipes` lists the built-ins")),
         };
-        Err(CallError::new(
-            format!("there is no recipe \"{name}\" to import"),
-            help,
-        ))
+        Err(error.into())
     }
 
     fn compile(&self, engine: &Engine, path: &str) -> Raised<(AST, Module)> {

@@ -90,7 +90,8 @@ fn wrong_call(
         Some(functions) if counts.is_empty() => {
             let known = functions.keys().map(String::as_str);
             Diagnostic::error(format!("`{path}` has no function `{name}`"))
-                .with_help(suggest::did_you_mean(name, known))
+                .with_help(suggest::did_you_mean(name, known.clone()))
+                .with_nearest(name, known)
         }
         None if counts.is_empty() || ops(name).next().is_some() => {
             unknown_function(script, &format!("{name} ({})", vec!["?"; count].join(", ")))
@@ -164,7 +165,8 @@ fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
         let is_named = |token: &&Token<'_>| token.is_name(name) || token.text == quoted;
         let named = code.iter().filter(is_named);
         let warning = Diagnostic::warning(format!("nothing calls the function `{name}`"))
-            .with_help(format!("did you mean the hook `{hook}`?"));
+            .with_help(format!("did you mean the hook `{hook}`?"))
+            .with_fix(name, hook);
         (named.count() == counts.len()).then(|| warning.at(script.definition(name)))
     });
     warnings.collect()

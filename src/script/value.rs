@@ -31,8 +31,11 @@ pub(crate) fn text(value: &Dynamic) -> Option<ImmutableString> {
 
 /// The level of this name; the error for an unknown level names the function that takes it.
 pub(crate) fn level_of(function: &'static str, name: &str) -> Result<Level, CallError> {
-    let level = name.parse::<Level>();
-    Ok(level.map_err(|unknown| TensorError::level(function, unknown))?)
+    name.parse::<Level>().map_err(|unknown| {
+        let mut error = CallError::from(TensorError::level(function, &unknown));
+        error.diagnostic.fixes = unknown.fixes.clone();
+        error
+    })
 }
 
 /// Describes a value in messages: "a string (\"gruop\")", "a group tensor".

@@ -3,15 +3,14 @@
 use std::ops::Range;
 
 use advlab::script::{Hook, TokenKind, lex};
-use advlab::suggest::replacement;
 use lsp_server::ErrorCode;
 use serde_json::{Value, json};
 
+use super::Answer;
 use super::answers::Here;
-use super::check::is_own;
+use super::check::Checked;
 use super::code::{Code, Meaning};
 use super::text::Text;
-use super::{Answer, Checked};
 use crate::doc;
 
 impl Here<'_> {
@@ -62,72 +61,61 @@ impl Here<'_> {
         Ok(json!({ "changes": { self.uri: edits.collect::<Vec<Value>>() } }))
     }
 
-    /// The code actions for the lines of a range, because many editors ask about the cursor's place: replacements that a
-    /// diagnostic suggests, missing signs, and declarations of parameters.
+    /// The code actions for the lines of a range, because many editors ask about the cursor's place: the fixes of diagnostics, and
+    /// declarations of parameters.
     pub(super) fn actions(&self, checked: &Checked, asked: Range<usize>) -> Vec<Value> {
         let (code, text) = (self.code, &self.document.text);
-        let edit = |title: String, bytes: Range<usize>, new: String| {
+        let edit = |title: String, bytes: Range<usize>, new: &str| {
             let edit = json!({ "range": text.range(bytes), "newText": new });
             json!({ "title": title, "kind": "quickfix", "edit": { "changes": { self.uri: [edit] } } })
         };
         let line = |byte: usize| text.place(byte)["line"].as_u64();
         let (first, last) = (line(asked.start), line(asked.end));
-        let diagnostics = checked.diagnostics.iter();
-        let own = diagnostics.filter(|one| is_own(self.document, one));
-        let placed = own.filter_map(|one| Some((one, text.bytes(one.span.as_ref()?))));
-        let here = placed.filter(|(_, at)| line(at.start) <= last && line(at.end) >= first);
-        here.flat_map(|(diagnostic, bytes)| {
-            let message = diagnostic.sentence();
-            let missing = message.strip_suffix("` is missing after this");
-            if let Some(signs) = missing.and_then(|before| before.strip_prefix("a `")) {
-                let (signs, at) = (signs.split("` or a `"), bytes.start);
-                let insert = |sign| edit(format!("insert `{sign}`"), at..at, String::from(sign));
-                return signs.map(insert).collect();
+        let mut actions = Vec::new();
+        for found in &checked.found {
+            let Some(at) = found.bytes.clone() else {
+                continue;
+            };
+            if line(at.start) > last || line(at.end) < first {
+                continue;
             }
-            let declare = self.undeclared(&message, bytes.end).map(|(name, at, new)| {
-                edit(format!("declare `{name}` as a parameter"), at..at, new)
-            });
-            let named = diagnostic.help.as_deref().and_then(replacement);
-            // Messages such as `there is no level "grop": did you mean ...` have the place of the call that contains the string.
-            let wrong = message.split('"').nth(1).unwrap_or_default();
-            let at = code
-                .tokens
-                .partition_point(|token| token.start < bytes.start);
-            let mut after = code.tokens[at..].iter();
-            let replaced = named.map(|name| (name, bytes.clone())).or_else(|| {
-                let string = after.find(|token| token.text == format!("\"{wrong}\""))?;
-                Some((replacement(&message)?, string.start..string.end()))
-            });
-            let replace = replaced.map(|(name, at)| {
-                let quote = usize::from(text.all[at.clone()].starts_with('"'));
-                let inside = at.start + quote..at.end - quote;
-                edit(format!("replace by `{name}`"), inside, name.to_string())
-            });
-            replace.into_iter().chain(declare).collect::<Vec<Value>>()
-        })
-        .collect()
+            for fix in &found.diagnostic.fixes {
+                let word = if fix.wrong.is_empty() {
+                    "insert"
+                } else {
+                    "replace by"
+                };
+                let title = format!("{word} `{}`", fix.right);
+                let place = code.place(fix, at.start);
+                actions.extend(place.map(|place| edit(title, place, &fix.right)));
+            }
+            let missing = found.diagnostic.missing_parameter();
+            let declared = missing.and_then(|name| self.declaration(name, at.end));
+            actions.extend(declared.map(|(title, at, new)| edit(title, at..at, &new)));
+        }
+        actions
     }
 
-    /// The parameter that the map `p` lacks according to a diagnostic that ends at a byte; and where the declaration is inserted,
-    /// with its text. `None` if `p` is a map of the script, or if `params()` has no map of its own: a second `params()` would
+    /// The action that declares a parameter, whose name ends at a byte: its title, the byte at which the declaration is inserted,
+    /// and its text. `None` if `p` is a map of the script, or if `params()` has no map of its own: a second `params()` would
     /// replace the first.
-    fn undeclared(&self, message: &str, end: usize) -> Option<(&str, usize, String)> {
+    fn declaration(&self, name: &str, end: usize) -> Option<(String, usize, String)> {
         let code = self.code;
         let is_read = |at: &usize| code.meaning(*at) == Meaning::Member("p");
         let read = code.at(end).filter(is_read)?;
         let is_local = code.text(code.definition(read - 2)?, -1) == "let";
-        let (name, map) = (code.tokens[read].text, code.parameters());
-        let is_fixed = map.is_none() && code.function("params").is_some();
-        if is_local || is_fixed || message != format!("`p` has no `{name}`") {
+        let map = code.parameters();
+        if is_local || map.is_none() && code.function("params").is_some() {
             return None;
         }
         let entry = format!("{name}: #{{ value: 1.0, doc: \"\" }}");
+        let title = format!("declare `{name}` as a parameter");
         Some(match map {
-            Some((start, keys)) if keys.is_empty() => (name, start, format!(" {entry} ")),
-            Some((start, _)) => (name, start, format!(" {entry},")),
+            Some((start, keys)) if keys.is_empty() => (title, start, format!(" {entry} ")),
+            Some((start, _)) => (title, start, format!(" {entry},")),
             None => {
                 let new = format!("fn params() {{\n    #{{ {entry} }}\n}}\n\n");
-                (name, self.above_functions(), new)
+                (title, self.above_functions(), new)
             }
         })
     }

@@ -1,5 +1,6 @@
 //! Answers about a place in a text: what is there, what may be typed there, and what the editor shows beside the text.
 
+use std::ops::Range;
 use std::path::Path;
 
 use advlab::script::{Builtin, Hook, Host, unfinished};
@@ -8,13 +9,14 @@ use lsp_server::{ErrorCode, Request};
 use serde_json::{Value, json};
 
 use super::batch::{Held, PLAIN};
+use super::check::Checked;
 use super::code::{Code, Function, Meaning};
-use super::{Answer, Checked, Document, Server};
+use super::{Answer, Document, Server, document_of};
 use crate::{complete, doc};
 
 pub(super) fn capabilities() -> Value {
     json!({
-        "textDocumentSync": { "openClose": true, "change": 2, "save": true },
+        "textDocumentSync": { "openClose": true, "change": 1, "save": true },
         "hoverProvider": true, "inlayHintProvider": true, "definitionProvider": true, "renameProvider": true,
         "documentSymbolProvider": true, "codeActionProvider": true,
         "completionProvider": { "triggerCharacters": [".", "\"", ":"] },
@@ -32,7 +34,13 @@ pub(super) struct Here<'a> {
     pub(super) index: Option<usize>,
 }
 
-impl Server {
+/// Whether the answer to a request needs the check of the text.
+pub(super) fn needs_check(method: &str) -> bool {
+    let name = method.strip_prefix("textDocument/").unwrap_or_default();
+    ["hover", "codeAction", "inlayHint"].contains(&name)
+}
+
+impl Server<'_> {
     /// The answer to a request; `None` if it waits for the check of the current text.
     pub(super) fn answer(&self, request: &Request) -> Option<Answer> {
         let (method, params) = (&*request.method, &request.params);
@@ -41,7 +49,7 @@ impl Server {
             let message = format!("there is no {method} here");
             return Some(Err((ErrorCode::MethodNotFound, message)));
         }
-        let uri = params["textDocument"]["uri"].as_str().unwrap_or_default();
+        let uri = document_of(params);
         let Some(document) = self.documents.get(uri) else {
             return Some(Ok(Value::Null));
         };
@@ -73,19 +81,7 @@ impl Server {
             "codeAction" => Ok(here.actions(checked?, range).into()),
             "inlayHint" if self.settings["inlayHints"] == false => Ok(Value::Null),
             // `inlayHint`, because no other capability is left.
-            _ => {
-                let all = checked?
-                    .held
-                    .range(range.start..=range.end.max(range.start));
-                let hints = all.filter_map(|(start, held)| {
-                    let at = code.at(*start).filter(|at| code.text(*at, -1) == "let")?;
-                    let (label, place) =
-                        (format!(": {}", held.level), text.place(code.bytes(at).end));
-                    let hint = json!({ "position": place, "label": label, "kind": 1 });
-                    (!held.level.is_empty()).then_some(hint)
-                });
-                Ok(hints.collect())
-            }
+            _ => Ok(here.hints(checked?, range).into()),
         })
     }
 }
@@ -161,6 +157,20 @@ impl Here<'_> {
         let contents = json!({ "kind": "markdown", "value": format!("```text\n{about}\n```") });
         let range = self.document.text.range(self.code.bytes(index));
         Some(json!({ "contents": contents, "range": range }))
+    }
+
+    fn hints(&self, checked: &Checked, asked: Range<usize>) -> Vec<Value> {
+        let asked = checked.held.range(asked.start..asked.end.max(asked.start));
+        let of_tensors = asked.filter(|(_, held)| !held.level.is_empty());
+        let hint = |(start, held): (&usize, &Held)| {
+            let at = self
+                .code
+                .at(*start)
+                .filter(|at| self.code.text(*at, -1) == "let")?;
+            let place = self.document.text.place(self.code.bytes(at).end);
+            Some(json!({ "position": place, "label": format!(": {}", held.level), "kind": 1 }))
+        };
+        of_tensors.filter_map(hint).collect()
     }
 
     fn completions(&self) -> Option<Vec<Value>> {

@@ -1,7 +1,6 @@
 //! The batch on which a script is tried: that of the newest run with this recipe, the one that a setting names, or the built-in
 //! batch.
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use advlab::session::{Answer, Session};
 use advlab::{Batch, Diagnostic};
 use advlab_train::RunFolder;
 
-use crate::Result;
+use super::Server;
 use crate::loaded::LoadedBatch;
 use crate::paint::Paint;
 use crate::report::show;
@@ -38,34 +37,54 @@ static USUAL: LazyLock<Arc<Batch>> = LazyLock::new(|| Arc::new(usual()));
 /// A run's folder with the time when its last batch was written, or a file of rollouts; `None` for the built-in batch.
 pub(super) type Source = Option<(PathBuf, Option<SystemTime>)>;
 
-/// The source of the batch for a script: the newest run in `folders` whose recipe is this script; if there is none, the file that
-/// the setting names.
-pub(super) fn source(script: &Path, folders: &[PathBuf], setting: Option<&Path>) -> Source {
-    let mut runs = runs(folders);
-    runs.sort_by_key(|(time, _)| Reverse(*time));
-    let script = fs::canonicalize(script).ok();
-    let newest = runs.into_iter().find(|(_, run)| {
-        let recipe = run.config().ok().map(|config| config.recipe);
-        recipe.is_some_and(|recipe| script.is_some() && fs::canonicalize(recipe).ok() == script)
-    });
-    let found = newest.map(|(time, run)| (run.folder().to_path_buf(), time));
-    found.or_else(|| setting.map(|path| (path.to_path_buf(), written(path))))
+/// A run that has batches.
+pub(super) struct Run {
+    folder: PathBuf,
+    /// The file of the recipe.
+    recipe: PathBuf,
+    /// When the last batch was written.
+    written: Option<SystemTime>,
+}
+
+impl Server<'_> {
+    /// The source of the batch for a script: the newest run whose recipe is this script; if there is none, the file that the
+    /// setting names, relative to the workspace.
+    pub(super) fn source(&self, script: &Path) -> Source {
+        let script = fs::canonicalize(script).unwrap_or_default();
+        let own = self.runs.iter().filter(|run| run.recipe == script);
+        let newest = own.max_by_key(|run| run.written);
+        let setting = || {
+            let name = self.settings["batch"].as_str();
+            let name = name.filter(|name| !name.is_empty())?;
+            let folder = self.folders.first();
+            let path = folder.map_or(name.into(), |folder| folder.join(name));
+            Some((path.clone(), written(&path)))
+        };
+        let run = newest.map(|run| (run.folder.clone(), run.written));
+        run.or_else(setting)
+    }
 }
 
 fn written(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|about| about.modified()).ok()
 }
 
-/// The runs below folders that have batches, each with the time of its last batch. The search goes level by level, so that a large
-/// tree of other folders does not hide a run at a higher level.
-fn runs(folders: &[PathBuf]) -> Vec<(Option<SystemTime>, RunFolder)> {
+/// The runs below folders. The search goes level by level, so that a large tree of other folders does not hide a run at a higher
+/// level.
+pub(super) fn runs(folders: &[PathBuf]) -> Vec<Run> {
     let mut found = Vec::new();
     let mut queue: VecDeque<_> = folders.iter().map(|folder| (folder.clone(), 0)).collect();
     let mut left = 0..FOLDERS;
     while let (Some(_), Some((folder, depth))) = (left.next(), queue.pop_front()) {
         let run = RunFolder::read(&folder);
         if run.has_config() && !run.batches().is_empty() {
-            found.push((written(run.last().1), run));
+            let config = run.config().ok();
+            let recipe = config.and_then(|config| fs::canonicalize(config.recipe).ok());
+            found.extend(recipe.map(|recipe| Run {
+                written: written(run.last().1),
+                folder,
+                recipe,
+            }));
             continue;
         }
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -116,36 +135,51 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    pub(super) fn open(source: &Source, recipe: Option<&Recipe>) -> Result<Tried> {
-        let loaded = match source {
-            Some((path, _)) => LoadedBatch::open(&Host::new(), path, &ReadOptions::default())?,
-            None => LoadedBatch::builtin(),
+    /// The batch of a source; if the source cannot be read, the built-in batch.
+    pub(super) fn of(source: Source, recipe: Option<&Recipe>) -> Tried {
+        let open = |(path, _): &(PathBuf, _)| {
+            LoadedBatch::open(&Host::new(), path, &ReadOptions::default())
         };
-        let (source, mut name, mut batch) = (source.clone(), loaded.name, loaded.batch);
+        let opened = source.as_ref().map(open).transpose();
+        let errors = opened
+            .as_ref()
+            .err()
+            .into_iter()
+            .flat_map(|errors| errors.iter());
+        let noted = |error: &Diagnostic| error.clone().with_note("so the built-in batch is used");
+        let (unread, opened) = (errors.map(noted).collect(), opened.ok().flatten());
+        let is_builtin = opened.is_none();
+        let loaded = opened.unwrap_or_else(LoadedBatch::builtin);
+        let (mut name, mut batch) = (loaded.name, loaded.batch);
         let run = loaded.run.as_ref().map(|(run, _)| run);
         if let Some((run, step)) = &loaded.run {
             name = format!("the last batch of {}, step {step}", run.folder().display());
-        } else if source.is_none() && lacks(&batch, recipe) {
+        } else if is_builtin && lacks(&batch, recipe) {
             name = "a generated batch with all usual columns".to_string();
             batch = USUAL.clone();
         }
         let mut columns = Vec::new();
-        let all = Session::new(&Host::new(), &batch).evaluate("batch")?.answer;
-        if let Answer::Batch(all) = all {
+        // An error is ignored: columns that do not fit in memory are not shown.
+        let all = Session::new(&Host::new(), &batch).evaluate("batch");
+        if let Ok(Answer::Batch(all)) = all.map(|evaluated| evaluated.answer) {
             for (index, (name, computed)) in all.columns.into_iter().enumerate() {
                 columns.push((name, Held::of(&Answer::Tensor(computed)), index >= all.own));
             }
         }
-        let about = format!("{name}: {}", shape(batch.layout()));
-        Ok(Tried {
+        Tried {
+            about: format!("{name}: {}", shape(batch.layout())),
             seed: run.and_then(RunFolder::seed).unwrap_or_default(),
             run: loaded.recipe,
-            unread: Vec::new(),
             source,
-            about,
+            unread,
             batch,
             columns,
-        })
+        }
+    }
+
+    /// The path of the source.
+    pub(super) fn place(&self) -> Option<PathBuf> {
+        self.source.as_ref().map(|(path, _)| path.clone())
     }
 
     /// Whether this is still the batch of `source`, and has the columns that this version of the script reads.

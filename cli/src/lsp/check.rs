@@ -1,172 +1,159 @@
-//! The thread that checks each document when its text has not changed for a while: compiles the text, runs it on the batch, sends
-//! the diagnostics, and then keeps the values of the script's names.
+//! The check of a document whose text has not changed for a while: compiles the text, runs it on the batch, sends the diagnostics,
+//! and then keeps the values of the script's names.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use advlab::check::dry_run;
-use advlab::diagnostic::Severity;
-use advlab::script::{Host, Limits, Recipe};
+use advlab::diagnostic::{ProblemKind, Severity};
+use advlab::script::{Hook, Host, Limits, Recipe};
+use advlab::tensor::Stopped;
 use advlab::{Diagnostic, Diagnostics};
 use lsp_server::{Message, Request};
 use serde_json::{Value, json};
 
-use super::batch::{Held, Tried, source};
+use super::batch::{Held, Source, Tried};
 use super::code::Code;
 use super::text::Text;
-use super::{Checked, Document, Server, Shared};
-use crate::report::study::with_advantage;
+use super::{Document, Server};
+use crate::report::study::{with_advantage, with_neutral};
 
 /// The time limit is that of a save in a run; the limit of memory suits the machine of an editor.
 const LIMITS: Limits = Limits {
     time: Duration::from_secs(2),
     memory: 1 << 30,
 };
-/// How often the thread looks for new batches of runs.
-const LOOK: Duration = Duration::from_secs(2);
+/// How often a text is checked with the fixes of the errors found before, because a check ends at the first error of a hook.
+const ROUNDS: usize = 10;
 
-/// Checks documents until the server ends.
-pub(super) fn run(shared: &Shared) {
-    let (mut server, mut looked) = (shared.lock(), Instant::now());
-    while !server.is_over {
-        let all = server.documents.iter();
-        let due = all.filter_map(|(uri, own)| Some((own.due?, uri.clone())));
-        let first = due.min();
-        let until = first
-            .as_ref()
-            .map_or(Instant::now() + LOOK, |(due, _)| *due);
-        let wait = until.duration_since(Instant::now()).min(LOOK);
-        if let Some((_, uri)) = first.filter(|_| wait.is_zero()) {
-            drop(server);
-            check(shared, &uri);
-            server = shared.lock();
-        } else if looked.elapsed() >= LOOK {
-            looked = Instant::now();
-            server.check_all();
-        } else {
-            let woken = shared.bell.wait_timeout(server, wait);
-            server = woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0;
-        }
-    }
+pub(super) struct Checked {
+    pub(super) found: Vec<Found>,
+    /// The values of names and operators, by the byte at which each name or operator begins.
+    pub(super) held: BTreeMap<usize, Held>,
 }
 
-/// Checks a document, unless neither its text nor its batch has changed since the last check.
-fn check(shared: &Shared, uri: &str) {
-    let mut server = shared.lock();
-    let (folders, batch) = (server.folders.clone(), server.batch());
-    let Some(document) = server.documents.get_mut(uri) else {
-        return;
-    };
-    let (serial, path) = (document.serial, document.path.clone());
-    let (text, old) = (document.text.all.clone(), document.tried.clone());
-    let (host, is_checked) = (Host::new().with_limits(LIMITS), document.checked.is_some());
-    (document.due, document.guard) = (None, host.guard());
-    let host = host.with_guard(document.guard.clone());
-    drop(server);
-
-    let source = source(&path, &folders, batch.as_deref());
-    if is_checked && old.as_ref().is_some_and(|old| old.source == source) {
-        return;
-    }
-    let folder = path.parent().unwrap_or(&path);
-    let compiled = host.compile_beside(&path.display().to_string(), &text, folder);
-    let last = compiled.as_ref().ok();
-    let known = old.clone().filter(|old| old.serves(&source, last));
-    let opened = known.map_or_else(|| Tried::open(&source, last).map(Arc::new), Ok);
-    let opened = opened.or_else(|error| {
-        let noted = |one: &Diagnostic| one.clone().with_note("so the built-in batch is used");
-        let (source, unread) = (source.clone(), error.iter().map(noted).collect());
-        let opened = Tried::open(&None, last)?;
-        Ok::<_, Diagnostics>(Arc::new(Tried {
-            source,
-            unread,
-            ..opened
-        }))
-    });
-    let Ok(tried) = opened else { return };
-    match shared.lock().document(uri, serial) {
-        Some(document) => document.tried = Some(tried.clone()),
-        None => return,
-    }
-    let (mut ran, mut diagnostics) = (None, tried.unread.clone());
-    match compiled {
-        // A script without a hook is empty yet, or only imported by other scripts.
-        Err(error) if error[0].message.contains(" defines neither ") => {}
-        Err(error) => diagnostics.extend(error.iter().cloned()),
-        Ok(mut recipe) => {
-            tried.run.iter().for_each(|run| recipe.keep_settings(run));
-            recipe = recipe.on(&host.with_seed(tried.seed));
-            diagnostics.extend(recipe.warnings().iter().cloned());
-            diagnostics.extend(try_on(&recipe, &tried).err());
-            ran = Some(recipe);
-        }
-    }
-
-    let mut server = shared.lock();
-    let Some(document) = server.document(uri, serial) else {
-        return;
-    };
-    document.recipe = ran.clone().or(document.recipe.take());
-    server.publish(uri, &diagnostics);
-    let place = |tried: &Arc<Tried>| tried.source.as_ref().map(|(path, _)| path.clone());
-    if old.as_ref().map(place) != Some(place(&tried)) {
-        let name = path.file_name().unwrap_or_default().display();
-        let line = format!("{name} is tried on {}", tried.about);
-        server.tell("window/showMessage", json!({ "type": 3, "message": line }));
-    }
-    drop(server);
-    let mut held = BTreeMap::new();
-    if let Some(recipe) = ran
-        && let Ok((batch, _)) = with_advantage(&recipe, &tried.batch)
-    {
-        let keep = &mut |at, answer| drop(held.insert(at, Held::of(&answer)));
-        recipe.observe(&batch, keep);
-    }
-    let mut server = shared.lock();
-    if let Some(document) = server.document(uri, serial) {
-        document.checked = Some(Checked { diagnostics, held });
-        server.answer_waiting();
-        if server.can_refresh {
-            server.serial += 1;
-            let (id, method) = (server.serial.to_string(), "workspace/inlayHint/refresh");
-            let request = Request::new(id.into(), method.to_string(), Value::Null);
-            (server.send)(Message::Request(request));
-        }
-    }
+/// A diagnostic, with the bytes of the document that it is about; `None` if it is about another source or has no span.
+pub(super) struct Found {
+    pub(super) diagnostic: Diagnostic,
+    pub(super) bytes: Option<Range<usize>>,
 }
 
-/// Runs a recipe on the batch. A missing column is only a warning if the batch is not from the user and no column has a similar
-/// name, because the batches of a run may have the column.
-fn try_on(recipe: &Recipe, tried: &Tried) -> Result<(), Diagnostic> {
-    let tries = || -> Result<(), Diagnostics> {
-        let (batch, _) = with_advantage(recipe, &tried.batch)?;
-        dry_run(recipe, &batch, &recipe.init()?, true).map(drop)
-    };
-    tries().map_err(|error| {
-        let help = error[0].help.as_deref().unwrap_or_default();
-        let is_slip = help.starts_with("did you mean") || tried.source.is_some();
-        let mut error = error[0].clone();
-        if error.missing_column().is_some() && !is_slip {
-            error.severity = Severity::Warning;
-        }
-        error.with_note(format!("in a dry run on {}", tried.about))
-    })
-}
-
-impl Server {
-    /// A document, if its current text is still the text with this number.
-    fn document(&mut self, uri: &str, serial: u64) -> Option<&mut Document> {
-        let document = self.documents.get_mut(uri);
-        document.filter(|document| document.serial == serial)
-    }
-
-    fn publish(&self, uri: &str, diagnostics: &[Diagnostic]) {
-        let Some(document) = self.documents.get(uri) else {
+impl Server<'_> {
+    /// Checks a document. If the check is stopped because of a message, it is still due.
+    pub(super) fn check(&mut self, uri: &str) {
+        let Some(mut document) = self.documents.remove(uri) else {
             return;
         };
-        let shown = diagnostics.iter().map(|one| self.shown(document, one));
+        let host = Host::new().with_limits(LIMITS);
+        let guard = host.guard();
+        *crate::lock(self.running) = guard.clone();
+        let is_stopped = || guard.check() == Err(Stopped::Cancelled);
+        let host = host.with_guard(guard.clone());
+        let place = document.tried.as_ref().map(Tried::place);
+        let (found, recipe) = self.find(&mut document, &host);
+        if !is_stopped() {
+            self.publish(uri, &document, &found);
+            let tried = document.tried.as_ref();
+            if let Some(tried) = tried.filter(|tried| place.as_ref() != Some(&tried.place())) {
+                let name = document.path.file_name().unwrap_or_default().display();
+                let line = format!("{name} is tried on {}", tried.about);
+                self.tell("window/showMessage", json!({ "type": 3, "message": line }));
+            }
+            let mut held = BTreeMap::new();
+            // The values have the time of a run of their own.
+            guard.begin_run();
+            if let (Some(recipe), Some(tried)) = (&recipe, tried)
+                && let Ok((batch, _)) = with_advantage(recipe, &tried.batch)
+            {
+                recipe.observe(&batch, &mut |at, answer| {
+                    drop(held.insert(at, Held::of(&answer)))
+                });
+            }
+            if !is_stopped() {
+                document.recipe = recipe.or(document.recipe);
+                (document.due, document.checked) = (None, Some(Checked { found, held }));
+            }
+        }
+        let is_done = document.due.is_none();
+        self.documents.insert(uri.to_string(), document);
+        if is_done {
+            self.answer_waiting();
+            self.refreshes += 1;
+            let method = "workspace/inlayHint/refresh".to_string();
+            let request = Request::new(self.refreshes.into(), method, Value::Null);
+            if self.can_refresh {
+                (self.send)(Message::Request(request));
+            }
+        }
+    }
+
+    /// The diagnostics of a document, and its recipe if the text compiles. Because a check ends at the first error of a hook, the
+    /// text is checked again with the fixes of the errors that have only one fix.
+    fn find(&self, document: &mut Document, host: &Host) -> (Vec<Found>, Option<Recipe>) {
+        let (source, path) = (self.source(&document.path), document.path.clone());
+        let (name, folder) = (path.display().to_string(), path.parent().unwrap_or(&path));
+        let (mut found, mut recipe) = (Vec::<Found>::new(), None);
+        let (mut text, mut edits) = (document.text.clone(), Vec::new());
+        for round in 0..ROUNDS {
+            let compiled = host.compile_beside(&name, &text.all, folder);
+            let tried = document.batch(&source, compiled.as_ref().ok());
+            let mut diagnostics = tried.unread.clone();
+            match compiled {
+                // A script without a hook is empty yet, or only imported by other scripts.
+                Err(errors) if errors[0].kind == ProblemKind::NoHook => {}
+                Err(errors) => diagnostics.extend(errors.iter().cloned()),
+                Ok(mut compiled) => {
+                    tried.run.iter().for_each(|run| compiled.keep_settings(run));
+                    let compiled = compiled.on(&host.clone().with_seed(tried.seed));
+                    diagnostics.extend(compiled.warnings().iter().cloned());
+                    diagnostics.extend(slips(&compiled, tried));
+                    recipe = recipe.or((round == 0).then_some(compiled));
+                }
+            }
+            if round > 0 && host.guard().check().is_err() {
+                // All rounds share the time limit, so that an error may be due to the earlier rounds.
+                break;
+            }
+            let (code, mut fixes) = (Code::of(&text.all), BTreeMap::new());
+            for mut diagnostic in diagnostics {
+                let span = diagnostic.span.as_ref();
+                let own = span.filter(|span| Path::new(&*span.source) == path);
+                let bytes = own.map(|span| text.bytes(span));
+                if let (Severity::Error, [fix], Some(bytes)) =
+                    (diagnostic.severity, &*diagnostic.fixes, &bytes)
+                {
+                    let place = code.place(fix, bytes.start);
+                    fixes.extend(place.map(|at| (at.start, (at.end, fix.right.clone()))));
+                }
+                let bytes = bytes.map(|at| original(&edits, at.start)..original(&edits, at.end));
+                let is_known = |known: &Found| {
+                    known.bytes == bytes && known.diagnostic.message == diagnostic.message
+                };
+                if !found.iter().any(is_known) {
+                    let note = "found by a check with the fixes of the other errors";
+                    diagnostic
+                        .notes
+                        .extend((round > 0).then(|| note.to_string()));
+                    found.push(Found { diagnostic, bytes });
+                }
+            }
+            if fixes.is_empty() {
+                break;
+            }
+            let mut fixed = text.all.to_string();
+            for (start, (end, right)) in fixes.into_iter().rev() {
+                fixed.replace_range(start..end, &right);
+                edits.push((start, end - start, right.len()));
+            }
+            text = Text::new(fixed);
+        }
+        (found, recipe)
+    }
+
+    fn publish(&self, uri: &str, document: &Document, found: &[Found]) {
+        let shown = found.iter().map(|one| self.shown(document, one));
         let (version, shown) = (&document.version, shown.collect::<Vec<Value>>());
         let all = json!({ "uri": uri, "version": version, "diagnostics": shown });
         self.tell("textDocument/publishDiagnostics", all);
@@ -174,35 +161,29 @@ impl Server {
 
     /// A diagnostic in the form of the protocol. A diagnostic in an imported script is shown at the import, with a reference to
     /// its own place; a diagnostic without a place is shown on the first line.
-    fn shown(&self, document: &Document, diagnostic: &Diagnostic) -> Value {
-        let (text, mut related) = (&document.text, Vec::new());
-        let mut bytes = 0..text.all.lines().next().map_or(0, str::len);
-        match &diagnostic.span {
-            Some(span) if is_own(document, diagnostic) => bytes = text.bytes(span),
-            Some(span) => {
-                let code = Code::of(&text.all);
-                let stem = Path::new(&*span.source).file_stem().unwrap_or_default();
-                let all: Vec<_> = code.imports().collect();
-                let import = all.iter().find(|(name, ..)| *name == stem).or(all.first());
-                bytes = import.map_or(bytes, |(.., at)| code.bytes(*at));
-                let there = Text::new(span.text.clone());
-                let range = there.range(there.bytes(span));
-                let location = json!({ "uri": self.uri_of_source(&span.source), "range": range });
-                related.push(json!({ "location": location, "message": diagnostic.sentence() }));
-            }
-            None => {}
+    fn shown(&self, document: &Document, found: &Found) -> Value {
+        let (text, diagnostic) = (&document.text, &found.diagnostic);
+        let first = 0..text.all.lines().next().map_or(0, str::len);
+        let mut bytes = found.bytes.clone().unwrap_or(first);
+        let mut related = Vec::new();
+        if let (None, Some(span)) = (&found.bytes, &diagnostic.span) {
+            let code = Code::of(&text.all);
+            let stem = Path::new(&*span.source).file_stem().unwrap_or_default();
+            let all: Vec<_> = code.imports().collect();
+            let import = all.iter().find(|(name, ..)| *name == stem).or(all.first());
+            bytes = import.map_or(bytes, |(.., at)| code.bytes(*at));
+            let there = Text::new(span.text.clone());
+            let range = there.range(there.bytes(span));
+            let location = json!({ "uri": self.uri_of_source(&span.source), "range": range });
+            related.push(json!({ "location": location, "message": diagnostic.sentence() }));
         }
         // A batch's file is named; the place in a script is the range, and the help follows below.
         let mut plain = diagnostic.clone();
         (plain.span, plain.help) = (None, None);
         let mut message = plain.to_string();
         message.extend(diagnostic.help.iter().map(|help| format!("\nhelp: {help}")));
-        message.extend(
-            diagnostic
-                .notes
-                .iter()
-                .map(|note| format!("\nnote: {note}")),
-        );
+        let notes = diagnostic.notes.iter();
+        message.extend(notes.map(|note| format!("\nnote: {note}")));
         // In the protocol, severity 1 is an error, 2 a warning, and 3 information.
         json!({
             "range": text.range(bytes), "severity": diagnostic.severity as u8 + 1, "source": "advlab",
@@ -211,8 +192,58 @@ impl Server {
     }
 }
 
-/// Whether the place of a diagnostic is in the document itself.
-pub(super) fn is_own(document: &Document, diagnostic: &Diagnostic) -> bool {
-    let span = diagnostic.span.as_ref();
-    span.is_some_and(|span| Path::new(&*span.source) == document.path)
+impl Document {
+    /// The batch for a version of the text.
+    fn batch(&mut self, source: &Source, recipe: Option<&Recipe>) -> &Tried {
+        let old = self.tried.take().filter(|old| old.serves(source, recipe));
+        let new = || Tried::of(source.clone(), recipe);
+        self.tried.insert(old.unwrap_or_else(new))
+    }
+}
+
+/// The byte of the text before some edits for a byte of the text after them. An edit is the byte where it begins, and the lengths
+/// of the old and the new text.
+fn original(edits: &[(usize, usize, usize)], byte: usize) -> usize {
+    edits.iter().rev().fold(byte, |byte, &(start, old, new)| {
+        if byte >= start + new {
+            byte - new + old
+        } else {
+            byte.min(start + old)
+        }
+    })
+}
+
+/// The errors of dry runs on the batch: of the hooks as in a step, and if these fail, also of the hooks one by one, because a step
+/// ends at the first error. A missing column is only a warning if the batch is not from the user and no column has a similar name,
+/// because the batches of a run may have the column.
+fn slips(recipe: &Recipe, tried: &Tried) -> Vec<Diagnostic> {
+    let mut errors: Vec<Diagnostics> = Vec::new();
+    let mut run = || -> Result<(), Diagnostics> {
+        let (batch, _) = with_advantage(recipe, &tried.batch)?;
+        let state = recipe.init()?;
+        errors.extend(dry_run(recipe, &batch, &state, true).err());
+        if errors.is_empty() || recipe.host().guard().check().is_err() {
+            return Ok(());
+        }
+        errors.extend(recipe.advantage(&batch, &mut state.clone()).err());
+        if recipe.has(Hook::Loss) && !recipe.has(Hook::Weight) {
+            let batch = with_neutral(recipe, &batch)?;
+            recipe.loss(&batch, None, &mut state.clone())?;
+        }
+        Ok(())
+    };
+    let last = run().err();
+    errors.extend(last);
+    let mut slips: Vec<Diagnostic> = Vec::new();
+    for error in &errors {
+        let mut error = error[0].clone();
+        let may_be_there = error.fixes.is_empty() && tried.source.is_none();
+        if error.missing_column().is_some() && may_be_there {
+            error.severity = Severity::Warning;
+        }
+        if slips.iter().all(|slip| slip.message != error.message) {
+            slips.push(error.with_note(format!("in a dry run on {}", tried.about)));
+        }
+    }
+    slips
 }

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use advlab::diagnostic::Fix;
 use advlab::script::{Token, TokenKind, lex};
 
 pub(super) struct Code<'t> {
@@ -143,6 +144,17 @@ impl<'t> Code<'t> {
     pub(super) fn imports(&self) -> impl Iterator<Item = (&'t str, &'t str, usize)> {
         let names = (0..self.tokens.len()).filter(|&at| self.text(at, -1) == "import");
         names.map(|at| (unquoted(self.tokens[at].text), self.text(at, 2), at))
+    }
+
+    /// The bytes that a fix replaces, if its diagnostic begins at `from`. The quotes of a string stay.
+    pub(super) fn place(&self, fix: &Fix, from: usize) -> Option<Range<usize>> {
+        if fix.wrong.is_empty() {
+            return Some(from..from);
+        }
+        let mut after = self.tokens.iter().filter(|token| token.start >= from);
+        let wrong = after.find(|token| token.text.trim_matches(['"', '`']) == fix.wrong)?;
+        let quote = (wrong.text.len() - fix.wrong.len()) / 2;
+        Some(wrong.start + quote..wrong.end() - quote)
     }
 
     /// The map that `params()` returns: the byte behind its `#{`, and the indices of its keys.

@@ -1,8 +1,8 @@
 //! The language server: diagnostics, values, completions and edits for an editor, about the text as it is typed.
 //!
-//! One thread reads the messages, and immediately answers requests that need only the text; another thread checks the texts
-//! (`check`). A request that needs the result of a check waits for the check of the current text, so that no answer is about an
-//! older text.
+//! One thread owns the documents: it answers the messages in their order, and checks a text (`check`) when no message is left.
+//! Another thread reads the messages, and stops the running check for messages that must not wait for its end. A request that needs
+//! the result of a check waits for the check of the current text, so that no answer is about an older text.
 //!
 //! The protocol's messages are read and written as plain JSON values, because the crate with their types takes longer to compile
 //! than the commands of this program, and only a dozen kinds of messages are used.
@@ -15,23 +15,29 @@ mod code;
 mod text;
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use advlab::deep_stack;
 use advlab::script::{Builtin, Recipe};
 use advlab::tensor::Guard;
-use advlab::{Diagnostic, deep_stack};
 use anyhow::Context;
 use lsp_server::{Connection, ErrorCode, Message, Notification, Request, RequestId, Response};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use self::batch::{Held, Tried};
+use self::batch::{Run, Tried, runs};
+use self::check::Checked;
 use self::text::{Text, path_of, uri_of};
 
 /// How long a text must be unchanged before it is checked.
 const SETTLE: Duration = Duration::from_millis(150);
+/// How often the server looks for new batches of runs.
+const LOOK: Duration = Duration::from_secs(2);
 /// The largest number of requests that wait for a check. Editors cancel requests that they no longer need.
 const WAITING: usize = 64;
 
@@ -48,6 +54,7 @@ pub fn serve(connection: Connection) -> anyhow::Result<bool> {
     let roots = folders
         .map(|folder| &folder["uri"])
         .chain([&params["rootUri"]]);
+    let running = Mutex::new(Guard::unlimited());
     let sender = connection.sender.clone();
     let server = Server {
         // The error is ignored, because whoever closed the connection needs no answers.
@@ -57,37 +64,38 @@ pub fn serve(connection: Connection) -> anyhow::Result<bool> {
         can_refresh: params.pointer("/capabilities/workspace/inlayHint/refreshSupport")
             == Some(&true.into()),
         documents: BTreeMap::new(),
-        serial: 0,
+        runs: Vec::new(),
+        running: &running,
+        refreshes: 0,
         waiting: Vec::new(),
-        is_over: false,
         builtins: tempfile::Builder::new().prefix("advlab-").tempdir()?,
     };
     let about = json!({ "name": "advlab", "version": env!("CARGO_PKG_VERSION") });
     let answer = json!({ "capabilities": answers::capabilities(), "serverInfo": about });
     server.respond(id, Ok(answer));
-    let shared = Shared {
-        server: Mutex::new(server),
-        bell: Condvar::new(),
-    };
-    Ok(std::thread::scope(|scope| {
-        scope.spawn(|| deep_stack::call(|| check::run(&shared)));
-        let is_shut = shared.receive(&connection);
-        let mut server = shared.lock();
-        server.is_over = true;
-        let documents = server.documents.values();
-        documents.for_each(|document| document.guard.cancel());
-        shared.bell.notify_one();
-        is_shut
+    let (queue, messages) = sync_channel(WAITING);
+    Ok(thread::scope(|scope| {
+        let served = scope.spawn(move || deep_stack::call(move || server.run(&messages)));
+        for message in &connection.receiver {
+            let can_wait = match &message {
+                Message::Request(request) => answers::needs_check(&request.method),
+                Message::Notification(note) => note.method == "$/cancelRequest",
+                Message::Response(_) => true,
+            };
+            if queue.send(message).is_err() {
+                break;
+            }
+            if !can_wait {
+                crate::lock(&running).cancel();
+            }
+        }
+        drop(queue);
+        crate::lock(&running).cancel();
+        served.join().unwrap_or_else(|panic| resume_unwind(panic))
     }))
 }
 
-struct Shared {
-    server: Mutex<Server>,
-    /// Wakes the checking thread when a document may have to be checked.
-    bell: Condvar,
-}
-
-struct Server {
+struct Server<'a> {
     send: Box<dyn Fn(Message) + Send>,
     /// The folders of the workspace.
     folders: Vec<PathBuf>,
@@ -96,73 +104,75 @@ struct Server {
     can_refresh: bool,
     /// The open documents by their URIs.
     documents: BTreeMap<String, Document>,
-    /// The number of texts and requests so far.
-    serial: u64,
+    /// The runs below the folders, as they were found last.
+    runs: Vec<Run>,
+    /// The guard of the last check, by which the thread that reads the messages stops the check.
+    running: &'a Mutex<Arc<Guard>>,
+    /// The number of requests to the editor so far.
+    refreshes: i32,
+    /// Requests that wait for a check.
     waiting: Vec<Request>,
-    is_over: bool,
     /// The folder with the files of built-ins that the user has opened.
     builtins: TempDir,
 }
 
+#[derive(Default)]
 struct Document {
     path: PathBuf,
     version: Value,
-    /// The number of this text among all texts and requests.
-    serial: u64,
     text: Text,
     /// When the text is to be checked, if a check is still due.
     due: Option<Instant>,
-    /// The guard of the check that is running.
-    guard: Arc<Guard>,
     /// The check of this text; `None` until it is done.
     checked: Option<Checked>,
     /// The batch of the last check; `recipe` is the last text that compiled.
-    tried: Option<Arc<Tried>>,
+    tried: Option<Tried>,
     recipe: Option<Recipe>,
-}
-
-struct Checked {
-    diagnostics: Vec<Diagnostic>,
-    /// The values of names and operators, by the byte at which each name or operator begins.
-    held: BTreeMap<usize, Held>,
 }
 
 type Answer = Result<Value, (ErrorCode, String)>;
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Server> {
-        crate::lock(&self.server)
-    }
-
-    /// Answers messages until the connection ends. Returns whether `shutdown` was among the messages.
-    fn receive(&self, connection: &Connection) -> bool {
-        let mut is_shut = false;
-        for message in &connection.receiver {
-            let mut server = self.lock();
-            match message {
-                Message::Notification(note) if note.method == "exit" => return is_shut,
-                Message::Notification(note) if !is_shut => {
-                    server.notified(&note.method, &note.params);
-                    self.bell.notify_one();
-                }
-                Message::Request(request) if is_shut || request.method == "initialize" => {
-                    let why = "`initialize` comes only once, and no request after `shutdown`";
-                    let error = (ErrorCode::InvalidRequest, why.to_string());
-                    server.respond(request.id, Err(error));
-                }
-                Message::Request(request) if request.method == "shutdown" => {
-                    is_shut = true;
-                    server.respond(request.id, Ok(Value::Null));
-                }
-                Message::Request(request) => server.requested(request),
-                _ => {}
-            }
-        }
-        is_shut
-    }
+fn document_of(params: &Value) -> &str {
+    params["textDocument"]["uri"].as_str().unwrap_or_default()
 }
 
-impl Server {
+impl Server<'_> {
+    /// Answers messages and checks documents until `exit` or the last message. Returns whether `shutdown` was among the messages.
+    fn run(mut self, messages: &Receiver<Message>) -> bool {
+        let (mut is_shut, mut look) = (false, Instant::now());
+        loop {
+            let all = self.documents.iter();
+            let due = all.filter_map(|(uri, own)| Some((own.due?, uri.clone())));
+            let due = due.min().filter(|(due, _)| *due < look);
+            let until = due.as_ref().map_or(look, |(due, _)| *due);
+            match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Message::Notification(note)) if note.method == "exit" => return is_shut,
+                Ok(Message::Notification(note)) if !is_shut => {
+                    self.notified(&note.method, &note.params);
+                }
+                Ok(Message::Request(request)) if is_shut || request.method == "initialize" => {
+                    let why = "`initialize` comes only once, and no request after `shutdown`";
+                    let error = (ErrorCode::InvalidRequest, why.to_string());
+                    self.respond(request.id, Err(error));
+                }
+                Ok(Message::Request(request)) if request.method == "shutdown" => {
+                    is_shut = true;
+                    self.respond(request.id, Ok(Value::Null));
+                }
+                Ok(Message::Request(request)) => self.requested(request),
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return is_shut,
+                Err(RecvTimeoutError::Timeout) => match due {
+                    Some((_, uri)) => self.check(&uri),
+                    None => {
+                        self.look();
+                        look = Instant::now() + LOOK;
+                    }
+                },
+            }
+        }
+    }
+
     fn respond(&self, id: RequestId, answer: Answer) {
         (self.send)(Message::Response(match answer {
             Ok(value) => Response::new_ok(id, value),
@@ -175,38 +185,34 @@ impl Server {
         (self.send)(Message::Notification(note));
     }
 
-    /// The path that the setting `batch` names, relative to the workspace.
-    fn batch(&self) -> Option<PathBuf> {
-        let path = self.settings["batch"]
-            .as_str()
-            .filter(|path| !path.is_empty())?;
-        Some(
-            self.folders
-                .first()
-                .map_or(path.into(), |folder| folder.join(path)),
-        )
-    }
-
     fn notified(&mut self, method: &str, params: &Value) {
-        let document = &params["textDocument"];
-        let uri = document["uri"].as_str().unwrap_or_default();
-        let version = &document["version"];
+        let (uri, version) = (document_of(params), &params["textDocument"]["version"]);
         match method {
             "textDocument/didOpen" => {
-                let text = document["text"].as_str().unwrap_or_default();
-                self.set_text(uri, version, Text::new(text), Duration::ZERO);
+                let text = params["textDocument"]["text"].as_str().unwrap_or_default();
+                let document = Document {
+                    path: path_of(uri),
+                    version: version.clone(),
+                    text: Text::new(text),
+                    due: Some(Instant::now()),
+                    ..Document::default()
+                };
+                self.documents.insert(uri.to_string(), document);
             }
             "textDocument/didChange" => {
-                let changes = params["contentChanges"].as_array().into_iter().flatten();
-                if let Some(document) = self.documents.get(uri) {
-                    let text = document.text.clone();
-                    let text = changes.fold(text, |text, change| text.changed(change));
-                    self.set_text(uri, version, text, SETTLE);
+                let changes = params["contentChanges"].as_array();
+                let text = changes.and_then(|all| all.last()?["text"].as_str());
+                if let (Some(document), Some(text)) = (self.documents.get_mut(uri), text) {
+                    (document.version, document.text) = (version.clone(), Text::new(text));
+                    document.due = Some(Instant::now() + SETTLE);
+                    document.checked = None;
+                    // The places in these requests are places of the old text.
+                    let is_of_it = |request: &Request| document_of(&request.params) == uri;
+                    self.refuse(ErrorCode::ContentModified, is_of_it);
                 }
             }
             "textDocument/didClose" => {
-                let closed = self.documents.remove(uri);
-                closed.iter().for_each(|closed| closed.guard.cancel());
+                self.documents.remove(uri);
                 let gone = json!({ "uri": uri, "diagnostics": [] });
                 self.tell("textDocument/publishDiagnostics", gone);
                 self.answer_waiting();
@@ -221,67 +227,57 @@ impl Server {
                 self.check_all();
             }
             // Other documents may import the saved script.
-            "textDocument/didSave" => {
-                self.serial += 1;
-                for document in self.documents.values_mut() {
-                    // The check that is running may have read the script before the save.
-                    document.guard.cancel();
-                    (document.serial, document.checked) = (self.serial, None);
-                }
-                self.check_all();
-            }
+            "textDocument/didSave" => self.check_all(),
             "$/cancelRequest" => {
-                let id = &params["id"];
-                let is_it = |request: &Request| json!(request.id) == *id;
-                if let Some(at) = self.waiting.iter().position(is_it) {
-                    self.refuse(at, ErrorCode::RequestCanceled);
-                }
+                let is_it = |request: &Request| json!(request.id) == params["id"];
+                self.refuse(ErrorCode::RequestCanceled, is_it);
             }
             _ => {}
         }
-    }
-
-    /// Opens a document, or replaces its text.
-    fn set_text(&mut self, uri: &str, version: &Value, text: Text, settle: Duration) {
-        self.serial += 1;
-        let old = self.documents.remove(uri);
-        old.iter().for_each(|old| old.guard.cancel());
-        let (tried, recipe) = old.map_or((None, None), |old| (old.tried, old.recipe));
-        let document = Document {
-            path: path_of(uri),
-            version: version.clone(),
-            serial: self.serial,
-            text,
-            due: Some(Instant::now() + settle),
-            guard: Guard::unlimited(),
-            checked: None,
-            tried,
-            recipe,
-        };
-        self.documents.insert(uri.to_string(), document);
     }
 
     /// Requests a check of all documents now, except of documents that are being edited.
     fn check_all(&mut self) {
         for document in self.documents.values_mut() {
             document.due.get_or_insert_with(Instant::now);
+            document.checked = None;
         }
+    }
+
+    /// Looks for new batches of runs. A document whose batch is no longer the newest is checked again.
+    fn look(&mut self) {
+        self.runs = runs(&self.folders);
+        let mut documents = std::mem::take(&mut self.documents);
+        for document in documents.values_mut() {
+            let source = self.source(&document.path);
+            if document.tried.as_ref().map(|tried| &tried.source) != Some(&source) {
+                document.due.get_or_insert_with(Instant::now);
+            }
+        }
+        self.documents = documents;
     }
 
     /// Answers a request, or keeps it until the current text is checked.
     fn requested(&mut self, request: Request) {
-        if let Some(answer) = self.answer(&request) {
-            return self.respond(request.id, answer);
-        }
-        self.waiting.push(request);
-        if self.waiting.len() > WAITING {
-            self.refuse(0, ErrorCode::ContentModified);
+        let is_full = self.waiting.len() == WAITING;
+        match self.answer(&request) {
+            Some(answer) => self.respond(request.id, answer),
+            None if is_full => {
+                let why = "too many requests wait for the check of a text".to_string();
+                self.respond(request.id, Err((ErrorCode::ContentModified, why)));
+            }
+            None => self.waiting.push(request),
         }
     }
 
-    fn refuse(&mut self, waiting: usize, code: ErrorCode) {
-        let request = self.waiting.remove(waiting);
-        self.respond(request.id, Err((code, "the text has changed".to_string())));
+    /// Answers those waiting requests with an error for which `is_it` holds.
+    fn refuse(&mut self, code: ErrorCode, is_it: impl Fn(&Request) -> bool) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (refused, waiting) = waiting.into_iter().partition(|request| is_it(request));
+        self.waiting = waiting;
+        for request in refused {
+            self.respond(request.id, Err((code, "the text has changed".to_string())));
+        }
     }
 
     /// Answers the waiting requests whose documents have been checked or closed.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use advlab::diagnostic::Span;
 use serde_json::{Value, json};
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Text {
     pub(super) all: Arc<str>,
     /// The byte at which each line begins.
@@ -21,16 +21,6 @@ impl Text {
         let ends = all.match_indices('\n').map(|(at, _)| at + 1);
         let starts = [0].into_iter().chain(ends).collect();
         Text { all, starts }
-    }
-
-    /// The text after a change of a range or of the whole text.
-    pub(super) fn changed(self, change: &Value) -> Text {
-        let new = change["text"].as_str().unwrap_or_default();
-        let Some(range) = change.get("range") else {
-            return Text::new(new);
-        };
-        let (start, end) = (self.byte(&range["start"]), self.byte(&range["end"]));
-        Text::new([&self.all[..start], new, &self.all[end.max(start)..]].concat())
     }
 
     /// The first byte of a line, and the line without its line break; an empty line beyond the last line.

@@ -184,9 +184,12 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Cal
             let name = text(value).ok_or_else(|| wrong("one of its choices, as a string"))?;
             let index = choices.iter().position(|choice| *choice == name.as_str());
             index.map(Argument::Choice).ok_or_else(|| {
-                let choices = suggest::did_you_mean(&name, choices.iter().copied());
-                let message = format!("`{}` is \"{name}\": {choices}", param.name);
-                TensorError::new(op.name, TensorErrorKind::Argument(message)).into()
+                let choices = choices.iter().copied();
+                let near = suggest::did_you_mean(&name, choices.clone());
+                let message = format!("`{}` is \"{name}\": {near}", param.name);
+                let error = TensorError::new(op.name, TensorErrorKind::Argument(message));
+                let error = CallError::from(error).diagnostic;
+                error.with_nearest(&name, choices).into()
             })
         }
     }

@@ -4,13 +4,19 @@ use crate::diagnostic::Diagnostic;
 
 const HABITS: &str = include_str!("habits.txt");
 
-/// The row for this word in a section of the table of other languages' habits.
+/// The text for this word in a section of the table of other languages' habits.
 pub(crate) fn habit(section: &str, word: &str) -> Option<&'static str> {
+    Some(words(section, word)?.1)
+}
+
+/// The words of the row with this word, and the row's text.
+pub(super) fn words(section: &str, word: &str) -> Option<(&'static str, &'static str)> {
     let (_, rows) = HABITS.split_once(&format!("\n[{section}]\n"))?;
     let mut rows = rows.lines().take_while(|row| !row.is_empty());
     rows.find_map(|row| {
         let (words, text) = row.split_once(": ")?;
-        words.split(' ').any(|known| known == word).then_some(text)
+        let mut known = words.split(' ');
+        known.any(|known| known == word).then_some((words, text))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use rhai::{Dynamic, EvalAltResult, LexError, ParseErrorType};
 
-use super::habits::{habit, in_its_words, row, say};
+use super::habits::{habit, in_its_words, row, say, words};
 use super::names::{no_key, no_module, no_variable, unknown_function};
 use super::script::Script;
 use crate::diagnostic::{Diagnostic, Span};
@@ -41,7 +41,11 @@ pub(super) fn not_parsed(
             let message = format!("a `{token}` is missing after this");
             let other = || say(message, "is something missing before this?");
             let missing = row("missing", token).unwrap_or_else(other);
-            return missing.at(end_before());
+            // The words of the row are the signs, each of which may be what is missing.
+            let signs = words("missing", token).map_or(&**token, |(signs, _)| signs);
+            let signs = signs.split(' ').filter(|sign| *sign != "in");
+            let fixed = signs.fold(missing, |error, sign| error.with_fix("", sign));
+            return fixed.at(end_before());
         }
         ParseErrorType::MissingToken(..) | ParseErrorType::UnexpectedEOF => {
             let ends = say("the script ends too early", "is a `}` or a `)` missing?");

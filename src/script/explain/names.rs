@@ -4,7 +4,7 @@
 use super::habits::{NO_ELSE, habit, row, say};
 use super::script::{CLOSURE, Script};
 use crate::batch::column_names;
-use crate::diagnostic::{Diagnostic, Span};
+use crate::diagnostic::{Diagnostic, ProblemKind, Span};
 use crate::number_text::counted;
 use crate::script::library::Builtin;
 use crate::script::params::KEYS;
@@ -76,6 +76,11 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     let functions = script.functions.iter().map(String::as_str);
     // Names of one letter are not compared, because they are similar to every operator.
     let functions = functions.filter(|known| short.len() > 1 && !known.starts_with(CLOSURE));
+    let message = if is_known {
+        format!("there is no function `{name}` {with}")
+    } else {
+        format!("there is no function `{name}`")
+    };
     let help = if let Some(foreign) = habit("functions", short) {
         foreign.to_string()
     } else if is_column(script, short) {
@@ -89,14 +94,9 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     } else if let Some(recipe) = recipe(short) {
         recipe
     } else if let Some(near) = suggest::nearest(short, functions) {
-        format!("did you mean `{near}`?")
+        return Diagnostic::error(message).did_you_mean(short, near);
     } else {
         "`advlab doc` lists the functions that scripts have".to_string()
-    };
-    let message = if is_known {
-        format!("there is no function `{name}` {with}")
-    } else {
-        format!("there is no function `{name}`")
     };
     say(message, help)
 }
@@ -141,12 +141,11 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     } else if let Some(help) = habit("keywords", name) {
         return say(format!("`{name}` is not part of this language"), help);
     }
-    let help = variable_help(script, name, place);
-    say(message, help.as_deref().unwrap_or(unknown))
+    likely(script, name, place, &message).unwrap_or_else(|| say(message, unknown))
 }
 
-/// The help for the most likely meaning of a name that is not a variable; `None` if no meaning is likely.
-fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String> {
+/// The diagnostic with help for the most likely meaning of a name that is not a variable; `None` if no meaning is likely.
+fn likely(script: &Script<'_>, name: &str, place: &Span, message: &str) -> Option<Diagnostic> {
     let (site, line) = (script.site(place), script.line(place));
     let code = site.code;
     let begins_line = line.first().is_some_and(|first| first.text == name);
@@ -165,14 +164,19 @@ fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String
     };
     let is_parameter =
         script.parameters.iter().any(|known| known == name) || sites(code).any(is_key);
-    Some(if let Some(foreign) = habit("names", name) {
+    let belongs = |to: &str, what: &str| {
+        let right = format!("{to}.{name}");
+        let error = say(message, format!("the {what} is `{right}`"));
+        Some(error.with_fix(name, right))
+    };
+    let help = if let Some(foreign) = habit("names", name) {
         foreign.to_string()
     } else if !is_argument && name.parse::<Level>().is_ok() {
         format!("a level is written in quotes: `x.mean(\"{name}\")`")
     } else if site.text(1) == "=" && begins_statement {
         format!("a new variable is declared with `let`: `let {name} = ...;`")
     } else if is_parameter {
-        format!("the parameter is `p.{name}`")
+        return belongs("p", "parameter");
     } else if is_argument && begins_line && site.token().column == 1 {
         "a formula belongs in a hook: `fn advantage(batch, p) { ... }`".to_string()
     } else if is_argument {
@@ -188,7 +192,7 @@ fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String
             "`{name}` is a variable of the prompt, which no function sees: pass it as an argument, or make it inside with `let`"
         )
     } else if is_column(script, name) {
-        format!("the column is `batch.{name}`")
+        return belongs("batch", "column");
     } else if let Some(known) = recipe(name).or_else(|| signature(name)) {
         known
     } else {
@@ -197,8 +201,10 @@ fn variable_help(script: &Script<'_>, name: &str, place: &Span) -> Option<String
         // A single letter is similar to any other letter, so that only its other case is suggested.
         let is_likely = |known: &&str| name.len() > 1 || known.eq_ignore_ascii_case(name);
         let known = known.filter(|known| *known != name && is_likely(known));
-        format!("did you mean `{}`?", suggest::nearest(name, known)?)
-    })
+        let near = suggest::nearest(name, known)?;
+        return Some(Diagnostic::error(message).did_you_mean(name, near));
+    };
+    Some(say(message, help))
 }
 
 /// The diagnostic of a key that a map lacks: the parameters, the state, or another map.
@@ -226,8 +232,12 @@ pub(super) fn no_key(script: &Script<'_>, key: &str, place: Option<&Span>) -> Di
         .map(|site| site.text(0))
         .collect();
     let imported = place.filter(|place| place.source != *script.name);
+    let mut error = Diagnostic::error(format!("{map} has no `{key}`"));
+    if receiver == Some("p") {
+        error = error.of_kind(ProblemKind::MissingParameter(key.to_string()));
+    }
     let help = match (suggest::nearest(key, keys), receiver, imported) {
-        (Some(near), _, None) => format!("did you mean `{near}`?"),
+        (Some(near), _, None) => return error.did_you_mean(key, near),
         (_, Some("this"), _) => {
             format!("`init(p)` makes it: `fn init(p) {{ #{{ {key}: 0.0 }} }}`")
         }
@@ -254,5 +264,5 @@ pub(super) fn no_key(script: &Script<'_>, key: &str, place: Option<&Span>) -> Di
         (_, Some("p"), None) => format!("there is {}", suggest::list(declared)),
         _ => "`\"key\" in map` tells whether a map has a key".to_string(),
     };
-    say(format!("{map} has no `{key}`"), help)
+    error.with_help(help)
 }

@@ -1,6 +1,7 @@
 //! An editor without a window: a client in the server's own process.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
@@ -185,28 +186,39 @@ impl Editor {
         })
     }
 
+    fn byte(&self, place: &Value) -> usize {
+        let number = |name: &str| place[name].as_u64().unwrap() as usize;
+        let lines = self.document.2.split_inclusive('\n');
+        let before: usize = lines.take(number("line")).map(str::len).sum();
+        let units = self.document.2[before..].chars().scan(0, |units, letter| {
+            *units += letter.len_utf16();
+            Some((*units, letter.len_utf8()))
+        });
+        let letters = units.take_while(|(units, _)| *units <= number("character"));
+        before + letters.map(|(_, bytes)| bytes).sum::<usize>()
+    }
+
+    fn bytes(&self, range: &Value) -> Range<usize> {
+        self.byte(&range["start"])..self.byte(&range["end"])
+    }
+
+    /// The text at the range of a diagnostic.
+    pub fn marked(&self, diagnostic: &Value) -> String {
+        self.document.2[self.bytes(&diagnostic["range"])].to_string()
+    }
+
     /// The text after an edit of the workspace; the message of an error.
     pub fn edited(&self, edit: &Value) -> String {
         if let Some(message) = edit["message"].as_str() {
             return message.to_string();
         }
         let mut text = self.document.2.clone();
-        let byte = |text: &str, place: &Value| {
-            let number = |name: &str| place[name].as_u64().unwrap() as usize;
-            let lines = text.split_inclusive('\n').take(number("line"));
-            let before: usize = lines.map(str::len).sum();
-            let mut units = number("character");
-            let letters = text[before..].chars().take_while(|letter| {
-                let is_before = units > 0;
-                units = units.saturating_sub(letter.len_utf16());
-                is_before
-            });
-            before + letters.map(char::len_utf8).sum::<usize>()
-        };
         let uri = self.uri(&self.document.0);
         for edit in edit["changes"][uri].as_array().unwrap().iter().rev() {
-            let [start, end] = ["start", "end"].map(|end| byte(&text, &edit["range"][end]));
-            text.replace_range(start..end, edit["newText"].as_str().unwrap());
+            text.replace_range(
+                self.bytes(&edit["range"]),
+                edit["newText"].as_str().unwrap(),
+            );
         }
         text
     }

@@ -255,6 +255,32 @@ fn what_a_help_says_is_done_by_an_action() {
     }
 }
 
+/// Rows: a script, and the texts in it that are wrong: all are shown at once.
+const TOGETHER: &str = r#"
+fn reward(batch, p) { batch.rewrad } fn advantage(batch, p) { batch.rewar.mean("grop") - batch.reward.mena("group") + batc.reward } | rewrad rewar mean mena batc
+fn advantage(batch, p) { let t = "😀数"; let c = batch.rewad; cc / c.sdt("group") } | rewad cc sdt /
+fn advantage(batch, p) { batch.reward.mean("group") } fn loss(batch, p) { batch.logp.mean("respnse") } | advantage mean loss
+fn advantage(batch, p) { batch.reward.mean("group") } fn loss(batch, p) { batch.logp } | advantage loss
+fn advantage(batch, p) { batch.reward.mean("group") } fn loss(batch, p) { loop { } } | advantage loop
+"#;
+
+#[test]
+fn all_slips_are_shown_at_once() {
+    let mut editor = Editor::new(json!({}));
+    editor.open("mine.rhai", GOOD);
+    assert!(editor.diagnostics().is_empty());
+    for row in TOGETHER.trim().lines() {
+        let (script, wrong) = row.rsplit_once('|').unwrap();
+        editor.change(script);
+        let found = editor.diagnostics();
+        let mut marked: Vec<String> = found.iter().map(|one| editor.marked(one)).collect();
+        marked.sort();
+        let mut expected: Vec<&str> = wrong.split_whitespace().collect();
+        expected.sort();
+        assert_eq!(marked, expected, "{row}: {found:?}");
+    }
+}
+
 #[test]
 fn an_error_in_an_import_is_shown_at_the_import_with_its_place() {
     let mut editor = opened();
@@ -315,34 +341,6 @@ fn broken_messages_end_nothing() {
     editor.open("mine.rhai", SCRIPT);
     let answer = editor.at("hover", "let", "r = ", json!({})).to_string();
     assert!(answer.contains("response tensor"), "{answer}");
-}
-
-/// Edits by ranges that count UTF-16, at places outside of the text too, leave the text that an editor has.
-#[test]
-fn edits_count_in_utf_16() {
-    let mut editor = opened();
-    assert!(editor.diagnostics().is_empty());
-    let edit = |line: u64, from: u64, to: u64, text: &str| {
-        let place = |character: u64| json!({ "line": line, "character": character });
-        json!({ "range": { "start": place(from), "end": place(to) }, "text": text })
-    };
-    // 😀 is two units, 数 is one.
-    let edits = [
-        edit(11, 39, 42, "é"),
-        edit(11, 18, 24, "rewrad"),
-        edit(999, 0, 9, "// 😀 end"),
-    ];
-    let about = json!({ "uri": editor.uri("mine.rhai"), "version": 2 });
-    editor.tell(
-        "textDocument/didChange",
-        json!({ "textDocument": about, "contentChanges": edits }),
-    );
-    assert_eq!(
-        editor.diagnostics()[0]["range"],
-        edit(11, 18, 24, "")["range"]
-    );
-    let all = editor.at("documentSymbol", "", "", json!({}));
-    assert_eq!(all[2]["range"]["end"], edit(14, 1, 1, "")["range"]["end"]);
 }
 
 /// Rows: a request, and the code of its answer.
@@ -444,7 +442,8 @@ fn a_save_ends_the_check_that_read_the_old_script() {
     }
 }
 
-/// Fifty changes of ten thousand lines, with a request after each: each answer is about the text of its request or a later one.
+/// Fifty changes of ten thousand lines, with a request after each: each answer is about the text of its request, or says that the
+/// text has changed.
 #[test]
 fn many_changes_of_a_long_text_lead_to_answers_about_the_last_one() {
     let mut editor = Editor::new(json!({}));
@@ -456,17 +455,20 @@ fn many_changes_of_a_long_text_lead_to_answers_about_the_last_one() {
     assert!(editor.diagnostics().is_empty());
     let asked = (1..=50).map(|number| {
         editor.change(&text(number));
-        editor.send_at("hover", "let", "a = ")
+        (number, editor.send_at("hover", "let", "a = "))
     });
-    let asked: Vec<i32> = asked.collect();
-    for (index, id) in asked.into_iter().enumerate() {
-        let value = editor.answer_to(id)["contents"]["value"].to_string();
-        let number: String = value.chars().filter(char::is_ascii_digit).collect();
-        assert!(number.parse::<usize>().unwrap() > index, "{value}");
+    for (number, id) in asked.collect::<Vec<_>>() {
+        let answer = editor.answer_to(id);
+        let value = answer["contents"]["value"].as_str().unwrap_or_default();
+        let is_refused = answer["code"] == -32801 && number < 50;
+        assert!(
+            is_refused || value.contains(&format!("a\n{number}\n")),
+            "{number}: {answer}"
+        );
     }
     let versions: Vec<i64> = editor.told.iter().map(|(_, version, _)| *version).collect();
     assert!(
-        versions.is_sorted_by(|a, b| a < b) && versions.ends_with(&[51]),
+        versions.is_sorted() && versions.ends_with(&[51]),
         "{versions:?}"
     );
 }

@@ -69,6 +69,12 @@ pub(crate) fn with_advantage(recipe: &Recipe, batch: &Batch) -> Result<(Batch, O
     Ok((design.batch(batch)?, note))
 }
 
+/// The batch with the [`NEUTRAL`] advantage.
+pub(crate) fn with_neutral(recipe: &Recipe, batch: &Batch) -> Result<Batch> {
+    let advantage = Some(recipe.host().load(NEUTRAL)?);
+    Design { recipe, advantage }.batch(batch)
+}
+
 /// A recipe's step on a batch.
 pub struct Trial {
     pub recipe: Recipe,

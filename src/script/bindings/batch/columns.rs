@@ -397,6 +397,8 @@ impl WholeBatch {
         let near = suggest::nearest(name, names.chain(texts));
         let ours = column_names::ours(name).or(near).unwrap_or(name);
         let known = habit("columns", ours).filter(|_| !self.batch.has(ours));
+        let kind = ProblemKind::MissingColumn(name.to_string());
+        let error = Diagnostic::error(format!("the batch has no column `{name}`")).of_kind(kind);
         let help = if name == "verified" && !cfg!(feature = "answers") {
             "advlab was built without its feature `answers`, which compares completions".to_string()
         } else if let Some(theirs) = theirs {
@@ -406,7 +408,7 @@ impl WholeBatch {
         } else if let Some(known) = known {
             known.to_string()
         } else if ours != name {
-            format!("did you mean `{ours}`?")
+            return error.did_you_mean(name, ours).into();
         } else {
             let (_, derived) = self.column_names();
             let derived = suggest::list(derived.iter().map(String::as_str));
@@ -416,9 +418,6 @@ impl WholeBatch {
                 (own, derived) => format!("it has {own}; derived from these: {derived}"),
             }
         };
-        let diagnostic =
-            Diagnostic::error(format!("the batch has no column `{name}`")).with_help(help);
-        let kind = ProblemKind::MissingColumn(name.to_string());
-        diagnostic.of_kind(kind).into()
+        error.with_help(help).into()
     }
 }
