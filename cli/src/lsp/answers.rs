@@ -77,7 +77,7 @@ impl Server<'_> {
                 });
                 Ok(found.into())
             }
-            "hover" => Ok(here.hover(checked?).into()),
+            "hover" => Ok(here.hover(checked?, self.reads_markdown).into()),
             "codeAction" => Ok(here.actions(checked?, range).into()),
             "inlayHint" if self.settings["inlayHints"] == false => Ok(Value::Null),
             // `inlayHint`, because no other capability is left.
@@ -116,7 +116,7 @@ impl Here<'_> {
         held(&index).or(before).or_else(any)
     }
 
-    fn hover(&self, checked: &Checked) -> Option<Value> {
+    fn hover(&self, checked: &Checked, is_markdown: bool) -> Option<Value> {
         let index = self.index?;
         let name = self.code.tokens[index].text;
         let held = self.held(index, checked).map(|held| held.shown.clone());
@@ -154,7 +154,11 @@ impl Here<'_> {
             }
             _ => held?,
         };
-        let contents = json!({ "kind": "markdown", "value": format!("```text\n{about}\n```") });
+        let contents = if is_markdown {
+            json!({ "kind": "markdown", "value": format!("```text\n{about}\n```") })
+        } else {
+            json!({ "kind": "plaintext", "value": about })
+        };
         let range = self.document.text.range(self.code.bytes(index));
         Some(json!({ "contents": contents, "range": range }))
     }

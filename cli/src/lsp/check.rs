@@ -100,6 +100,10 @@ impl Server<'_> {
             let compiled = host.compile_beside(&name, &text.all, folder);
             let tried = document.batch(&source, compiled.as_ref().ok());
             let mut diagnostics = tried.unread.clone();
+            if round == 0 {
+                // The time that it takes to read a large batch does not count.
+                host.guard().begin_run();
+            }
             match compiled {
                 // A script without a hook is empty yet, or only imported by other scripts.
                 Err(errors) if errors[0].kind == ProblemKind::NoHook => {}

@@ -54,6 +54,8 @@ pub fn serve(connection: Connection) -> anyhow::Result<bool> {
     let roots = folders
         .map(|folder| &folder["uri"])
         .chain([&params["rootUri"]]);
+    let can = |pointer| params.pointer(&format!("/capabilities{pointer}"));
+    let formats = can("/textDocument/hover/contentFormat").and_then(Value::as_array);
     let running = Mutex::new(Guard::unlimited());
     let sender = connection.sender.clone();
     let server = Server {
@@ -61,8 +63,8 @@ pub fn serve(connection: Connection) -> anyhow::Result<bool> {
         send: Box::new(move |message| drop(sender.send(message))),
         folders: roots.filter_map(Value::as_str).map(path_of).collect(),
         settings: params["initializationOptions"].clone(),
-        can_refresh: params.pointer("/capabilities/workspace/inlayHint/refreshSupport")
-            == Some(&true.into()),
+        can_refresh: can("/workspace/inlayHint/refreshSupport") == Some(&true.into()),
+        reads_markdown: formats.is_some_and(|all| all.contains(&"markdown".into())),
         documents: BTreeMap::new(),
         runs: Vec::new(),
         running: &running,
@@ -102,6 +104,7 @@ struct Server<'a> {
     /// The settings, such as `{ "batch": "rollouts.jsonl", "inlayHints": false }`.
     settings: Value,
     can_refresh: bool,
+    reads_markdown: bool,
     /// The open documents by their URIs.
     documents: BTreeMap<String, Document>,
     /// The runs below the folders, as they were found last.

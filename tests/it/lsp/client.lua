@@ -21,6 +21,7 @@ local function step()
     wait("the mended text", function() return #vim.diagnostic.get(0) == 0 end)
     out("mended: " .. #vim.diagnostic.get(0) .. " diagnostics")
     vim.api.nvim_win_set_cursor(0, { 2, 8 })
+    out("hover: " .. ask("hover").contents.kind)
     for _, line in ipairs(vim.split(ask("hover").contents.value, "\n")) do out("hover: " .. line) end
     vim.api.nvim_win_set_cursor(0, { 4, 10 })
     for _, item in ipairs(ask("completion")) do out("completion: " .. item.label) end

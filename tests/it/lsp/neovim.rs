@@ -78,6 +78,7 @@ fn neovim_mends_a_script_while_a_run_follows_it() {
         "slip: help: did you mean `reward`?",
         "slip: note: in a dry run on the last batch of ",
         "mended: 0 diagnostics",
+        "hover: markdown",
         "hover: response tensor",
         "completion: std",
         "renamed:     let score = batch.reward",
