@@ -39,7 +39,7 @@ fn every_mistake_in_a_loss_fails() {
     for case in [
         r#"sign of the loss | (ratio * a).mean("batch") => a smaller loss makes responses that the advantage favours less likely: is a minus missing? (correlation -1.00)"#,
         r#"sign of the loss | -(ratio * a).mean("batch") + 0.01 * sqrt((batch.logp - batch.old_logp) ** 2).mean("batch") => dloss/dlogp is NaN at token 0 of response 0 of group 7"#,
-        r#"sign of the loss | fn loss(batch, p) { -bce_with_logits((batch.logp - batch.old_logp).sum("response"), batch.correct).mean("batch") } => what the reward says is good"#,
+        r#"sign of the loss | fn loss(batch, p) { -bce_with_logits((batch.logp - batch.old_logp).sum("response"), batch.correct).mean("batch") } => that the reward favours less likely"#,
         r#"the loss | -(ratio.detach() * a).mean("batch") => the loss does not depend on `batch.logp`"#,
         r#"the loss | -(batch.old_logp * a).mean("batch") => the loss does not depend on `batch.logp`"#,
         r#"the loss | -(ratio * a).mean("response") => `loss` must return a batch tensor, it returned a response tensor"#,
