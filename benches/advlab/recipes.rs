@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use advlab::batch::large::SpareMemory;
 use advlab::script::Hook;
 use advlab::{Batch, Host, Recipe};
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use ndarray::Array2;
 
 use crate::{IS_SHORT, Shape, batch, shapes};
 
@@ -25,21 +25,20 @@ fn at(shapes: &[Shape], names: &[&'static str]) -> Vec<Case> {
     shapes.iter().flat_map(of_shape).collect()
 }
 
-/// Times the recipe's hook, and writing its result into one padded array.
+/// Times the recipe's hook, and writing its result as a padded array, whose memory is reused.
 fn run(bencher: Bencher<'_, '_>, recipe: &Recipe, batch: &Batch) {
-    let layout = batch.layout();
-    let mut padded = Array2::<f32>::zeros((layout.responses(), layout.width()));
+    let spare = SpareMemory::default();
     let mut state = recipe.init().expect("a state");
-    let bencher = bencher.counter(ItemsCount::new(layout.tokens()));
+    let bencher = bencher.counter(ItemsCount::new(batch.layout().tokens()));
     bencher.bench_local(|| {
-        let padded = &mut padded.view_mut();
-        if recipe.has(Hook::Advantage) {
-            let outcome = recipe.advantage(batch, &mut state).expect("an advantage");
-            outcome.advantage.write_into(padded).expect("its shape");
+        let computed = if recipe.has(Hook::Advantage) {
+            let outcome = recipe.advantage(batch, &mut state);
+            outcome.expect("an advantage").advantage
         } else {
-            let loss = recipe.loss(batch, None, &mut state).expect("a loss");
-            loss.gradient.write_into(padded).expect("its shape");
-        }
+            let loss = recipe.loss(batch, None, &mut state);
+            loss.expect("a loss").gradient
+        };
+        drop(computed.into_rows(&spare).expect("memory"));
     });
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ndarray::{Array2, ArrayViewMut2};
+use ndarray::Array2;
 
 use super::large::{Large, SpareMemory, fill, in_large_pages};
 use super::{FloatBuffer, Layout, Level};
@@ -142,18 +142,8 @@ impl Computed {
         values.sum::<f64>() / count
     }
 
-    /// The values as a padded array [B, T] of f64, 0 where the mask is 0. T is the width of the input.
-    pub fn to_padded_f64(&self) -> Array2<f64> {
-        let mut array = Array2::zeros((self.layout.responses(), self.layout.width()));
-        let value = self.lookup();
-        for (response, mut row) in array.rows_mut().into_iter().enumerate() {
-            let of_token = |token| value(response, token);
-            self.layout.scatter(response, &mut row, of_token);
-        }
-        array
-    }
-
-    /// Like [`Computed::to_padded_f64`], rounded to f32, because most trainers have advantages in f32.
+    /// The values as a padded array [B, T], 0 where the mask is 0. T is the width of the input. They are rounded to f32, because
+    /// most trainers have advantages in f32.
     pub fn to_padded(&self) -> Array2<f32> {
         let mut array = Array2::zeros((self.layout.responses(), self.layout.width()));
         if let Some(rows) = array.as_slice_mut() {
@@ -184,25 +174,6 @@ impl Computed {
         })?;
         Computed { values, ..self }.fill(&mut rows);
         Ok(rows)
-    }
-
-    /// Writes the values into the caller's array [B, T], which may have any strides; 0 where the mask is 0.
-    ///
-    /// # Errors
-    /// A [`Diagnostic`] if the array has another shape; then the array is unchanged.
-    pub fn write_into(&self, array: &mut ArrayViewMut2<'_, f32>) -> Result<(), Diagnostic> {
-        let (found, shape) = (array.dim(), (self.layout.responses(), self.layout.width()));
-        if found != shape {
-            let what = format!("the array has shape {found:?}, the advantage {shape:?}");
-            let help =
-                "the array needs one row per response, as wide as the batch's padded columns";
-            return Err(Diagnostic::error(what).with_help(help));
-        }
-        match array.as_slice_mut() {
-            Some(rows) => self.fill(rows),
-            None => array.assign(&self.to_padded()),
-        }
-        Ok(())
     }
 
     fn fill(&self, rows: &mut [f32]) {
@@ -236,7 +207,6 @@ impl Computed {
 
 #[cfg(test)]
 mod tests {
-    use ndarray::s;
     use proptest::prelude::*;
 
     use super::*;
@@ -246,7 +216,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_are_written_where_the_mask_is_1_into_arrays_of_any_strides(
+        fn values_are_written_where_the_mask_is_1(
             rows in prop::collection::vec((0..3i64, prop::collection::vec(any::<bool>(), 0..9)), 1..6),
             level in 0..Level::ALL.len(),
             is_f64: bool,
@@ -270,16 +240,8 @@ mod tests {
                 if counts { computed.at(response, before) as f32 } else { 0.0 }
             });
             prop_assert_eq!(&computed.to_padded(), &expected);
-            let in_f64 = computed.to_padded_f64();
-            prop_assert_eq!(&in_f64.mapv(|value| value as f32), &expected);
-            let mut rows_first = Array2::from_elem(shape, f32::NAN);
-            let mut columns_first = Array2::from_elem((shape.1, shape.0), f32::NAN).reversed_axes();
-            let mut wide = Array2::from_elem((shape.0, 2 * shape.1 + 1), f32::NAN);
-            for mut array in [rows_first.view_mut(), columns_first.view_mut(), wide.slice_mut(s![.., 1..;2])] {
-                computed.write_into(&mut array).unwrap();
-                prop_assert_eq!(&array, &expected);
-            }
-            prop_assert!(wide.slice(s![.., ..;2]).iter().all(|value| value.is_nan()));
+            let rows = computed.into_rows(&SpareMemory::default()).unwrap();
+            prop_assert_eq!(Some(&*rows), expected.as_slice());
         }
     }
 
@@ -312,20 +274,6 @@ mod tests {
                 "{has_hole} {native}: not copied"
             );
         }
-    }
-
-    #[test]
-    fn an_array_of_f64_has_all_digits() {
-        let batch = Batch::builder()
-            .groups([0, 0])
-            .ragged_mask([[true, false], [false, true]]);
-        let batch = batch.build().unwrap();
-        let values = Computed::new(batch.layout().clone(), Level::Response, vec![0.1, 1e300]);
-        assert_eq!(
-            values.to_padded_f64(),
-            ndarray::array![[0.1, 0.0], [0.0, 1e300]]
-        );
-        assert_eq!(values.to_padded()[(0, 0)], 0.1f32);
     }
 
     #[test]

@@ -117,44 +117,6 @@ fn the_smallest_batches() {
     assert_eq!(outcome.advantage.per_token().count(), 0);
 }
 
-/// An array of the trainer's own takes the advantage as it lies, and keeps what it had where the shape is another.
-#[test]
-fn an_advantage_is_written_into_an_array() {
-    let mask = ndarray::array![[1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]];
-    let batch = advlab::Batch::builder()
-        .groups([0, 0, 0])
-        .mask(mask.view())
-        .response("reward", vec![1.0, 0.0, 0.5])
-        .token("old_logp", mask.mapv(f64::from))
-        .token("value", mask.mapv(|x| 1.0 / (x + 3) as f32))
-        .build()
-        .unwrap();
-    for body in [
-        "batch.reward",
-        "batch.reward * batch.old_logp.cumsum()",
-        "(batch.reward + batch.value).suffix_sum(0.9).whiten(\"batch\")",
-    ] {
-        let text = format!("fn advantage(batch, p) {{ {body} }}");
-        let advantage = run_on(&text, &batch).unwrap().advantage;
-        // Transposed in memory, and part of a larger array.
-        let mut memory = ndarray::Array2::from_elem((6, 3), 7.0f32);
-        let mut view = memory.slice_mut(ndarray::s![1..5, ..]).reversed_axes();
-        advantage.write_into(&mut view).unwrap();
-        assert_eq!(view, advantage.to_padded());
-        assert_eq!(memory.row(0).to_vec(), [7.0; 3]);
-        let mut plain = ndarray::Array2::from_elem((3, 4), 7.0f32);
-        advantage.write_into(&mut plain.view_mut()).unwrap();
-        assert_eq!(plain, advantage.to_padded());
-        let mut other = ndarray::Array2::from_elem((4, 3), 7.0f32);
-        let error = advantage.write_into(&mut other.view_mut()).unwrap_err();
-        assert_eq!(
-            error.message,
-            "the array has shape (4, 3), the advantage (3, 4)"
-        );
-        assert_eq!(other, ndarray::Array2::from_elem((4, 3), 7.0f32));
-    }
-}
-
 /// In f32 the sum of 0.1, 0.2 and 0.4 is another than 0.7; a hook that returns what is there changes nothing of that.
 #[test]
 fn a_group_without_signal_has_none_after_a_hook() {
