@@ -1,17 +1,18 @@
 //! JSONL files with one response per line: they are read in blocks, in parallel, and copied with values added.
 
-use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crc32c::crc32c_append;
 
 use super::added::NewColumn;
 use super::cell::{self, BYTE_ORDER_MARK, Cell, JsonType};
+use super::options::ReadOptions;
 use super::place::{Place, Result, changed};
 use super::room::{ROW, Room};
-use super::schema::{FileKind, Schema, SchemaOf};
+use super::schema::{FileKind, Schema};
 use super::table::{FileColumn, Table};
 use super::text::{self, LONGEST_LINE, Lines};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -214,73 +215,52 @@ pub(super) fn add(
 }
 
 /// Reads a file of lines as a table.
-pub(super) fn read(mut blocks: Blocks, schema: SchemaOf) -> Result<(Schema, Table)> {
-    let schema = schema(&blocks.begin()?, FileKind::Lines)?;
-    let mut rows = TableBuilder::new(&schema);
-    rows.lines = blocks.passed;
-    rows.blank = vec![0; blocks.passed];
-    let parse = |part: &[u8]| {
-        let mut rows = TableBuilder::new(&schema);
-        let mut lines = lines(part);
-        let added = lines.try_for_each(|line| rows.add(line));
-        added.map_err(|error| (rows.lines, error)).map(|()| rows)
+pub(super) fn read(mut blocks: Blocks, options: &ReadOptions) -> Result<Table> {
+    let path = blocks.path.clone();
+    let schema = Schema::new(&path, options, &blocks.begin()?, FileKind::Lines)?;
+    let place = Place {
+        path: path.clone(),
+        blank: Some(vec![0; blocks.passed]),
+        sum: 0,
     };
-    let (path, room) = (blocks.path.clone(), Room::now());
+    let mut table = Table::new(Arc::new(schema), place);
+    let schema = table.schema.clone();
+    let parse = |part: &[u8]| {
+        let mut rows = Table::new(schema.clone(), Place::default());
+        let added = lines(part).try_for_each(|line| rows.add(line));
+        added.map_err(|error| (rows.lines(), error)).map(|()| rows)
+    };
+    let room = Room::now();
     blocks.each(parse, |bytes, part| {
-        let here = |(line, error): (usize, Diagnostic)| error.on_line(rows.lines + line);
+        let here = |(before, error): (usize, Diagnostic)| error.on_line(table.lines() + before + 1);
         let part = part.map_err(|error| here(error).in_file(&path))?;
-        rows.append(part, bytes)?;
-        let values = rows.columns.iter().map(FileColumn::size).sum::<u64>();
-        let fits = room.check(8 * values + ROW * rows.lines as u64, "its lines take");
+        table.append(part, bytes)?;
+        let values = table.columns.iter().map(FileColumn::size).sum::<u64>();
+        let fits = room.check(8 * values + ROW * table.lines() as u64, "its lines take");
         fits.map_err(|error| cannot_be_read(&path, &error))
     })?;
-    let (columns, responses) = (rows.columns, rows.responses);
-    let place = Place {
-        path,
-        blank: Some(rows.blank),
-        sum: blocks.sum,
-    };
-    let table = Table::of_lines(columns, responses, place);
-    Ok((schema, table))
+    table.place.sum = blocks.sum;
+    Ok(table.finish())
 }
 
-/// Columns that are filled line by line.
-struct TableBuilder<'a> {
-    schema: &'a Schema,
-    columns: Vec<FileColumn>,
-    by_name: HashMap<String, usize>,
-    /// The index of the column that is expected next in a line.
-    next: usize,
-    lines: usize,
-    responses: usize,
-    /// For each blank line, the index of the response after it.
-    blank: Vec<usize>,
-}
-
-impl<'a> TableBuilder<'a> {
-    fn new(schema: &'a Schema) -> Self {
-        TableBuilder {
-            schema,
-            columns: Vec::new(),
-            by_name: HashMap::new(),
-            next: 0,
-            lines: 0,
-            responses: 0,
-            blank: Vec::new(),
-        }
+impl Table {
+    /// The number of lines that were added, blank lines included.
+    fn lines(&self) -> usize {
+        self.responses + self.place.blank.as_ref().map_or(0, Vec::len)
     }
 
+    /// Adds a line.
     fn add(&mut self, line: &[u8]) -> Result<()> {
-        self.lines += 1;
+        let response = self.responses;
         let Some(line) = text(line)? else {
-            self.blank.push(self.responses);
+            self.place.blank.get_or_insert_default().push(response);
             return Ok(());
         };
-        let (fields, response) = (cell::fields(line)?, self.responses);
+        let fields = cell::fields(line)?;
         for &(key, raw) in &fields {
             let column = self.column(&cell::text(key));
             if column.end > response {
-                let name = &column.name;
+                let name = column.name();
                 let what =
                     format!("the field `{name}` occurs twice in this line; keep one of them");
                 let before = line[..cell::place(line, key).start].chars().count();
@@ -289,8 +269,7 @@ impl<'a> TableBuilder<'a> {
             column.end = response + 1;
             column.push(response, &Cell::Json(raw.into()));
         }
-        let schema = self.schema;
-        for path in &schema.nested {
+        for path in &self.schema.clone().nested {
             let (raw, column) = (cell::value_at(&fields, path), self.column(path));
             if let Some(raw) = raw {
                 column.push(response, &Cell::Json(raw.into()));
@@ -300,42 +279,27 @@ impl<'a> TableBuilder<'a> {
         Ok(())
     }
 
-    /// Adds the rows of the next part.
-    fn append(&mut self, part: TableBuilder<'_>, bytes: &[u8]) -> Result<()> {
+    /// Adds the lines of the next part, which are in `bytes`.
+    fn append(&mut self, part: Table, bytes: &[u8]) -> Result<()> {
         let start = self.responses;
         for more in part.columns {
-            let column = self.column(&more.name);
+            let column = self.column(more.name());
             if column.append(more, start) {
                 continue;
             }
             let texts = lines(bytes).filter_map(|line| text(line).transpose());
             for (response, line) in (start..).zip(texts) {
                 let fields = cell::fields(line?)?;
-                if let Some(raw) = cell::value_at(&fields, &column.name) {
+                if let Some(raw) = cell::value_at(&fields, column.name()) {
                     column.push(response, &Cell::Json(raw.into()));
                 }
             }
         }
-        self.blank.extend(part.blank.iter().map(|at| at + start));
+        let blank = part.place.blank.into_iter().flatten();
+        let own = self.place.blank.get_or_insert_default();
+        own.extend(blank.map(|at| at + start));
         self.responses += part.responses;
-        self.lines += part.lines;
         Ok(())
-    }
-
-    /// The column with a name. The expected next column is tried first, because most lines have the same fields in the same
-    /// order.
-    fn column(&mut self, name: &str) -> &mut FileColumn {
-        let next = self.columns.get(self.next);
-        let found = match next.is_some_and(|next| next.name == name) {
-            true => self.next,
-            false => *self.by_name.entry(name.to_string()).or_insert_with(|| {
-                let keep = self.schema.keep(name);
-                self.columns.push(FileColumn::new(name, keep));
-                self.columns.len() - 1
-            }),
-        };
-        self.next = (found + 1) % self.columns.len();
-        &mut self.columns[found]
     }
 }
 
@@ -404,12 +368,12 @@ mod tests {
     }
 
     /// For each column: its name, its first invalid value, its kind, and its values if all are valid.
-    fn columns(rows: &TableBuilder) -> Vec<String> {
+    fn columns(rows: &Table) -> Vec<String> {
         let columns = rows.columns.iter().map(|column| {
             let values = format!("{:?}", column.data);
             let kind = values.split('(').next().unwrap().to_string();
             let values = if column.odd.is_none() { values } else { kind };
-            format!("{} {:?} {values}", column.name, column.odd)
+            format!("{} {:?} {values}", column.name(), column.odd)
         });
         columns.collect()
     }
@@ -435,10 +399,12 @@ mod tests {
             };
             let lines: Vec<Vec<u8>> = lines.iter().map(line).collect();
             let schema = Schema { count_words: true, columns: (!texts).then(BTreeSet::new), ..Schema::default() };
-            let (mut whole, mut parts) = (TableBuilder::new(&schema), TableBuilder::new(&schema));
+            let schema = Arc::new(schema);
+            let table = || Table::new(schema.clone(), Place::default());
+            let (mut whole, mut parts) = (table(), table());
             lines.iter().for_each(|line| whole.add(line).unwrap());
             for lines in lines.chunks(size) {
-                let mut part = TableBuilder::new(&schema);
+                let mut part = table();
                 lines.iter().for_each(|line| part.add(line).unwrap());
                 parts.append(part, &lines.concat()).unwrap();
             }
@@ -454,7 +420,7 @@ mod tests {
         let told = |lines: &str| {
             let torn = Box::new(Torn(lines.as_bytes()));
             let blocks = Blocks::new(Path::new("x.jsonl"), Ok(torn));
-            let table = read(blocks.unwrap(), &|_, _| Ok(Schema::default()));
+            let table = read(blocks.unwrap(), &ReadOptions::default());
             format!("{:?}", table.map(drop).expect_err("it is torn"))
         };
         assert!(told(&lines).contains("the disk is gone"));

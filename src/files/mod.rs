@@ -43,7 +43,6 @@ use self::added::{NewColumn, spread};
 use self::format::Format;
 use self::jsonl::Blocks;
 use self::parquet::AddedValues;
-use self::schema::Schema;
 use self::text::Progress;
 use crate::batch::{Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -56,11 +55,10 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, Diagnostics> {
     let path = path.as_ref();
     let progress = Progress::new(options.progress);
-    let schema = |fields: &[_], kind| Schema::new(path, options, fields, kind);
     let table = match Format::of(path)? {
-        Format::Safetensors => padded::read(path, &schema),
-        Format::Parquet => parquet::read(path, &schema),
-        Format::Lines => jsonl::read(Blocks::new(path, parquet::lines(path, &progress))?, &schema),
+        Format::Safetensors => padded::read(path, options),
+        Format::Parquet => parquet::read(path, options),
+        Format::Lines => jsonl::read(Blocks::new(path, parquet::lines(path, &progress))?, options),
     };
     let rollouts = resolve::rollouts(table?, options)?;
     progress.finish();
@@ -75,8 +73,13 @@ impl Rollouts {
 
     /// The line of a response in the file, from 1, if the file has lines.
     pub fn line(&self, response: usize) -> Option<usize> {
-        let row = self.whole.as_ref().map(|(_, kept)| kept[response]);
-        self.place.line(row.unwrap_or(response))
+        self.place.line(self.row(response))
+    }
+
+    /// The index of a response in the file.
+    fn row(&self, response: usize) -> usize {
+        let kept = self.whole.as_ref().map(|(_, kept)| kept[response]);
+        kept.unwrap_or(response)
     }
 
     /// Writes a copy of the file with the advantage added: in JSONL and parquet the field `advantage`, a number or an array (0

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::added::NewColumn;
 use super::format::has_ending;
+use super::options::ReadOptions;
 use super::place::{Place, Result};
-use super::schema::{Schema, SchemaOf};
 use super::table::Table;
 use super::text::{self, Lines, Progress};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -19,7 +19,7 @@ pub(super) enum AddedValues<'a> {
     Numbers(&'a NewColumn<'a>),
 }
 
-pub(super) fn read(path: &Path, _: SchemaOf) -> Result<(Schema, Table)> {
+pub(super) fn read(path: &Path, _: &ReadOptions) -> Result<Table> {
     Err(Diagnostic::not_built("parquet").in_file(path))
 }
 

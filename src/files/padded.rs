@@ -14,9 +14,10 @@ use zerocopy::IntoBytes;
 
 use super::added::NewColumn;
 use super::cell::{JsonType, is_exact};
+use super::options::ReadOptions;
 use super::place::{Place, Result, changed};
-use super::schema::{FileKind, Schema, SchemaOf};
-use super::table::{ColumnData, FileColumn, Keep, Table};
+use super::schema::{FileKind, Keep, Schema};
+use super::table::{ColumnData, FileColumn, Table};
 use crate::batch::column_names::saved_name;
 use crate::batch::layout::Tokens;
 use crate::batch::{Batch, Buffer, Column, GroupId, Layout};
@@ -38,7 +39,7 @@ const MASK: &str = "mask";
 const MOST_TEXT: usize = 80_000_000;
 
 /// Reads a file as a table; the numbers of its tensors are loaded only when needed.
-pub(super) fn read(path: &Path, schema: SchemaOf) -> Result<(Schema, Table)> {
+pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table> {
     let mut place = Place {
         path: path.to_path_buf(),
         ..Place::default()
@@ -59,66 +60,51 @@ pub(super) fn read(path: &Path, schema: SchemaOf) -> Result<(Schema, Table)> {
     let fields = tensors
         .iter()
         .map(|tensor| (tensor.name.clone(), JsonType::Array));
-    let schema = schema(&fields.collect::<Vec<_>>(), kind)?;
-    let columns = tensors.into_iter().map(|tensor| {
-        let keep = schema.keep(&tensor.name);
-        FileColumn::of_tensor(tensor, keep)
-    });
-    let mut columns: Vec<FileColumn> = columns.collect();
+    let schema = Schema::new(path, options, &fields.collect::<Vec<_>>(), kind)?;
     let step = saved.as_ref().map(|saved| saved.step);
-    if let Some(saved) = saved {
-        if let Some(names) = saved.group_names {
-            columns
-                .iter_mut()
-                .try_for_each(|column| name_groups(column, &names, &place))?;
+    let saved = saved.unwrap_or_default();
+    let names = saved.group_names.as_deref();
+    let columns = tensors.into_iter().map(|tensor| {
+        let mut column = FileColumn::of_tensor(tensor, &schema);
+        if let (true, ColumnData::Tensor(tensor)) = (column.keep.ids, &column.data) {
+            column.data = ColumnData::Ids(groups(tensor, names, &place)?);
         }
-        columns.extend(saved.texts.into_iter().map(|(name, texts)| {
-            let keep = Keep {
-                texts: true,
-                ..Keep::default()
-            };
-            FileColumn {
-                filled: texts.len(),
-                data: ColumnData::Texts(texts.into_iter().map(Arc::from).collect(), Vec::new()),
-                ..FileColumn::new(&saved_name(&name), keep)
-            }
-        }));
-    }
-    let table = Table {
-        columns: columns.into_iter().map(Arc::new).collect(),
-        place: Arc::new(place),
-        step,
-    };
-    Ok((schema, table))
+        Ok(column)
+    });
+    let mut columns: Vec<FileColumn> = columns.collect::<Result<_>>()?;
+    columns.extend(saved.texts.into_iter().map(|(name, texts)| FileColumn {
+        filled: texts.len(),
+        data: ColumnData::Texts(texts.into_iter().map(Arc::from).collect(), Vec::new()),
+        keep: Keep {
+            texts: true,
+            ..Keep::default()
+        },
+        ..FileColumn::new(&saved_name(&name), &schema)
+    }));
+    let mut table = Table::new(Arc::new(schema), place);
+    (table.columns, table.step) = (columns, step);
+    Ok(table)
 }
 
-/// Replaces the indices of groups in a saved batch by the groups' names.
-fn name_groups(column: &mut FileColumn, names: &[GroupId], place: &Place) -> Result<()> {
-    let ColumnData::Tensor(tensor) = &column.data else {
-        return Ok(());
-    };
-    if !column.keep.ids || tensor.shape.len() != 1 || !tensor.is_number() {
-        return Ok(());
+/// The group of each response, from a tensor of whole numbers, which are the indices of `names` if there are names.
+fn groups(tensor: &FileTensor, names: Option<&[GroupId]>, place: &Place) -> Result<Vec<GroupId>> {
+    const EXPECTED: &str = "whole numbers [B], one for each response";
+    let wrong =
+        |response, found: String| place.wrong(&tensor.name, (response, None), found, EXPECTED);
+    if !matches!(tensor.shape[..], [_] | [_, 1]) || !tensor.is_number() {
+        return Err(wrong(None, tensor.describe()));
     }
+    let ids = ids(tensor)?.map_err(|(response, value)| wrong(Some(response), value.to_string()))?;
+    let Some(names) = names else {
+        return Ok(ids);
+    };
     let name = |id: &GroupId| match id {
         GroupId::Number(number) => names.get(usize::try_from(*number).ok()?).cloned(),
         GroupId::String(_) => None,
     };
-    let ids = ids(tensor)?.unwrap_or_default();
+    let beyond = || format!("a number beyond the {} names in the header", names.len());
     let named: Option<Vec<GroupId>> = ids.iter().map(name).collect();
-    let beyond = || {
-        let found = format!("a number beyond the {} names in the header", names.len());
-        place.wrong(
-            &column.name,
-            (None, None),
-            found,
-            "whole numbers [B], one for each response",
-        )
-    };
-    let named = named.ok_or_else(beyond)?;
-    column.filled = named.len();
-    column.data = ColumnData::Ids(named);
-    Ok(())
+    named.ok_or_else(|| wrong(None, beyond()))
 }
 
 /// Writes a copy of a file that was read, with added tensors.
@@ -139,7 +125,7 @@ pub(super) fn is_wide(dtype: Dtype) -> bool {
 
 /// The numbers of a tensor as names of groups; or the index and the value of the first number that is not an integer, or too
 /// large to be exact in f64.
-pub(super) fn ids(tensor: &FileTensor) -> Result<Result<Vec<GroupId>, (usize, f64)>> {
+fn ids(tensor: &FileTensor) -> Result<Result<Vec<GroupId>, (usize, f64)>> {
     fn exact<T: Copy + Into<GroupId>>(values: Buffer<T>) -> Vec<GroupId> {
         values.iter().map(|&id| id.into()).collect()
     }
@@ -180,6 +166,7 @@ pub(super) fn mask(tensor: &FileTensor) -> Result<Result<Tokens, (usize, usize, 
     }, else Err(tensor.wrong("numbers or booleans")))
 }
 
+#[derive(Default)]
 struct SavedHeader {
     step: u64,
     /// The names of the groups, unless all names are numbers: the tensor `group` then has the groups' indices.

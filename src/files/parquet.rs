@@ -28,10 +28,11 @@ use super::added::NewColumn;
 use super::cell::{self, Cell};
 use super::format::has_ending;
 use super::messages::TextKind;
+use super::options::ReadOptions;
 use super::place::{Place, changed};
 use super::room::{ROW, Room};
-use super::schema::{FileKind, Schema, SchemaOf};
-use super::table::{ColumnData, FileColumn, Keep, Table};
+use super::schema::{FileKind, Keep, Schema};
+use super::table::{ColumnData, FileColumn, Table};
 use super::text::{self, Lines, Progress};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::panics::caught;
@@ -165,7 +166,7 @@ fn checksum_of_end(path: &Path) -> io::Result<u32> {
 }
 
 /// Reads a file as a table, a part of its columns on each thread.
-pub(super) fn read(path: &Path, schema: SchemaOf) -> Result<(Schema, Table), Diagnostic> {
+pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table, Diagnostic> {
     let failed = |error: io::Error| cannot_be_read(path, &error);
     let file = || regular_file::open(path).and_then(open);
     let sum = checksum_of_end(path).map_err(failed)?;
@@ -180,26 +181,26 @@ pub(super) fn read(path: &Path, schema: SchemaOf) -> Result<(Schema, Table), Dia
     };
     let fields = fields.get_column_iter();
     let fields = fields.map(|(name, field)| (name.clone(), cell_of(field).kind()));
-    let schema = schema(&fields.collect::<Vec<_>>(), FileKind::Lines)?;
+    let fields: Vec<_> = fields.collect();
+    let schema = Schema::new(path, options, &fields, FileKind::Lines)?;
     let own = roots.iter().map(|root| (root, root.name()));
     let nested = schema.nested.iter().filter_map(|path| {
         let is_above = |root: &&TypePtr| path.starts_with(&format!("{}.", root.name()));
         Some((roots.iter().find(is_above)?, path.as_str()))
     });
-    let wanted: Vec<(&TypePtr, &str, Keep)> = own
+    let wanted: Vec<(&TypePtr, FileColumn)> = own
         .chain(nested)
-        .map(|(root, name)| (root, name, schema.keep(name)))
+        .map(|(root, name)| (root, FileColumn::new(name, &schema)))
         .collect();
     let responses = rows_of(&first).saturating_mul(ROW);
-    let bytes = wanted.iter().fold(responses, |sum, (root, _, keep)| {
-        sum.saturating_add(bytes_of(&first, root, keep))
+    let bytes = wanted.iter().fold(responses, |sum, (root, column)| {
+        sum.saturating_add(bytes_of(&first, root, &column.keep))
     });
     let fits = Room::now().check(bytes, "its values take");
     fits.map_err(failed)?;
     let part = wanted.len().div_ceil(rayon::current_num_threads());
     let columns = each_with(wanted.len(), part, &file, &|file, at| {
-        let (root, name, keep) = &wanted[at];
-        let mut column = FileColumn::new(name, keep.clone());
+        let (root, mut column) = wanted[at].clone();
         let file = file
             .as_ref()
             .map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
@@ -212,8 +213,9 @@ pub(super) fn read(path: &Path, schema: SchemaOf) -> Result<(Schema, Table), Dia
         blank: Some(Vec::new()),
         sum,
     };
-    let table = Table::of_lines(columns.map_err(failed)?, rows, place);
-    Ok((schema, table))
+    let mut table = Table::new(Arc::new(schema), place);
+    (table.columns, table.responses) = (columns.map_err(failed)?, rows);
+    Ok(table.finish())
 }
 
 /// The leaf of a column, if the column is to be read by a typed reader, as lists of numbers.
@@ -268,7 +270,7 @@ fn is_text(root: &Type) -> bool {
 }
 
 fn read_column(file: &Reader, root: &TypePtr, column: &mut FileColumn) -> Result<()> {
-    let is_own = column.name == root.name();
+    let is_own = column.name() == root.name();
     if let Some(leaf) = list_of(file, root, &column.keep).filter(|_| is_own) {
         return read_lists(file, leaf, column);
     }
@@ -294,7 +296,7 @@ fn read_column(file: &Reader, root: &TypePtr, column: &mut FileColumn) -> Result
             Some((_, field)) if is_own => column.push(response, &cell_of(field)),
             Some((name, field)) => {
                 let (key, raw) = (Value::from(name.as_str()).to_string(), cell_of(field));
-                if let Some(raw) = cell::value_at(&[(&key, &raw.json())], &column.name) {
+                if let Some(raw) = cell::value_at(&[(&key, &raw.json())], column.name()) {
                     column.push(response, &Cell::Json(raw.into()));
                 }
             }

@@ -12,14 +12,10 @@ use super::cell::JsonType;
 use super::messages::TextKind;
 use super::options::{Mapping, ReadOptions};
 use super::place::Result;
-use super::table::Keep;
 use super::words::Tokenize;
 use crate::batch::{Level, SOLUTIONS, column_names};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
-
-/// The function that decides the names of a file's fields, called once with the fields of the first response.
-pub(super) type SchemaOf<'a> = &'a dyn Fn(&[(String, JsonType)], FileKind) -> Result<Schema>;
 
 /// The fields of the first response, with the types of their values.
 pub(super) type Fields<'a> = &'a [(String, JsonType)];
@@ -96,6 +92,22 @@ pub(super) enum FileKind {
     Tensors,
     /// A batch that advlab saved. A copy of such a file can have the tensor `advantages`, which `apply` added.
     Saved,
+}
+
+/// Which parts of a column's values are kept.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Keep {
+    /// Whether integers are kept as names of groups.
+    pub(super) ids: bool,
+    pub(super) texts: bool,
+    /// Whether the values of arrays are kept, and not only their lengths.
+    pub(super) arrays: bool,
+    /// Whether null and a missing field count as values, because a response may have no reward, or no reference.
+    pub(super) nulls: bool,
+    pub(super) kind: TextKind,
+    /// Whether the words or tokens of each text are counted.
+    pub(super) counts: bool,
+    pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
 }
 
 /// The names under which a file's fields are read.

@@ -1,6 +1,7 @@
 //! The columns of a file as its reader finds them, before their meaning is known.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 #[cfg(feature = "parquet")]
@@ -8,16 +9,62 @@ use super::cell::array_of;
 use super::cell::{self, Cell, JsonType};
 use super::messages::{self, TextKind};
 use super::place::{Place, Result};
-use super::words::{self, Tokenize};
+use super::schema::{Keep, Reading, Role, Schema};
+use super::words;
 use crate::batch::GroupId;
+use crate::batch::layout::Tokens;
 use crate::tensor_file::FileTensor;
 
+/// The columns of a file, and what its fields are read as.
 #[derive(Default)]
 pub(super) struct Table {
-    pub(super) columns: Vec<Arc<FileColumn>>,
-    pub(super) place: Arc<Place>,
+    pub(super) schema: Arc<Schema>,
+    pub(super) place: Place,
+    pub(super) columns: Vec<FileColumn>,
+    /// The number of lines or rows; 0 in a file of tensors.
+    pub(super) responses: usize,
     /// The step of a batch that advlab saved.
     pub(super) step: Option<u64>,
+    by_name: HashMap<String, usize>,
+    /// The index of the column that is expected next in a line.
+    next: usize,
+}
+
+impl Table {
+    pub(super) fn new(schema: Arc<Schema>, place: Place) -> Table {
+        Table {
+            schema,
+            place,
+            ..Table::default()
+        }
+    }
+
+    /// The column of a field, which is added if it is new. The expected next column is tried first, because most lines have the
+    /// same fields in the same order.
+    pub(super) fn column(&mut self, name: &str) -> &mut FileColumn {
+        let next = self.columns.get(self.next);
+        let found = if next.is_some_and(|next| next.name() == name) {
+            self.next
+        } else {
+            *self.by_name.entry(name.to_string()).or_insert_with(|| {
+                self.columns.push(FileColumn::new(name, &self.schema));
+                self.columns.len() - 1
+            })
+        };
+        self.next = (found + 1) % self.columns.len();
+        &mut self.columns[found]
+    }
+
+    /// Adds nulls for missing fields once all lines or rows are read.
+    pub(super) fn finish(mut self) -> Table {
+        for column in &mut self.columns {
+            if !matches!(column.data, ColumnData::Null) {
+                column.fill(self.responses);
+            }
+            column.is_open(self.responses);
+        }
+        self
+    }
 }
 
 /// Arrays of numbers, one per response, concatenated; only their lengths if the numbers are not needed.
@@ -96,26 +143,11 @@ pub(super) enum ColumnData {
     Other,
 }
 
-/// Which parts of a column's values are kept.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Keep {
-    /// Whether integers are kept as names of groups.
-    pub(super) ids: bool,
-    pub(super) texts: bool,
-    /// Whether the values of arrays are kept, and not only their lengths.
-    pub(super) arrays: bool,
-    /// Whether null and a missing field count as values, because a response may have no reward, or no reference.
-    pub(super) nulls: bool,
-    pub(super) kind: TextKind,
-    /// Whether the words or tokens of each text are counted.
-    pub(super) counts: bool,
-    pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
-}
-
 /// One field of the lines, or one tensor.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct FileColumn {
-    pub(super) name: String,
+    /// The name of the field or tensor, and what it is read as; `resolve` makes a copy of the column for each further reading.
+    pub(super) reading: Reading,
     pub(super) keep: Keep,
     pub(super) data: ColumnData,
     /// The first value, in words.
@@ -129,21 +161,51 @@ pub(super) struct FileColumn {
 }
 
 impl FileColumn {
-    pub(super) fn of_tensor(tensor: FileTensor, keep: Keep) -> FileColumn {
+    pub(super) fn of_tensor(tensor: FileTensor, schema: &Schema) -> FileColumn {
         FileColumn {
             first: tensor.describe(),
             filled: 1,
             data: ColumnData::Tensor(tensor.clone()),
-            ..FileColumn::new(&tensor.name, keep)
+            ..FileColumn::new(&tensor.name, schema)
         }
     }
 
-    pub(super) fn new(name: &str, keep: Keep) -> FileColumn {
+    pub(super) fn new(field: &str, schema: &Schema) -> FileColumn {
         FileColumn {
-            name: name.to_string(),
-            keep,
-            ..FileColumn::default()
+            reading: Reading::new(schema.own(field), field, false),
+            keep: schema.keep(field),
+            data: ColumnData::Null,
+            first: String::new(),
+            filled: 0,
+            odd: None,
+            end: 0,
         }
+    }
+
+    /// The name in the file.
+    pub(super) fn name(&self) -> &str {
+        &self.reading.theirs
+    }
+
+    /// Whether the column has a known role, or the user asked for it. Without a mask, the first such array gives the number of
+    /// tokens of each response.
+    pub(super) fn is_known(&self) -> bool {
+        self.reading.role != Role::Any || self.reading.asked
+    }
+
+    /// The number of values that a response has in a column of token values.
+    pub(super) fn length(&self, response: usize) -> usize {
+        match &self.data {
+            ColumnData::Lists(lists) => lists.length(response),
+            ColumnData::Tensor(tensor) => tensor.shape[1],
+            _ => 0,
+        }
+    }
+
+    /// The first response with more or fewer values than tokens.
+    pub(super) fn differs(&self, tokens: &Tokens) -> Option<usize> {
+        let mut responses = 0..tokens.responses();
+        responses.find(|&at| self.length(at) != tokens.row_length(at))
     }
 
     /// Whether there is a text for every response.
@@ -152,18 +214,14 @@ impl FileColumn {
     }
 
     /// The numbers of a column with one number per response, or the number of words in each of its texts.
-    pub(super) fn numbers(mut self: Arc<Self>) -> Result<Vec<f64>> {
-        let own = Arc::get_mut(&mut self).map(|own| &mut own.data);
-        if let Some(ColumnData::Numbers(numbers)) = own {
-            return Ok(std::mem::take(numbers));
-        }
+    pub(super) fn numbers(self) -> Result<Vec<f64>> {
         let of_id = |id: &GroupId| match id {
             // The conversion is exact up to 2^53, like any number in a line.
             GroupId::Number(number) => *number as f64,
             GroupId::String(digits) => cell::number(digits),
         };
-        Ok(match &self.data {
-            ColumnData::Numbers(numbers) | ColumnData::Texts(_, numbers) => numbers.clone(),
+        Ok(match self.data {
+            ColumnData::Numbers(numbers) | ColumnData::Texts(_, numbers) => numbers,
             ColumnData::Tensor(tensor) => tensor.numbers()?.to_vec(),
             ColumnData::Ids(ids) => ids.iter().map(of_id).collect(),
             _ => Vec::new(),
@@ -405,21 +463,4 @@ impl Keep {
 
 fn of_other_kind(cell: &Cell, kind: &str) -> String {
     format!("{} where the lines before have a {kind}", cell.describe())
-}
-
-impl Table {
-    /// Makes a table of columns once all lines are read.
-    pub(super) fn of_lines(mut columns: Vec<FileColumn>, responses: usize, place: Place) -> Table {
-        for column in &mut columns {
-            if !matches!(column.data, ColumnData::Null) {
-                column.fill(responses);
-            }
-            column.is_open(responses);
-        }
-        Table {
-            columns: columns.into_iter().map(Arc::new).collect(),
-            place: Arc::new(place),
-            step: None,
-        }
-    }
 }

@@ -3,22 +3,19 @@
 //! Lines and tensors are treated alike: a list of numbers or a tensor [B, T] has a value per token; a number or a tensor [B] has
 //! a value per response.
 
-mod columns;
 mod lengths;
 mod odd;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use self::columns::{Bound, Columns};
-use self::odd::Checked;
 use super::messages::{COMPLETION, Choice, Choices, REFERENCE, TextKind};
 use super::options::{Dtype, ReadOptions, Unscored};
 use super::padded;
 use super::place::{Place, Result};
-use super::schema::{FileKind, Reading, Role, Schema};
+use super::schema::{FileKind, Reading, Role, Schema, role};
 use super::table::{ColumnData, FileColumn, Table};
-use crate::batch::column_names::ADVANTAGES;
+use crate::batch::column_names::{self, ADVANTAGES};
 use crate::batch::layout::Tokens;
 use crate::batch::{
     Batch, BatchBuilder, FloatBuffer, GroupId, Layout, Level, TokenValues, references,
@@ -26,6 +23,9 @@ use crate::batch::{
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::{counted, exact};
 use crate::tensor_file::FileTensor;
+
+/// How many unknown fields get a note of their own; a file can have a new unknown field in each line.
+const SHOWN: usize = 5;
 
 /// Fields that are guessed to be the training step, or a part of it.
 const GUESSED: [&str; 3] = ["iteration", "update", "epoch"];
@@ -51,38 +51,68 @@ pub struct Rollouts {
 /// The state while the columns of a file are made into a batch.
 struct Resolving<'a> {
     schema: &'a Schema,
-    table: Table,
     options: &'a ReadOptions<'a>,
-    found: Columns,
-    /// The arrays in the batch whose values will be checked.
-    checked: Vec<Reading>,
+    place: &'a Place,
+    /// The step of a batch that advlab saved.
+    saved_step: Option<u64>,
+    responses: usize,
+    texts: Vec<FileColumn>,
+    /// The columns with a number per response.
+    numbers: Vec<FileColumn>,
+    /// The columns with a number per token.
+    arrays: Vec<FileColumn>,
+    /// The field of completions whose words or tokens are counted, if no other column gives the lengths of responses.
+    counted: Option<FileColumn>,
+    /// The field whose words would have been counted as lengths, and the reason why they are not counted.
+    no_length: Option<(String, String)>,
+    /// The first tensor whose name may mean a mask.
+    mask_like: Option<FileTensor>,
+    /// The unit of lengths: `token`, or `word`.
+    unit: &'static str,
+    /// Whether there are tensors [B, T].
+    is_padded: bool,
     /// The responses that have no reward.
     unscored: BTreeSet<usize>,
+    notes: Vec<String>,
+    /// The number of unknown fields that are not used.
+    unknown: usize,
 }
 
 /// Makes a batch of a reader's table.
-pub(super) fn rollouts(
-    (schema, table): (Schema, Table),
-    options: &ReadOptions,
-) -> Result<Rollouts, Diagnostics> {
-    let found = Columns::new(table.place.clone(), schema.notes.clone());
+pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, Diagnostics> {
+    let Table {
+        schema,
+        place,
+        columns,
+        step,
+        ..
+    } = table;
     let mut resolving = Resolving {
         schema: &schema,
-        table,
         options,
-        found,
-        checked: Vec::new(),
+        place: &place,
+        saved_step: step,
+        responses: 0,
+        texts: Vec::new(),
+        numbers: Vec::new(),
+        arrays: Vec::new(),
+        counted: None,
+        no_length: None,
+        mask_like: columns.iter().find_map(mask_like).cloned(),
+        unit: "token",
+        is_padded: false,
         unscored: BTreeSet::new(),
+        notes: schema.notes.clone(),
+        unknown: 0,
     };
-    let mut bound = resolving.bound()?;
-    let groups = resolving.groups(&mut bound)?;
-    resolving.found.responses = groups.len();
-    for bound in bound {
-        resolving.sort(bound)?;
+    let mut columns = resolving.readings(columns)?;
+    let groups = resolving.groups(&mut columns)?;
+    resolving.responses = groups.len();
+    for column in columns {
+        resolving.sort(column)?;
     }
     resolving.note_tokenizer();
-    let (found, all) = (&mut resolving.found, &resolving.table.columns);
-    let tokens = lengths::tokens(found, schema.tokenizer.as_ref(), all)?;
+    let tokens = resolving.tokens()?;
     let (groups, step) = resolving.of_steps(groups)?;
     let mut builder = Batch::builder().groups(groups).step(step);
     if let Some(tokens) = tokens {
@@ -91,11 +121,10 @@ pub(super) fn rollouts(
     }
     let is_f64 = resolving.is_f64();
     // Arrays that are not read count here too, because the precision of the batch must not depend on the recipe.
-    let mut arrays = resolving.found.arrays.iter();
-    let has_arrays = arrays.any(|bound| bound.reading.role != Role::Mask);
+    let mut arrays = resolving.arrays.iter();
+    let has_arrays = arrays.any(|column| column.reading.role != Role::Mask);
     builder = resolving.add_texts(builder);
-    builder = resolving.add_columns(builder)?;
-    let place = resolving.table.place.clone();
+    let (builder, arrays) = resolving.add_columns(builder)?;
     let built = builder.build_located();
     let mut batch = built.map_err(|(response, error)| place.error(response, error))?;
     if has_arrays {
@@ -103,27 +132,34 @@ pub(super) fn rollouts(
     }
     resolving.check(&batch)?;
     let whole = resolving.without_unscored(&mut batch);
-    let row = |response: usize| whole.as_ref().map_or(response, |(_, kept)| kept[response]);
-    let checked = Checked {
-        batch: &batch,
-        place: &place,
-        row: &row,
-        is_saved: schema.kind == FileKind::Saved,
-        dtype: options.dtype,
-    };
-    let mut notes = resolving.found.notes;
-    for reading in &resolving.checked {
-        notes.extend(checked.check(reading)?);
-    }
-    Ok(Rollouts {
-        notes: notes.into_iter().map(Diagnostic::note).collect(),
-        unit: resolving.found.unit,
-        is_padded: resolving.found.is_padded,
+    let Resolving {
+        mut notes,
+        unit,
+        is_padded,
+        ..
+    } = resolving;
+    let mut rollouts = Rollouts {
+        notes: Vec::new(),
+        place: Arc::new(place),
+        unit,
+        is_padded,
         whole,
-        place,
         is_f64,
         batch,
-    })
+    };
+    for reading in arrays {
+        notes.extend(rollouts.notes_on_values(&reading, schema.kind, options.dtype)?);
+    }
+    rollouts.notes = notes.into_iter().map(Diagnostic::note).collect();
+    Ok(rollouts)
+}
+
+/// The tensor of a column, if its name may mean a mask.
+fn mask_like(column: &FileColumn) -> Option<&FileTensor> {
+    match &column.data {
+        ColumnData::Tensor(tensor) if tensor.name.contains("mask") => Some(tensor),
+        _ => None,
+    }
 }
 
 /// The values that a column should hold, for messages. `rows` is the number of responses if the column is a tensor.
@@ -150,62 +186,92 @@ fn expected(reading: &Reading, rows: Option<usize>) -> String {
 }
 
 impl Resolving<'_> {
-    /// The columns under the names of the schema.
-    fn bound(&mut self) -> Result<Vec<Bound>> {
-        let (names, columns) = (self.schema, self.table.columns.clone());
+    /// The columns under the names of the schema: a column for each name.
+    fn readings(&mut self, columns: Vec<FileColumn>) -> Result<Vec<FileColumn>> {
+        let names = self.schema;
         let are_tensors = names.kind != FileKind::Lines;
-        let has_newer = are_tensors && columns.iter().any(|column| column.name == ADVANTAGES);
+        let has_newer = are_tensors && columns.iter().any(|column| column.name() == ADVANTAGES);
         let mut seen: HashMap<String, String> = HashMap::new();
         let mut all = Vec::new();
         for column in columns {
-            let name = &column.name;
-            let readings = names.of(name);
+            let name = column.name();
+            let mut readings = names.of(name);
             if readings.is_empty()
                 && let Some(Reading { ours, theirs, .. }) = names.reading(names.own(name))
             {
-                self.found
-                    .left_out(name, &format!("`{ours}` is read from `{theirs}`"));
+                self.left_out(name, &format!("`{ours}` is read from `{theirs}`"));
             }
-            for reading in readings {
-                // A copy of a run's batch has two advantages: the run's, and a newer one that was added to the copy.
-                if name == "advantage" && has_newer {
-                    self.found
-                        .left_out(name, "`advantages` was written after it");
-                    continue;
-                }
-                let ours = &reading.ours;
-                if let Some(first) = seen.insert(ours.clone(), name.clone()) {
+            // A copy of a run's batch has two advantages: the run's, and a newer one that was added to the copy.
+            if name == "advantage" && has_newer {
+                self.left_out(name, "`advantages` was written after it");
+                continue;
+            }
+            for Reading { ours, .. } in &readings {
+                if let Some(first) = seen.insert(ours.clone(), name.to_string()) {
                     let what = format!("tensors `{first}` and `{name}` are both read as `{ours}`");
                     let help =
                         format!("choose one with `--map {ours}={first}` or `--map {ours}={name}`");
                     let error = Diagnostic::error(what).with_help(help);
-                    return Err(self.found.place.error(None, error));
+                    return Err(self.place.error(None, error));
                 }
-                let column = column.clone();
-                all.push(Bound { reading, column });
             }
+            let Some(last) = readings.pop() else {
+                continue;
+            };
+            all.extend(readings.into_iter().map(|reading| FileColumn {
+                reading,
+                ..column.clone()
+            }));
+            all.push(FileColumn {
+                reading: last,
+                ..column
+            });
         }
         Ok(all)
     }
 
+    fn find(&self, ours: &str) -> Option<&FileColumn> {
+        self.numbers
+            .iter()
+            .find(|column| column.reading.ours == ours)
+    }
+
+    fn left_out(&mut self, field: &str, why: &str) {
+        let ours = column_names::ours(field).unwrap_or(field);
+        if role(ours) == Role::Any {
+            self.unknown += 1;
+            if self.unknown > SHOWN {
+                return;
+            }
+        }
+        self.notes.push(format!("`{field}` is left out: {why}"));
+    }
+
     /// Sorts a column into texts, numbers and arrays; any other column is skipped, or is an error.
-    fn sort(&mut self, bound: Bound) -> Result<()> {
-        let Bound { reading, column } = &bound;
-        if column.is_text() && matches!(reading.role, Role::Any | Role::Completion) {
+    fn sort(&mut self, mut column: FileColumn) -> Result<()> {
+        let role = column.reading.role;
+        if column.is_text() && matches!(role, Role::Any | Role::Completion) {
             if column.keep.kind == TextKind::Reference && column.first == "an object" {
                 let mut choices = Choices::default();
-                choices.add(Choice::FieldOfObject, self.found.place.name_of(0));
-                self.found.notes.extend(choices.notes());
+                choices.add(Choice::FieldOfObject, self.place.name_of(0));
+                self.notes.extend(choices.notes());
             }
-            if column.keep.counts && reading.role == Role::Completion {
-                self.found.counted = Some(bound.clone());
+            if let (Role::Completion, true) = (role, column.keep.counts)
+                && let ColumnData::Texts(_, counts) = &mut column.data
+            {
+                let counts = ColumnData::Numbers(std::mem::take(counts));
+                self.counted = Some(FileColumn {
+                    reading: Reading::new("length", column.name(), false),
+                    data: counts,
+                    ..FileColumn::new(column.name(), self.schema)
+                });
             }
-            self.found.texts.push(bound);
+            self.texts.push(column);
             return Ok(());
         }
-        match self.level(&bound)? {
-            Some(Level::Token) => self.found.arrays.push(bound),
-            Some(_) => self.found.numbers.push(bound),
+        match self.level(&column)? {
+            Some(Level::Token) => self.arrays.push(column),
+            Some(_) => self.numbers.push(column),
             None => {}
         }
         Ok(())
@@ -213,14 +279,13 @@ impl Resolving<'_> {
 
     /// The level of a column that has a number, or an array of numbers, for every response. Any other column is skipped, or is an
     /// error.
-    fn level(&mut self, Bound { reading, column }: &Bound) -> Result<Option<Level>> {
-        let (role, rows) = (reading.role, self.found.responses);
+    fn level(&mut self, column: &FileColumn) -> Result<Option<Level>> {
+        let (reading, rows) = (&column.reading, self.responses);
+        let role = reading.role;
         let (per_response, per_token) = match &column.data {
             ColumnData::Numbers(_) | ColumnData::Ids(_) => (true, false),
             ColumnData::Texts(..) => (role == Role::Group, false),
             ColumnData::Lists(_) => (false, true),
-            // `groups` has already read this column.
-            ColumnData::Tensor(_) if role == Role::Group => (true, false),
             ColumnData::Tensor(tensor) if tensor.is_number() => match tensor.shape[..] {
                 [n] => (n == rows, false),
                 // [B, 1] is accepted for a known column.
@@ -248,7 +313,7 @@ impl Resolving<'_> {
                 (token, reading.asked || !is_null)
             }
             Role::Any => (token.or(response), reading.asked || is_reference),
-            Role::Step if self.table.step.is_none() => (response, false),
+            Role::Step if self.saved_step.is_none() => (response, false),
             Role::Step => (None, false),
             Role::Completion => (None, reading.asked || names.references.is_some()),
         };
@@ -260,22 +325,22 @@ impl Resolving<'_> {
             _ => (0, column.first.clone()),
         };
         if is_needed {
-            return Err(self.wrong_kind(reading, column, at, &found));
+            return Err(self.wrong_kind(column, at, &found));
         }
         let why = match column.data {
             ColumnData::Tensor(_) => {
                 format!("it is {found}, and columns are [{rows}] or [{rows}, T]")
             }
-            _ => format!("it is {found} in {}", self.found.place.name_of(at)),
+            _ => format!("it is {found} in {}", self.place.name_of(at)),
         };
         match (role, &column.data) {
             (Role::Completion, _) if column.keep.counts => {
-                self.found.no_length = Some((reading.theirs.clone(), why));
+                self.no_length = Some((reading.theirs.clone(), why));
             }
             // No note, because a string or an object is not meant to be a column.
             (Role::Any, ColumnData::Null | ColumnData::Other | ColumnData::Texts(..))
             | (Role::Completion, ColumnData::Null) => {}
-            _ => self.found.left_out(&reading.theirs, &why),
+            _ => self.left_out(&reading.theirs, &why),
         }
         Ok(None)
     }
@@ -292,7 +357,7 @@ impl Resolving<'_> {
             let (number, all) = (nothing.len(), counted(all, "response"));
             let found = format!("no value (null or NaN; {number} of {all})");
             let (at, expected) = ((Some(first), None), expected(reading, None));
-            let wrong = self.found.place.wrong(&reading.theirs, at, found, expected);
+            let wrong = self.place.wrong(&reading.theirs, at, found, expected);
             let help = "`--unscored leave-out` leaves such responses out, `--unscored zero` counts them as 0";
             return Err(wrong.with_help(help));
         }
@@ -311,31 +376,24 @@ impl Resolving<'_> {
         };
         let count = counted(self.unscored.len(), "response");
         let note = format!("no reward, {what}: {count}");
-        self.found
-            .notes
+        self.notes
             .extend((!self.unscored.is_empty()).then_some(note));
         if self.unscored.is_empty() || !is_left_out {
             return None;
         }
-        let kept = (0..self.found.responses).filter(|at| !self.unscored.contains(at));
+        let kept = (0..self.responses).filter(|at| !self.unscored.contains(at));
         let (whole, kept) = (batch.layout().clone(), kept.collect::<Vec<_>>());
         *batch = batch.select(&kept);
         Some((whole, kept))
     }
 
-    fn wrong_kind(
-        &self,
-        reading: &Reading,
-        column: &FileColumn,
-        at: usize,
-        found: &str,
-    ) -> Diagnostic {
-        let (field, rows) = (&reading.theirs, self.found.responses);
+    fn wrong_kind(&self, column: &FileColumn, at: usize, found: &str) -> Diagnostic {
+        let (reading, field, rows) = (&column.reading, column.name(), self.responses);
         let found = if found == "missing" { "nothing" } else { found };
         let is_tensor = matches!(column.data, ColumnData::Tensor(_));
         let expected = expected(reading, is_tensor.then_some(rows));
         let place = ((!is_tensor).then_some(at), None);
-        let error = self.found.place.wrong(field, place, found, expected);
+        let error = self.place.wrong(field, place, found, expected);
         let ColumnData::Tensor(tensor) = &column.data else {
             if found == "an object" {
                 let ours = &reading.ours;
@@ -361,71 +419,44 @@ impl Resolving<'_> {
     }
 
     fn note_tokenizer(&mut self) {
-        if self.options.tokenizer.is_some() && self.found.counted.is_none() {
+        if self.options.tokenizer.is_some() && self.counted.is_none() {
             let why =
                 "the file says how many tokens a response has, or has no `completion` that is text";
-            self.found
-                .notes
+            self.notes
                 .push(format!("the tokenizer counts nothing: {why}"));
         }
     }
 
-    fn groups(&mut self, bound: &mut [Bound]) -> Result<Vec<GroupId>> {
-        let mut all = bound.iter_mut();
-        let group = all.find(|bound| bound.reading.role == Role::Group);
-        let Some(group) = group else {
+    fn groups(&mut self, columns: &mut [FileColumn]) -> Result<Vec<GroupId>> {
+        let mut all = columns.iter_mut();
+        let Some(group) = all.find(|column| column.reading.role == Role::Group) else {
             unreachable!("a file without groups has been refused by its names");
         };
-        if let ColumnData::Tensor(tensor) = &group.column.data {
-            return self.groups_of_tensor(&group.reading, tensor);
-        }
         // Reports a value that cannot be an id as an error.
         self.level(group)?;
-        // The ids are moved and not copied, unless the column has another meaning too.
-        let is_other = |column: &Arc<FileColumn>| !Arc::ptr_eq(column, &group.column);
-        self.table.columns.retain(is_other);
-        let own = Arc::get_mut(&mut group.column).map(|own| &mut own.data);
-        if let Some(ColumnData::Ids(ids)) = own {
-            return Ok(std::mem::take(ids));
-        }
-        Ok(match &group.column.data {
-            ColumnData::Ids(ids) => ids.clone(),
+        Ok(match &mut group.data {
+            ColumnData::Ids(ids) => std::mem::take(ids),
             ColumnData::Texts(texts, _) => texts.iter().map(|text| text.clone().into()).collect(),
             _ => Vec::new(),
         })
-    }
-
-    /// The groups of a tensor of whole numbers.
-    fn groups_of_tensor(&self, reading: &Reading, tensor: &FileTensor) -> Result<Vec<GroupId>> {
-        const EXPECTED: &str = "whole numbers [B], one for each response";
-        let wrong = |response, found: String| {
-            let at = (response, None);
-            self.found.place.wrong(&reading.theirs, at, found, EXPECTED)
-        };
-        let is_column = matches!(tensor.shape.as_slice(), [_] | [_, 1]);
-        if !is_column || !tensor.is_number() {
-            return Err(wrong(None, tensor.describe()));
-        }
-        let ids = padded::ids(tensor)?;
-        ids.map_err(|(response, value)| wrong(Some(response), value.to_string()))
     }
 
     fn note_bare(&mut self, tokens: &Tokens) {
         let is_bare = |&row: &usize| tokens.row_length(row) > 0 && tokens.runs(row).is_empty();
         let mut bare = (0..tokens.responses()).filter(is_bare);
         if let Some(first) = bare.next() {
-            let first = self.found.place.name_of(first);
+            let first = self.place.name_of(first);
             let count = counted(1 + bare.count(), "response");
-            self.found.notes.push(format!("the mask is 0 for all tokens of {count} (the first: {first}): no token has an advantage there"));
+            self.notes.push(format!("the mask is 0 for all tokens of {count} (the first: {first}): no token has an advantage there"));
         }
     }
 
     fn steps(&mut self) -> Result<Option<Vec<f64>>> {
         const EXPECTED: &str = "the training step, a whole number from 0 to below 2^53 (`--map NAME=step` reads it as a column)";
-        let Some(Bound { reading, column }) = self.found.find("step").cloned() else {
+        let Some(column) = self.find("step") else {
             return Ok(None);
         };
-        let steps = column.clone().numbers()?;
+        let (reading, steps) = (column.reading.clone(), column.clone().numbers()?);
         // A step is below 2^53, because f64 cannot distinguish neighbouring integers above 2^53.
         let is_step =
             |value: f64| value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);
@@ -435,34 +466,25 @@ impl Resolving<'_> {
         if self.schema.is_read_twice(&reading.theirs) {
             let (field, value) = (&reading.theirs, exact(steps[at]));
             let what = format!("`{field}` is not a training step, because it is {value} in ");
-            self.found.notes.push(what + &*self.found.place.name_of(at));
+            self.notes.push(what + &*self.place.name_of(at));
             return Ok(None);
         }
-        let is_of_response = steps.len() > 1 || self.found.place.has_lines();
-        let (place, found) = ((is_of_response.then_some(at), None), exact(steps[at]));
-        Err(self
-            .found
-            .place
-            .wrong(&reading.theirs, place, found, EXPECTED))
+        let is_of_response = steps.len() > 1 || self.place.has_lines();
+        let (at, found) = ((is_of_response.then_some(at), None), exact(steps[at]));
+        Err(self.place.wrong(&reading.theirs, at, found, EXPECTED))
     }
 
     /// The groups and the step of the batch. If a dump has several steps, groups are distinguished by step.
     fn of_steps(&mut self, groups: Vec<GroupId>) -> Result<(Vec<GroupId>, u64)> {
         let steps = self.steps()?;
-        let saved = self.table.step.unwrap_or(0);
         let differs = |values: &[f64]| values.iter().any(|value| *value != values[0]);
         // Groups are distinguished by epoch too, because some loggers number the steps of each epoch from 0.
-        let epochs = self
-            .found
-            .find("epoch")
-            .filter(|_| self.found.place.has_lines());
-        let epochs = epochs
-            .map(|bound| bound.column.clone().numbers())
-            .transpose()?;
+        let epochs = self.find("epoch").filter(|_| self.place.has_lines());
+        let epochs = epochs.map(|column| column.clone().numbers()).transpose()?;
         let step = match &steps {
             Some(steps) if !differs(steps) => steps.first().map_or(0, |&step| step as u64),
             Some(_) => 0,
-            None => saved,
+            None => self.saved_step.unwrap_or(0),
         };
         let parts = [("step", steps), ("epoch", epochs)].into_iter();
         let parts = parts.filter_map(|(name, values)| Some((name, values?)));
@@ -472,7 +494,7 @@ impl Resolving<'_> {
             return Ok((groups, step));
         }
         // The name of a prompt may recur in another step, because dumps number the prompts of each step from 0.
-        self.found.notes.push("the lines come from several steps: responses of one prompt in different steps are different groups".to_string());
+        self.notes.push("the lines come from several steps: responses of one prompt in different steps are different groups".to_string());
         let split = |(at, id): (usize, GroupId)| {
             let parts = parts
                 .iter()
@@ -500,14 +522,14 @@ impl Resolving<'_> {
         for part in parts {
             let (name, were_single) = (part.0, are_single(&kept));
             kept.push(part);
-            let guessed = self.found.find(name).map(|bound| &bound.reading);
+            let guessed = self.find(name).map(|column| &column.reading);
             let guessed =
                 guessed.filter(|one| !one.asked && GUESSED.contains(&one.theirs.as_str()));
             if let Some(Reading { theirs, .. }) = guessed
                 && !were_single
                 && are_single(&kept)
             {
-                self.found.notes.push(format!("`{theirs}` splits no groups, because each response would be a group of its own: `--map step={theirs}` splits them"));
+                self.notes.push(format!("`{theirs}` splits no groups, because each response would be a group of its own: `--map step={theirs}` splits them"));
                 kept.pop();
             }
         }
@@ -517,13 +539,13 @@ impl Resolving<'_> {
     /// The sum of the rewards of several reward functions, without the functions that have no reward for a response; NaN if no
     /// function has a reward.
     fn sum_of_rewards(&self) -> Option<Vec<f64>> {
-        let names = &self.schema.rewards;
         let mut sums: Option<Vec<f64>> = None;
-        for column in &self.table.columns {
-            if let (ColumnData::Numbers(rewards), None) = (&column.data, &column.odd)
-                && names.contains(&column.name)
+        for name in &self.schema.rewards {
+            let mut columns = self.numbers.iter();
+            if let Some(column) = columns.find(|column| column.name() == name)
+                && let ColumnData::Numbers(rewards) = &column.data
             {
-                let sums = sums.get_or_insert_with(|| vec![f64::NAN; self.found.responses]);
+                let sums = sums.get_or_insert_with(|| vec![f64::NAN; self.responses]);
                 for (sum, reward) in sums.iter_mut().zip(rewards).filter(|(_, x)| !x.is_nan()) {
                     *sum = if sum.is_nan() { *reward } else { *sum + reward };
                 }
@@ -534,49 +556,55 @@ impl Resolving<'_> {
 
     /// Whether computations with token columns use f64; without token columns, whether columns of responses are f64.
     fn is_f64(&self) -> bool {
-        let is_wide = |bound: &Bound| match &bound.column.data {
+        let is_wide = |column: &FileColumn| match &column.data {
             ColumnData::Tensor(tensor) => tensor.dtype == safetensors::Dtype::F64,
             ColumnData::Lists(_) => true,
             _ => false,
         };
-        let is_column = |bound: &&Bound| bound.reading.role != Role::Mask;
-        let mut columns = self.found.arrays.iter().filter(is_column).peekable();
+        let is_column = |column: &&FileColumn| column.reading.role != Role::Mask;
+        let mut columns = self.arrays.iter().filter(is_column).peekable();
         match self.options.dtype {
             Some(dtype) => dtype == Dtype::F64,
             None if columns.peek().is_some() => columns.any(is_wide),
-            None => self.found.numbers.iter().any(is_wide),
+            None => self.numbers.iter().any(is_wide),
         }
     }
 
     fn add_texts(&mut self, mut builder: BatchBuilder) -> BatchBuilder {
-        for Bound { reading, column } in std::mem::take(&mut self.found.texts) {
-            if let ColumnData::Texts(texts, _) = &column.data
-                && column.keep.texts
+        for FileColumn {
+            reading,
+            keep,
+            data,
+            ..
+        } in std::mem::take(&mut self.texts)
+        {
+            if let ColumnData::Texts(texts, _) = data
+                && keep.texts
             {
-                builder = builder.text_buffer(reading.ours, texts.clone().into());
+                builder = builder.text_buffer(reading.ours, texts.into());
             }
         }
         builder
     }
 
-    fn add_columns(&mut self, mut builder: BatchBuilder) -> Result<BatchBuilder> {
+    /// Adds the columns of numbers. Also returns the arrays among them, whose values are checked in the batch.
+    fn add_columns(&mut self, mut builder: BatchBuilder) -> Result<(BatchBuilder, Vec<Reading>)> {
         if let Some(mut rewards) = self.sum_of_rewards() {
             let reading = Reading::new("reward", "reward", false);
             self.score(&reading, &mut rewards)?;
             builder = builder.response("reward", rewards);
         }
         let (numbers, arrays) = (
-            std::mem::take(&mut self.found.numbers),
-            std::mem::take(&mut self.found.arrays),
+            std::mem::take(&mut self.numbers),
+            std::mem::take(&mut self.arrays),
         );
         let has_reward = numbers.iter().chain(&arrays);
-        let has_reward = { has_reward }.any(|one| one.reading.ours.ends_with("reward"));
-        // From here on, `numbers` and `arrays` are the only owners of the columns' data, unless a column is read under two names.
-        self.table.columns.clear();
-        for Bound { reading, column } in numbers {
-            if matches!(reading.role, Role::Group | Role::Step) {
+        let has_reward = { has_reward }.any(|column| column.reading.ours.ends_with("reward"));
+        for column in numbers {
+            if matches!(column.reading.role, Role::Group | Role::Step) {
                 continue;
             }
+            let reading = column.reading.clone();
             let mut values = column.numbers()?;
             // verl's `acc` is a verdict in some runs, and a fraction in other runs.
             let is_acc = reading.ours == "correct" && reading.theirs == "acc" && !reading.asked;
@@ -587,14 +615,15 @@ impl Resolving<'_> {
             }
             builder = builder.response(acc.unwrap_or(reading.ours), values);
         }
-        for Bound { reading, column } in arrays {
-            if reading.role != Role::Mask && column.keep.arrays {
-                let values = token_values(column, self.options.dtype)?;
-                builder = builder.token(reading.ours.clone(), values);
-                self.checked.push(reading);
+        let mut added = Vec::new();
+        for column in arrays {
+            if column.reading.role != Role::Mask && column.keep.arrays {
+                let values = token_values(column.data, self.options.dtype)?;
+                builder = builder.token(column.reading.ours.clone(), values);
+                added.push(column.reading);
             }
         }
-        Ok(builder)
+        Ok((builder, added))
     }
 
     /// Adds notes on which references were used, if completions are compared with them. A response without a reference is treated
@@ -611,23 +640,23 @@ impl Resolving<'_> {
                 0.0
             }
         };
-        let mut scores: Vec<f64> = (0..self.found.responses).map(score).collect();
+        let mut scores: Vec<f64> = (0..self.responses).map(score).collect();
         let reading = self.schema.reading(name).cloned();
         let reading = reading.unwrap_or_else(|| Reading::new(name, name, false));
         self.score(&reading, &mut scores)?;
         let (mut choices, solutions) = (Choices::default(), batch.text("solution"));
-        for response in 0..self.found.responses {
+        for response in 0..self.responses {
             let reference = batch.solution(response).unwrap_or_default();
             let is_worked = |text: &str| !text.trim().is_empty() && *text != *reference;
             let is_answer = solutions.is_some_and(|texts| is_worked(&texts[response]));
             let is_list = references(&reference).len() > 1;
             for (choice, is_made) in [(Choice::Answer, is_answer), (Choice::AnyOfList, is_list)] {
                 if is_made {
-                    choices.add(choice, self.found.place.name_of(response));
+                    choices.add(choice, self.place.name_of(response));
                 }
             }
         }
-        self.found.notes.extend(choices.notes());
+        self.notes.extend(choices.notes());
         Ok(())
     }
 
@@ -636,17 +665,20 @@ impl Resolving<'_> {
             let what = "nothing says how good a response is: there is no reward, and answers cannot be compared";
             let help = "every response needs a `completion` that is text, and a `solution` (or `answer`); the solutions must all be texts or all numbers";
             let error = Diagnostic::error(what).with_help(help);
-            return Err(self.found.place.error(None, error));
+            return Err(self.place.error(None, error));
         }
         self.note_references(batch)?;
-        self.found.note_more();
+        if let Some(more @ 1..) = self.unknown.checked_sub(SHOWN) {
+            let more = counted(more, "more field");
+            self.notes.push(format!("left out too: {more}"));
+        }
         Ok(())
     }
 }
 
 /// The numbers of a column of arrays.
-fn token_values(column: Arc<FileColumn>, dtype: Option<Dtype>) -> Result<TokenValues> {
-    if let ColumnData::Tensor(tensor) = &column.data {
+fn token_values(data: ColumnData, dtype: Option<Dtype>) -> Result<TokenValues> {
+    if let ColumnData::Tensor(tensor) = &data {
         let shape = (tensor.shape[0], tensor.shape[1]);
         let is_wide = dtype.map_or(padded::is_wide(tensor.dtype), |dtype| dtype == Dtype::F64);
         let numbers: FloatBuffer = if is_wide {
@@ -658,7 +690,7 @@ fn token_values(column: Arc<FileColumn>, dtype: Option<Dtype>) -> Result<TokenVa
         let as_many = || unreachable!("there are as many numbers as the shape has");
         return Ok(values.unwrap_or_else(as_many));
     }
-    let ColumnData::Lists(lists) = Arc::unwrap_or_clone(column).data else {
+    let ColumnData::Lists(lists) = data else {
         unreachable!("a column of tokens has arrays");
     };
     let numbers = match dtype {

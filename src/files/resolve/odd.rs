@@ -1,41 +1,40 @@
 //! Finds invalid values in arrays of numbers: NaN where a token counts, log-probs above 0, rewards where the mask is 0.
 
-use crate::batch::{Batch, FloatBuffer, TokenValues};
+use super::Rollouts;
+use crate::batch::{FloatBuffer, TokenValues};
 use crate::files::options::Dtype;
-use crate::files::place::{Place, Result};
-use crate::files::schema::{Reading, Role};
+use crate::files::place::Result;
+use crate::files::schema::{FileKind, Reading, Role};
 use crate::number_text::counted;
 use crate::parallel::each;
 use crate::tensor::Precision;
 
-/// The batch whose arrays are checked, the place of its responses in the file, and how the file was read.
-pub(super) struct Checked<'a> {
-    pub(super) batch: &'a Batch,
-    pub(super) place: &'a Place,
-    pub(super) row: &'a dyn Fn(usize) -> usize,
-    pub(super) is_saved: bool,
-    pub(super) dtype: Option<Dtype>,
-}
-
-impl Checked<'_> {
+impl Rollouts {
     /// Looks for invalid values in a column of the batch, and returns notes on them. A value that is not finite where a token
     /// counts is an error, because it would make all results of its group NaN. In a saved batch or an unknown column, such a
     /// value is only noted.
-    pub(super) fn check(&self, reading: &Reading) -> Result<Vec<String>> {
+    pub(super) fn notes_on_values(
+        &self,
+        reading: &Reading,
+        kind: FileKind,
+        dtype: Option<Dtype>,
+    ) -> Result<Vec<String>> {
         let Some(values) = self.batch.token_column(&reading.ours) else {
             return Ok(Vec::new());
         };
         match values.numbers() {
-            FloatBuffer::F32(numbers) => self.values(reading, values, numbers),
-            FloatBuffer::F64(numbers) => self.values(reading, values, numbers),
+            FloatBuffer::F32(numbers) => self.notes_on(reading, values, numbers, kind, dtype),
+            FloatBuffer::F64(numbers) => self.notes_on(reading, values, numbers, kind, dtype),
         }
     }
 
-    fn values<T: Precision>(
+    fn notes_on<T: Precision>(
         &self,
         reading: &Reading,
         values: &TokenValues,
         numbers: &[T],
+        kind: FileKind,
+        dtype: Option<Dtype>,
     ) -> Result<Vec<String>> {
         let (ours, theirs) = (reading.ours.as_str(), reading.theirs.as_str());
         let column = (values, numbers);
@@ -49,16 +48,16 @@ impl Checked<'_> {
         let stray = beyond.and_then(|_| self.odd_values(column, true, |x| !x.is_finite()));
         if let Some((response, token, value, _)) = stray
             && reading.role == Role::Token
-            && !self.is_saved
+            && kind != FileKind::Saved
         {
             let found = match value {
                 value if value.is_nan() => "NaN or null".to_string(),
-                value if self.dtype == Some(Dtype::F32) => {
+                value if dtype == Some(Dtype::F32) => {
                     format!("{value} (or more than f32 holds)")
                 }
                 value => value.to_string(),
             };
-            let at = (Some((self.row)(response)), Some(token));
+            let at = (Some(self.row(response)), Some(token));
             let expected = "a finite number where the mask is 1";
             return Err(self.place.wrong(theirs, at, found, expected));
         }
@@ -80,7 +79,7 @@ impl Checked<'_> {
             let (response, token, _, count) = found?;
             let (count, first) = (
                 counted(count, "token"),
-                self.place.name_of((self.row)(response)),
+                self.place.name_of(self.row(response)),
             );
             Some(format!(
                 "`{name}` {what} at {count}, the first in {first}, token {token}{why}"
