@@ -72,15 +72,16 @@ pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     list.into_iter().map(Cow::Owned).collect()
 }
 
-/// Whether the reference is `answer` and not `solution`: a worked solution that does not mark its answer would be compared as a
-/// whole.
-pub(crate) fn is_worked(_solution: &str, _answer: &str) -> bool {
+/// Whether the reference is `answer` and not `solution`: the solution is blank, or it is a worked solution that does not mark its
+/// answer, and would be compared as a whole.
+pub(crate) fn is_replaced(solution: &str, _answer: &str) -> bool {
     #[cfg(feature = "answers")]
-    return !_answer.trim().is_empty()
-        && _solution.len() > SHORT.max(2 * _answer.len())
-        && advlab_answers::answer(_solution) != advlab_answers::reference(_solution);
+    let is_worked = !_answer.trim().is_empty()
+        && solution.len() > SHORT.max(2 * _answer.len())
+        && advlab_answers::answer(solution) != advlab_answers::reference(solution);
     #[cfg(not(feature = "answers"))]
-    false
+    let is_worked = false;
+    solution.trim().is_empty() || is_worked
 }
 
 /// A text of at most this many bytes is always an answer and never a worked solution.
@@ -253,11 +254,8 @@ impl Batch {
             };
             text.or_else(|| number().map(written))
         });
-        let is_other = |solution: &str, answer: &str| {
-            solution.trim().is_empty() || is_worked(solution, answer)
-        };
         match (solution, answer) {
-            (Some(solution), Some(answer)) if is_other(&solution, &answer) => Some(answer),
+            (Some(solution), Some(answer)) if is_replaced(&solution, &answer) => Some(answer),
             (solution, answer) => solution.or(answer),
         }
     }

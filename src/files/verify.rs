@@ -11,7 +11,7 @@ use super::parquet::{self, AddedValues};
 use super::place::Result;
 use super::text::Progress;
 use super::words::{self, Tokenize};
-use crate::batch::{compared, is_worked, references};
+use crate::batch::{compared, is_replaced, references};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use advlab_answers::Verdict;
@@ -93,7 +93,7 @@ impl Verified {
         let (mut text, mut is_object) = reference(&names.solution)?;
         let mut choices = Vec::new();
         if let Some((answer, is_field)) = names.answer.map(reference).transpose()?
-            && (text.trim().is_empty() || is_worked(&text, &answer))
+            && is_replaced(&text, &answer)
         {
             choices.extend((!text.trim().is_empty()).then_some(Choice::Answer));
             (text, is_object) = (answer, is_field);
