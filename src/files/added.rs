@@ -193,6 +193,15 @@ impl<'a> NewColumn<'a> {
     }
 }
 
+/// The values of a column to add to parquet.
+// Only parquet writes them, and only the verifier's results are booleans and counts.
+#[cfg_attr(not(all(feature = "answers", feature = "parquet")), expect(dead_code))]
+pub(super) enum AddedValues<'a> {
+    Bools(Vec<Option<bool>>),
+    Counts(Vec<Option<i64>>),
+    Numbers(&'a NewColumn<'a>),
+}
+
 fn narrowed<T>(row: &[f64], narrow: fn(f64) -> T) -> Vec<T> {
     row.iter().map(|&value| narrow(value)).collect()
 }

@@ -39,10 +39,9 @@ pub use resolve::Rollouts;
 pub use verify::{Verified, verify_lines};
 pub use words::{Tokenize, spans};
 
-use self::added::{NewColumn, spread};
+use self::added::{AddedValues, NewColumn, spread};
 use self::format::Format;
 use self::jsonl::Blocks;
-use self::parquet::AddedValues;
 use self::text::Progress;
 use crate::batch::{Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};

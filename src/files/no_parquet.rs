@@ -4,20 +4,13 @@
 use std::io;
 use std::path::Path;
 
-use super::added::NewColumn;
+use super::added::AddedValues;
 use super::format::has_ending;
 use super::options::ReadOptions;
 use super::place::{Place, Result};
 use super::table::Table;
 use super::text::{self, Lines, Progress};
 use crate::diagnostic::{Diagnostic, Diagnostics};
-
-#[expect(dead_code, reason = "nothing writes them")]
-pub(super) enum AddedValues<'a> {
-    Bools(Vec<Option<bool>>),
-    Counts(Vec<Option<i64>>),
-    Numbers(&'a NewColumn<'a>),
-}
 
 pub(super) fn read(path: &Path, _: &ReadOptions) -> Result<Table> {
     Err(Diagnostic::not_built("parquet").in_file(path))

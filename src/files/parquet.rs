@@ -24,7 +24,7 @@ use parquet::schema::types::{ColumnDescriptor, Type, TypePtr};
 use safetensors::Dtype;
 use serde_json::Value;
 
-use super::added::NewColumn;
+use super::added::{AddedValues, NewColumn};
 use super::cell::{self, Cell};
 use super::format::has_ending;
 use super::messages::TextKind;
@@ -397,15 +397,6 @@ fn each<T: DataType>(
         }
     }
     Ok(())
-}
-
-/// The values of a column to add.
-// Only the verifier's results are booleans and counts.
-#[cfg_attr(not(feature = "answers"), expect(dead_code))]
-pub(super) enum AddedValues<'a> {
-    Bools(Vec<Option<bool>>),
-    Counts(Vec<Option<i64>>),
-    Numbers(&'a NewColumn<'a>),
 }
 
 type RowGroup<'a, 'w> = SerializedRowGroupWriter<'a, &'w mut Replacement>;

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
+use super::added::AddedValues;
 use super::cell::{self, JsonType};
 use super::format::Format;
 use super::jsonl::Blocks;
 use super::messages::{self, COMPLETION, Choice, Choices, REFERENCE};
-use super::parquet::{self, AddedValues};
+use super::parquet;
 use super::place::Result;
 use super::text::Progress;
 use super::words::{self, Tokenize};
