@@ -76,7 +76,7 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table> {
         filled: texts.len(),
         data: ColumnData::Texts(texts.into_iter().map(Arc::from).collect(), Vec::new()),
         keep: Keep {
-            texts: true,
+            values: true,
             ..Keep::default()
         },
         ..FileColumn::new(&saved_name(&name), &schema)

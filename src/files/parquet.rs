@@ -253,11 +253,11 @@ fn bytes_of(file: &Reader, root: &TypePtr, keep: &Keep) -> u64 {
     let rows = rows_of(file);
     let groups = file.metadata().row_groups().iter();
     let Some(leaf) = list_of(file, root, keep) else {
-        let is_held = !is_text(root) || keep.texts || keep.ids || keep.counts;
+        let is_held = !is_text(root) || keep.values || keep.counts;
         return u64::from(is_held) * rows.saturating_mul(ROW / 4);
     };
     let values = groups.map(|group| whole_number(group.column(leaf).num_values()));
-    let values = if keep.arrays {
+    let values = if keep.values {
         values.fold(0, u64::saturating_add)
     } else {
         values.max().unwrap_or(0)
@@ -278,7 +278,7 @@ fn read_column(file: &Reader, root: &TypePtr, column: &mut FileColumn) -> Result
     let groups = file.metadata().row_groups().iter();
     let nulls = |group: &RowGroupMetaData| group.column(leaf?).statistics()?.null_count_opt();
     let keep = &column.keep;
-    let is_needed = keep.texts || keep.ids || keep.counts || !is_own;
+    let is_needed = keep.values || keep.counts || !is_own;
     if is_text(root) && !is_needed && groups.clone().all(|group| nulls(group) == Some(0)) {
         let rows = groups.map(|group| usize::try_from(group.num_rows()).unwrap_or(0));
         column.data = ColumnData::Texts(Vec::new(), Vec::new());
@@ -608,8 +608,7 @@ mod tests {
         let file = open(file).unwrap();
         let roots = file.metadata().file_metadata().schema().get_fields();
         let read = Keep {
-            arrays: true,
-            texts: true,
+            values: true,
             ..Keep::default()
         };
         for (root, keep, values) in [

@@ -99,9 +99,8 @@ pub(super) enum FileKind {
 pub(super) struct Keep {
     /// Whether integers are kept as names of groups.
     pub(super) ids: bool,
-    pub(super) texts: bool,
-    /// Whether the values of arrays are kept, and not only their lengths.
-    pub(super) arrays: bool,
+    /// Whether texts and the numbers of arrays are kept. Otherwise, only the lengths of arrays are kept.
+    pub(super) values: bool,
     /// Whether null and a missing field count as values, because a response may have no reward, or no reference.
     pub(super) nulls: bool,
     pub(super) kind: TextKind,
@@ -342,27 +341,21 @@ impl Schema {
         let readings = self.of(field);
         let any = |is: &dyn Fn(&Reading) -> bool| readings.iter().any(is);
         let is_read = |ours: &str| self.columns.as_ref().is_none_or(|all| all.contains(ours));
-        let is_text = |reading: &Reading| match reading.role {
-            Role::Group => true,
-            // These texts are always needed: the names of trajectories determine the levels, and completions and references may
-            // give the reward.
-            Role::Any | Role::Completion => {
-                let ours = reading.ours.as_str();
-                let is_answer = ours == "completion" || SOLUTIONS.contains(&ours);
-                is_read(ours) || ours == "trajectory" || self.references.is_some() && is_answer
-            }
-            _ => false,
+        let are_compared = self.references.is_some();
+        let is_answer = |ours: &str| ours == "completion" || SOLUTIONS.contains(&ours);
+        // What a recipe does not read is needed, too: completions and references may give the reward, the names of trajectories
+        // determine the levels, and an outcome reports from `token_reward` which responses are right.
+        let is_needed = |Reading { ours, role, .. }: &Reading| match role {
+            Role::Group | Role::Mask => true,
+            _ if ours == "trajectory" || ours == "token_reward" => true,
+            _ => is_read(ours) || are_compared && is_answer(ours),
         };
         Keep {
             ids: any(&|reading| reading.role == Role::Group),
-            texts: any(&is_text),
-            // `token_reward` is always kept, because an outcome reports which responses are right, whatever the recipe reads.
-            arrays: any(&|Reading { ours, role, .. }| {
-                *role == Role::Mask || ours == "token_reward" || is_read(ours)
-            }),
+            values: any(&is_needed),
             nulls: self.rewards.iter().any(|reward| reward == field)
                 || any(&|Reading { ours, .. }| {
-                    let is_reference = SOLUTIONS.contains(&&**ours) && self.references.is_some();
+                    let is_reference = SOLUTIONS.contains(&&**ours) && are_compared;
                     let is_score = ["reward", "correct"].contains(&&**ours);
                     is_score || ours.starts_with(PART) || is_reference
                 }),

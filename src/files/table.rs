@@ -213,7 +213,7 @@ impl FileColumn {
         matches!(self.data, ColumnData::Texts(..)) && self.filled > 0 && self.odd.is_none()
     }
 
-    /// The numbers of a column with one number per response, or the number of words in each of its texts.
+    /// The numbers of a column with one number per response.
     pub(super) fn numbers(self) -> Result<Vec<f64>> {
         let of_id = |id: &GroupId| match id {
             // The conversion is exact up to 2^53, like any number in a line.
@@ -221,7 +221,7 @@ impl FileColumn {
             GroupId::String(digits) => cell::number(digits),
         };
         Ok(match self.data {
-            ColumnData::Numbers(numbers) | ColumnData::Texts(_, numbers) => numbers,
+            ColumnData::Numbers(numbers) => numbers,
             ColumnData::Tensor(tensor) => tensor.numbers()?.to_vec(),
             ColumnData::Ids(ids) => ids.iter().map(of_id).collect(),
             _ => Vec::new(),
@@ -269,7 +269,7 @@ impl FileColumn {
             self.data = ColumnData::Lists(Lists::new());
         }
         if let (ColumnData::Lists(lists), Some(row)) = (&mut self.data, row) {
-            lists.add_row(row, self.keep.arrays);
+            lists.add_row(row, self.keep.values);
         } else {
             self.odd.get_or_insert((response, "null".to_string()));
         }
@@ -288,7 +288,7 @@ impl FileColumn {
         }
         match &mut self.data {
             ColumnData::Numbers(numbers) => numbers.resize(response, f64::NAN),
-            ColumnData::Texts(texts, _) if self.keep.texts => texts.resize(response, "".into()),
+            ColumnData::Texts(texts, _) if self.keep.values => texts.resize(response, "".into()),
             ColumnData::Texts(..) | ColumnData::Other => {}
             _ => return,
         }
@@ -374,7 +374,7 @@ impl FileColumn {
         match &mut self.data {
             ColumnData::Numbers(numbers) if is_number => numbers.push(cell.number()),
             ColumnData::Lists(lists) if kind == JsonType::Array => {
-                lists.add(&cell.json(), keep.arrays)?;
+                lists.add(&cell.json(), keep.values)?;
             }
             ColumnData::Texts(texts, counts) => return keep.text(cell, texts, counts),
             ColumnData::Ids(ids) => match cell.id() {
@@ -413,7 +413,7 @@ impl Keep {
             Cell::Text(text) => messages::may_be_chat(text),
             _ => false,
         };
-        if is_string && !self.texts && !(self.kind == TextKind::Completion && may_be_chat()) {
+        if is_string && !self.values && !(self.kind == TextKind::Completion && may_be_chat()) {
             // The words are counted without decoding the text, because decoding would take half of the time of reading the file.
             let words = match (&self.tokenizer, cell) {
                 (None, Cell::Json(raw)) if self.counts => words::count_in_json(raw),
@@ -452,7 +452,7 @@ impl Keep {
             };
             self.read(cell).map_err(wrong)?
         };
-        if self.texts {
+        if self.values {
             // Texts that repeat are shared, because a prompt occurs once for each of its responses.
             let last = texts.last().filter(|last| ***last == *text).cloned();
             texts.push(last.unwrap_or_else(|| text.into()));

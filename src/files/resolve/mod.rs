@@ -579,7 +579,7 @@ impl Resolving<'_> {
         } in std::mem::take(&mut self.texts)
         {
             if let ColumnData::Texts(texts, _) = data
-                && keep.texts
+                && keep.values
             {
                 builder = builder.text_buffer(reading.ours, texts.into());
             }
@@ -617,7 +617,7 @@ impl Resolving<'_> {
         }
         let mut added = Vec::new();
         for column in arrays {
-            if column.reading.role != Role::Mask && column.keep.arrays {
+            if column.reading.role != Role::Mask && column.keep.values {
                 let values = token_values(column.data, self.options.dtype)?;
                 builder = builder.token(column.reading.ours.clone(), values);
                 added.push(column.reading);
