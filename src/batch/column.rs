@@ -1,6 +1,5 @@
 //! The values of columns, in shared memory; the values of a token column are padded, ragged or compact.
 
-use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -12,14 +11,9 @@ use ndarray::{ArcArray, Array1, ArrayBase, ArrayView1, Data, Dimension, Ix2};
 use super::Layout;
 
 /// The owner of a buffer's memory, such as a `Vec`, an array or an object of another language.
-pub trait BufferOwner<T>: Any + Send + Sync {
+pub trait BufferOwner<T>: Send + Sync + 'static {
     /// Returns the values. Every call must return the same memory.
     fn as_slice(&self) -> &[T];
-
-    /// The number of values, which may be known before the values are in memory.
-    fn count(&self) -> usize {
-        self.as_slice().len()
-    }
 }
 
 impl<T: Send + Sync + 'static> BufferOwner<T> for Vec<T> {
@@ -36,22 +30,12 @@ impl<T: Send + Sync + 'static, D: Dimension + 'static> BufferOwner<T> for ArcArr
 }
 
 /// Numbers in contiguous memory, which is shared and never copied.
-pub struct Buffer<T: 'static>(pub(super) Arc<dyn BufferOwner<T>>);
+pub struct Buffer<T: 'static>(Arc<dyn BufferOwner<T>>);
 
 impl<T> Buffer<T> {
     /// A buffer of an owner's values.
     pub fn new(owner: impl BufferOwner<T>) -> Self {
         Buffer(Arc::new(owner))
-    }
-
-    /// The number of values. Token values in a compressed form are not expanded for this.
-    pub fn len(&self) -> usize {
-        self.0.count()
-    }
-
-    /// Whether there are no values.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

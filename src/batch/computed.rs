@@ -1,12 +1,12 @@
 //! Values at a level, over a batch's layout: the form of tensors, rewards, advantages and gradients after they are computed.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ndarray::Array2;
 
-use super::large::{Large, SpareMemory, fill, in_large_pages};
-use super::{FloatBuffer, Layout, Level};
+use super::large::{Large, Plain, SpareMemory, fill, in_large_pages};
+use super::{Buffer, FloatBuffer, Layout, Level};
 use crate::diagnostic::Diagnostic;
 use crate::parallel::by_parts;
 
@@ -15,7 +15,26 @@ use crate::parallel::by_parts;
 pub struct Computed {
     layout: Arc<Layout>,
     level: Level,
-    values: FloatBuffer,
+    values: Arc<Values>,
+}
+
+/// The values, as they were computed. The forms that only token values have are expanded into cells, which are kept, the first
+/// time that they are read token by token.
+#[derive(Debug)]
+enum Values {
+    /// One value per cell of the level.
+    Cells(FloatBuffer),
+    /// One value for all tokens of a response.
+    ByResponse {
+        values: Vec<f64>,
+        is_f64: bool,
+        cells: OnceLock<FloatBuffer>,
+    },
+    /// The rows of an array [B, T], 0 where no token counts.
+    Rows {
+        rows: Large<f32>,
+        cells: OnceLock<FloatBuffer>,
+    },
 }
 
 impl Computed {
@@ -27,11 +46,35 @@ impl Computed {
             found, size,
             "{found} values for {size} of the {level} level"
         );
-        let values = values.in_layout(&layout);
         Computed {
             layout,
             level,
-            values,
+            values: Arc::new(Values::Cells(values)),
+        }
+    }
+
+    /// Token values with one value for all tokens of each response.
+    pub(crate) fn uniform(layout: Arc<Layout>, values: Vec<f64>, is_f64: bool) -> Self {
+        Computed {
+            layout,
+            level: Level::Token,
+            values: Arc::new(Values::ByResponse {
+                values,
+                is_f64,
+                cells: OnceLock::new(),
+            }),
+        }
+    }
+
+    /// Token values in the rows of an array [B, T], 0 where no token counts.
+    pub(crate) fn of_rows(layout: Arc<Layout>, rows: Large<f32>) -> Self {
+        Computed {
+            layout,
+            level: Level::Token,
+            values: Arc::new(Values::Rows {
+                rows,
+                cells: OnceLock::new(),
+            }),
         }
     }
 
@@ -42,27 +85,56 @@ impl Computed {
 
     /// The values: one per cell of the level.
     pub fn buffer(&self) -> &FloatBuffer {
-        &self.values
+        let (layout, width) = (&*self.layout, self.layout.width());
+        match &*self.values {
+            Values::Cells(cells) => cells,
+            Values::ByResponse {
+                values,
+                is_f64: true,
+                cells,
+            } => cells.get_or_init(|| {
+                by_token::<f64>(layout, |out, response, _| out.fill(values[response]))
+            }),
+            Values::ByResponse { values, cells, .. } => cells.get_or_init(|| {
+                by_token::<f32>(layout, |out, response, _| {
+                    out.fill(values[response] as f32);
+                })
+            }),
+            Values::Rows { rows, cells } => cells.get_or_init(|| {
+                by_token::<f32>(layout, |out, response, columns| {
+                    out.copy_from_slice(&rows[response * width..][columns]);
+                })
+            }),
+        }
+    }
+
+    /// Whether the values are f64; they are f32 otherwise.
+    pub fn is_f64(&self) -> bool {
+        match &*self.values {
+            Values::Cells(cells) => cells.is_f64(),
+            Values::ByResponse { is_f64, .. } => *is_f64,
+            Values::Rows { .. } => false,
+        }
     }
 
     /// The number of values.
     pub fn len(&self) -> usize {
-        self.values.len()
+        self.layout.size(self.level)
     }
 
     /// Whether there are no values, as at token level in a batch without tokens.
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
+        self.len() == 0
     }
 
     /// The value at an index, widened to f64.
     pub fn get(&self, index: usize) -> f64 {
-        self.values.get(index)
+        self.buffer().get(index)
     }
 
     /// All values, widened to f64.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
-        self.values.iter()
+        self.buffer().iter()
     }
 
     /// The layout of the values.
@@ -80,7 +152,7 @@ impl Computed {
 
     /// A function that returns the value for a response and a token's index in the token tensor.
     pub fn lookup(&self) -> impl Fn(usize, usize) -> f64 + Copy + '_ {
-        let (value, layout, level) = (self.values.reader(), &*self.layout, self.level);
+        let (value, layout, level) = (self.buffer().reader(), &*self.layout, self.level);
         move |response, token| {
             value(match level {
                 Level::Token => token,
@@ -161,12 +233,10 @@ impl Computed {
     /// A [`Diagnostic`] if the system has no memory for the values.
     pub fn into_rows(self, spare: &SpareMemory) -> Result<Large<f32>, Diagnostic> {
         let (responses, width) = (self.layout.responses(), self.layout.width());
-        let values = match self.values {
-            FloatBuffer::F32(values) => match values.into_rows() {
-                Ok(rows) => return Ok(rows),
-                Err(values) => values.into(),
-            },
-            values => values,
+        let values = match Arc::try_unwrap(self.values) {
+            Ok(Values::Rows { rows, .. }) => return Ok(rows),
+            Ok(values) => values.into(),
+            Err(shared) => shared,
         };
         let mut rows = spare.numbers(responses * width).map_err(|_| {
             let what = format!("the system has no memory left for an array [{responses}, {width}]");
@@ -183,19 +253,23 @@ impl Computed {
     }
 
     fn fill_row(&self, response: usize, row: &mut [f32]) {
-        if let Some(rows) = self.values.rows() {
-            return row.copy_from_slice(&rows[response * row.len()..][..row.len()]);
-        }
+        let cells = match &*self.values {
+            Values::Rows { rows, .. } => {
+                return row.copy_from_slice(&rows[response * row.len()..][..row.len()]);
+            }
+            Values::ByResponse { values, .. } => {
+                self.layout.clear_padding(response, row);
+                let (runs, value) = (self.layout.token_runs(response), values[response] as f32);
+                return runs.for_each(|(_, columns)| fill(&mut row[columns], value));
+            }
+            Values::Cells(cells) => cells,
+        };
         self.layout.clear_padding(response, row);
-        if let Some(values) = self.values.by_response() {
-            let (runs, value) = (self.layout.token_runs(response), values[response] as f32);
-            return runs.for_each(|(_, columns)| fill(&mut row[columns], value));
-        }
         let value = self.lookup();
         for (tokens, columns) in self.layout.token_runs(response) {
             let out = &mut row[columns];
             // Rounds to f32, because trainers have advantages in f32.
-            match (self.level, &self.values) {
+            match (self.level, cells) {
                 (Level::Token, FloatBuffer::F32(values)) => out.copy_from_slice(&values[tokens]),
                 (Level::Token | Level::Position, _) => (out.iter_mut().zip(tokens))
                     .for_each(|(out, token)| *out = value(response, token) as f32),
@@ -203,6 +277,21 @@ impl Computed {
             }
         }
     }
+}
+
+/// The value of each token that counts. `write` writes the values of a run of tokens, given their response and columns.
+fn by_token<T: Plain>(layout: &Layout, write: impl Fn(&mut [T], usize, Range<usize>)) -> FloatBuffer
+where
+    Buffer<T>: Into<FloatBuffer>,
+{
+    let mut all = vec![T::default(); layout.tokens()];
+    in_large_pages(&mut all);
+    for response in 0..layout.responses() {
+        for (tokens, columns) in layout.token_runs(response) {
+            write(&mut all[tokens], response, columns);
+        }
+    }
+    all.into()
 }
 
 #[cfg(test)]
@@ -266,7 +355,10 @@ mod tests {
                 .loss(&batch, None, &mut recipe.init().unwrap())
                 .unwrap();
             assert_eq!(loss.reports.native.is_some(), native && !has_hole);
-            let rows = loss.gradient.values.rows().map(<[f32]>::as_ptr);
+            let rows = match &*loss.gradient.values {
+                Values::Rows { rows, .. } => Some(rows.as_ptr()),
+                _ => None,
+            };
             let taken = loss.gradient.into_rows(&SpareMemory::default()).unwrap();
             assert_eq!(
                 rows,

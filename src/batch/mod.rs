@@ -4,7 +4,6 @@ mod builder;
 mod column;
 pub mod column_names;
 mod computed;
-mod form;
 pub mod large;
 pub(crate) mod layout;
 mod level;

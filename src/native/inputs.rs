@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use multiversion::multiversion;
 
-use crate::batch::{Computed, Layout, Level, TokenValues};
+use crate::batch::{Computed, Layout, TokenValues};
 use crate::parallel::{lock, try_each_with};
 use crate::script::{HookInputs, OLD_FOR_LOGP, ParamValue, Reports};
 use crate::tensor::Precision;
@@ -86,8 +86,7 @@ impl HookInputs<'_> {
         let summaries = try_each_with(outs.len(), 1, &scratch, &|scratch, response| {
             compute(scratch, response, &mut lock(&outs[response])).ok_or(())
         });
-        let gradient = T::wrap(values, by_rows.then_some(self.layout()));
-        let gradient = Computed::new(self.layout().clone(), Level::Token, gradient);
+        let gradient = T::computed(values, self.layout().clone(), by_rows);
         Some((gradient, summaries.ok()?))
     }
 }

@@ -4,7 +4,7 @@
 //! operations.
 
 use super::inputs::row;
-use crate::batch::{Computed, FloatBuffer, Level};
+use crate::batch::Computed;
 use crate::parallel::try_each_with;
 use crate::script::{HookInputs, Outcome};
 use crate::tensor::kernel::{Binary, Reduction, Unary};
@@ -44,8 +44,7 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     };
     let by_token: Vec<f64> = by_score.iter().map(by_token).collect();
     let is_finite = loss.is_finite() && by_token.iter().all(|gradient| gradient.is_finite());
-    let gradient = FloatBuffer::uniform(layout, by_token, inputs.batch.is_f64());
-    let gradient = Computed::new(layout.clone(), Level::Token, gradient);
+    let gradient = Computed::uniform(layout.clone(), by_token, inputs.batch.is_f64());
     is_finite.then(|| Outcome {
         loss: Some(loss),
         reports,

@@ -9,7 +9,7 @@ use super::frame::Frame;
 use super::guard::Reservation;
 use super::kernel::{Kernel, Within};
 use super::value::Value;
-use crate::batch::{FloatBuffer, Level, TokenValues};
+use crate::batch::{Computed, FloatBuffer, Level, TokenValues};
 
 /// The bytes of a node, with the two counts of its `Arc`, its variable in the script's scope and the allocator's overhead.
 /// Counting these bytes also bounds a script that builds a graph and never computes it.
@@ -143,7 +143,7 @@ impl Tensor {
             }
             buffer => buffer,
         };
-        let value = Value::new(&frame.layout, level, buffer, None);
+        let value = Value::new(Computed::new(frame.layout.clone(), level, buffer), None);
         Ok(Tensor::from_value(frame, Arc::new(value)))
     }
 
@@ -157,14 +157,13 @@ impl Tensor {
     ) -> Result<Tensor, TensorError> {
         let reserved = frame.context.guard.reserve(size_of_val(&*values));
         let reserved = reserved.map_err(|stopped| TensorError::new("values", stopped))?;
-        let level = Level::Response;
-        let value = Value::new(&frame.layout, level, values.into(), Some(reserved));
+        let values = Computed::new(frame.layout.clone(), Level::Response, values);
+        let value = Value::new(values, Some(reserved));
         Ok(Tensor::from_value(frame, Arc::new(value)))
     }
 
     pub(crate) fn from_value(frame: &Arc<Frame>, value: Arc<Value>) -> Tensor {
-        let is_f64 = matches!(value.buffer(), FloatBuffer::F64(_));
-        let level = value.level();
+        let (is_f64, level) = (value.is_f64(), value.level());
         Tensor::leaf(Prim::Values(value), level, is_f64, Some(frame.clone()))
     }
 

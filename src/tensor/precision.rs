@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::exp::{exp, exp_f32};
 use crate::batch::large::{Large, Plain};
-use crate::batch::{Buffer, FloatBuffer, Layout};
+use crate::batch::{Buffer, Computed, FloatBuffer, Layout, Level};
 
 /// The precision of token values.
 pub(crate) trait Precision: Plain + PartialOrd {
@@ -13,8 +13,8 @@ pub(crate) trait Precision: Plain + PartialOrd {
     fn widen(self) -> f64;
     /// e to the power of x, within an ulp of this precision.
     fn exp(x: f64) -> f64;
-    /// Wraps token values as a buffer. If `rows_of` is given, f32 values are the rows of an array [B, T]; f64 values never are.
-    fn wrap(values: Large<Self>, rows_of: Option<&Arc<Layout>>) -> FloatBuffer;
+    /// Token values as a result. If `by_rows` is true, f32 values are the rows of an array [B, T]; f64 values never are.
+    fn computed(values: Large<Self>, layout: Arc<Layout>, by_rows: bool) -> Computed;
     fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
     /// The next value towards infinity.
     fn next_up(self) -> Self;
@@ -41,10 +41,11 @@ impl Precision for f32 {
     fn exp(x: f64) -> f64 {
         f64::from(exp_f32(x as f32))
     }
-    fn wrap(values: Large<f32>, rows_of: Option<&Arc<Layout>>) -> FloatBuffer {
-        match rows_of {
-            Some(layout) => FloatBuffer::of_rows(layout, values),
-            None => Buffer::new(values).into(),
+    fn computed(values: Large<f32>, layout: Arc<Layout>, by_rows: bool) -> Computed {
+        if by_rows {
+            Computed::of_rows(layout, values)
+        } else {
+            Computed::new(layout, Level::Token, Buffer::new(values))
         }
     }
     fn slice(buffer: &FloatBuffer) -> Option<&[f32]> {
@@ -69,8 +70,8 @@ impl Precision for f64 {
     fn exp(x: f64) -> f64 {
         exp(x)
     }
-    fn wrap(values: Large<f64>, _: Option<&Arc<Layout>>) -> FloatBuffer {
-        Buffer::new(values).into()
+    fn computed(values: Large<f64>, layout: Arc<Layout>, _: bool) -> Computed {
+        Computed::new(layout, Level::Token, Buffer::new(values))
     }
     fn slice(buffer: &FloatBuffer) -> Option<&[f64]> {
         match buffer {

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::guard::Reservation;
 use crate::batch::layout::Tokens;
-use crate::batch::{Computed, FloatBuffer, Layout, Level};
+use crate::batch::{Computed, Layout, Level};
 
 /// The values of a tensor. Token values are f32 or f64; all coarser values are f64.
 #[derive(Debug)]
@@ -24,14 +24,9 @@ static NO_BATCH: LazyLock<Arc<Layout>> = LazyLock::new(|| {
 });
 
 impl Value {
-    pub(crate) fn new(
-        layout: &Arc<Layout>,
-        level: Level,
-        buffer: FloatBuffer,
-        reservation: Option<Reservation>,
-    ) -> Value {
+    pub(crate) fn new(values: Computed, reservation: Option<Reservation>) -> Value {
         Value {
-            values: Computed::new(layout.clone(), level, buffer),
+            values,
             is_finite: false,
             _reservation: reservation,
         }
@@ -39,7 +34,10 @@ impl Value {
 
     /// A number that belongs to no batch.
     pub(crate) fn number(number: f64) -> Value {
-        Value::new(&NO_BATCH, Level::Batch, vec![number].into(), None)
+        Value::new(
+            Computed::new(NO_BATCH.clone(), Level::Batch, vec![number]),
+            None,
+        )
     }
 
     /// Notes whether the executor has found all values to be finite.
@@ -49,6 +47,9 @@ impl Value {
 
     /// The values with the given layout. A number that belongs to no batch may get any layout.
     pub(crate) fn over(&self, layout: &Arc<Layout>) -> Computed {
+        if Arc::ptr_eq(self.layout(), layout) {
+            return self.values.clone();
+        }
         Computed::new(layout.clone(), self.level(), self.buffer().clone())
     }
 

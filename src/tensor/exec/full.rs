@@ -12,7 +12,7 @@ use super::execution::{Arg, Execution};
 use super::kernels::{Operand, binary, ternary, unary};
 use super::reduce::{reduce, within};
 use super::scan::{Running, along_rows};
-use crate::batch::{FloatBuffer, Layout, Level};
+use crate::batch::{Computed, FloatBuffer, Layout, Level};
 use crate::parallel::by_parts;
 use crate::tensor::error::{Stopped, TensorErrorKind};
 use crate::tensor::graph::{Node, Prim};
@@ -43,8 +43,8 @@ pub(super) fn value(execution: &Execution<'_>, step: usize) -> Result<Arc<Value>
     } else {
         FloatBuffer::F32(values.iter().map(|&value| f32::narrow(value)).collect())
     };
-    let value = Value::new(&frame.layout, node.level, buffer, Some(reserved));
-    Ok(Arc::new(value))
+    let values = Computed::new(frame.layout.clone(), node.level, buffer);
+    Ok(Arc::new(Value::new(values, Some(reserved))))
 }
 
 /// The values of a uniform token step: one value per response, rounded to the precision of its tokens.

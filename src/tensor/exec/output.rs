@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::execution::Execution;
 use super::sums::Moments;
 use crate::batch::large::Large;
-use crate::batch::{Buffer, FloatBuffer, Layout};
+use crate::batch::{Buffer, Computed, Layout, Level};
 use crate::tensor::error::{TensorError, TensorErrorKind};
 use crate::tensor::guard::Reservation;
 
@@ -55,11 +55,11 @@ impl Output {
         }
     }
 
-    pub(super) fn into_buffer(self, layout: &Arc<Layout>) -> FloatBuffer {
+    pub(super) fn computed(self, layout: Arc<Layout>) -> Computed {
         match self {
-            Output::F32(values) => Buffer::new(values).into(),
-            Output::F64(values) => Buffer::new(values).into(),
-            Output::Rows(rows) => FloatBuffer::of_rows(layout, rows),
+            Output::F32(values) => Computed::new(layout, Level::Token, Buffer::new(values)),
+            Output::F64(values) => Computed::new(layout, Level::Token, Buffer::new(values)),
+            Output::Rows(rows) => Computed::of_rows(layout, rows),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::pass::Pass;
 use super::reduce::{finish, of_responses};
 use super::sums::Moments;
 use super::{blocks, full};
-use crate::batch::{FloatBuffer, Level};
+use crate::batch::{Computed, Level};
 use crate::tensor::error::TensorError;
 use crate::tensor::frame::{Context, Frame};
 use crate::tensor::graph::{Prim, Tensor};
@@ -171,8 +171,8 @@ impl Execution<'_> {
             let has_tokens = |response: &usize| !layout.tokens_of(*response).is_empty();
             let mut responses = (0..values.len()).filter(has_tokens);
             let is_finite = responses.all(|response| values[response].is_finite());
-            let buffer = FloatBuffer::uniform(layout, values.clone(), tensor.is_f64());
-            let value = Value::new(layout, Level::Token, buffer, Some(share));
+            let value = Computed::uniform(layout.clone(), values.clone(), tensor.is_f64());
+            let value = Value::new(value, Some(share));
             self.values[step] = Some(Arc::new(value.tested(is_finite)));
         }
         self.uniform[step] = Some(values);
@@ -276,8 +276,7 @@ impl Execution<'_> {
         let mut values: Vec<(usize, Arc<Value>)> = Vec::new();
         for (&step, (output, reserved)) in targets.stored.iter().zip(outputs) {
             let is_finite = pass.is_finite(step);
-            let buffer = output.into_buffer(&frame.layout);
-            let value = Value::new(&frame.layout, Level::Token, buffer, Some(reserved));
+            let value = Value::new(output.computed(frame.layout.clone()), Some(reserved));
             values.push((step, Arc::new(value.tested(is_finite))));
         }
         for &step in &targets.reduced {
@@ -300,8 +299,8 @@ impl Execution<'_> {
         let values: Vec<f64> = cells.iter().map(|cell| finish(reduction, cell)).collect();
         let reserved = self.context.guard.reserve(values.len() * size_of::<f64>());
         let reserved = reserved.map_err(|stopped| self.error(step, stopped))?;
-        let value = Value::new(&frame.layout, tensor.level(), values.into(), Some(reserved));
-        Ok(Arc::new(value))
+        let values = Computed::new(frame.layout.clone(), tensor.level(), values);
+        Ok(Arc::new(Value::new(values, Some(reserved))))
     }
 }
 

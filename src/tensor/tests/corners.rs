@@ -357,10 +357,6 @@ impl BufferOwner<f64> for Cancels {
         self.2.fetch_add(1, Ordering::Relaxed);
         &self.0
     }
-
-    fn count(&self) -> usize {
-        self.0.len()
-    }
 }
 
 #[test]
