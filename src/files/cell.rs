@@ -37,6 +37,7 @@ pub(super) enum Cell<'a> {
     Int(i64),
     Number(f64),
     Text(&'a str),
+    Numbers(&'a [f64]),
     /// A value in JSON: any value of a JSONL line, and nested values of parquet.
     Json(Cow<'a, str>),
 }
@@ -48,6 +49,7 @@ impl Cell<'_> {
             Cell::Bool(_) => JsonType::Bool,
             Cell::Int(_) | Cell::Number(_) => JsonType::Number,
             Cell::Text(_) => JsonType::String,
+            Cell::Numbers(_) => JsonType::Array,
             Cell::Json(raw) => type_of(raw),
         }
     }
@@ -60,7 +62,7 @@ impl Cell<'_> {
             Cell::Int(value) => *value as f64,
             Cell::Number(value) => *value,
             Cell::Json(raw) => number(raw),
-            Cell::Null | Cell::Text(_) => f64::NAN,
+            Cell::Null | Cell::Text(_) | Cell::Numbers(_) => f64::NAN,
         }
     }
 
@@ -87,11 +89,8 @@ impl Cell<'_> {
             Cell::Null => "null".into(),
             Cell::Bool(value) => value.to_string().into(),
             Cell::Int(value) => value.to_string().into(),
-            Cell::Number(value) => {
-                let mut out = Vec::new();
-                write_number(&mut out, *value);
-                String::from_utf8_lossy(&out).into_owned().into()
-            }
+            Cell::Number(value) => written(|out| write_number(out, *value)),
+            Cell::Numbers(values) => written(|out| write_array(out, values)),
             Cell::Text(text) => serde_json::Value::from(*text).to_string().into(),
             Cell::Json(raw) => raw.as_ref().into(),
         }
@@ -101,6 +100,12 @@ impl Cell<'_> {
     pub(super) fn describe(&self) -> String {
         describe(&self.json())
     }
+}
+
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> Cow<'static, str> {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8_lossy(&out).into_owned().into()
 }
 
 /// Whether a text is an integer beyond 64 bits, in the notation of JSON.
@@ -422,7 +427,7 @@ pub(super) fn describe(raw: &str) -> String {
 }
 
 /// An array of `count` numbers, in words.
-pub(super) fn array_of(count: usize) -> String {
+fn array_of(count: usize) -> String {
     match count {
         0 => "an empty array".to_string(),
         1 => "an array of 1 number".to_string(),

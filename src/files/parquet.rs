@@ -339,7 +339,7 @@ fn read_lists(file: &Reader, leaf: usize, column: &mut FileColumn) -> Result<()>
         let group = file.get_row_group(group)?;
         let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
         let push = |row: Option<&[f64]>| {
-            column.push_numbers(response, row);
+            column.push(response, &row.map_or(Cell::Null, Cell::Numbers));
             response += 1;
         };
         use ColumnReader as From;

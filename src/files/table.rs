@@ -4,8 +4,6 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-#[cfg(feature = "parquet")]
-use super::cell::array_of;
 use super::cell::{self, Cell, JsonType};
 use super::messages::{self, TextKind};
 use super::place::{Place, Result};
@@ -95,12 +93,19 @@ impl Lists {
         self.starts[self.starts.len() - 1]
     }
 
-    /// Adds an array from its JSON; the error describes the array if it holds anything but numbers.
-    fn add(&mut self, raw: &str, is_kept: bool) -> Result<(), &'static str> {
+    /// Adds an array; the error describes the array if it holds anything but numbers.
+    fn add(&mut self, cell: &Cell, is_kept: bool) -> Result<(), &'static str> {
         let before = self.values.len();
-        let length = match is_kept {
-            true => cell::numbers(raw, &mut self.values).map(|()| self.values.len() - before),
-            false => cell::count(raw),
+        let length = match cell {
+            Cell::Numbers(row) => {
+                let kept = if is_kept { row } else { &[][..] };
+                self.values.extend_from_slice(kept);
+                Ok(row.len())
+            }
+            cell if is_kept => {
+                cell::numbers(&cell.json(), &mut self.values).map(|()| self.values.len() - before)
+            }
+            cell => cell::count(&cell.json()),
         };
         match length {
             Ok(length) => self.starts.push(self.count() + length),
@@ -114,13 +119,6 @@ impl Lists {
         self.starts
             .extend(more.starts[1..].iter().map(|start| end + start));
         self.values.extend_from_slice(&more.values);
-    }
-
-    #[cfg(feature = "parquet")]
-    pub(super) fn add_row(&mut self, row: &[f64], is_kept: bool) {
-        let values = if is_kept { row } else { &[] };
-        self.starts.push(self.count() + row.len());
-        self.values.extend_from_slice(values);
     }
 }
 
@@ -261,21 +259,6 @@ impl FileColumn {
         }
     }
 
-    /// Adds an array of numbers.
-    #[cfg(feature = "parquet")]
-    pub(super) fn push_numbers(&mut self, response: usize, row: Option<&[f64]>) {
-        if let (ColumnData::Null, Some(row)) = (&self.data, row) {
-            self.first = array_of(row.len());
-            self.data = ColumnData::Lists(Lists::new());
-        }
-        if let (ColumnData::Lists(lists), Some(row)) = (&mut self.data, row) {
-            lists.add_row(row, self.keep.values);
-        } else {
-            self.odd.get_or_insert((response, "null".to_string()));
-        }
-        self.filled += 1;
-    }
-
     /// Treats fields that are missing before a response as null, if null is a value.
     fn fill(&mut self, response: usize) {
         let is_filled = self.filled >= response || self.odd.is_some();
@@ -353,7 +336,7 @@ impl FileColumn {
             let is_array = kind == JsonType::Array && !keep.ids && keep.kind == TextKind::Any;
             self.first = cell.describe();
             self.data = match () {
-                () if is_array && cell::count(&cell.json()).is_ok() => {
+                () if is_array && Lists::new().add(cell, false).is_ok() => {
                     ColumnData::Lists(Lists::new())
                 }
                 () if is_number && keep.ids => ColumnData::Ids(Vec::new()),
@@ -374,7 +357,7 @@ impl FileColumn {
         match &mut self.data {
             ColumnData::Numbers(numbers) if is_number => numbers.push(cell.number()),
             ColumnData::Lists(lists) if kind == JsonType::Array => {
-                lists.add(&cell.json(), keep.values)?;
+                lists.add(cell, keep.values)?;
             }
             ColumnData::Texts(texts, counts) => return keep.text(cell, texts, counts),
             ColumnData::Ids(ids) => match cell.id() {
