@@ -49,10 +49,11 @@ pub struct Rollouts {
 }
 
 /// The state while the columns of a file are made into a batch.
+#[derive(Default)]
 struct Resolving<'a> {
-    schema: &'a Schema,
-    options: &'a ReadOptions<'a>,
-    place: &'a Place,
+    schema: Arc<Schema>,
+    options: ReadOptions<'a>,
+    place: Arc<Place>,
     /// The step of a batch that advlab saved.
     saved_step: Option<u64>,
     responses: usize,
@@ -80,32 +81,18 @@ struct Resolving<'a> {
 
 /// Makes a batch of a reader's table.
 pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, Diagnostics> {
-    let Table {
-        schema,
-        place,
-        columns,
-        step,
-        ..
-    } = table;
+    let place = Arc::new(table.place);
     let mut resolving = Resolving {
-        schema: &schema,
-        options,
-        place: &place,
-        saved_step: step,
-        responses: 0,
-        texts: Vec::new(),
-        numbers: Vec::new(),
-        arrays: Vec::new(),
-        counted: None,
-        no_length: None,
-        mask_like: columns.iter().find_map(mask_like).cloned(),
+        schema: table.schema.clone(),
+        options: *options,
+        place: place.clone(),
+        saved_step: table.step,
+        mask_like: table.columns.iter().find_map(mask_like).cloned(),
         unit: "token",
-        is_padded: false,
-        unscored: BTreeSet::new(),
-        notes: schema.notes.clone(),
-        unknown: 0,
+        notes: table.schema.notes.clone(),
+        ..Resolving::default()
     };
-    let mut columns = resolving.readings(columns)?;
+    let mut columns = resolving.readings(table.columns)?;
     let groups = resolving.groups(&mut columns)?;
     resolving.responses = groups.len();
     for column in columns {
@@ -132,23 +119,18 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
     }
     resolving.check(&batch)?;
     let whole = resolving.without_unscored(&mut batch);
-    let Resolving {
-        mut notes,
-        unit,
-        is_padded,
-        ..
-    } = resolving;
     let mut rollouts = Rollouts {
         notes: Vec::new(),
-        place: Arc::new(place),
-        unit,
-        is_padded,
+        unit: resolving.unit,
+        is_padded: resolving.is_padded,
+        place,
         whole,
         is_f64,
         batch,
     };
+    let mut notes = resolving.notes;
     for reading in arrays {
-        notes.extend(rollouts.notes_on_values(&reading, schema.kind, options.dtype)?);
+        notes.extend(rollouts.notes_on_values(&reading, table.schema.kind, options.dtype)?);
     }
     rollouts.notes = notes.into_iter().map(Diagnostic::note).collect();
     Ok(rollouts)
@@ -188,7 +170,7 @@ fn expected(reading: &Reading, rows: Option<usize>) -> String {
 impl Resolving<'_> {
     /// The columns under the names of the schema: a column for each name.
     fn readings(&mut self, columns: Vec<FileColumn>) -> Result<Vec<FileColumn>> {
-        let names = self.schema;
+        let names = self.schema.clone();
         let are_tensors = names.kind != FileKind::Lines;
         let has_newer = are_tensors && columns.iter().any(|column| column.name() == ADVANTAGES);
         let mut seen: HashMap<String, String> = HashMap::new();
@@ -263,7 +245,7 @@ impl Resolving<'_> {
                 self.counted = Some(FileColumn {
                     reading: Reading::new("length", column.name(), false),
                     data: counts,
-                    ..FileColumn::new(column.name(), self.schema)
+                    ..FileColumn::new(column.name(), &self.schema)
                 });
             }
             self.texts.push(column);
