@@ -398,6 +398,16 @@ static DUMPS: LazyLock<Vec<Dump>> = LazyLock::new(|| {
     dumps.into_values().flatten().collect()
 });
 
+/// The fields that may hold a column of texts: the columns' own names, then the names that dumps have for the first column.
+#[cfg(feature = "answers")]
+pub(super) fn likely_fields(columns: &[&'static str]) -> impl Iterator<Item = &'static str> {
+    let first = columns[0];
+    let names = DUMPS.iter().flat_map(|dump| &dump.names);
+    let of_dumps = names.filter(move |(ours, _)| ours == first);
+    let own = columns.iter().copied();
+    own.chain(of_dumps.map(|(_, theirs)| theirs.as_str()))
+}
+
 impl Dump {
     fn fits(&self, fields: &BTreeMap<&str, JsonType>) -> bool {
         let is = |(name, types): (&String, &Vec<JsonType>)| {

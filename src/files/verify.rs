@@ -10,18 +10,13 @@ use super::jsonl::Blocks;
 use super::messages::{self, COMPLETION, Choice, Choices, REFERENCE};
 use super::parquet;
 use super::place::Result;
+use super::schema::likely_fields;
 use super::text::Progress;
 use super::words::{self, Tokenize};
-use crate::batch::{compared, is_replaced, references};
+use crate::batch::{SOLUTIONS, compared, is_replaced, references};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 use advlab_answers::Verdict;
-
-/// The fields of completions and of their references, unless the user names other fields.
-const FIELDS: [(&str, &[&str]); 2] = [
-    ("completion", &["completion", "output"]),
-    ("solution", &["solution", "answer", "gts"]),
-];
 
 const CORRECT: &str = "correct";
 const LENGTH: &str = "length";
@@ -143,12 +138,13 @@ pub fn verify_lines(
     let mut blocks = Blocks::new(path, parquet::lines(path, &progress))?;
     let first = blocks.begin()?;
     let all: Vec<&str> = first.iter().map(|(field, _)| field.as_str()).collect();
-    let field =
-        |at: usize, all: &[&str]| field(at, asked[at], all).map_err(|error| error.in_file(path));
-    let completion = field(0, &all)?;
+    let field = |columns: &[&'static str], asked, all: &[&str]| {
+        field(columns, asked, all).map_err(|error| error.in_file(path))
+    };
+    let completion = field(&["completion"], asked[0], &all)?;
     let others = all.iter().copied().filter(|name| *name != completion);
     let others: Vec<&str> = others.collect();
-    let solution = field(1, &others)?;
+    let solution = field(&SOLUTIONS, asked[1], &others)?;
     let is_beside = asked[1].is_none() && solution == "solution" && others.contains(&"answer");
     let names = Names {
         completion,
@@ -202,9 +198,9 @@ pub fn verify_lines(
     Ok(all_choices.notes().map(Diagnostic::note).collect())
 }
 
-/// The field of completions (0) or of solutions (1), in lines with the fields `all`.
-fn field(at: usize, asked: Option<&str>, all: &[&str]) -> Result<String> {
-    let (ours, known) = FIELDS[at];
+/// The field of the first of some columns, in lines with the fields `all`.
+fn field(columns: &[&'static str], asked: Option<&str>, all: &[&str]) -> Result<String> {
+    let ours = columns[0];
     let is_above = |name: &str, path: &str| {
         path.strip_prefix(name)
             .is_some_and(|path| path.starts_with('.'))
@@ -212,7 +208,7 @@ fn field(at: usize, asked: Option<&str>, all: &[&str]) -> Result<String> {
     let is_there = |path: &&str| all.contains(path) || all.iter().any(|name| is_above(name, path));
     let found = match asked {
         Some(asked) => Some(asked).filter(is_there),
-        None => known.iter().copied().find(is_there),
+        None => likely_fields(columns).find(is_there),
     };
     found.map(str::to_string).ok_or_else(|| {
         let what = match asked {

@@ -549,6 +549,12 @@ fn the_completion_s_own_field_is_no_reference() {
     assert_eq!(batch.solution(0).as_deref(), Some("13"));
 }
 
+#[test]
+fn the_texts_of_a_known_dump_are_verified_without_names_of_fields() {
+    let dump = Path::new(crate::ROOT).join("tests/data/dumps/roll");
+    assert_eq!(verified(&dump, [None, None]), "rwrrrwrr");
+}
+
 fn column(batch: &Batch, name: &str) -> Vec<f64> {
     batch.response_column(name).unwrap_or_default().to_vec()
 }
