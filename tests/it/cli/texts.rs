@@ -200,7 +200,7 @@ fn advantages_come_from_completions_and_references() {
             notes.contains("the number of tokens in `completion`, by"),
             "{notes}"
         );
-        assert!(notes.contains("there is no reward"), "{notes}");
+        assert!(notes.contains("there is no column `reward`"), "{notes}");
         assert_eq!(lab.read(&format!("{name}l")).lines().count(), 6);
     }
     lab.write("no.json", "{}");
