@@ -21,7 +21,7 @@ use super::{Document, Server};
 use crate::report::study::{with_advantage, with_neutral};
 
 /// The time limit is that of a save in a run; the limit of memory suits the machine of an editor.
-const LIMITS: Limits = Limits {
+pub(super) const LIMITS: Limits = Limits {
     time: Duration::from_secs(2),
     memory: 1 << 30,
 };
@@ -42,17 +42,16 @@ pub(super) struct Found {
 
 impl Server<'_> {
     /// Checks a document. If the check is stopped because of a message, it is still due.
-    pub(super) fn check(&mut self, uri: &str) {
+    pub(super) fn check(&mut self, uri: &str, host: &Host) {
         let Some(mut document) = self.documents.remove(uri) else {
             return;
         };
-        let host = Host::new().with_limits(LIMITS);
         let guard = host.guard();
-        *crate::lock(self.running) = guard.clone();
         let is_stopped = || guard.check() == Err(Stopped::Cancelled);
-        let host = host.with_guard(guard.clone());
+        // The time since the guard was made does not count.
+        guard.begin_run();
         let place = document.tried.as_ref().map(Tried::place);
-        let (found, recipe) = self.find(&mut document, &host);
+        let (found, recipe) = self.find(&mut document, host);
         if !is_stopped() {
             self.publish(uri, &document, &found);
             let tried = document.tried.as_ref();

@@ -23,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use advlab::deep_stack;
-use advlab::script::{Builtin, Recipe};
+use advlab::script::{Builtin, Host, Recipe};
 use advlab::tensor::Guard;
 use anyhow::Context;
 use lsp_server::{Connection, ErrorCode, Message, Notification, Request, RequestId, Response};
@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use self::batch::{Run, Tried, runs};
-use self::check::Checked;
+use self::check::{Checked, LIMITS};
 use self::text::{Text, path_of, uri_of};
 
 /// How long a text must be unchanged before it is checked.
@@ -84,11 +84,13 @@ pub fn serve(connection: Connection) -> anyhow::Result<bool> {
                 Message::Notification(note) => note.method == "$/cancelRequest",
                 Message::Response(_) => true,
             };
+            // The guard from before the message, because a check that begins after the message need not be stopped.
+            let guard = crate::lock(&running).clone();
             if queue.send(message).is_err() {
                 break;
             }
             if !can_wait {
-                crate::lock(&running).cancel();
+                guard.cancel();
             }
         }
         drop(queue);
@@ -109,7 +111,7 @@ struct Server<'a> {
     documents: BTreeMap<String, Document>,
     /// The runs below the folders, as they were found last.
     runs: Vec<Run>,
-    /// The guard of the last check, by which the thread that reads the messages stops the check.
+    /// The guard of the next check or of the running one, by which the thread that reads the messages stops the check.
     running: &'a Mutex<Arc<Guard>>,
     /// The number of requests to the editor so far.
     refreshes: i32,
@@ -144,6 +146,9 @@ impl Server<'_> {
     fn run(mut self, messages: &Receiver<Message>) -> bool {
         let (mut is_shut, mut look) = (false, Instant::now());
         loop {
+            let host = Host::new().with_limits(LIMITS);
+            let guard = host.guard();
+            *crate::lock(self.running) = guard.clone();
             let all = self.documents.iter();
             let due = all.filter_map(|(uri, own)| Some((own.due?, uri.clone())));
             let due = due.min().filter(|(due, _)| *due < look);
@@ -166,7 +171,7 @@ impl Server<'_> {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => return is_shut,
                 Err(RecvTimeoutError::Timeout) => match due {
-                    Some((_, uri)) => self.check(&uri),
+                    Some((_, uri)) => self.check(&uri, &host.with_guard(guard)),
                     None => {
                         self.look();
                         look = Instant::now() + LOOK;

@@ -143,15 +143,15 @@ impl Editor {
         self.read < self.told.len()
     }
 
-    /// The next diagnostics of the open document.
+    /// The next diagnostics of the open document's text.
     pub fn diagnostics(&mut self) -> Vec<Value> {
         loop {
             while !self.has_news() {
                 self.receive();
             }
-            let (uri, _, found) = &self.told[self.read];
+            let (uri, version, found) = &self.told[self.read];
             self.read += 1;
-            if *uri == self.uri(&self.document.0) {
+            if *uri == self.uri(&self.document.0) && *version == self.version() {
                 return found.clone();
             }
         }

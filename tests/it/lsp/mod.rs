@@ -281,6 +281,7 @@ fn all_slips_are_shown_at_once() {
 #[test]
 fn an_error_in_an_import_is_shown_at_the_import_with_its_place() {
     let mut editor = opened();
+    assert!(editor.diagnostics().is_empty());
     let place = |line: u64, character: u64| json!({ "line": line, "character": character });
     editor.write("beside.rhai", "fn twice(x) {\n    2.0 * y\n}\n");
     editor.tell("textDocument/didSave", json!({}));
