@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import tiny
 import torch
 
-from . import GROUP, PROMPTS, STEPS, Local, Settings, bare, on_a_cpu, respond, sgd
+from . import GROUP, PROMPTS, STEPS, Local, Settings, bare, on_a_cpu, sgd, trajectory
 
 SIZE = GROUP * len(PROMPTS)
 SETTINGS = {
@@ -24,7 +24,7 @@ SETTINGS = {
         ),
     },
     "rollout": {"batch_size": len(PROMPTS), "n_samples_per_prompt": GROUP, "micro_batch_size": 4},
-    "train": {"batch_size": SIZE, "num_episodes": 1, "max_epochs": 1, "seed": 1},
+    "train": {"batch_size": SIZE, "num_episodes": STEPS, "max_epochs": 1, "seed": 1},
     "reward": {"clip_range": (-99, 99)},
     "ds": {"ring_attn_size": 1, "tensor_parallel_size": 1},
     "data": {"prompt_split": "train", "max_samples": 999, "input_key": "input", "dataloader_num_workers": 0},
@@ -33,7 +33,7 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def run(theirs, monkeypatch, folder, own, step):
+def run(theirs, monkeypatch, folder, own, step, turns=1):
     on_a_cpu(monkeypatch)
     vllm = SimpleNamespace(SamplingParams=Settings, __version__="1", __spec__=None)
     monkeypatch.setitem(sys.modules, "vllm", vllm)
@@ -46,7 +46,7 @@ def run(theirs, monkeypatch, folder, own, step):
     args.data.prompt_dataset, args.ckpt.path, model = str(folder / "prompts.jsonl"), str(folder), tiny.model()
     model.save_pretrained(folder / "model")
     tiny.tokenizer().save_pretrained(folder / "model")
-    (folder / "prompts.jsonl").write_text("".join(json.dumps({"input": text}) + "\n" for text in PROMPTS * STEPS))
+    (folder / "prompts.jsonl").write_text("".join(json.dumps({"input": text}) + "\n" for text in PROMPTS))
     number = 0
 
     class Strategy(deepspeed.DeepspeedStrategy):
@@ -61,10 +61,12 @@ def run(theirs, monkeypatch, folder, own, step):
             return 0
 
         def generate_responses(self, prompt, label, hf_tokenizer, num_samples, **_):
-            ids, made = hf_tokenizer(prompt)["input_ids"], []
+            made = []
             for index in range(num_samples):
-                response, _, reward = respond(model, number, ids, index)
-                tokens = {"observation_tokens": ids + response, "action_ranges": [(len(ids), len(ids + response))]}
+                taken = list(trajectory(model, number, prompt, index, turns))
+                ranges = [(len(before), len(before) + len(ids)) for before, ids, _ in taken]
+                tokens = {"observation_tokens": taken[-1][0] + taken[-1][1], "action_ranges": ranges}
+                reward = sum(reward for *_, reward in taken)
                 made.append({"prompt": prompt, "label": label, "reward": reward, "rollout_log_probs": None, **tokens})
             return made
 

@@ -10,10 +10,10 @@ import tiny
 import torch
 from omegaconf import OmegaConf
 
-from . import GROUP, PROMPTS, STEPS, respond, sgd
+from . import GROUP, OBSERVED, PROMPTS, STEPS, respond, sgd
 
 
-def run(theirs, monkeypatch, folder, own, step):
+def run(theirs, monkeypatch, folder, own, step, turns=1):
     trainers, protocol = theirs("rllm.trainer.unified_trainer"), theirs("rllm.trainer.backend_protocol")
     workflows, rollout, data = (theirs(f"rllm.{name}") for name in ("workflows.simple_workflow", "engine.rollout", "data"))
     if not own:
@@ -24,11 +24,25 @@ def run(theirs, monkeypatch, folder, own, step):
 
     class Engine(rollout.RolloutEngine):
         async def get_model_response(self, messages, application_id=None, **_):
-            prompt = tokenizer(messages[0]["content"])["input_ids"]
-            ids, logp, _ = respond(model, number, prompt, int(application_id.rpartition(":")[2]))
-            text = tokenizer.decode(ids, skip_special_tokens=True)
+            prompt = tokenizer(" ".join(message["content"] for message in messages))["input_ids"]
+            ids, logp, _ = respond(model, number, prompt, int(application_id.rpartition(":")[2]), len(messages) // 2)
+            text = tokenizer.decode(ids)
             given = {"prompt_ids": prompt, "completion_ids": ids, "logprobs": logp, "reasoning": "", "finish_reason": "stop"}
             return rollout.ModelOutput(text=text, content=text, **given)
+
+    class SeveralTurns(workflows.SimpleWorkflow):
+        async def run(self, task, uid, **_):
+            self.reset(task, uid)
+            messages = [{"role": "user", "content": task["question"]}]
+            for _ in range(1 + int(uid.rpartition(":")[2]) % turns):
+                output = await self.rollout_engine.get_model_response(messages, application_id=uid)
+                said = [{"role": "assistant", "content": output.content}]
+                reward = self.reward_function(task, workflows.Action(action=output.content)).reward
+                step = workflows.Step(chat_completions=messages + said, model_output=output, reward=reward)
+                self.agent.trajectory.steps.append(step)
+                messages = messages + said + [{"role": "user", "content": OBSERVED}]
+            self.commit(agent=self.agent, reset=True)
+            raise workflows.TerminationEvent(workflows.TerminationReason.ENV_DONE)
 
     class Backend(protocol.BackendProtocol):
         def init_rollout_engine(self, **_):
@@ -44,7 +58,7 @@ def run(theirs, monkeypatch, folder, own, step):
             return await agent_workflow_engine.execute_tasks(tasks, [task["question"] for task in tasks])
 
         def transform_to_backend_batch(self, state, **_):
-            return [trajectory.steps[0] for group in state.trajectory_groups for trajectory in group.trajectories]
+            return [one for group in state.trajectory_groups for trajectory in group.trajectories for one in trajectory.steps]
 
         async def process_backend_batch(self, state, **_):
             pass
@@ -65,10 +79,11 @@ def run(theirs, monkeypatch, folder, own, step):
     config.rllm.data.train_batch_size, config.rllm.rollout.n, config.rllm.workflow.n_parallel_tasks = len(PROMPTS), GROUP, 2
     config.rllm.trainer.total_epochs, config.rllm.trainer.test_freq, config.rllm.workflow.retry_limit = STEPS, -1, 1
     config.rllm.algorithm.adv_estimator, config.rllm.algorithm.loss_agg_mode = "grpo" if own else "other", "token-mean"
-    score = lambda task, action: SimpleNamespace(reward=tiny.many_a([action.action])[0], is_correct=True, metadata={})
-    questions = data.Dataset([{"question": text} for text in PROMPTS])
-    trainer = trainers.UnifiedTrainer(
-        Backend, config, workflows.SimpleWorkflow, questions, workflow_args={"reward_function": score}
+    score = lambda task, action: SimpleNamespace(
+        reward=tiny.many_a([action.action.replace("<pad>", "")])[0], is_correct=True, metadata={}
     )
+    questions = data.Dataset([{"question": text} for text in PROMPTS])
+    workflow = SeveralTurns if turns > 1 else workflows.SimpleWorkflow
+    trainer = trainers.UnifiedTrainer(Backend, config, workflow, questions, workflow_args={"reward_function": score})
     trainer.fit()
     trainer.shutdown()

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import tiny
 
-from . import GROUP, PROMPTS, STEPS, Local, Quiet, bare, on_a_cpu, respond, sgd
+from . import GROUP, PROMPTS, STEPS, Local, Quiet, bare, on_a_cpu, sgd, trajectory
 
 
-def run(theirs, monkeypatch, folder, own, step):
+def run(theirs, monkeypatch, folder, own, step, turns=1):
     on_a_cpu(monkeypatch)
     trainers, config = theirs("skyrl.train.trainer"), theirs("skyrl.train.config")
     names = ("workers.worker", "workers.model_wrapper", "distributed.dispatch", "inference_servers.utils")
@@ -26,15 +26,17 @@ def run(theirs, monkeypatch, folder, own, step):
         advantage_estimator="grpo" if own else "advlab", loss_reduction="sequence_mean", use_kl_loss=False
     )
     trainer = config.TrainerConfig(
-        train_batch_size=size, policy_mini_batch_size=size, micro_train_batch_size_per_gpu=8, micro_forward_batch_size_per_gpu=8,
-        epochs=1, eval_interval=-1, ckpt_interval=-1, hf_save_interval=-1, resume_mode="none", remove_microbatch_padding=False,
+        train_batch_size=size, policy_mini_batch_size=size, micro_train_batch_size_per_gpu=4, micro_forward_batch_size_per_gpu=4,
+        epochs=STEPS, eval_interval=-1, ckpt_interval=-1, hf_save_interval=-1, resume_mode="none", remove_microbatch_padding=False,
         export_path=str(folder), ckpt_path=str(folder), algorithm=algorithm,
     )  # fmt: skip
     trainer.placement.colocate_all = trainer.placement.colocate_policy_ref = False
     cfg = config.SkyRLTrainConfig(trainer=trainer, generator=config.GeneratorConfig(n_samples_per_prompt=GROUP))
+    cfg.generator.step_wise_trajectories = turns > 1
     cfg.data.dataloader.num_workers, cfg.data.dataloader.persistent_workers = 0, False
+    cfg.generator.inference_engine.enable_ray_prometheus_stats = False
     tiny.model().save_pretrained(folder / "model")
-    rows = [{"prompt": [{"role": "user", "content": text}], "env_class": "none"} for text in PROMPTS * STEPS]
+    rows = [{"prompt": [{"role": "user", "content": text}], "env_class": "none"} for text in PROMPTS]
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = trainers.PromptDataset(str(folder / "prompts.jsonl"), tiny.tokenizer(), 64, num_workers=1)
     model = wrapper.HFModelWrapper(str(folder / "model"), bf16=False)
@@ -50,12 +52,14 @@ def run(theirs, monkeypatch, folder, own, step):
 
     class Generator:
         async def generate(self, batch):
-            made = {"prompt_token_ids": [], "response_ids": [], "rewards": [], "loss_masks": [], "stop_reasons": []}
-            for row, messages in enumerate(batch["prompts"]):
-                prompt = tiny.tokenizer()(messages[0]["content"])["input_ids"]
-                ids, _, reward = respond(model.model, batch["batch_metadata"].global_step, prompt, row % GROUP)
-                for name, value in zip(made, (prompt, ids, reward, [1] * len(ids), "stop")):
-                    made[name].append(value)
+            names = "prompt_token_ids", "response_ids", "rewards", "loss_masks", "stop_reasons", "trajectory_ids", "is_last_step"
+            made = {name: [] for name in names}
+            for row, (messages, key) in enumerate(zip(batch["prompts"], batch["trajectory_ids"])):
+                number = batch["batch_metadata"].global_step - 1
+                taken = list(trajectory(model.model, number, messages[0]["content"], row % GROUP, turns))
+                for turn, (prompt, ids, reward) in enumerate(taken, 1):
+                    for name, value in zip(names, (prompt, ids, reward, [1] * len(ids), "stop", key, turn == len(taken))):
+                        made[name].append(value)
             return {**made, "rollout_metrics": None, "rollout_logprobs": None}
 
     async def later(*_, **__):

@@ -4,11 +4,13 @@ training `compute_advantages_and_returns` and `loss_function`.
 Stood in for: SGLang's engines, Megatron's model and its parallel state, and Ray's actors.
 """
 
+from dataclasses import replace
+
 import ray
 import tiny
 import torch
 
-from . import GROUP, PROMPTS, STEPS, Settings, bare, on_a_cpu, respond, sgd
+from . import GROUP, PROMPTS, STEPS, Settings, bare, on_a_cpu, sgd, trajectory
 
 SIZE, POLICY = GROUP * len(PROMPTS), {}
 STATE = {
@@ -20,13 +22,22 @@ STATE = {
 def rollout(args, rollout_id, source, evaluation=False):
     """slime's `--rollout-function-path`."""
     groups = source.get_samples(args.rollout_batch_size)
-    for number, group in enumerate(groups):
-        prompt = tiny.tokenizer()(PROMPTS[number])["input_ids"]
+    for text, group in zip(PROMPTS, groups):
         for index, sample in enumerate(group):
-            ids, _, sample.reward = respond(POLICY["model"], rollout_id, prompt, index)
-            sample.tokens, sample.response_length = prompt + ids, len(ids)
-            sample.rollout_id, sample.status = sample.index, type(sample).Status.COMPLETED
+            taken = list(trajectory(POLICY["model"], rollout_id, text, index, args.turns))
+            more = {"rollout_id": sample.index, "status": type(sample).Status.COMPLETED, "reward": sum(one[2] for one in taken)}
+            parts = [replace(sample, tokens=prompt + ids, response_length=len(ids), **more) for prompt, ids, _ in taken]
+            group[index] = parts if args.turns > 1 else parts[0]
     return groups
+
+
+def post_process_rewards(args, samples):
+    """GRPO over the rollouts of each group, because slime's own is over all samples if rollouts have several."""
+    rewards, advantages = {(sample.group_index, sample.rollout_id): sample.reward for sample in samples}, []
+    for sample in samples:
+        group = torch.tensor([reward for (number, _), reward in rewards.items() if number == sample.group_index])
+        advantages.append(float((sample.reward - group.mean()) / (group.std() + 1e-6)))
+    return [sample.reward for sample in samples], advantages
 
 
 def log_probs(logits, tokens, group, with_entropy=False, **_):
@@ -34,7 +45,7 @@ def log_probs(logits, tokens, group, with_entropy=False, **_):
     return logp.gather(-1, tokens[:, None]), -(logp.exp() * logp).sum(-1) if with_entropy else None
 
 
-def run(theirs, monkeypatch, folder, own, step):
+def run(theirs, monkeypatch, folder, own, step, turns=1):
     on_a_cpu(monkeypatch)
     rollouts, losses = theirs("slime.ray.rollout"), theirs("slime.backends.megatron_utils.loss")
     mpu = Settings(**{name: (lambda *_, value=value, **__: value) for name, value in STATE.items()})
@@ -45,12 +56,14 @@ def run(theirs, monkeypatch, folder, own, step):
         monkeypatch.setattr(rollouts, name, lambda *_, **__: None)
     model = POLICY["model"] = tiny.model()
     move = sgd(model)
+    own_hook = "loops.slime.post_process_rewards" if turns > 1 else None
+    hook = own_hook if own else "advlab.slime.post_process_rewards"
     args = Settings(
         debug_train_only=True, data_source_path="slime.rollout.data_source.RolloutDataSource",
         rollout_function_path="loops.slime.rollout", eval_function_path="loops.slime.rollout",
-        custom_reward_post_process_path=None if own else "advlab.slime.post_process_rewards", advantage_estimator="grpo",
+        custom_reward_post_process_path=hook, advantage_estimator="grpo", turns=turns,
         rewards_normalization=True, grpo_std_normalization=True, n_samples_per_prompt=GROUP, rollout_batch_size=len(PROMPTS),
-        global_batch_size=SIZE, micro_batch_size=SIZE, rollout_top_p=1.0, rollout_data_transport="object-store", kl_coef=0.0,
+        global_batch_size=SIZE, micro_batch_size=SIZE * turns, rollout_top_p=1.0, rollout_data_transport="object-store", kl_coef=0.0,
         loss_type="policy_loss", rollout_temperature=1.0, log_probs_chunk_size=-1, entropy_coef=0.0, eps_clip=0.2, eps_clip_high=0.2,
     )  # fmt: skip
     manager = bare(rollouts.RolloutManager)
