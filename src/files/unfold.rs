@@ -16,14 +16,9 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     let fields = cell::fields(first).ok()?;
     let of = |name: &str| cell::value_of(&fields, name).map(cell::type_of);
     let has = |name: &str, kind: JsonType| of(name) == Some(kind);
-    let elements = |name: &str| cell::elements(cell::value_of(&fields, name)?);
-    // Objects in `completions` are the messages of a single response.
-    let are_responses = |texts: &Vec<&str>| texts.iter().all(|text| text.starts_with(['"', '[']));
-    let responses = elements("completions").filter(are_responses);
     let is_columns = has("responses", JsonType::Array) && has("scores", JsonType::Array)
         || has("content", JsonType::Array) && has("rewards", JsonType::Array)
-        || responses
-            .is_some_and(|texts| elements("rewards").is_some_and(|of| of.len() == texts.len()));
+        || responses(&fields).is_some();
     match () {
         () if is_columns => Some(columns),
         () if has("traces", JsonType::Array) && has("task", JsonType::Object) => Some(episode),
@@ -34,12 +29,24 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     }
 }
 
-/// Splits a line of ROLL, NeMo-RL or a sampling script: arrays have one value per response, and all responses share the other
-/// values. Rows are made one by one, because the shared values may be long.
+/// The responses that a sampling script or a data set wrote into one line, as texts or lists of messages.
+fn responses<'a>(fields: &[(&str, &'a str)]) -> Option<Vec<&'a str>> {
+    let of = |name: &&str| cell::elements(cell::value_of(fields, name)?);
+    let found = ["completions", "generations"].iter().find_map(of)?;
+    // Objects are the messages of a single response.
+    let are_responses = found.iter().all(|text| text.starts_with(['"', '[']));
+    are_responses.then_some(found)
+}
+
+/// Splits a line of ROLL, NeMo-RL, a sampling script or a data set: arrays have one value per response, and all responses share
+/// the other values. Rows are made one by one, because the shared values may be long.
 fn columns(line: &str) -> Option<Rows> {
     let fields = cell::fields(line).ok()?;
     let of = |name: &str| cell::elements(cell::value_of(&fields, name)?);
-    let rows = of("rewards").or_else(|| of("scores"))?.len();
+    let rows = responses(&fields)
+        .or_else(|| of("rewards"))
+        .or_else(|| of("scores"))?
+        .len();
     let columns = fields.into_iter().map(|(key, raw)| {
         // The messages of a prompt are shared, even if there are as many messages as responses.
         let is_message = |value: &&str| value.starts_with('{') && value.contains("\"role\"");

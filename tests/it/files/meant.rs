@@ -853,14 +853,21 @@ fn results_of_verifiers_of_nemo_gym_and_of_sampling_scripts_need_no_map() {
     let gym = r#"{"responses_create_params": {"input": [{"role": "user", "content": "1 + 1"}]}, "response": {"id": "r", "output": [{"type": "reasoning", "summary": []}, {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so 2", "annotations": []}]}]}, "reward": 1.0, "expected_answer": "2", "_ng_task_index": 0, "_ng_rollout_index": 1}"#;
     // One line with both responses; the prompt's two messages belong to each.
     let several = r#"{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "1 + 1"}], "completions": ["so 2", "so 2"], "rewards": [1, 1], "answer": "2"}"#;
+    let unrewarded = r#"{"prompt": "1 + 1", "completions": ["so 2", "so 2"], "answer": "2"}"#;
+    let generations = r#"{"problem": "1 + 1", "solution": "Counting one further than one, we come to two.", "answer": "2", "generations": ["so 2", "so 2"], "is_reasoning_complete": [true, true], "correctness_math_verify": [true, true], "correctness_count": 2}"#;
     let twice = [verifiers, gym].map(|line| format!("{line}\n{line}\n"));
-    for lines in twice.iter().map(|lines| &**lines).chain([several]) {
+    let one_line = [several, unrewarded, generations];
+    for lines in twice.iter().map(|lines| &**lines).chain(one_line) {
         let (_folder, path) = file("results.jsonl", lines);
         let batch = read_as(&path, &[]).batch;
         assert_eq!(batch.layout().groups(), 1);
-        assert_eq!(column(&batch, "reward"), [1.0, 1.0]);
+        if lines != unrewarded {
+            assert_eq!(column(&batch, "reward"), [1.0, 1.0]);
+        }
         assert_eq!(column(&batch, "length"), [2.0, 2.0]);
         assert_eq!(&*batch.text("completion").unwrap()[0], "so 2");
         assert_eq!(batch.solution(0).as_deref(), Some("2"));
+        let verdicts = verified(&path, [None, None]);
+        assert!(verdicts.starts_with("rr"), "{lines}: {verdicts}");
     }
 }
