@@ -70,17 +70,23 @@ def random_batch(seed):
     return {"groups": groups, "mask": mask, "trajectory": trajectory, **columns}
 
 
+def inputs_of(function):
+    """The names of the tensors that a function takes; parameters of the recipe and the generator have defaults."""
+    arguments = inspect.signature(function).parameters.items()
+    return [name for name, argument in arguments if argument.default is inspect.Parameter.empty]
+
+
 def theirs(function, columns, dtype):
     """The exported function's result; beside the tokens, each column is NaN."""
     mask = torch.tensor(columns["mask"]) if "mask" in columns else None
     given = {}
-    for name in inspect.signature(function).parameters:
-        values = columns["groups" if name == "group" else name] if name != "generator" else None
+    for name in inputs_of(function):
+        values = columns["groups" if name == "group" else name]
         if name in ("group", "trajectory"):
             given[name] = torch.tensor(np.unique(values, return_inverse=True)[1] * 977 - 5)
         elif name == "mask":
             given[name] = mask
-        elif values is not None:
+        else:
             given[name] = torch.tensor(values, dtype=dtype)
             if given[name].ndim == 2:
                 given[name] = torch.where(mask, given[name], torch.nan)
@@ -109,7 +115,7 @@ def compare(recipe, columns, dtype=torch.float64):
     """The exported functions of a recipe against the recipe, on columns."""
     for hook in {"reward", "advantage", "loss", "weight", "returns"} & set(recipe.hooks):
         function = recipe.torch(hook=hook)
-        used = inspect.signature(function).parameters
+        used = inputs_of(function)
         kept = {name: values for name, values in columns.items() if name in (*used, "groups", "mask", "random")}
         if hook == "weight" or "reward" not in kept and hook != "loss":
             kept["reward"] = columns["reward"]
@@ -134,7 +140,7 @@ def _reads(recipe, columns):
     """The columns that any function of the recipe takes."""
     names = set()
     for hook in {"reward", "advantage", "weight", "returns"} & set(recipe.hooks):
-        names |= set(inspect.signature(recipe.torch(hook=hook)).parameters)
+        names |= set(inputs_of(recipe.torch(hook=hook)))
     return names & set(columns)
 
 
@@ -228,8 +234,7 @@ def test_types_of_inputs(name):
     columns = {column: np.resize(values, (600, *values.shape[1:])) for column, values in columns.items()}
     columns |= {"groups": np.zeros(600, int), "reward": (columns["reward"] > 0.5).astype(float)}
     given = {
-        column: torch.tensor(columns["groups" if column == "group" else column])
-        for column in inspect.signature(function).parameters
+        column: torch.tensor(columns["groups" if column == "group" else column]) for column in inputs_of(function)
     }
     given = {column: values.bfloat16().float() if values.is_floating_point() else values for column, values in given.items()}
     expected = function(**given)
@@ -237,6 +242,38 @@ def test_types_of_inputs(name):
         is_cast = lambda column: column == "reward" or dtype.is_floating_point and given[column].is_floating_point()
         cast = {column: values.to(dtype) if is_cast(column) else values for column, values in given.items()}
         torch.testing.assert_close(function(**cast), expected, rtol=0, atol=0)
+
+
+def test_parameters_are_arguments():
+    """Two settings in one process; a function that another calls gets the parameters that it takes."""
+    settings = {"grpo": {"eps": 0.5}, "gae": {"gamma": 0.5, "lambda": 0.3}, "ppo_clip": {"clip_low": 0.01, "clip_high": 0.02}}
+    for name, setting in settings.items():
+        function, columns = advlab.load(name).torch(), random_batch(2)
+        at = {f"{of}_" if of == "lambda" else of: value for of, value in setting.items()}
+        wrapped = lambda **given: function(**given, **at)
+        wrapped.__signature__ = inspect.signature(function)
+        result, _ = theirs(wrapped, columns, torch.float64)
+        expected, _ = theirs(advlab.load(name, **setting).torch(), columns, torch.float64)
+        torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
+        assert not torch.equal(result, theirs(function, columns, torch.float64)[0])
+
+
+def test_functions_of_the_script_that_two_hooks_call(tmp_path):
+    """Each is one function of the file, also if the script calls it with different arguments, or if torch's file has its name."""
+    text = """
+    fn params() { #{ scale: #{ value: 0.5 }, half: #{ value: 3.0 } } }
+    fn reward(batch, p) { half(batch.reward, p.scale) - half(batch.length, p.scale) + whiten(batch) }
+    fn weight(batch, p) { half(batch.length, p.scale) * p.half }
+    fn advantage(batch, p) { half(batch.reward, p.scale) + whiten(batch) * batch.length }
+    fn half(x, scale) { let y = x * scale; y - x.mean("group") }
+    fn whiten(batch) { batch.reward.mean("group") * batch.old_logp.sum("response") }
+    """
+    (tmp_path / "mine.rhai").write_text(text)
+    recipe = advlab.load(str(tmp_path / "mine.rhai"))
+    source = recipe.torch().source
+    assert [source.count(f"def {name}(") for name in ("half_2", "half_3", "whiten_2")] == [1, 1, 1], source
+    for seed in range(3):
+        compare(recipe, random_batch(seed))
 
 
 def by_right(pos, neg, size):

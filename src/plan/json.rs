@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::formula::{Arg, COLUMN, Formula, Node};
-use super::text::names;
-use super::{Plan, Role};
+use super::Plan;
+use super::graph::{Arg, COLUMN};
+use super::params::Role;
 use crate::number_text::in_json;
 
 impl Plan {
@@ -20,11 +20,32 @@ impl Plan {
             json!({ "name": parameter.name, "value": setting, "changes": changes })
         });
         let kin = self.kin().map(|(builtin, settings)| {
-            let settings = settings.into_iter();
-            let settings: Value = settings
-                .map(|(name, setting)| (name, json!(setting)))
-                .collect();
-            json!({ "recipe": builtin, "params": settings })
+            let settings = settings
+                .into_iter()
+                .map(|(name, setting)| (name, json!(setting)));
+            json!({ "recipe": builtin, "params": settings.collect::<Value>() })
+        });
+        let names = self.graph.names();
+        let hooks = self.graph.results.iter().map(|(hook, result)| {
+            let below = self.graph.below(result, &[]);
+            let nodes = below.iter().map(|index| {
+                let node = &self.graph.nodes[*index];
+                let origin = node.origin.as_ref().filter(|_| node.row != COLUMN);
+                json!({
+                    "name": names[*index],
+                    "operation": node.row,
+                    "args": node.args.iter().map(|arg| of_arg(arg, &below)).collect::<Value>(),
+                    "level": node.level.name(),
+                    "place": origin.map(|of| {
+                        json!({ "source": of.source.as_deref(), "line": of.line, "column": of.column })
+                    }),
+                })
+            });
+            json!({
+                "hook": hook.name(),
+                "result": of_arg(result, &below),
+                "nodes": nodes.collect::<Value>(),
+            })
         });
         json!({
             "recipe": self.recipe.name(),
@@ -33,43 +54,18 @@ impl Plan {
             "params": parameters.collect::<Value>(),
             "same_as": kin,
             "of_this_batch": self.of_every_batch().err().map(|error| error[0].message.clone()),
-            "hooks": self.formulas.iter().map(of_formula).collect::<Value>(),
+            "hooks": hooks.collect::<Value>(),
         })
     }
 }
 
-fn of_formula(formula: &Formula) -> Value {
-    let names = names(formula).into_iter();
-    let nodes = formula
-        .nodes
-        .iter()
-        .zip(names)
-        .map(|(node, name)| of_node(node, name));
-    json!({
-        "hook": formula.hook.name(),
-        "result": of_arg(&formula.result),
-        "nodes": nodes.collect::<Value>(),
-    })
-}
-
-fn of_node(node: &Node, name: String) -> Value {
-    let origin = node.origin.as_ref().filter(|_| node.row != COLUMN);
-    let place = origin.map(|origin| {
-        json!({ "source": origin.source.as_deref(), "line": origin.line, "column": origin.column })
-    });
-    json!({
-        "name": name,
-        "operation": node.row,
-        "args": node.args.iter().map(of_arg).collect::<Value>(),
-        "level": node.level.name(),
-        "place": place,
-    })
-}
-
-/// A node with the level at which its values are repeated, a number with the expression of parameters that it follows from, or a word.
-fn of_arg(arg: &Arg) -> Value {
+/// A node, by its place in a list, with the level at which its values are repeated, a number with the expression of parameters that it
+/// follows from, or a word.
+fn of_arg(arg: &Arg, list: &[usize]) -> Value {
     match arg {
-        Arg::Node(node, level) => json!({ "node": node, "level": level.name() }),
+        Arg::Node(node, level) => {
+            json!({ "node": list.iter().position(|of| of == node), "level": level.name() })
+        }
         Arg::Number(number, made_of) => json!({
             "number": in_json(*number),
             "of": made_of.as_ref().map(|made_of| made_of.written(str::to_string)),

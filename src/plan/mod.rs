@@ -11,20 +11,23 @@
 //! ```
 
 mod every_batch;
-mod formula;
+mod expression;
+mod graph;
 mod json;
 mod latex;
-mod names;
 mod params;
 mod read;
 mod rows;
 mod same;
+mod source;
 mod steps;
+mod symbols;
 mod terms;
 mod text;
 mod torch;
 
-use self::formula::{Formula, Normal};
+use self::graph::Graph;
+use self::params::Role;
 use self::read::{Form, Traced};
 pub use self::steps::{Step, steps};
 pub use self::terms::{Summand, terms};
@@ -37,7 +40,7 @@ use crate::tensor::Tensor;
 pub struct Plan {
     recipe: Recipe,
     batch: Batch,
-    formulas: Vec<Formula>,
+    graph: Graph,
     /// The roles of the recipe's parameters, in their order.
     roles: Vec<Role>,
     /// The tensors whose values the script looked at.
@@ -67,49 +70,27 @@ impl Plan {
     }
 
     fn in_form(recipe: &Recipe, batch: Batch, form: Form) -> Result<Plan, Diagnostics> {
-        let Traced {
-            mut formulas,
-            looked_at,
-            state,
-        } = Traced::of(recipe, &batch, &recipe.init()?, form)?;
-        let normal = Normal::of(&formulas);
-        let (roles, uses) =
-            params::dependence(recipe, &normal, |recipe| formulas_of(recipe, &batch, form));
-        normal.note(&mut formulas, uses);
-        for formula in &mut formulas {
-            names::name(recipe, &mut formula.nodes);
-        }
+        let mut traced = Traced::of(recipe, &batch, &recipe.init()?, form)?;
+        let trace = |recipe: &Recipe| read::graph_of(recipe, &batch, form);
+        let roles = params::dependence(recipe, &mut traced.graph, trace);
+        source::name(recipe, &mut traced.graph.nodes);
         Ok(Plan {
             recipe: recipe.clone(),
             batch,
-            formulas,
+            graph: traced.graph,
             roles,
-            looked_at,
-            state,
+            looked_at: traced.looked_at,
+            state: traced.state,
         })
     }
 
     /// The parameters of a role, with their values: `eps = 1e-6, gamma = 1.0`.
     fn settings(&self, role: Role) -> String {
-        let settings = self.recipe.params().iter().zip(&self.roles);
-        let settings = settings.filter(|(_, own)| **own == role);
-        let settings =
-            settings.map(|((parameter, setting), _)| format!("{} = {setting}", parameter.name));
-        settings.collect::<Vec<String>>().join(", ")
+        let all = self.recipe.params().iter().zip(&self.roles);
+        let settings = all.filter(|(_, own)| **own == role);
+        settings
+            .map(|((parameter, setting), _)| format!("{} = {setting}", parameter.name))
+            .collect::<Vec<String>>()
+            .join(", ")
     }
-}
-
-/// How the formulas depend on a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    /// Numbers of the formulas follow from it.
-    Number,
-    /// Another value is another formula, or changes a number in a way that is no simple expression.
-    Formula,
-    /// It changes nothing.
-    Unused,
-}
-
-fn formulas_of(recipe: &Recipe, batch: &Batch, form: Form) -> Result<Vec<Formula>, Diagnostics> {
-    Ok(Traced::of(recipe, batch, &recipe.init()?, form)?.formulas)
 }

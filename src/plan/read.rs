@@ -1,12 +1,10 @@
-//! Reads the formulas of a recipe's hooks off the graph of one call.
+//! Reads the graph of a recipe's hooks off one call of them.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::formula::{
-    AT_LAST_TOKEN, Arg, BY_GROUP, COLUMN, Formula, Node, RANDOM, REGROUP, SHAPED_REWARD, SIZE,
-    VALUES,
+use super::graph::{
+    AT_LAST_TOKEN, Arg, BY_GROUP, COLUMN, Graph, Node, RANDOM, REGROUP, SHAPED_REWARD, SIZE, VALUES,
 };
 use super::rows;
 use crate::batch::{Batch, Column, FloatBuffer, Layout};
@@ -17,26 +15,26 @@ use crate::tensor::kernel::{Kernel, Unary};
 use crate::tensor::op::{Argument, Param, ParamKind};
 use crate::tensor::{Level, Prim, Tensor, Trace};
 
-/// What the formulas are for.
+/// What the graph is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// To be read: composed rows are one node, and the reward that the hook `reward` gives is a column of the other hooks.
     Short,
     /// The same without composed rows.
     Expanded,
-    /// To be written as functions, each of them whole: composed rows are one node if the file has a form for them.
+    /// To be written as functions: composed rows are one node if the file has a form for them.
     Torch,
 }
 
-/// The formulas of one call of the hooks, the tensors that the script looked at, and the state after the call.
+/// The graph of one call of the hooks, the tensors that the script looked at, and the state after the call.
 pub(super) struct Traced {
-    pub(super) formulas: Vec<Formula>,
+    pub(super) graph: Graph,
     pub(super) looked_at: Vec<Tensor>,
     pub(super) state: State,
 }
 
 impl Traced {
-    /// Calls the hooks on a batch, and reads the formulas off the tensors that they give.
+    /// Calls the hooks on a batch, and reads the graph off the tensors that they give.
     pub(super) fn of(
         recipe: &Recipe,
         batch: &Batch,
@@ -47,41 +45,47 @@ impl Traced {
         let host = recipe.host().clone().with_trace(&trace);
         let input = ScriptBatch::new(host.call(batch.step()), batch);
         let (hooks, state) = recipe.on(&host).traced(&input, state)?;
-        let columns = input.known_columns().into_iter();
         // A derived column is the formula that it is derived by.
         let is_given =
             |name: &str, tensor: &Tensor| tensor.inner().args.is_empty() || batch.has(name);
-        let (given, derived): (Vec<_>, Vec<_>) =
-            columns.partition(|(name, tensor)| is_given(name, tensor));
-        let by_id = |columns: Vec<(String, Tensor)>| -> HashMap<usize, String> {
-            let columns = columns.into_iter();
-            columns.map(|(name, tensor)| (tensor.id(), name)).collect()
-        };
+        let (mut given, mut derived) = (HashMap::new(), HashMap::new());
+        for (name, tensor) in input.known_columns() {
+            let columns = if is_given(&name, &tensor) {
+                &mut given
+            } else {
+                &mut derived
+            };
+            columns.insert(tensor.id(), name);
+        }
         let mut reader = Reader {
             trace: &trace,
-            columns: by_id(given),
-            derived: by_id(derived),
+            columns: given,
+            derived,
             form,
-            layouts: RefCell::new(vec![input.frame().layout.clone()]),
+            layouts: vec![input.frame().layout.clone()],
+            graph: Graph::default(),
+            known: HashMap::new(),
+            equal: HashMap::new(),
         };
         // `reward` comes first.
-        let formulas = hooks.iter().map(|(hook, tensor)| {
-            let formula = reader.formula(*hook, tensor);
-            if *hook == Hook::Reward && form != Form::Torch {
-                let shaped = reader.columns.entry(tensor.id());
-                shaped.or_insert_with(|| SHAPED_REWARD.to_string());
-            }
-            formula
-        });
+        for (hook, tensor) in &hooks {
+            reader.read(*hook, tensor);
+        }
         Ok(Traced {
-            formulas: formulas.collect(),
+            graph: reader.graph,
             looked_at: trace.read(),
             state,
         })
     }
 }
 
-/// Reads formulas off the tensors of one traced call.
+/// The graph of a recipe at its first state; none if a hook fails.
+pub(super) fn graph_of(recipe: &Recipe, batch: &Batch, form: Form) -> Option<Graph> {
+    let traced = Traced::of(recipe, batch, &recipe.init().ok()?, form);
+    Some(traced.ok()?.graph)
+}
+
+/// Reads a graph off the tensors of one traced call.
 struct Reader<'a> {
     trace: &'a Trace,
     /// The names of the batch's columns, by their tensors.
@@ -90,92 +94,119 @@ struct Reader<'a> {
     derived: HashMap<usize, String>,
     form: Form,
     /// The layouts met so far, the batch's first.
-    layouts: RefCell<Vec<Arc<Layout>>>,
+    layouts: Vec<Arc<Layout>>,
+    graph: Graph,
+    /// What the tensors are that are read already.
+    known: HashMap<usize, Arg>,
+    /// The nodes by their keys.
+    equal: HashMap<String, usize>,
 }
 
-/// A tensor taken apart: its row, and the arguments that are tensors or constants.
-struct Parts {
-    row: &'static str,
-    args: Vec<Part>,
-}
-
+/// An argument of a tensor: another one, or a constant.
 enum Part {
     Tensor(Tensor),
     Constant(Arg),
 }
 
 impl Reader<'_> {
-    fn formula(&self, hook: Hook, result: &Tensor) -> Formula {
-        let (mut nodes, mut equal) = (Vec::new(), HashMap::new());
-        let mut known: HashMap<usize, Arg> = HashMap::new();
-        // An explicit stack: graphs are as deep as a script's loops are long.
-        let mut stack = vec![result.clone()];
-        while let Some(tensor) = stack.last().cloned() {
-            let base = self.base(&tensor);
-            if known.contains_key(&base.id()) {
-                stack.pop();
-                continue;
+    /// Reads what a hook gives, in the order in which the script made the tensors.
+    fn read(&mut self, hook: Hook, result: &Tensor) {
+        let (mut made, mut seen, mut open) = (Vec::new(), HashSet::new(), vec![self.base(result)]);
+        while let Some(tensor) = open.pop() {
+            if seen.insert(tensor.id()) {
+                open.extend(self.tensors(&tensor));
+                made.push(tensor);
             }
-            let parts = self.parts(&base);
-            let is_missing = |part: &Part| match part {
-                Part::Tensor(tensor) => {
-                    let base = self.base(tensor);
-                    (!known.contains_key(&base.id())).then_some(base)
-                }
-                Part::Constant(_) => None,
-            };
-            if let Some(missing) = parts.args.iter().find_map(is_missing) {
-                stack.push(missing);
-                continue;
-            }
-            let arg = |part: Part| match part {
-                Part::Tensor(tensor) => match &known[&self.base(&tensor).id()] {
-                    Arg::Node(node, _) => Arg::Node(*node, tensor.level()),
-                    other => other.clone(),
-                },
-                Part::Constant(arg) => arg,
-            };
-            let node = Node {
-                row: parts.row,
-                args: parts.args.into_iter().map(arg).collect(),
-                level: base.level(),
-                groups: self.groups(&base),
-                origin: base.origin().cloned(),
-                name: self
-                    .columns
-                    .get(&base.id())
-                    .or(self.derived.get(&base.id()))
-                    .cloned(),
-                tensor: base.clone(),
-            };
-            let found = match (node.row, &node.args[..]) {
-                ("number", [number]) => number.clone(),
-                // A zero is added where a sum of -0 becomes 0.
-                ("+", [x @ Arg::Node(..), Arg::Number(0.0, _)]) | ("narrow", [x]) => x.clone(),
-                _ => {
-                    let is_unique = matches!(node.row, VALUES | RANDOM);
-                    let key = match is_unique {
-                        true => format!("{}", base.id()),
-                        false => node.key(),
-                    };
-                    let index = *equal.entry(key).or_insert_with(|| {
-                        nodes.push(node);
-                        nodes.len() - 1
-                    });
-                    Arg::Node(index, base.level())
-                }
-            };
-            known.insert(base.id(), found);
-            stack.pop();
         }
-        let result = match &known[&self.base(result).id()] {
-            Arg::Node(node, _) => Arg::Node(*node, result.level()),
+        // A tensor that no statement made comes before the first one that needs it.
+        let order = |tensor: &Tensor| tensor.origin().and_then(|origin| self.trace.order(origin));
+        made.sort_by_cached_key(|tensor| order(tensor).unwrap_or(usize::MAX));
+        for tensor in &made {
+            self.add(tensor);
+        }
+        let result_arg = self.arg(result);
+        self.graph.results.push((hook, result_arg));
+        if hook == Hook::Reward && self.form != Form::Torch {
+            let id = result.id();
+            self.columns.entry(id).or_insert_with(|| {
+                self.known.remove(&id);
+                SHAPED_REWARD.to_string()
+            });
+        }
+    }
+
+    /// The tensors that a tensor is computed from.
+    fn tensors(&self, of: &Tensor) -> Vec<Tensor> {
+        let args = self.parts(of).1.into_iter();
+        let tensors = args.filter_map(|part| match part {
+            Part::Tensor(tensor) => Some(self.base(&tensor)),
+            Part::Constant(_) => None,
+        });
+        tensors.collect()
+    }
+
+    /// Adds the node of a tensor, after the nodes that it needs.
+    fn add(&mut self, tensor: &Tensor) {
+        // An explicit stack: graphs are as deep as a script's loops are long.
+        let mut stack = vec![(tensor.clone(), false)];
+        while let Some((tensor, is_ready)) = stack.pop() {
+            if self.known.contains_key(&tensor.id()) {
+                continue;
+            }
+            if is_ready {
+                let arg = self.node(&tensor);
+                self.known.insert(tensor.id(), arg);
+            } else {
+                let needed = self.tensors(&tensor).into_iter().rev();
+                stack.push((tensor, true));
+                stack.extend(needed.map(|tensor| (tensor, false)));
+            }
+        }
+    }
+
+    /// The argument that a tensor is whose base is known.
+    fn arg(&self, tensor: &Tensor) -> Arg {
+        match &self.known[&self.base(tensor).id()] {
+            Arg::Node(node, _) => Arg::Node(*node, tensor.level()),
             other => other.clone(),
+        }
+    }
+
+    fn node(&mut self, tensor: &Tensor) -> Arg {
+        let (row, parts) = self.parts(tensor);
+        let args = parts.into_iter().map(|part| match part {
+            Part::Tensor(tensor) => self.arg(&tensor),
+            Part::Constant(arg) => arg,
+        });
+        let id = tensor.id();
+        let node = Node {
+            row,
+            args: args.collect(),
+            level: tensor.level(),
+            groups: self.groups(tensor),
+            origin: tensor.origin().cloned(),
+            name: self.columns.get(&id).or(self.derived.get(&id)).cloned(),
+            is_of_function: false,
+            tensor: tensor.clone(),
         };
-        Formula {
-            hook,
-            nodes,
-            result,
+        match (row, &node.args[..]) {
+            ("number", [number]) => number.clone(),
+            // A zero is added where a sum of -0 becomes 0.
+            ("+", [x @ Arg::Node(..), Arg::Number(0.0, _)]) | ("narrow", [x]) => x.clone(),
+            _ => {
+                let is_unique = matches!(row, VALUES | RANDOM);
+                let key = if is_unique {
+                    id.to_string()
+                } else {
+                    node.key()
+                };
+                let nodes = &mut self.graph.nodes;
+                let index = *self.equal.entry(key).or_insert_with(|| {
+                    nodes.push(node);
+                    nodes.len() - 1
+                });
+                Arg::Node(index, tensor.level())
+            }
         }
     }
 
@@ -194,8 +225,11 @@ impl Reader<'_> {
         while let (Prim::Expand, [of]) = (&base.inner().prim, &base.inner().args[..])
             && !self.columns.contains_key(&base.id())
         {
-            let is_rehomed = base.level() == of.level() && self.groups(&base) != self.groups(of);
-            if is_rehomed {
+            let is_of_others = match (layout(&base), layout(of)) {
+                (Some(a), Some(b)) => !Arc::ptr_eq(a, b),
+                _ => false,
+            };
+            if is_of_others && base.level() == of.level() {
                 break;
             }
             base = of.clone();
@@ -203,46 +237,39 @@ impl Reader<'_> {
         base
     }
 
-    fn groups(&self, tensor: &Tensor) -> usize {
-        let Some(frame) = tensor.frame().filter(|_| tensor.level() != Level::Batch) else {
+    fn groups(&mut self, tensor: &Tensor) -> usize {
+        let Some(own) = layout(tensor) else {
             return 0;
         };
-        let mut layouts = self.layouts.borrow_mut();
-        let known = layouts
-            .iter()
-            .position(|layout| Arc::ptr_eq(layout, &frame.layout));
+        let mut layouts = self.layouts.iter();
+        let known = layouts.position(|layout| Arc::ptr_eq(layout, own));
         known.unwrap_or_else(|| {
-            layouts.push(frame.layout.clone());
-            layouts.len() - 1
+            self.layouts.push(own.clone());
+            self.layouts.len() - 1
         })
     }
 
-    fn parts(&self, tensor: &Tensor) -> Parts {
+    /// The row of a tensor, and its arguments.
+    fn parts(&self, tensor: &Tensor) -> (&'static str, Vec<Part>) {
         if self.columns.contains_key(&tensor.id()) {
-            return Parts {
-                row: COLUMN,
-                args: Vec::new(),
-            };
+            return (COLUMN, Vec::new());
         }
         if let Some(call) = self.trace.call(tensor)
             && self.keeps(call.name, &call.args)
         {
-            let part = |(arg, param): (&Argument, &Param)| match (arg, param.kind) {
-                (Argument::Tensor(tensor), _) => Part::Tensor(tensor.clone()),
-                (Argument::Level(level), _) => Part::Constant(Arg::Level(*level)),
-                (Argument::Number(number), _) => Part::Constant(Arg::Number(*number, None)),
-                (Argument::Choice(choice), ParamKind::Choice(names)) => {
-                    Part::Constant(Arg::Choice(names[*choice]))
-                }
-                (Argument::Choice(_), _) => {
-                    unreachable!("a choice is one of a parameter's choices")
-                }
+            let part = |(arg, param): (&Argument, &Param)| {
+                Part::Constant(match (arg, param.kind) {
+                    (Argument::Tensor(tensor), _) => return Part::Tensor(tensor.clone()),
+                    (Argument::Level(level), _) => Arg::Level(*level),
+                    (Argument::Number(number), _) => Arg::Number(*number, None),
+                    (Argument::Choice(choice), ParamKind::Choice(names)) => {
+                        Arg::Choice(names[*choice])
+                    }
+                    _ => unreachable!("a choice is one of a parameter's choices"),
+                })
             };
             let args = call.args.iter().zip(call.params).map(part).collect();
-            return Parts {
-                row: call.name,
-                args,
-            };
+            return (call.name, args);
         }
         let node = tensor.inner();
         let level = |level: Level| Part::Constant(Arg::Level(level));
@@ -280,32 +307,30 @@ impl Reader<'_> {
             Prim::Select(_) => BY_GROUP[0],
             Prim::Assemble(_) => BY_GROUP[1],
         };
-        Parts { row, args }
+        (row, args)
     }
+}
+
+fn layout(tensor: &Tensor) -> Option<&Arc<Layout>> {
+    let frame = tensor.frame().filter(|_| tensor.level() != Level::Batch);
+    frame.map(|frame| &frame.layout)
 }
 
 /// The usual columns that a recipe may read, and those that losses are given: the advantage of each token, and the weights.
 pub(super) fn columns_for(recipe: &Recipe) -> Batch {
     let usual = usual();
-    let reads = |name: &str| {
-        recipe.reads().contains(name)
-            || matches!(name, "reward" | "old_logp" | "logp" | "advantage")
-    };
-    let layout = usual.layout().clone();
-    let unread: Vec<String> = usual
-        .columns()
-        .filter(|name| !reads(name) && usual.text(name).is_none())
-        .map(str::to_string)
-        .collect();
-    let batch = unread
+    let always = ["reward", "old_logp", "logp", "advantage"];
+    let is_read = |name: &str| recipe.reads().contains(name) || always.contains(&name);
+    let all: Vec<String> = usual.columns().map(str::to_string).collect();
+    let unread = all
         .iter()
-        .fold(usual, |batch, name| without(&batch, name));
-    let of_tokens =
-        |value: f64| Column::Token(FloatBuffer::from(vec![value; layout.tokens()]).into());
-    let batch = batch.replacing("advantage", of_tokens(0.5));
+        .filter(|name| !is_read(name) && usual.text(name).is_none());
+    let batch = unread.fold(usual.clone(), |batch, name| without(&batch, name));
+    let (tokens, responses) = (usual.layout().tokens(), usual.layout().responses());
+    let advantage = FloatBuffer::from(vec![0.5; tokens]);
+    let batch = batch.replacing("advantage", Column::Token(advantage.into()));
     if recipe.has(Hook::Weight) && recipe.has(Hook::Loss) {
-        let ones = vec![1.0; layout.responses()];
-        return batch.replacing("weight", Column::Response(ones.into()));
+        return batch.replacing("weight", Column::Response(vec![1.0; responses].into()));
     }
     batch
 }

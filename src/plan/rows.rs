@@ -1,17 +1,34 @@
-//! What each row of the op table is in PyTorch and in LaTeX: a new row of the op table is a line of `rows.txt`.
+//! The operations in each notation, and how expressions are put together: a new row of the op table is a line of `rows.txt`.
 
 use std::sync::LazyLock;
 
-use super::formula::{Arg, Node};
+use super::graph::{Arg, Node};
 use crate::tensor::Level;
-use crate::tensor::op::Argument;
+use crate::tensor::op::{self, Argument, Class};
+
+/// A notation: two of `rows.txt`, and that of scripts, which names the rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Notation {
+    Torch,
+    Latex,
+    Script,
+}
+
+/// An expression.
+#[derive(Clone, Debug)]
+pub(super) struct Text {
+    pub(super) text: String,
+    /// Whether its values are true and false.
+    pub(super) is_truth: bool,
+}
 
 /// A line of `rows.txt`.
-pub(super) struct Row {
+struct Row {
     names: Vec<&'static str>,
     place: &'static str,
-    pub(super) torch: &'static str,
-    pub(super) latex: &'static str,
+    forms: [&'static str; 3],
+    /// The name of a result.
+    called: &'static str,
 }
 
 static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
@@ -19,38 +36,63 @@ static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
     let rows = lines.filter(|line| !line.starts_with('#')).map(|line| {
         let mut fields = line.split(';').map(str::trim);
         let mut next = || fields.next().unwrap_or("");
-        let (names, place) = (next().split(' ').collect(), next());
-        let (torch, latex) = (next(), next());
         Row {
-            names,
-            place,
-            torch,
-            latex,
+            names: next().split(' ').collect(),
+            place: next(),
+            forms: [next(), next(), ""],
+            called: next(),
         }
     });
     rows.collect()
 });
 
-/// The first line that fits a node; of an operation from a level to another, these as they are in the batch.
-pub(super) fn find(node: &Node, way: Option<(Level, Level)>) -> Option<&'static Row> {
-    let fits = |row: &&Row| match row.place.split_once('>') {
-        Some((from, to)) => way.is_some_and(|(of, into)| {
-            let is_cell = matches!(into, Level::Group | Level::Trajectory);
-            (from == "*" || from == of.name()) && (to == into.name() || to == "cell" && is_cell)
-        }),
-        None if row.place.is_empty() => true,
-        None if row.place.split(',').all(|kind| matches!(kind, "x" | "n")) => {
-            let kinds = node.args.iter().map(|arg| match arg {
-                Arg::Node(..) => "x",
-                Arg::Number(..) => "n",
-                _ => "",
-            });
-            kinds.collect::<Vec<&str>>().join(",") == row.place
+/// The form in a notation by the first line that fits; `way` are the levels of an operation from one to another.
+pub(super) fn form(
+    node: &Node,
+    way: Option<(Level, Level)>,
+    notation: Notation,
+) -> Option<&'static str> {
+    let is_level = |name: &str, level: Level| {
+        let is_cell = matches!(level, Level::Group | Level::Trajectory);
+        name == "*" || name == level.name() || name == "cell" && is_cell
+    };
+    let is_arg = |(kind, arg): (&str, &Arg)| match (kind, arg) {
+        ("x", Arg::Node(..)) | ("n", Arg::Number(..)) | ("c", Arg::Choice(_)) => true,
+        (kind, Arg::Number(number, None)) => kind.parse() == Ok(*number),
+        _ => false,
+    };
+    let fits = |place: &str| match place.split_once('>') {
+        Some((from, to)) => way.is_some_and(|way| is_level(from, way.0) && is_level(to, way.1)),
+        None if place.is_empty() || place == node.level.name() => true,
+        None => {
+            let kinds: Vec<&str> = place.split(',').collect();
+            kinds.len() == node.args.len() && kinds.into_iter().zip(&node.args).all(is_arg)
         }
-        None => row.place == node.level.name(),
     };
     let own = ROWS.iter().filter(|row| row.names.contains(&node.row));
-    own.into_iter().find(fits)
+    own.map(|row| (row.place, row.forms[notation as usize]))
+        .find_map(|(place, form)| (!form.is_empty() && fits(place)).then_some(form))
+}
+
+/// A name for the result of a row.
+pub(super) fn called(row: &'static str) -> &'static str {
+    let mut own = ROWS.iter().filter(|own| own.names.contains(&row));
+    let found = own.find_map(|own| (!own.called.is_empty()).then_some(own.called));
+    found.unwrap_or(row)
+}
+
+/// Whether a row computes value by value.
+pub(super) fn is_by_value(row: &str) -> bool {
+    is_of_class(row, Class::Elementwise) || is_logic(row)
+}
+
+/// Whether the values of a row are true and false.
+pub(super) fn is_logic(row: &str) -> bool {
+    row == "is_finite" || is_of_class(row, Class::Logic)
+}
+
+fn is_of_class(row: &str, class: Class) -> bool {
+    op::table().any(|op| op.name == row && op.class == class)
 }
 
 /// Whether a composed row has a form of its own in the file; the others are opened.
@@ -69,33 +111,138 @@ pub(super) fn has_composed(name: &str, args: &[Argument]) -> bool {
     }
 }
 
+/// How tightly expressions bind, from comparisons to calls and names.
+pub(super) const LOGIC: u8 = 2;
 pub(super) const CALL: u8 = 9;
-pub(super) const NEGATIVE: u8 = 7;
-pub(super) const SUM: u8 = 5;
+const SUM: u8 = 5;
+const PREFIX: u8 = 7;
 
-/// The operators of Python with two arguments, those that bind least first.
-const OPERATORS: [&str; 6] = ["< <= > >= == !=", "|", "&", "", "+ -", "* /"];
+/// The operators with two arguments, those that bind least first; the empty class stands for shifts, which no row has.
+const OPERATORS: [&str; 6] = [
+    "< <= > >= == != = \\le \\ge \\ne",
+    "| \\lor",
+    "& \\land",
+    "",
+    "+ -",
+    "* / \\, \\bmod",
+];
 
-/// How tightly an expression of Python binds, calls and names most.
+/// How tightly an expression binds.
 pub(super) fn binds(text: &str) -> u8 {
+    if text.starts_with("\\begin") {
+        return SUM;
+    }
     let (mut depth, mut outer) = (0, String::new());
     for letter in text.chars() {
-        depth += i32::from(matches!(letter, '(' | '[')) - i32::from(matches!(letter, ')' | ']'));
+        depth += i32::from(matches!(letter, '(' | '[' | '{'));
+        depth -= i32::from(matches!(letter, ')' | ']' | '}'));
         outer.push(if depth > 0 { '.' } else { letter });
     }
-    let is_outer = |signs: &&str| {
-        signs
-            .split(' ')
-            .any(|sign| outer.contains(&format!(" {sign} ")))
-    };
-    let unary = if text.starts_with(['-', '~']) {
-        NEGATIVE
-    } else {
-        CALL
-    };
-    // The empty class stands for shifts, which no row has.
+    let is_outer = |sign: &str| outer.contains(&format!(" {sign} "));
     let class = (1..)
         .zip(OPERATORS)
-        .find(|(_, signs)| !signs.is_empty() && is_outer(signs));
-    class.map_or(unary, |(binds, _)| binds)
+        .find(|(_, signs)| signs.split(' ').any(is_outer));
+    let is_prefixed = text.starts_with(['-', '~']) || outer.contains(' ');
+    class.map_or(if is_prefixed { PREFIX } else { CALL }, |(binds, _)| binds)
+}
+
+impl Text {
+    pub(super) fn number(text: impl Into<String>) -> Text {
+        let (text, is_truth) = (text.into(), false);
+        Text { text, is_truth }
+    }
+
+    pub(super) fn truth(text: impl Into<String>) -> Text {
+        let (text, is_truth) = (text.into(), true);
+        Text { text, is_truth }
+    }
+
+    pub(super) fn into_number(self, notation: Notation) -> Text {
+        Text::number(match notation {
+            Notation::Torch if self.is_truth => {
+                format!("{}.to(dtype)", within(&self.text, notation, CALL))
+            }
+            Notation::Latex if self.is_truth => format!("\\mathbb{{1}}[{}]", self.text),
+            _ => self.text,
+        })
+    }
+
+    pub(super) fn into_truth(self, notation: Notation) -> Text {
+        let sign = if notation == Notation::Latex {
+            "\\ne"
+        } else {
+            "!="
+        };
+        Text::truth(if self.is_truth {
+            self.text
+        } else {
+            format!("{} {sign} 0", within(&self.text, notation, LOGIC))
+        })
+    }
+}
+
+/// An expression, in brackets if it binds less than its place wants.
+pub(super) fn within(text: &str, notation: Notation, least: u8) -> String {
+    match notation {
+        _ if binds(text) >= least => text.to_string(),
+        Notation::Latex => format!("\\left({text}\\right)"),
+        _ => format!("({text})"),
+    }
+}
+
+/// A form with expressions in its places.
+pub(super) fn filled(form: &str, notation: Notation, places: &[(String, String)]) -> String {
+    // The parts of a choice are apart.
+    let own = if form.starts_with("\\begin") {
+        CALL
+    } else {
+        binds(form)
+    };
+    let (mut text, mut rest) = (String::new(), form);
+    while let Some((before, after)) = rest.split_once('{') {
+        text += before;
+        let found = places.iter().find_map(|(place, arg)| {
+            Some((place, arg, after.strip_prefix(&**place)?.strip_prefix('}')?))
+        });
+        let Some((place, arg, after)) = found else {
+            text.push('{');
+            rest = after;
+            continue;
+        };
+        let least = if !place.starts_with(|start: char| start.is_ascii_digit() || start == 'm') {
+            0
+        } else if after.starts_with(['.', '[', '^']) {
+            CALL
+        } else if own < PREFIX {
+            own + u8::from(!text.is_empty() || own == 1)
+        } else if own == PREFIX {
+            PREFIX
+        } else {
+            0
+        };
+        text += &within(arg, notation, least);
+        rest = after;
+    }
+    text + rest
+}
+
+/// A number as it is read back exactly; a whole one without a point.
+pub(super) fn literal(number: f64) -> String {
+    let text = format!("{number:?}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::called;
+    use crate::tensor::op;
+
+    #[test]
+    fn each_row_has_a_name_that_python_takes() {
+        for op in op::table() {
+            let mut letters = called(op.name).chars();
+            let is_name = letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+            assert!(is_name, "{}", op.name);
+        }
+    }
 }

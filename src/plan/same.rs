@@ -1,8 +1,10 @@
-//! Whether two recipes compute the same: formulas in a normal form, in which the order of equal summands does not count.
+//! Whether two recipes compute the same: graphs in a normal form, in which the order of equal summands does not count.
 
-use super::formula::{Normal, VALUES};
-use super::read::Form;
-use super::{Plan, formulas_of, params};
+use similar::{Algorithm, ChangeTag, capture_diff_slices};
+
+use super::graph::{Normal, VALUES};
+use super::read::{Form, graph_of};
+use super::{Plan, params};
 use crate::script::{BUILTINS, ParamValue, Recipe};
 
 /// The most combinations of a built-in's choices that are tried.
@@ -12,13 +14,13 @@ impl Plan {
     /// Whether both plans compute the same numbers on every batch: their formulas are equal step by step, and follow from the
     /// columns and the parameters alone.
     pub fn is_same(&self, other: &Plan) -> bool {
-        let is_same = || Normal::of(&self.formulas).is_same(&Normal::of(&other.formulas));
+        let is_same = || Normal::of(&self.graph).is_same(&Normal::of(&other.graph));
         self.is_of_every_batch() && other.is_of_every_batch() && is_same()
     }
 
     /// Whether every batch, step and state has this formula, without values that the script made.
     fn is_of_every_batch(&self) -> bool {
-        let mut nodes = self.formulas.iter().flat_map(|formula| &formula.nodes);
+        let mut nodes = self.graph.nodes.iter();
         !nodes.any(|node| node.row == VALUES) && self.of_every_batch().is_ok()
     }
 
@@ -27,79 +29,66 @@ impl Plan {
         if !self.is_of_every_batch() {
             return None;
         }
-        let own = Normal::of(&self.formulas);
-        let others = BUILTINS.iter();
-        let mut others = others.filter(|builtin| builtin.name != self.recipe.name());
+        let own = Normal::of(&self.graph);
+        let mut others = BUILTINS
+            .iter()
+            .filter(|builtin| builtin.name != self.recipe.name());
         others.find_map(|builtin| {
             let recipe = self.recipe.host().load(builtin.name).ok()?;
-            let mut hooks = self.formulas.iter().map(|formula| formula.hook);
-            if !hooks.all(|hook| recipe.has(hook)) {
+            let mut hooks = self.graph.results.iter();
+            if !hooks.all(|(hook, _)| recipe.has(*hook)) {
                 return None;
             }
-            let found = combinations(&recipe);
-            let found = found
+            let all = combinations(&recipe);
+            let found = all
                 .iter()
                 .find_map(|recipe| self.at_parameters(recipe, &own))?;
             let changed = found.params().iter();
             let changed = changed.filter(|(parameter, setting)| **setting != parameter.default);
-            let changed =
-                changed.map(|(parameter, setting)| (parameter.name.clone(), setting.clone()));
+            let changed = changed.map(|(of, setting)| (of.name.clone(), setting.clone()));
             Some((builtin.name, changed.collect()))
         })
     }
 
     /// A recipe with the parameters at which it has this normal form, if there are such.
     fn at_parameters(&self, recipe: &Recipe, wanted: &Normal) -> Option<Recipe> {
-        let trace = |recipe: &Recipe| formulas_of(recipe, &self.batch, Form::Short);
-        let own = Normal::of(&trace(recipe).ok()?);
+        let trace = |recipe: &Recipe| graph_of(recipe, &self.batch, Form::Short);
+        let mut graph = trace(recipe)?;
+        let own = Normal::of(&graph);
         if !own.has_shape_of(wanted) || own.is_same(wanted) {
             return own.is_same(wanted).then(|| recipe.clone());
         }
-        let uses = params::dependence(recipe, &own, trace).1;
-        let mut found = recipe.clone();
-        for ((own, number), used) in own.numbers().zip(wanted.numbers()).zip(uses) {
-            if own.to_bits() == number.to_bits() {
-                continue;
+        params::dependence(recipe, &mut graph, trace);
+        let (own, mut found) = (Normal::of(&graph), recipe.clone());
+        for ((own, used), (number, _)) in own.numbers.into_iter().zip(&wanted.numbers) {
+            if own.to_bits() != number.to_bits() {
+                let (name, value) = used?.solved(*number)?;
+                let setting = match recipe.params().get(&name)? {
+                    ParamValue::Integer(_) => ParamValue::Integer(value as i64),
+                    _ => ParamValue::Number(value),
+                };
+                found.set(&name, setting).ok()?;
             }
-            let (name, value) = used?.solved(number)?;
-            let setting = match recipe.params().get(&name)? {
-                ParamValue::Integer(_) => ParamValue::Integer(value as i64),
-                _ => ParamValue::Number(value),
-            };
-            found.set(&name, setting).ok()?;
         }
-        let is_found = Normal::of(&trace(&found).ok()?).is_same(wanted);
-        is_found.then_some(found)
+        Normal::of(&trace(&found)?).is_same(wanted).then_some(found)
     }
 
     /// The statements of both plans, line by line: equal ones, those of this plan alone with `-`, those of the other with `+`.
     pub fn difference(&self, other: &Plan) -> String {
         let (a, b) = (self.statements(), other.statements());
-        // The lengths of the longest common rests.
-        let mut common = vec![vec![0; b.len() + 1]; a.len() + 1];
-        for i in (0..a.len()).rev() {
-            for j in (0..b.len()).rev() {
-                common[i][j] = match a[i] == b[j] {
-                    true => common[i + 1][j + 1] + 1,
-                    false => common[i + 1][j].max(common[i][j + 1]),
-                };
-            }
-        }
-        let (mut i, mut j, mut text) = (0, 0, String::new());
-        while i < a.len() || j < b.len() {
-            let (sign, line) = if i < a.len() && j < b.len() && a[i] == b[j] {
-                (i, j) = (i + 1, j + 1);
-                (' ', &a[i - 1])
-            } else if j == b.len() || i < a.len() && common[i + 1][j] >= common[i][j + 1] {
-                i += 1;
-                ('-', &a[i - 1])
-            } else {
-                j += 1;
-                ('+', &b[j - 1])
+        let changes = capture_diff_slices(Algorithm::Lcs, &a, &b);
+        let changes = changes
+            .iter()
+            .flat_map(|change| change.iter_changes(&a, &b));
+        let lines = changes.map(|change| {
+            let sign = match change.tag() {
+                ChangeTag::Equal => ' ',
+                ChangeTag::Delete => '-',
+                ChangeTag::Insert => '+',
             };
-            text += &format!("{sign} {line}\n");
-        }
-        text
+            format!("{sign} {}\n", change.value())
+        });
+        lines.collect()
     }
 }
 
@@ -109,8 +98,7 @@ fn combinations(recipe: &Recipe) -> Vec<Recipe> {
     for (parameter, setting) in recipe.params().iter() {
         let is_choice = params::number(setting).is_none() && *setting != ParamValue::Unset;
         let others = params::others(parameter, setting);
-        let others: Vec<ParamValue> = others.into_iter().filter(|_| is_choice).collect();
-        if all.len() * (others.len() + 1) > COMBINATIONS {
+        if !is_choice || all.len() * (others.len() + 1) > COMBINATIONS {
             continue;
         }
         let with = |recipe: &Recipe, other: &ParamValue| {
@@ -118,10 +106,9 @@ fn combinations(recipe: &Recipe) -> Vec<Recipe> {
             recipe.set(&parameter.name, other.clone()).ok()?;
             Some(recipe)
         };
-        let more: Vec<Recipe> = all
-            .iter()
-            .flat_map(|recipe| others.iter().filter_map(|other| with(recipe, other)))
-            .collect();
+        let recipes = all.iter();
+        let more = recipes.flat_map(|recipe| others.iter().filter_map(|other| with(recipe, other)));
+        let more: Vec<Recipe> = more.collect();
         all.extend(more);
     }
     all

@@ -1,9 +1,10 @@
 //! The summands of an advantage or a reward, and how much each of them has to say.
 
-use super::formula::{Arg, Formula};
-use super::names;
+use super::expression::term;
+use super::graph::{Arg, Graph};
 use super::read::{Form, Traced};
-use super::text::written;
+use super::rows::{Notation, Text};
+use super::source;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::script::{Hook, Recipe, State, Statistics};
@@ -36,25 +37,30 @@ impl Summand {
 /// # Errors
 /// [`Diagnostics`] if a hook or a summand fails.
 pub fn terms(recipe: &Recipe, batch: &Batch, state: &State) -> Result<Vec<Summand>, Diagnostics> {
-    let traced = Traced::of(recipe, batch, state, Form::Short)?;
+    let mut graph = Traced::of(recipe, batch, state, Form::Short)?.graph;
+    source::name(recipe, &mut graph.nodes);
+    let (_, texts) = graph.statements(Notation::Script);
     let mut all = Vec::new();
-    for mut formula in traced.formulas {
-        if let Hook::Reward | Hook::Advantage = formula.hook {
-            names::name(recipe, &mut formula.nodes);
-            let terms = of_formula(&formula);
-            all.extend(terms.map_err(|error| recipe.failed_by(formula.hook, error))?);
+    for (hook, result) in &graph.results {
+        if let Hook::Reward | Hook::Advantage = hook {
+            let terms = summands_of(&graph, *hook, result, &texts);
+            all.extend(terms.map_err(|error| recipe.failed_by(*hook, error))?);
         }
     }
     Ok(all)
 }
 
-fn of_formula(formula: &Formula) -> Result<Vec<Summand>, TensorError> {
-    let summands = summands(formula);
-    let (Some(result), true) = (formula.result.node(), summands.len() > 1) else {
+fn summands_of(
+    graph: &Graph,
+    hook: Hook,
+    result: &Arg,
+    texts: &[Text],
+) -> Result<Vec<Summand>, TensorError> {
+    let whole = result.node().map(|node| &graph.nodes[node].tensor);
+    let (Some(whole), summands) = (whole, summands(graph, result)) else {
         return Ok(Vec::new());
     };
-    let (texts, result) = (formula.inlined().0, &formula.nodes[result].tensor);
-    let Some(frame) = result.frame() else {
+    let Some(frame) = whole.frame().filter(|_| summands.len() > 1) else {
         return Ok(Vec::new());
     };
     let mut terms = Vec::new();
@@ -63,35 +69,30 @@ fn of_formula(formula: &Formula) -> Result<Vec<Summand>, TensorError> {
             Arg::Number(number, _) => Tensor::number(*number),
             arg => arg
                 .node()
-                .map_or(result, |node| &formula.nodes[node].tensor)
+                .map_or(whole, |node| &graph.nodes[node].tensor)
                 .clone(),
         };
-        let values: Vec<f64> = tensor
-            .expanded(result.level(), frame)?
-            .evaluate()?
-            .iter()
-            .collect();
-        let size: f64 = values.iter().map(|value| value.abs()).sum();
+        let values = tensor.expanded(whole.level(), frame)?.evaluate()?;
         terms.push(Summand {
-            hook: formula.hook,
-            name: format!("{sign}{}", written(arg, &texts)),
-            std: Statistics::of(values.into_iter()).std,
-            share: size,
+            hook,
+            name: format!("{sign}{}", term(arg, texts, Notation::Script).text),
+            std: Statistics::of(values.iter()).std,
+            share: values.iter().map(f64::abs).sum(),
         });
     }
     let all: f64 = terms.iter().map(|term| term.share).sum();
-    terms
-        .iter_mut()
-        .for_each(|term| term.share /= if all > 0.0 { all } else { 1.0 });
+    for term in &mut terms {
+        term.share /= if all > 0.0 { all } else { 1.0 };
+    }
     Ok(terms)
 }
 
 /// The summands of a result with their signs, in the order of the script.
-fn summands(formula: &Formula) -> Vec<(&'static str, &Arg)> {
-    let (mut found, mut open) = (Vec::new(), vec![("", &formula.result)]);
+fn summands<'a>(graph: &'a Graph, result: &'a Arg) -> Vec<(&'static str, &'a Arg)> {
+    let (mut found, mut open) = (Vec::new(), vec![("", result)]);
     let negated = |sign: &str| if sign.is_empty() { "-" } else { "" };
     while let Some((sign, arg)) = open.pop() {
-        let node = arg.node().map(|node| &formula.nodes[node]);
+        let node = arg.node().map(|node| &graph.nodes[node]);
         match node.map(|node| (node.row, &node.args[..])) {
             Some(("+", [a, b])) => open.extend([(sign, b), (sign, a)]),
             Some(("-", [a, b])) => open.extend([(negated(sign), b), (sign, a)]),

@@ -24,7 +24,8 @@ pub(crate) struct ComposedCall {
 pub(crate) struct Trace {
     calls: Mutex<HashMap<usize, ComposedCall>>,
     read: Mutex<Vec<Tensor>>,
-    made: Mutex<BTreeMap<Origin, Tensor>>,
+    /// The first tensor of each operation, and how many operations made one before it.
+    made: Mutex<BTreeMap<Origin, (usize, Tensor)>>,
 }
 
 impl Trace {
@@ -61,12 +62,22 @@ impl Trace {
     /// Notes the first tensor that the operation at a place of a script made.
     pub(crate) fn note_made(&self, origin: Origin, tensor: &Tensor) {
         let mut made = lock(&self.made);
-        made.entry(origin).or_insert_with(|| tensor.clone());
+        let order = made.len();
+        made.entry(origin)
+            .or_insert_with(|| (order, tensor.clone()));
     }
 
     /// The first tensor of each operation, by its place.
-    pub(crate) fn made(&self) -> BTreeMap<Origin, Tensor> {
-        lock(&self.made).clone()
+    pub(crate) fn made(&self) -> Vec<(Origin, Tensor)> {
+        let made = lock(&self.made);
+        let tensors = made.iter();
+        let tensors = tensors.map(|(origin, (_, tensor))| (origin.clone(), tensor.clone()));
+        tensors.collect()
+    }
+
+    /// How many operations of the script made a tensor before the operation at a place did.
+    pub(crate) fn order(&self, origin: &Origin) -> Option<usize> {
+        lock(&self.made).get(origin).map(|(order, _)| *order)
     }
 
     /// The call of a composed row that made a node, if there is one.

@@ -44,7 +44,7 @@ fn derivations() {
 
 #[test]
 fn files_of_torch() {
-    let shown = ["grpo", "reinforce_pp", "pacs"];
+    let shown = ["grpo", "reinforce_pp", "gae", "pacs"];
     let shown = shown.map(|name| (name, plan(&load(name, "")).torch().expect("a file")));
     cases::snapshot("plan", "torch", shown);
 }
@@ -202,7 +202,7 @@ fn equations() {
         all.collect::<String>(),
     );
     let document = format!(
-        "\\documentclass{{article}}\\usepackage{{amsmath}}\\begin{{document}}{body}\\end{{document}}"
+        "\\documentclass{{article}}\\usepackage{{amsmath,amssymb}}\\begin{{document}}{body}\\end{{document}}"
     );
     std::fs::write(folder.path().join("plan.tex"), document).expect("a file");
     let latex = std::process::Command::new("pdflatex")
@@ -217,7 +217,7 @@ fn equations() {
         ),
         Err(_) => eprintln!("skipped: there is no pdflatex"),
     }
-    let shown = ["grpo", "passk", "grpo_lambda", "ppo_clip"];
+    let shown = ["grpo", "passk", "grpo_lambda", "gae", "ppo_clip"];
     let shown = shown.map(|name| (name, plan(&load(name, "")).latex()));
     cases::snapshot("plan", "latex", shown);
 }
@@ -274,6 +274,38 @@ fn a_recipe_is_recognised_at_other_parameters() {
         assert!(changed.torch().is_err(), "{line}");
         assert!(changed.text().contains("of this batch"), "{line}");
     }
+}
+
+/// The lines of `text` that name the script's places, and the names before them.
+#[test]
+fn operations_are_in_the_order_of_the_script_and_once() {
+    let text = "fn reward(batch, p) { let r = batch.reward * 2; r - 1e-9 }\n\
+        fn advantage(batch, p) {\n    let late = batch.reward + 1e30;\n    let early = batch.reward - 1;\n    \
+        early * late * batch.length.mean(\"group\")\n}\n\
+        fn weight(batch, p) { half(batch) * 2 }\n\
+        fn half(batch) { batch.length.mean(\"group\") / 2 }";
+    let said = plan(&script(text)).text();
+    let rows = said.lines().filter(|line| line.starts_with("  "));
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split_whitespace().collect()).collect();
+    let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    let expected = [
+        "r",
+        "shaped_reward",
+        "x1",
+        "half",
+        "weight",
+        "late",
+        "early",
+        "x2",
+        "advantage",
+    ];
+    assert_eq!(names, expected, "{said}");
+    for number in ["1e-9", "1e30"] {
+        assert!(said.contains(number), "{number}: {said}");
+    }
+    // The statement alone, although it is not alone in its line, and once.
+    let statement = said.matches("let r = batch.reward * 2").count();
+    assert!(statement == 1 && !said.contains("fn "), "{said}");
 }
 
 #[test]

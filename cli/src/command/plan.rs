@@ -142,7 +142,7 @@ fn shown_terms(recipe: &Recipe, batch: &Batch) -> Result<()> {
 /// Writes a file. A path with another ending is refused, because it may be the recipe's path.
 fn write(text: &str, path: Option<&Path>, ending: &str) -> Result<()> {
     let Some(path) = path else {
-        return Ok(streams::data(text)?);
+        return Ok(streams::data(text.trim_end())?);
     };
     if path.extension().is_none_or(|own| own != ending) {
         let what = format!("{} does not end in `.{ending}`", path.display());

@@ -1,40 +1,54 @@
 //! A plan as a file of Python that needs torch alone, written to be read.
 
-mod expression;
+mod body;
 mod function;
 mod python;
 mod single;
 
 use std::fmt::Write as _;
 
-use self::function::Writer;
-use self::python::literal;
-use super::text::source_of;
-use super::{Plan, Role, params};
-use crate::diagnostic::{Diagnostic, Diagnostics};
-
-/// black's width.
-const WIDTH: usize = 88;
-/// A part of an expression that is longer becomes a statement of its own.
-const LONG: usize = 58;
-
-/// The functions that a file may need, each followed by two empty lines.
-const HELPERS: &str = include_str!("../helpers.py");
-
-type Written<T> = Result<T, Diagnostic>;
+use self::body::Function;
+use self::python::{arguments, free};
+use super::Plan;
+use super::graph::{Arg, gives};
+use super::params::Role;
+use super::source::source_of;
+use crate::diagnostic::Diagnostics;
+use crate::script::Hook;
+use crate::tensor::Level;
 
 impl Plan {
     /// A file of Python with a function for each hook: it needs torch, works on padded tensors on any device, and a loss is
-    /// differentiable.
+    /// differentiable. A function of the script that several hooks call is a function of the file, too.
     ///
     /// # Errors
     /// [`Diagnostics`] with the script's line if something depends on the values of the batch, or has no form in the file.
     pub fn torch(&self) -> Result<String, Diagnostics> {
         let plan = self.of_every_batch()?;
-        let formulas = plan.formulas.iter();
-        let functions = formulas.map(|formula| Writer::new(&plan, formula, false).function());
-        let functions: Vec<String> = functions.collect::<Written<_>>()?;
-        Ok(plan.file(&functions.join("\n\n"), ""))
+        let mut functions: Vec<Function> = Vec::new();
+        for (name, result) in plan.functions() {
+            let hook = plan
+                .graph
+                .results
+                .iter()
+                .find(|(hook, _)| gives(*hook) == name);
+            let level = match &result {
+                Arg::Node(_, level) => *level,
+                _ => Level::Response,
+            };
+            let about = match (hook, level) {
+                (Some((Hook::Loss, _)), _) => "The loss, one number.",
+                (_, Level::Token) => "One value for each token, [B, T]; 0 where none counts.",
+                (Some((Hook::Advantage, _)), _) => {
+                    "One value for each response, [B]; of its tokens: advantage[:, None] * mask."
+                }
+                _ => "One value for each response, [B].",
+            };
+            let function = Function::of(&plan, (&name, &result, about), &functions, false)?;
+            functions.push(function);
+        }
+        let texts: Vec<&str> = functions.iter().map(|of| of.text.trim_end()).collect();
+        Ok(plan.file(&texts, ""))
     }
 
     /// A file of Python with the part of the loss that one response has, as a function that `torch.fx` traces.
@@ -43,26 +57,55 @@ impl Plan {
     /// [`Diagnostics`] as [`Plan::torch`]; also if the loss is no sum over responses, or compares them.
     pub fn torch_per_response(&self) -> Result<String, Diagnostics> {
         let plan = self.of_every_batch()?;
-        let formula = plan.single()?;
-        let function = Writer::new(&plan, formula, true).function()?;
-        Ok(plan.file(&function, " --per-response"))
+        let about = "The part of the loss that one response has, and no metrics.";
+        let function = Function::of(&plan, ("loss", plan.single()?, about), &[], true)?;
+        Ok(plan.file(&[function.text.trim_end()], " --per-response"))
     }
 
-    fn file(&self, functions: &str, option: &str) -> String {
-        let mut text = functions.to_string();
-        let mut needed: Vec<&str> = Vec::new();
-        // A function may need others.
-        while let Some(helper) = HELPERS.split("\n\n\n").find(|helper| {
-            let name = helper.split(['(', ' ']).nth(1).unwrap_or("");
-            let is_called = |before: &str| text.contains(&format!("{before}{name}("));
-            !needed.contains(helper) && ["(", " ", "-"].into_iter().any(is_called)
-        }) {
-            needed.push(helper);
-            text += &helper[helper.find(':').unwrap_or(0)..];
+    /// The functions of the file, each after those that it may call: of the hooks, and of the script's functions that several hooks
+    /// call.
+    fn functions(&self) -> Vec<(String, Arg)> {
+        let (graph, results) = (&self.graph, &self.graph.results);
+        let is_whole = |node: usize, at: Level| {
+            at == graph.nodes[node].level && matches!(at, Level::Response | Level::Token)
+        };
+        let called = results.iter().filter_map(|(_, result)| match result {
+            Arg::Node(node, at) => is_whole(*node, *at).then_some(*node),
+            _ => None,
+        });
+        let called: Vec<usize> = called.collect();
+        let below = results
+            .iter()
+            .map(|(_, result)| graph.below(result, &called));
+        let below: Vec<Vec<usize>> = below.collect();
+        let hooks = results
+            .iter()
+            .map(|(hook, result)| (gives(*hook).to_string(), result.clone()));
+        let mut all: Vec<(String, Arg)> = hooks.collect();
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let users = below.iter().filter(|below| below.contains(&index)).count();
+            let is_shared = node.is_of_function && users > 1 && !called.contains(&index);
+            if let Some(name) = node
+                .name
+                .as_deref()
+                .filter(|_| is_shared && is_whole(index, node.level))
+            {
+                let is_taken = |name: &str| {
+                    all.iter().any(|(taken, _)| taken == name)
+                        || arguments(self).any(|of| of == name)
+                };
+                all.push((free(name, is_taken), Arg::Node(index, node.level)));
+            }
         }
-        let all = HELPERS.split("\n\n\n");
-        let helpers = all.filter(|helper| needed.contains(helper));
-        let parts: Vec<&str> = helpers.chain([functions]).map(str::trim_end).collect();
+        all.sort_by_key(|(_, result)| result.node());
+        all
+    }
+
+    fn file(&self, functions: &[&str], option: &str) -> String {
+        let text = functions.join("\n\n\n");
+        let mut parts = python::helpers(&text);
+        parts.extend(functions);
+        let text = parts.join("\n\n\n");
         let mut file = format!(
             "{}\nimport torch\nfrom torch import Tensor\n",
             self.docstring(option)
@@ -72,16 +115,7 @@ impl Plan {
                 let _ = writeln!(file, "from torch.nn.functional import {name}");
             }
         }
-        let constants = self.recipe.params().iter().zip(&self.roles);
-        let constants = constants.filter(|(_, role)| **role == Role::Number);
-        for (index, ((parameter, setting), _)) in constants.enumerate() {
-            let number = params::number(setting).unwrap_or(f64::NAN);
-            let (doc, name) = (&parameter.doc, parameter.name.to_uppercase());
-            let start = if index == 0 { "\n" } else { "" };
-            let _ = writeln!(file, "{start}# {doc}\n{name} = {}", literal(number));
-        }
-        let _ = write!(file, "\n\n{}\n", parts.join("\n\n\n"));
-        file
+        file + "\n\n" + text.trim_end() + "\n"
     }
 
     /// The recipe's text and source, how the file differs from the recipe, the command that writes it, and the scripts.
@@ -112,14 +146,18 @@ impl Plan {
             "\nWritten by advlab from version {version} of the script that follows:\n\n    \
              advlab plan {name} --torch{option}{changed}\n"
         );
-        let origins = self.formulas.iter().flat_map(|formula| &formula.nodes);
-        let origins =
-            origins.filter_map(|node| Some(source_of(&self.recipe, node.origin.as_ref()?)));
-        let used: Vec<&str> = origins.collect();
-        let (modules, own): (Vec<_>, Vec<_>) = self
+        let origins = self
+            .graph
+            .nodes
+            .iter()
+            .filter_map(|node| node.origin.as_ref());
+        let used: Vec<&str> = origins
+            .map(|origin| source_of(&self.recipe, origin))
+            .collect();
+        let (own, modules): (Vec<_>, Vec<_>) = self
             .recipe
             .sources()
-            .partition(|(source, _)| *source != name);
+            .partition(|(source, _)| *source == name);
         let modules = modules
             .into_iter()
             .filter(|(source, _)| used.contains(source));

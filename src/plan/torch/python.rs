@@ -1,6 +1,67 @@
-//! Numbers, names and statements as Python and black write them.
+//! Names, numbers and statements as Python and black write them.
 
-use super::WIDTH;
+use crate::plan::Plan;
+use crate::plan::params::Role;
+use crate::plan::rows::literal;
+
+/// black's width.
+pub(super) const WIDTH: usize = 88;
+/// A part of an expression that is longer becomes a statement of its own.
+pub(super) const LONG: usize = 58;
+
+/// The functions that a file may need, each followed by two empty lines.
+const HELPERS: &str = include_str!("../helpers.py");
+
+/// Names that a file uses itself.
+const OWN_NAMES: &str = "Tensor torch pad mask group index first trajectory first_turn every dtype generator lambda in is not and \
+    or if else for while def class return from import as with None True False len max min sum abs pow float int \
+    round all any range logprobs";
+
+/// Whether a name is Python's, or that of a helper, an argument or a variable of each file.
+pub(super) fn is_own(name: &str) -> bool {
+    let heads = HELPERS.lines().filter_map(|line| line.strip_prefix("def "));
+    let mut helpers = heads.filter_map(|head| head.split('(').next());
+    OWN_NAMES.split(' ').any(|own| own == name) || helpers.any(|helper| helper == name)
+}
+
+/// A parameter's name as an argument.
+pub(super) fn parameter(plan: &Plan, name: &str) -> String {
+    let is_taken = is_own(name) || plan.batch.columns().any(|column| column == name);
+    format!("{name}{}", if is_taken { "_" } else { "" })
+}
+
+/// The names that a file of the plan gives to arguments: of columns, and of parameters whose numbers it has.
+pub(super) fn arguments(plan: &Plan) -> impl Iterator<Item = String> {
+    let parameters = plan.recipe.params().iter().zip(&plan.roles);
+    let parameters = parameters.filter(|(_, role)| **role == Role::Number);
+    let columns = plan.batch.columns().map(str::to_string);
+    columns.chain(parameters.map(|((of, _), _)| parameter(plan, &of.name)))
+}
+
+/// A name, with a number if it is Python's or taken.
+pub(super) fn free(wanted: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    let numbered = (2..).map(|count| format!("{wanted}_{count}"));
+    let mut names = std::iter::once(wanted.to_string()).chain(numbered);
+    let free = names.find(|name| !is_own(name) && !is_taken(name));
+    free.unwrap_or_default()
+}
+
+/// The helpers that a text calls, with those that they call, in their order.
+pub(super) fn helpers(text: &str) -> Vec<&'static str> {
+    let (mut text, mut needed) = (text.to_string(), Vec::new());
+    while let Some(helper) = HELPERS.split("\n\n\n").find(|helper| {
+        let name = helper.split(['(', ' ']).nth(1).unwrap_or("");
+        let is_called = |before: &str| text.contains(&format!("{before}{name}("));
+        !needed.contains(helper) && ["(", " ", "-"].into_iter().any(is_called)
+    }) {
+        needed.push(helper);
+        text += &helper[helper.find(':').unwrap_or(0)..];
+    }
+    let all = HELPERS
+        .split("\n\n\n")
+        .filter(|helper| needed.contains(helper));
+    all.map(str::trim_end).collect()
+}
 
 /// A statement of a function's body; if it is too long, the arguments of its last call have lines of their own, as black has them.
 pub(super) fn wrapped(statement: &str) -> String {
@@ -9,42 +70,29 @@ pub(super) fn wrapped(statement: &str) -> String {
     if fits(statement, 4) || !is_call {
         return format!("    {statement}\n");
     }
-    let (mut depth, mut start) = (0, 0);
-    for (index, letter) in statement.char_indices().rev() {
+    let mut depth = 0;
+    let start = statement.char_indices().rev().find(|(_, letter)| {
         depth += match letter {
             ')' | ']' => 1,
             '(' | '[' => -1,
             _ => 0,
         };
-        if depth == 0 {
-            start = index;
-            break;
-        }
-    }
-    let (head, body) = (
-        &statement[..=start],
-        &statement[start + 1..statement.len() - 1],
-    );
+        depth == 0
+    });
+    let start = start.map_or(0, |(start, _)| start + 1);
+    let (head, body) = (&statement[..start], &statement[start..statement.len() - 1]);
     if fits(body, 8) {
         return format!("    {head}\n        {body}\n    )\n");
     }
-    let (mut depth, mut parts) = (0, vec![String::new()]);
-    for letter in body.chars() {
-        depth += match letter {
-            '(' | '[' => 1,
-            ')' | ']' => -1,
-            _ => 0,
-        };
-        match parts.last_mut() {
-            Some(last) if depth > 0 || letter != ',' => last.push(letter),
-            _ => parts.push(String::new()),
-        }
-    }
-    let parts: Vec<&str> = parts.iter().map(|part| part.trim()).collect();
-    format!(
-        "    {head}\n        {},\n    )\n",
-        parts.join(",\n        ")
-    )
+    let mut depth = 0;
+    let parts = body.split(|letter| {
+        depth += i32::from(matches!(letter, '(' | '['));
+        depth -= i32::from(matches!(letter, ')' | ']'));
+        letter == ',' && depth == 0
+    });
+    let parts: Vec<&str> = parts.map(str::trim).collect();
+    let parts = parts.join(",\n        ");
+    format!("    {head}\n        {parts},\n    )\n")
 }
 
 /// The head of a function.
@@ -58,59 +106,23 @@ pub(super) fn head(name: &str, arguments: &str, gives: &str) -> String {
     format!("def {name}(\n    {inner}\n) -> {gives}:")
 }
 
-/// A name for the result of a row.
-pub(super) fn called(row: &'static str) -> &'static str {
-    match row {
-        "+" => "total",
-        "-" => "difference",
-        "*" => "product",
-        "/" | "safe_div" => "ratio",
-        "**" => "power",
-        "%" => "remainder",
-        "<" | "<=" | ">" | ">=" | "==" | "!=" | "&" | "|" | "!" => "condition",
-        "where" => "chosen",
-        "index" => "place",
-        "neg" => "negated",
-        "max" => "largest",
-        "min" => "smallest",
-        "sum" => "total",
-        "abs" => "size",
-        "round" => "rounded",
-        row => row,
-    }
-}
-
-/// A number as Python reads it back exactly; a whole one without a point.
-pub(super) fn literal(number: f64) -> String {
-    if number.is_nan() {
-        return "torch.nan".to_string();
-    }
-    if number.is_infinite() {
-        return if number > 0.0 {
-            "torch.inf"
-        } else {
-            "-torch.inf"
+/// Lines of a comment.
+pub(super) fn comment(text: &str) -> Vec<String> {
+    let mut lines = vec!["#".to_string()];
+    for word in text.split(' ') {
+        let line = &lines[lines.len() - 1];
+        if line.len() + word.len() + 5 > WIDTH && line != "#" {
+            lines.push("#  ".to_string());
         }
-        .to_string();
-    }
-    if number.fract() == 0.0 && number.abs() < 1e15 && (number != 0.0 || number.is_sign_positive())
-    {
-        return format!("{number:.0}");
-    }
-    format!("{number:?}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::called;
-    use crate::tensor::op;
-
-    #[test]
-    fn each_row_has_a_name_that_python_takes() {
-        for op in op::table() {
-            let mut letters = called(op.name).chars();
-            let is_name = letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
-            assert!(is_name, "{}", op.name);
+        if let Some(line) = lines.last_mut() {
+            *line += &format!(" {word}");
         }
     }
+    lines
+}
+
+/// A number as Python reads it.
+pub(super) fn number(number: f64) -> String {
+    let text = literal(number).replace("NaN", "torch.nan");
+    text.replace("inf", "torch.inf")
 }
