@@ -262,9 +262,12 @@ def test_functions_of_the_script_that_two_hooks_call(tmp_path):
     """Each is one function of the file, also if the script calls it with different arguments, or if torch's file has its name."""
     text = """
     fn params() { #{ scale: #{ value: 0.5 }, half: #{ value: 3.0 } } }
-    fn reward(batch, p) { half(batch.reward, p.scale) - half(batch.length, p.scale) + whiten(batch) }
-    fn weight(batch, p) { half(batch.length, p.scale) * p.half }
-    fn advantage(batch, p) { half(batch.reward, p.scale) + whiten(batch) * batch.length }
+    fn returns(batch, p) {
+        half(batch.reward, p.scale) * half(batch.length, p.scale) + half(batch.truncated, p.scale) * p.half - whiten(batch) * batch.value
+    }
+    fn advantage(batch, p) {
+        half(batch.reward, p.scale) * half(batch.length, p.scale) - half(batch.truncated, p.scale) + whiten(batch)
+    }
     fn half(x, scale) { let y = x * scale; y - x.mean("group") }
     fn whiten(batch) { batch.reward.mean("group") * batch.old_logp.sum("response") }
     """

@@ -76,20 +76,23 @@ impl Function {
                 (false, false) => format!("{name} = to_float({name})"),
             });
         }
-        let of = body.columns.first().map_or("group", |(name, _)| name);
-        needs.push(
-            format!("dtype = {of}.dtype").replace("group.dtype", "torch.get_default_dtype()"),
-        );
-        needs.push(format!(
-            "every = torch.ones(len({of}), dtype=torch.bool, device={of}.device)"
-        ));
+        let has_mask = body.lines.iter().any(|line| has(line, "mask"));
+        let column = body.columns.first().map(|(name, _)| &**name);
+        let of = column.unwrap_or(if has_mask { "mask" } else { "group" });
+        let every = format!("torch.ones(len({of}), dtype=torch.bool, device={of}.device)");
+        needs.push(format!("every = {every}"));
+        let dtype = column.map(|name| format!("{name}.dtype"));
+        let dtype = dtype.unwrap_or("torch.get_default_dtype()".to_string());
+        needs.push(format!("dtype = {dtype}"));
         let code = body.lines.iter().filter(|line| !line.starts_with('#'));
         let mut code = code.map(|line| format!("{line}\n")).collect::<String>();
         let mut start: Vec<String> = Vec::new();
         for line in needs.into_iter().rev() {
             let word = line.split(' ').next().unwrap_or("");
             // An argument that only another function takes is prepared there.
-            if has(&code.replace(&format!("{word}={word}"), ""), word) {
+            let passed = format!("{word}={word}");
+            let own = code.replace(if word == "dtype" { "\0" } else { &passed }, "");
+            if has(&own, word) {
                 code += &line;
                 code.push('\n');
                 start.insert(0, line);
@@ -118,7 +121,12 @@ impl Function {
             if is_single {
                 start.push(format!("{name} = {value}"));
             } else {
-                docs += &format!("    {name}: {}\n", of.doc);
+                let doc = if of.doc.is_empty() {
+                    "a number"
+                } else {
+                    &of.doc
+                };
+                docs += &format!("    {name}: {doc}\n");
                 arguments.push(format!("{name}: {kind} = {value}"));
                 passed.push(name);
             }

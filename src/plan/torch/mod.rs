@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use self::body::Function;
 use self::python::{arguments, free};
 use super::Plan;
-use super::graph::{Arg, gives};
+use super::graph::{Arg, COLUMN, gives};
 use super::params::Role;
 use super::source::source_of;
 use crate::diagnostic::Diagnostics;
@@ -84,7 +84,16 @@ impl Plan {
         let mut all: Vec<(String, Arg)> = hooks.collect();
         for (index, node) in graph.nodes.iter().enumerate() {
             let users = below.iter().filter(|below| below.contains(&index)).count();
-            let is_shared = node.is_of_function && users > 1 && !called.contains(&index);
+            // Without a column, the function would not know the type of its values.
+            let is_given = |at: &usize| {
+                let of = &graph.nodes[*at];
+                of.row == COLUMN && of.name.as_deref().is_some_and(|name| self.batch.has(name))
+            };
+            let arg = Arg::Node(index, node.level);
+            let is_shared = node.is_of_function
+                && users > 1
+                && !called.contains(&index)
+                && graph.below(&arg, &[]).iter().any(is_given);
             if let Some(name) = node
                 .name
                 .as_deref()
@@ -94,7 +103,7 @@ impl Plan {
                     all.iter().any(|(taken, _)| taken == name)
                         || arguments(self).any(|of| of == name)
                 };
-                all.push((free(name, is_taken), Arg::Node(index, node.level)));
+                all.push((free(name, is_taken), arg));
             }
         }
         all.sort_by_key(|(_, result)| result.node());
