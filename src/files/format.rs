@@ -119,9 +119,16 @@ fn folder_of_rollouts(folder: &Path) -> PathBuf {
     if used.is_dir() { used } else { folder.into() }
 }
 
-/// Whether a JSONL file holds statistics instead of rollouts: SkyRL writes such a file for all its evaluations.
-fn is_summary(file: &Path) -> bool {
-    file.ends_with("aggregated_results.jsonl")
+/// Whether a JSONL file in a folder of rollouts holds something else: SkyRL writes statistics of its evaluations, and Tinker's
+/// cookbook its metrics, checkpoints and times, and, beside the rollouts of a step, those of an evaluation.
+fn is_apart(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let others = "aggregated_results metrics checkpoints timing_spans trace_events";
+    let is_evaluation = name.starts_with("eval_") && name.ends_with("_rollout_summaries.jsonl");
+    is_evaluation
+        || others
+            .split(' ')
+            .any(|other| name == format!("{other}.jsonl"))
 }
 
 /// The JSONL and parquet files in a folder and its subfolders, ordered by the numbers in their names; each file once, even if
@@ -137,7 +144,7 @@ fn collect(folder: &Path, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>)
     for entry in entries_of(&folder_of_rollouts(folder))? {
         let is_folder = entry.is_dir();
         let is_lines = matches!(Format::of(&entry), Ok(Format::Lines | Format::Parquet));
-        if !(is_folder || is_lines && !is_summary(&entry)) {
+        if !(is_folder || is_lines && !is_apart(&entry)) {
             continue;
         }
         let named = |error: io::Error| io::Error::other(format!("{}: {error}", entry.display()));
@@ -172,7 +179,7 @@ pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     let has_lines = |folder: &Path| files_of_lines(folder).is_ok_and(|files| !files.is_empty());
     let is_step = |entry: &PathBuf| match entry.is_dir() {
         true => step_of(entry).is_some() && has_lines(entry),
-        false => Format::of(entry).is_ok(),
+        false => Format::of(entry).is_ok() && !is_apart(entry),
     };
     let entries = entries_of(path).map_err(|error| cannot_be_read(path, &error))?;
     let found: Vec<PathBuf> = entries

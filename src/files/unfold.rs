@@ -25,6 +25,9 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
         () if has("seqlen", JsonType::Number) && has("prompt_len", JsonType::Number) => {
             Some(length)
         }
+        () if has("traj_idx", JsonType::Number) && has("steps", JsonType::Array) => {
+            Some(trajectory)
+        }
         () => None,
     }
 }
@@ -86,6 +89,25 @@ fn length(line: &str) -> Option<Rows> {
     let length = of("seqlen")?.checked_sub(of("prompt_len")?)?;
     line.insert("length".to_string(), length.into());
     Some(Box::new(std::iter::once(Value::Object(line).to_string())))
+}
+
+/// Adds to a line of Tinker's cookbook, a trajectory with its turns, what the adapter of Tinker gives a recipe: `length`, which counts
+/// the tokens of all turns, and what the environment reported by name: for the trajectory, or else at the last turn that has it.
+fn trajectory(line: &str) -> Option<Rows> {
+    let line: Map<String, Value> = serde_json::from_str(line).ok()?;
+    let steps = line.get("steps")?.as_array()?.iter();
+    let mut counts = steps.clone().map(|step| step["ac_len"].as_u64());
+    let length = counts.try_fold(0u64, |sum, count| sum.checked_add(count?))?;
+    let of_turns = steps.flat_map(|step| [&step["logs"], &step["metrics"]]);
+    let reported = of_turns.chain(line.get("trajectory_metrics"));
+    let reported = reported.filter_map(Value::as_object).flatten();
+    let mut row: Map<String, Value> = reported
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    row.insert("length".to_string(), length.into());
+    row.extend(line);
+    row.remove("steps");
+    Some(Box::new(std::iter::once(Value::Object(row).to_string())))
 }
 
 /// Splits a line of prime-rl, which is an episode with the traces of its agents. Each trace that trains the policy becomes a

@@ -41,7 +41,7 @@ fn told(rollouts: &Rollouts) -> String {
 #[test]
 fn every_trainer_s_dump_reads_without_a_map() {
     let mut all = String::new();
-    for dump in "trl verl roll nemo_rl skyrl areal prime_rl".split(' ') {
+    for dump in "trl verl roll nemo_rl skyrl areal prime_rl tinker slime".split(' ') {
         let steps = steps(data(dump)).unwrap();
         assert_eq!(steps.len(), 2, "{dump}: {steps:?}");
         let names: Vec<_> = steps.iter().map(|step| step.file_name().unwrap()).collect();
