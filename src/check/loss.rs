@@ -1,7 +1,7 @@
 //! Checks of a loss: its gradient agrees with finite differences, and a step that lowers the loss makes more likely what the
 //! advantage favours.
 
-use super::batches::{on_policy, wave, with_scaled_advantage, with_tokens};
+use super::batches::{on_policy, wave, with_responses, with_scaled_advantage, with_tokens};
 use super::findings::CheckResult::{self, Fails, Holds, Note};
 use super::findings::{Checks, largest};
 use crate::batch::{Batch, Computed, Level};
@@ -32,6 +32,37 @@ impl Checks<'_> {
                 Err(error) => self.refused(check, Fails, error),
             }
         }
+        // An error is ignored because the other checks report it.
+        if self.ignores_weights(batch).unwrap_or(false) {
+            let why = "their sizes have no effect: the loss takes a weight only as 0 or not 0, or not at all";
+            self.add("weights of the loss", Note, why);
+        }
+    }
+
+    /// Whether the recipe has weights that differ, and its loss has the same gradient with other weights.
+    fn ignores_weights(&self, batch: &Batch) -> Result<bool, Diagnostics> {
+        let mut state = self.recipe.init()?;
+        let outcome = self.recipe.advantage(batch, &mut state)?;
+        let Some(weight) = &outcome.weight else {
+            return Ok(false);
+        };
+        let advantage = (outcome.loss.is_none()).then_some(&outcome.advantage);
+        let gradient = |of: &dyn Fn(f64) -> f64| -> Result<Vec<f64>, Diagnostics> {
+            let batch = with_responses(batch, "weight", |i| of(weight.at(i, 0)));
+            let loss = self
+                .recipe
+                .loss(&batch, advantage, &mut self.recipe.init()?)?;
+            Ok(loss.gradient.buffer().iter().collect())
+        };
+        let own = gradient(&|size| size)?;
+        let is_same = |of: &dyn Fn(f64) -> f64| -> Result<bool, Diagnostics> {
+            let mut sizes = (0..batch.layout().responses()).map(|i| weight.at(i, 0));
+            let is_other = sizes.any(|size| of(size) != size);
+            Ok(is_other && gradient(of)? == own)
+        };
+        let counts = |size: f64| f64::from(size > 0.0);
+        let is_silent = largest(own.iter().copied()) == 0.0;
+        Ok(!is_silent && (is_same(&counts)? || is_same(&|_| 1.0)?))
     }
 
     /// The loss on a batch whose advantage is multiplied by `sign`, and that advantage.
