@@ -129,7 +129,12 @@ impl Held {
     }
 
     /// Does a step of a recipe that follows its file, and writes it to the folder if there is one.
-    pub fn step(&mut self, batch: &PyBatch) -> Result<StepResult, Diagnostics> {
+    /// `turns` is as in [`LiveRecipe::rows_are_turns`].
+    pub fn step(
+        &mut self,
+        batch: &PyBatch,
+        turns: Option<bool>,
+    ) -> Result<StepResult, Diagnostics> {
         // If weights are refused, no version has the hook `weight`, but the batch may have the column.
         let mut refuses = self.options.refuses.iter();
         let weight = refuses.find(|(hook, _)| *hook == Hook::Weight);
@@ -140,6 +145,7 @@ impl Held {
         if let Some(record) = &self.record {
             record.check(batch.given_step)?;
         }
+        self.live.rows_are_turns(turns);
         // If the newest version fails here, the failure is among the events.
         let _ = self.live.begin_step();
         let numbered = &self.live.numbered(&batch.batch);

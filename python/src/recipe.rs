@@ -108,18 +108,20 @@ impl PyRecipe {
     }
 
     /// The advantage, computed by the newest version that passed its checks or, if that version fails, by the previous version;
-    /// with `padded`, one value per response also becomes [B, T].
+    /// with `padded`, one value per response also becomes [B, T]. `turns` says whether the rows are turns, if they are those of the
+    /// newest version.
     fn _compute_advantage(
         &self,
         py: Python<'_>,
         batch: &PyBatch,
         f64: bool,
         padded: bool,
+        turns: Option<bool>,
     ) -> PyResult<Py<PyDict>> {
         let step = self.compute(py, |held| {
             let before = held.serial(held.live.in_use());
             let step = match self.is_live {
-                true => held.step(batch),
+                true => held.step(batch, turns),
                 false => held.update(|recipe, state| compute(recipe, &batch.batch, state)),
             }?;
             Ok((step, held.used(before)))

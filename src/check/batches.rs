@@ -58,13 +58,18 @@ pub fn usual() -> Batch {
         let values = rows.flat_map(|(i, length)| (0..length).map(move |t| value(i, t)));
         builder = builder.token(name, buffer(values, true));
     }
+    let text = |i: usize, kinds: usize| i * 7 % 5 % kinds;
+    let trajectory = |i: usize| (groups[i], text(i, 2));
+    // The turns of a trajectory stand in the reverse order.
+    let is_later = |i: usize, j: &usize| trajectory(i) == trajectory(*j);
+    let turn = |i: usize| (i + 1..groups.len()).filter(|j| is_later(i, j)).count() as f64;
     let responses: [(&str, &dyn Fn(usize) -> f64); 10] = [
         ("reward", &|i| f64::from(u8::from(right.contains(&i)))),
         ("reward_baseline", &|i| (i % 3 % 2) as f64),
         ("truncated", &|i| f64::from(u8::from(i % 6 == 4))),
         ("input_tokens", &|i| (i * 7 % 5) as f64),
         ("turns", &|i| 1.0 + (i * 3 % 4) as f64),
-        ("turn", &|i| (i * 11 % 26) as f64),
+        ("turn", &turn),
         ("step_reward", &|i| wave(i, 0, 11) - 0.5),
         ("state_score", &|i| wave(i, 0, 12)),
         ("reasoning_length", &|i| (i % 2) as f64),
@@ -76,8 +81,8 @@ pub fn usual() -> Batch {
     let kinds = [2, 3, 2, 4, 2];
     let texts = ["role", "agent", "episode", "state", "trajectory"];
     for (name, kinds) in texts.into_iter().zip(kinds) {
-        let text = |i: usize| (i * 7 % 5 % kinds).to_string();
-        builder = builder.text(name, (0..groups.len()).map(text));
+        let texts = (0..groups.len()).map(|i| text(i, kinds).to_string());
+        builder = builder.text(name, texts);
     }
     with_what_losses_need(&built(builder))
 }

@@ -47,6 +47,8 @@ pub(super) struct Ledger {
     pub(super) last: Option<Arc<Observed>>,
     /// The last batch on which a version failed at a step.
     failed_on: Option<Arc<Observed>>,
+    /// Whether the rows of a batch are those of the version that computes it.
+    pub(super) rows_follow: bool,
     pub(super) events: VecDeque<LiveEvent>,
     published: u64,
     /// The callers that wait until the files are read. The thread drops a sender to end the wait.
@@ -68,6 +70,7 @@ impl Shared {
             current: first,
             last: None,
             failed_on: None,
+            rows_follow: false,
             events: VecDeque::new(),
             published: 0,
             waiting: Vec::new(),
@@ -165,9 +168,25 @@ impl Shared {
         }
         let recipe = self.options.fit(recipe, true)?;
         let ledger = self.ledger();
-        let (last, failed_on) = (ledger.last.clone(), ledger.failed_on.clone());
+        let has_its_rows = |observed: &&Arc<Observed>| {
+            let other = &observed.in_use.loaded.recipe;
+            !ledger.rows_follow || other.takes_turns() == recipe.takes_turns()
+        };
+        let last = ledger.last.as_ref().filter(has_its_rows).cloned();
+        let failed_on = ledger.failed_on.as_ref().filter(has_its_rows).cloned();
+        let is_untried = last.is_none() && ledger.last.is_some();
         drop(ledger);
-        let (later, effect) = (self.dry_runs)(&recipe, last.as_ref(), failed_on.as_ref())?;
+        let (mut later, effect) = (self.dry_runs)(&recipe, last.as_ref(), failed_on.as_ref())?;
+        if is_untried {
+            let rows = if recipe.takes_turns() {
+                "turns"
+            } else {
+                "trajectories"
+            };
+            let why =
+                format!("not tried on the last batch: its rows are {rows} from the next step on");
+            later.push(Diagnostic::warning(why));
+        }
         let known = in_use.recipe.warnings();
         let is_new =
             |warning: &&Diagnostic| !known.iter().any(|old| old.message == warning.message);

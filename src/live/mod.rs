@@ -9,7 +9,8 @@
 //! 1. it compiles with all its imports, and the lint finds no error;
 //! 2. it has the hooks of [`LiveOptions::requires`], and the values that the run sets fit its parameters;
 //! 3. `init` works, and `migrate` takes over the run's state;
-//! 4. a dry run succeeds on the last batch, with a copy of the state;
+//! 4. a dry run succeeds on the last batch, with a copy of the state, unless that batch has other rows than the version takes
+//!    ([`LiveRecipe::rows_are_turns`]);
 //! 5. dry runs succeed on the last batch on which a version failed at a step, and on small degenerate batches that have the
 //!    columns and group sizes of the last batch.
 //!
@@ -92,6 +93,8 @@ pub struct LiveRecipe {
     /// The versions before the current step.
     before: Vec<InUse>,
     next_step: u64,
+    /// Whether the rows of the next batch are turns, if the caller chooses rows by the version.
+    turns: Option<bool>,
     /// Wakes the thread that follows the files, if the recipe has files.
     bell: Option<SyncSender<Instant>>,
 }
@@ -186,6 +189,7 @@ impl LiveRecipe {
         let first = versions[versions.len() - 1].loaded.clone();
         Ok(LiveRecipe {
             next_step: options.next_step,
+            turns: None,
             shared: Arc::new(Shared::new(host, options, first)),
             before: versions.clone(),
             versions,
@@ -253,6 +257,9 @@ impl LiveRecipe {
     /// published. If all fail, the batch is at fault: everything is as it was before the step, and the next step uses the
     /// newest version again.
     ///
+    /// If the rows of the batch are not those of a version ([`LiveRecipe::rows_are_turns`]), the versions tried before it are
+    /// reported, that version is in use, and the result is an error: the caller repeats the step with the rows of that version.
+    ///
     /// New versions are tried on the batch, which has the columns that the hooks see and is not copied. The next step has the
     /// number after the batch's, unless all versions fail.
     pub fn attempt<R>(
@@ -263,6 +270,16 @@ impl LiveRecipe {
         let mut failed: Vec<Failed> = Vec::new();
         for last in (0..self.versions.len()).rev() {
             self.versions.truncate(last + 1);
+            let takes_turns = self.last().loaded.recipe.takes_turns();
+            if self.turns.is_some_and(|turns| turns != takes_turns) {
+                for one in &failed {
+                    self.shared.withdraw(one, true);
+                }
+                let other = || Diagnostic::error("the version in use takes other rows").into();
+                let error = failed.first().map_or_else(other, |one| one.error.clone());
+                let result = Err(error);
+                return Attempt { result, failed };
+            }
             self.observe(batch);
             let InUse { loaded, mut state } = self.versions[last].clone();
             let error = match run(&loaded.recipe, &mut state) {
@@ -291,6 +308,14 @@ impl LiveRecipe {
         self.next_step = batch.step();
         let result = Err(failed[0].error.clone());
         Attempt { result, failed }
+    }
+
+    /// Says that the caller gives a version that names `trajectory` a row for each turn, and any other version a row for each
+    /// trajectory, and which of these the rows of the next batch are; `None` if rows do not depend on the version. A version with
+    /// other rows than the last batch is not tried on that batch.
+    pub fn rows_are_turns(&mut self, turns: Option<bool>) {
+        self.turns = turns;
+        self.shared.ledger().rows_follow = turns.is_some();
     }
 
     /// The batch, with the number of the next step if the batch has no step.

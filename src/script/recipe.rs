@@ -89,6 +89,11 @@ impl Recipe {
         &self.script.reads
     }
 
+    /// Whether the recipe names `trajectory`, as a level or a column: a trainer's adapter then gives it a row for each turn.
+    pub fn takes_turns(&self) -> bool {
+        self.reads().contains("trajectory")
+    }
+
     /// All columns that a batch needs for this recipe: the columns that the recipe reads, the columns from which these may be
     /// derived, and `random`. `None` if the script may compute the name of a column, because it may then read any column.
     pub fn columns(&self) -> Option<BTreeSet<String>> {

@@ -1,6 +1,7 @@
 """What the adapters of trainers have in common: a trainer's tensors in, a recipe's step, the trainer's advantage out."""
 
 import contextlib
+import functools
 import importlib
 import json
 import math
@@ -44,6 +45,8 @@ class Trainer:
     columns: Mapping[str, str] = field(default_factory=dict)
     """The trainer's tensors and the columns that they are, where their names differ."""
     turns: str = "each turn is a row"  # What a recipe that names `trajectory` gets.
+    rows_follow: bool = True
+    """Whether a save may begin or cease to name `trajectory`: then any advantage of turns fits into the trainer."""
 
     def explain(self, error: RecipeError) -> RecipeError:
         """The error, with the option to set if a column is missing."""
@@ -95,6 +98,7 @@ class Trainer:
         mean: str | Callable[[], str] = "",
         padded: bool = True,
         keep_rejected: bool | None = None,
+        by_turns: bool | None = None,
     ) -> Advantage:
         """A step of the recipe on columns as `Call.of_columns` takes them; what the recipe prints is logged. In the result,
         `returns` is what a critic learns, and the advantage is `weighted` for the trainer's mean over `mean`, if that is given.
@@ -102,7 +106,9 @@ class Trainer:
 
         Rejected responses, whose mask has no token that counts, are no members of their groups, and their advantage is 0, unless
         `keeps_rejected` says otherwise; if there are no others, the recipe does no step. A recipe that names `trajectory` sees each
-        turn as a response (`Turns`)."""
+        turn as a response (`Turns`). If the caller has chosen rows by `sees_turns`, `by_turns` is its answer, and `OtherRows` is
+        raised if the step must be repeated with other rows."""
+        sees, all_columns = sees_turns(recipe) if by_turns is None else by_turns, columns
         columns = {name: value for name, value in columns.items() if value is not None}
         mask = on_cpu(columns["mask"]) if "mask" in columns else None
         if mask is not None:
@@ -111,15 +117,21 @@ class Trainer:
                 return _no_step(recipe, np.zeros(mask.shape if padded else len(mask), np.float32), _arrays.is_tensor(mask))
             if not keeps_rejected(keep_rejected) and len(rows) < len(mask):
                 columns = _with_scores_of_rejected(columns, rows, mask)
-                return self._spread(self.advantage(recipe, pick(columns, rows), mean, padded, True), rows, len(mask))
-        turns = Turns(columns) if mask is not None and sees_turns(recipe) else None
+                out = self.advantage(recipe, pick(columns, rows), mean, padded, True, by_turns)
+                return self._spread(out, rows, len(mask))
+        turns = Turns(columns) if mask is not None and sees else None
         given = turns.columns if turns else _of_tokens(columns, mask)
         if mask is None and "trajectory" in columns:
             given.update(_places(columns["trajectory"], np.arange(len(columns["trajectory"]))))
         try:
             call = Call.of_columns(given, () if padded else ("reward", "token_reward"))
-            out = recipe._advantage(call, padded and not turns)
+            out = recipe._advantage(call, padded and not turns, sees if self.rows_follow else None)
         except RecipeError as error:
+            if self.rows_follow and sees_turns(recipe) != sees:
+                # The newest version failed, or is newer than this call, and the one that is now in use takes other rows.
+                if by_turns is not None:
+                    raise OtherRows from None
+                return self.advantage(recipe, all_columns, mean, padded, keep_rejected)
             raise self.explain(error) from None
         report(recipe, out)
         if mean and (out.weight is not None or out.loss is not None):
@@ -170,6 +182,22 @@ class Trainer:
 
 _live: dict[str, LiveRecipe] = {}
 _warned: set[str] = set()  # Warnings that this process has given.
+
+
+class OtherRows(Exception):
+    """The version that is now in use takes other rows than it was given."""
+
+
+def with_its_rows(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step that chooses the rows for a version, repeated until a version computes it."""
+
+    @functools.wraps(step)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        while True:
+            with contextlib.suppress(OtherRows):
+                return step(*args, **kwargs)
+
+    return run
 
 
 def refusals(mean: str, no_weights: str | None = None) -> dict[str, str]:
@@ -230,6 +258,26 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     advantage = np.asarray(out.advantage)
     scaled = (advantage.T * scale.astype(advantage.dtype)).T
     return sys.modules["torch"].from_numpy(scaled) if _arrays.is_tensor(out.advantage) else scaled
+
+
+def tried(recipe: Recipe | LiveRecipe, scale: float = 1.0, rows: Sequence[int] = (0, 1), **more: Any) -> Any:
+    """The gradient of a recipe and, as the last number, its loss, both as sums over tokens. The batch is one or both (`rows`) of
+    two responses, which have 3 tokens and 1 token."""
+    mask = np.array([[1, 1, 1], [1, 0, 0]])
+    advantage = np.array([[0.5], [-0.75]]) * mask
+    # `logp` is moved a little against the advantage, so that no clip removes the gradient.
+    old = -0.5 - 0.125 * np.arange(6).reshape(2, 3)
+    logp = {"logp": old - 0.01 * np.sign(advantage), "old_logp": old, "ref_logp": old}
+    columns = {"mask": mask, **logp, "advantage": scale * advantage, **more}
+    out = recipe._frozen().loss(**{name: np.asarray(values)[list(rows)] for name, values in columns.items()})
+    return np.append(out.grad, out.loss) * mask[list(rows)].sum()
+
+
+def is_proportional(recipe: Recipe | LiveRecipe, **more: Any) -> bool:
+    """Whether the gradient of a recipe's loss is proportional to the advantage. Small and large advantages are tried, because a loss
+    may clip them."""
+    once, *others = [tried(recipe, scale, **more)[:-1] / scale for scale in (1.0, 2.0, 64.0)]
+    return all(np.allclose(other, once, rtol=1e-6, atol=1e-12) for other in others)
 
 
 def keeps_rejected(asked: bool | None = None) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ._trainers import Trainer, kinds_of, of_rows, registry, sees_turns
 
-RLLM = Trainer("rLLM", turns="each step is a row, and all steps of a trajectory get one advantage")
+RLLM = Trainer("rLLM", turns="each step is a row, and all steps of a trajectory get one advantage", rows_follow=False)
 
 
 def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:

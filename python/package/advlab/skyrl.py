@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ._trainers import Trainer, callers, on_cpu, registry, row_sums, sees_turns, setting, warn_of_unknown_loss
+from ._trainers import Trainer, callers, on_cpu, registry, row_sums, sees_turns, setting, warn_of_unknown_loss, with_its_rows
 
 SKYRL = Trainer(
     "SkyRL",
@@ -27,6 +27,7 @@ PROPORTIONAL = (None, "regular", "dual_clip", "gspo", "cispo", "sapo", "rollout_
 """SkyRL's losses that are proportional to the advantage."""
 
 
+@with_its_rows
 def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: Any = None, **settings: Any) -> tuple[Any, Any]:
     """SkyRL's advantage estimator: advantages and returns, float32 [B, T], 0 where the mask is 0.
 
@@ -70,7 +71,7 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     elif turns:
         raise ValueError(f"{live.name} names `trajectory`, and SkyRL's batch was not found among the callers of the estimator")
     columns = {"reward": row_sums(rewards), **columns, "mask": mask, "token_reward": rewards}
-    out = SKYRL.advantage(live, columns, "responses")
+    out = SKYRL.advantage(live, columns, "responses", by_turns=turns)
     if out.weight is not None and loss not in PROPORTIONAL:
         warn_of_unknown_loss(live, f"trainer.algorithm.policy_loss_type={loss}")
     device = token_level_rewards.device

@@ -13,7 +13,7 @@ import numpy as np
 
 from ._trainers import Trainer, kinds_of, of_rows, pick, sees_turns
 
-SLIME = Trainer("slime")
+SLIME = Trainer("slime", rows_follow=False)
 
 
 def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[float], list[float]]:

@@ -11,6 +11,7 @@ In a loop of your own the recipe is an argument:
     training_client.forward_backward_custom(data, advlab.tinker.loss(recipe))
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator
@@ -18,14 +19,18 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from ._batch import Call
-from ._outcome import Advantage
+from ._outcome import Advantage, RecipeError
 from ._recipe import LiveRecipe, Recipe, log
 from ._torch import scalar
-from ._trainers import Trainer, callers, kinds_of, metrics, of_rows, put_in_place, report, sees_turns, setting, warn_of_unknown_loss
+from ._trainers import (
+    Trainer, callers, is_proportional, kinds_of, metrics, of_rows, put_in_place, report, sees_turns, setting, warn_of_unknown_loss,
+    warn_once, with_its_rows,
+)  # fmt: skip
 
 TURNS = "a recipe that names the level or the column `trajectory` has a row for each turn"
 
@@ -101,11 +106,32 @@ def loss(recipe: Recipe | LiveRecipe, **columns: Any) -> Callable[[list[Any], li
                 given[ours] = pad_sequence(found, batch_first=True)
         if isinstance(recipe, LiveRecipe) and "advantage" not in recipe.hooks:
             return _step_of_loss(recipe, given)
+        if {"weight", "advantage"} <= {*recipe.hooks}:
+            # The advantages have been multiplied by them.
+            given.setdefault("weight", [1.0] * len(data))
+            _warn_of_weights(recipe)
         out = recipe.loss(**given)
         report(recipe, out)
         return out.loss, metrics(out)
 
     return of_data
+
+
+def _warn_of_weights(recipe: Recipe | LiveRecipe) -> None:
+    """Warns, once for a version, if its weights, which are in the advantages, are not those of its loss."""
+    if recipe._in_use() in _tried:
+        return
+    _tried.add(recipe._in_use())
+    right, ones = np.array([1.0, 0.0]), np.ones(2)
+    # A loss that needs other columns is not tried.
+    with contextlib.suppress(RecipeError):
+        if not is_proportional(recipe, groups=[0, 0], correct=right, reward=right, weight=ones):
+            warn_once(
+                f"{recipe.name} has weights, which multiply the advantages, and its loss is not proportional to these: leave `weight` out"
+            )
+
+
+_tried: set[str] = set()  # Versions for which that was tried.
 
 
 def _step_of_loss(live: LiveRecipe, given: dict[str, Any]) -> tuple[Any, dict[str, float]]:
@@ -119,6 +145,7 @@ def _step_of_loss(live: LiveRecipe, given: dict[str, Any]) -> tuple[Any, dict[st
     return value, metrics(out)
 
 
+@with_its_rows
 def _step(live: Recipe | LiveRecipe, groups: list[Any], step: int | None) -> tuple[list[Any], Advantage]:
     """A step of the recipe: the advantages as `compute_advantages` gives them, and its outcome."""
     turns = sees_turns(live)
@@ -130,7 +157,7 @@ def _step(live: Recipe | LiveRecipe, groups: list[Any], step: int | None) -> tup
     if torch.as_tensor(columns["old_logp"]).isnan().any():
         del columns["old_logp"]
     # Nothing rejects tokens here: an episode without a token counts with its reward.
-    out = TINKER.advantage(live, {**columns, "step": step}, "sum", padded=turns, keep_rejected=True)
+    out = TINKER.advantage(live, {**columns, "step": step}, "sum", turns, True, turns)
     return _by_group(groups, out, turns), out
 
 

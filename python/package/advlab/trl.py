@@ -45,7 +45,7 @@ TRL = Trainer(
     },
 )
 NO_LOGP = "RLOOTrainer has no log-probs of tokens: use GRPOTrainer"
-TRL_RLOO = Trainer("TRL", {**TRL.options, **dict.fromkeys(TRL.columns.values(), NO_LOGP)})
+TRL_RLOO = Trainer("TRL", {**TRL.options, **dict.fromkeys(TRL.columns.values(), NO_LOGP)}, rows_follow=False)
 
 WITHOUT_EFFECT = {
     GRPOConfig: (

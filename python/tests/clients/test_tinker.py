@@ -181,6 +181,27 @@ def test_every_trajectory_counts_with_its_total_whatever_a_row_is(groups, has_to
         )
 
 
+def test_a_save_may_take_other_rows(script):
+    """It is tried at the next step, with its own rows; if it fails there, the step is done with those of the version before."""
+    by_turns = 'fn advantage(batch, p) { batch.step_reward + 0 * batch.reward.last("trajectory") }'
+    counted = "fn init(p) { #{ n: 0 } } " + MEAN.replace("{", '{ this.n += 1; metric("n", this.n);', 1)
+    with advlab.watch(script(counted)) as live:
+        first = lists(adapter.compute_advantages(agents(), live))
+        for text, expected, used in [
+            (by_turns, computed(by_turns), True),
+            (counted, first, True),
+            (by_turns.replace("+ 0", "+ batch.missing + 0"), first, False),
+            (by_turns, computed(by_turns), True),
+        ]:
+            script(text)
+            assert live.refresh()
+            found = lists(adapter.compute_advantages(agents(), live))
+            assert found == (expected if isinstance(expected[0][0], (float, list)) else lists(expected))
+            told = [(event.kind, event.at_step) for event in live.events()]
+            assert told == [("published", False), ("warned", False), *([] if used else [("rejected", True)])]
+        assert live.state_dict()["state"] == {"n": 3}
+
+
 def test_weights_multiply_advantages_as_tinkers_losses_are_sums():
     text = "fn weight(batch, p) { 1.0 + (batch.reward > 2.0) } " + MEAN
     assert lists(computed(text)) == [[3.25, -1.625], [-1.0, 2.0]]
@@ -244,6 +265,31 @@ def test_a_loss_over_groups_needs_them(service, client):
     client.forward_backward_custom(data, adapter.loss(recipe, groups=[one["group_idx"] for one in metadata])).result()
     with pytest.raises(ValueError, match="no `mask`.*assemble_training_data"):
         adapter.loss(recipe)([train._remove_mask(datum) for datum in data], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "is_told"),
+    [
+        ("policy_gradient", '#{ aggregate: "token" }', False),
+        ("gvpo", "#{ beta: 0.1 }", True),
+        ("real", "#{ tau: 0.5 }", True),
+        ("dro", '#{ beta: 1.0, aggregate: "token" }', True),
+    ],
+)
+def test_weights_in_advantages_to_which_a_loss_is_not_proportional_are_told(script, caplog, name, params, is_told):
+    """The data have the advantages times the weights, and a loss of the recipe's own does not multiply again."""
+    data, metadata = adapter.assemble_training_data(agents(), computed(MEAN))
+    logps = [torch.zeros(len(datum.loss_fn_inputs["mask"].tolist()), requires_grad=True) for datum in data]
+    of = [one["group_idx"] for one in metadata]
+    loss = f'import "{name}" as own;\nfn loss(batch, p) {{ own::loss(batch, {params}) }}\n'
+    grads = []
+    for weight in ("", "fn weight(batch, p) { 1 + batch.reward }\n"):
+        recipe = advlab.load(source=loss + weight + MEAN)
+        for _ in range(2):
+            value, _ = adapter.loss(recipe, groups=of, correct=[1.0, 0.0] * 2 + [1.0], reward=[1.0] * 5)(data, logps)
+        grads.append(torch.cat(torch.autograd.grad(value, logps)))
+        assert caplog.text.count("its loss is not proportional to these: leave `weight` out") == (is_told and weight != "")
+    assert torch.equal(*grads) and grads[0].abs().max() > 0
 
 
 def test_data_without_a_token_that_counts_have_no_gradient(script):
@@ -384,15 +430,16 @@ fn advantage(batch, p) {
 """
 
 
-@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("turns", [False, True, "after the edit"])
 def test_the_cookbooks_loop_is_edited_broken_resumed_and_replayed(service, loop, recipe, script, monkeypatch, tmp_path, turns):
     text = COUNTED.replace("batch.reward.mean(", 'batch.step_reward.sum("trajectory").mean(') if turns else COUNTED
-    recipe(text.replace("BY", "1.0"))
+    before = text if turns is True else COUNTED
+    recipe(before.replace("BY", "1.0"))
     adapter.patch()
     plain = loop("plain")
     restart(service)
     monkeypatch.setenv("ADVLAB_FOLDER", str(tmp_path / "advlab"))
-    recipe(text.replace("BY", "1.0"))
+    recipe(before.replace("BY", "1.0"))
     state, done = train._loop_state, []
 
     def between(batch, *more):

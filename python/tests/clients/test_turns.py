@@ -80,6 +80,26 @@ def test_a_response_is_whole_for_other_recipes_and_its_tokens_know_their_turn(lo
     assert step(load(each), **lists).advantage[2].tolist() == [13, 0, 0, 4, 4, 0]
 
 
+def test_a_save_may_take_other_rows(script, load):
+    """As `test_tinker.py` has it, where the rows are chosen by the trainer's name alone."""
+    by_turns = PLACES + " // as before"
+    with advlab.watch(script(MEAN)) as live:
+        first = step(live).advantage
+        for text, expected in [
+            (by_turns, step(load(PLACES)).advantage),
+            (MEAN, first),
+            (PLACES.replace("1 +", "batch.missing +"), first),
+        ]:
+            script(text)
+            assert live.refresh() and torch.equal(step(live).advantage, expected)
+        assert live.events()[-1].at_step
+        # A trainer that cannot use any advantage of turns keeps the rows of the last batch.
+        strict = _trainers.Trainer("a trainer", rows_follow=False)
+        strict.advantage(live, {"groups": [0] * 5, "mask": MASK, "reward": REWARD})
+        script(by_turns)
+        assert not live.refresh() and live.events()[-1].error.missing_column == "step_reward"
+
+
 def test_rejected_responses_are_no_members_of_their_groups(load, monkeypatch):
     mean = load(MEAN)
     for padded in (True, False):

@@ -158,6 +158,23 @@ def test_rows_of_a_session_are_turns_and_so_are_the_parts_between_holes(script):
     assert found.tolist() == [[233, 233, 0, 0], [31, 0, 32, 32], [111] * 4, [0] * 4, [21, 0, 322, 0], [311] * 4]
 
 
+def test_a_save_may_take_other_rows(script):
+    """Of sessions of two rows, of which each is a turn or the last counts."""
+    uid = batch().non_tensor_batch["uid"]
+    before = [(uid[:row] == uid[row]).sum() for row in range(len(uid))]
+    keys = [f"{uid[row]}_{count // 2}_{count % 2}" for row, count in enumerate(before)]
+    by_turns = 'fn advantage(batch, p) { batch.turn + batch.step_reward + 0 * batch.reward.last("trajectory") }'
+    step = lambda path: compute_advantage_for_multi_trajectories(batch(), keys, "advlab", config=config(path)).batch["advantages"]
+    path, expected = script(MEAN), {by_turns: step(script(by_turns, "turns.rhai")), MEAN: step(script(MEAN, "mean.rhai"))}
+    assert torch.equal(step(path), expected[MEAN]) and not torch.equal(*expected.values())
+    (live,) = (live for live in _trainers._live.values() if "mine.rhai" in live.name)
+    broken = by_turns.replace("+ 0", "+ batch.missing + 0")
+    for text, used in [(by_turns, by_turns), (MEAN, MEAN), (broken, MEAN), (by_turns, by_turns)]:
+        script(text)
+        assert live.refresh() and torch.equal(step(path), expected[used])
+        assert live.events()[-1].at_step == (text == broken)
+
+
 def test_rejected_rows_are_no_members_unless_asked_for():
     for kept in (None, True):
         data = batch()

@@ -86,6 +86,46 @@ fn losses_of_the_field_hold() {
     }
 }
 
+/// Weights that a loss does not see are noted: those of a loss over groups of any size but 0, and all of a loss without `batch.weight`.
+#[test]
+fn weights_without_effect_on_a_loss_are_noted() {
+    let policy = r#"aggregate::of(batch, -batch.advantage * batch.logp, #{ aggregate: "token" })"#;
+    let plain = r#"(-batch.advantage * batch.logp).mean("batch")"#;
+    for (weight, loss, is_noted) in [
+        (
+            "1 + batch.correct",
+            "gvpo::loss(batch, #{ beta: 0.1 })",
+            true,
+        ),
+        (
+            "1 + batch.correct",
+            "real::loss(batch, #{ tau: 0.5 })",
+            true,
+        ),
+        ("1 + batch.correct", policy, false),
+        ("1 + batch.correct", plain, true),
+        (
+            "batch.length > 3",
+            "gvpo::loss(batch, #{ beta: 0.1 })",
+            false,
+        ),
+        ("batch.length > 3", policy, false),
+        ("batch.length > 3", plain, true),
+        // Equal weights do what none do.
+        ("batch.correct >= 0", plain, false),
+    ] {
+        let imports =
+            ["gvpo", "real", "aggregate"].map(|name| format!("import \"{name}\" as {name};\n"));
+        let hooks = format!(
+            "fn weight(batch, p) {{ {weight} }}\nfn advantage(batch, p) {{ batch.reward }}\nfn loss(batch, p) {{ {loss} }}"
+        );
+        let findings = findings(&(imports.concat() + hooks.as_str()), None);
+        let mut notes = of(&findings, CheckResult::Note).into_iter();
+        let noted = notes.any(|(check, _)| check == "weights of the loss");
+        assert_eq!(noted, is_noted, "{hooks}: {findings:?}");
+    }
+}
+
 /// Notes on terms and tokens that train nothing. A column of the user's own is known to be of the prompt if it has one value at the
 /// first token of all responses of a group, although other tokens were sampled there.
 #[test]
@@ -239,6 +279,8 @@ fn no_built_in_has_a_term_that_trains_nothing() {
                 "{}: {finding:?}",
                 builtin.name
             );
+            let is_of_turns = builtin.name == "turn_grpo";
+            assert!(!is_of_turns || !finding.detail.contains("teaches nothing"));
         }
     }
     let mut k1 = Host::new().load("ppo_clip").unwrap();

@@ -177,3 +177,47 @@ fn groups_are_named_by_any_integer_or_string() {
         assert_eq!(found, expected);
     }
 }
+
+/// A version with other rows than the one in use is not tried on that one's batch, and a step falls back to no version with other
+/// rows: the caller repeats it with those.
+#[test]
+fn rows_are_those_of_the_version_that_computes() {
+    let plain = "fn advantage(batch, p) { batch.reward }";
+    let turns =
+        "fn advantage(batch, p) { batch.step_reward + 0 * batch.reward.last(\"trajectory\") }";
+    let broken = turns.replace("+ 0", "+ batch.missing + 0");
+    let by_turns = Batch::builder()
+        .groups([0, 0, 0, 0])
+        .response("reward", vec![7.0, 7.0, 11.0, 11.0])
+        .response("step_reward", vec![3.0, 4.0, 5.0, 6.0])
+        .response("trajectory", vec![0.0, 0.0, 1.0, 1.0]);
+    let by_turns = by_turns.build().unwrap();
+    let mut lab = Lab::new(plain);
+    let mut step = |lab: &mut Lab, is_by_turns: bool| {
+        let rows = if is_by_turns { &by_turns } else { &batch() };
+        lab.live.rows_are_turns(Some(is_by_turns));
+        let _ = lab.live.begin_step();
+        let attempt = (lab.live).attempt(rows, |recipe, state| recipe.advantage(rows, state));
+        attempt.result.map(|outcome| outcome.advantage.at(0, 0))
+    };
+    assert_eq!(step(&mut lab, false).unwrap(), 1.0);
+    let untried = "not tried on the last batch: its rows are turns from the next step on";
+    assert_eq!(lab.warned(turns), [untried]);
+    // The save came after the caller looked at the version.
+    let error = step(&mut lab, false).unwrap_err().to_string();
+    assert!(error.contains("takes other rows"), "{error}");
+    assert_eq!(step(&mut lab, true).unwrap(), 3.0);
+    lab.reject(&broken, "no column `missing`");
+    assert_eq!(lab.warned(plain).len(), 1);
+    assert_eq!(step(&mut lab, false).unwrap(), 1.0);
+    // What no check has seen fails at its step, and gives way.
+    lab.warned(&broken);
+    let error = step(&mut lab, true).unwrap_err().to_string();
+    assert!(error.contains("no column `missing`"), "{error}");
+    assert!(lab.failed_at_step().0.contains("no column `missing`"));
+    assert_eq!(lab.text(), plain);
+    assert_eq!(step(&mut lab, false).unwrap(), 1.0);
+    // Rows that do not depend on the version are those of any.
+    lab.live.rows_are_turns(None);
+    lab.reject(turns, "no column `step_reward`");
+}

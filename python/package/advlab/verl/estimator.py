@@ -13,10 +13,10 @@ from .. import _arrays
 from .._recipe import LiveRecipe, load
 from .._trainers import (
     ONLY_A_LOSS, RULE, Trainer, column_name, explain_zero, keeps_rejected, kind_of, kinds_of, leave_out, metrics, of_data_set, on_cpu,
-    plain, refusals, row_sums, sees_turns, setting, warn_of_unknown_loss, warn_once, weighted, _kinds,
+    plain, refusals, row_sums, sees_turns, setting, warn_of_unknown_loss, warn_once, weighted, with_its_rows, _kinds,
 )  # fmt: skip
 from .caller import COLUMNS, Caller
-from .loss import is_proportional
+from .loss import follows_advantage
 
 VERL = Trainer(
     "verl",
@@ -58,6 +58,7 @@ NOT_PROPORTIONAL = ("clip_cov", "kl_cov", "dro")
 """Losses that are not proportional to the advantage: they choose tokens by it, or have a term without it."""
 
 
+@with_its_rows
 def estimate(
     token_level_rewards: Any,
     response_mask: Any,
@@ -93,7 +94,7 @@ def estimate(
             warn_once("`rollout_rs` rejects tokens, and a recipe takes what stands between two holes of the mask for a turn")
     groups = index if rows.is_whole else [index[row] for row in rows.chosen]
     columns = {**columns, "groups": groups, "mask": rows.select(mask), "step": caller.step}
-    out = VERL.advantage(live, columns, (lambda: _mean(live, caller)) if turns else "", keep_rejected=True)
+    out = VERL.advantage(live, columns, (lambda: _mean(live, caller)) if turns else "", True, True, turns)
     if rows.is_shared and out.level == "token":
         raise ValueError(
             f"{live.name} gives an advantage for each token, and sessions of this batch have several trajectories, of which only "
@@ -187,7 +188,7 @@ def _open(name: str | None, config: Any, caller: Caller) -> tuple[LiveRecipe, di
     if not recipe:
         raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
     loss, mode, why = caller.setting(f"{ACTOR}.policy_loss.loss_mode"), caller.setting(f"{ACTOR}.loss_agg_mode"), None
-    if loss in NOT_PROPORTIONAL or loss == "advlab" and not is_proportional(caller.setting(f"{ACTOR}.policy_loss.advlab")):
+    if loss in NOT_PROPORTIONAL or loss == "advlab" and not follows_advantage(caller.setting(f"{ACTOR}.policy_loss.advlab")):
         why = f"`{ACTOR}.policy_loss.loss_mode={loss}` is not proportional to the advantages, in which the weights reach it"
     refuses = refusals("tokens" if loss not in OVER_RESPONSES and mode in (None, "token-mean") else "another", why)
     kept = {name: settings[name] for name in ("folder", "keep_batches") if name in settings}

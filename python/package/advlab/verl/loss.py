@@ -4,7 +4,6 @@ import functools
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from .._outcome import RecipeError
 from .._recipe import Recipe, _restored, load, log
-from .._trainers import Trainer, on_cpu, report
+from .._trainers import Trainer, is_proportional, on_cpu, report, tried
 
 NO_REWARDS = "verl passes advantages to a policy loss, but no rewards: a recipe that reads rewards can be the estimator"
 VERL = Trainer("verl", dict.fromkeys(("reward", "correct", "token_reward"), NO_REWARDS))
@@ -57,14 +56,11 @@ def loss_recipe(settings: Any) -> Recipe:
 
 
 @functools.cache
-def is_proportional(settings: str | None) -> bool:
+def follows_advantage(settings: str | None) -> bool:
     """Whether the gradient of a policy loss, given as for `loss_recipe`, is proportional to the advantage; also true if the loss
     cannot be tried here, because the worker then says why."""
     try:
-        recipe = loss_recipe(settings)
-        # Small and large advantages are tried, because a loss may clip advantages.
-        once, *others = [_tried(recipe, scale)[:-1] / scale for scale in (1.0, 2.0, 64.0)]
-        return all(np.allclose(other, once, rtol=1e-6, atol=1e-12) for other in others)
+        return is_proportional(loss_recipe(settings))
     except ValueError:
         return True
 
@@ -74,7 +70,8 @@ def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
     a mean over responses would become another loss."""
     if recipe.version not in _adds_up:
         try:
-            long, short, both = (_tried(recipe, rows=rows, with_weights=with_weights) for rows in ((0,), (1,), (0, 1)))
+            more = {"rollout_is_weights": np.ones((2, 3))} if with_weights else {}
+            long, short, both = (tried(recipe, rows=rows, **more) for rows in ((0,), (1,), (0, 1)))
         except RecipeError:
             # The error is ignored, because the loss of the batch itself reports it.
             return
@@ -87,26 +84,6 @@ def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
             "each other, and verl weights micro-batches by their tokens: use verl's own loss if there is one (`loss_mode=gspo`, "
             '`geo_mean`, `sapo`, `kl_cov`), or a script that averages by `mean("batch")` over tokens, as with `aggregate` "token"'
         )
-
-
-def _tried(recipe: Recipe, scale: float = 1.0, rows: Sequence[int] = (0, 1), with_weights: bool = False) -> Any:
-    """The gradient and, as the last number, the loss, both as sums over tokens. The batch is one or both (`rows`) of two
-    responses, which have 3 tokens and 1 token."""
-    mask = np.array([[1, 1, 1], [1, 0, 0]])
-    advantage = np.array([[0.5], [-0.75]]) * mask
-    # `logp` is moved a little against the advantage, so that no clip removes the gradient.
-    old = -0.5 - 0.125 * np.arange(6).reshape(2, 3)
-    columns = {
-        "mask": mask,
-        "logp": old - 0.01 * np.sign(advantage),
-        "old_logp": old,
-        "ref_logp": old,
-        "advantage": scale * advantage,
-    }
-    if with_weights:
-        columns["rollout_is_weights"] = np.ones((2, 3))
-    out = recipe._frozen().loss(**{name: values[list(rows)] for name, values in columns.items()})
-    return np.append(out.grad, out.loss) * mask[list(rows)].sum()
 
 
 def policy_loss(
