@@ -178,13 +178,9 @@ impl Shared {
         drop(ledger);
         let (mut later, effect) = (self.dry_runs)(&recipe, last.as_ref(), failed_on.as_ref())?;
         if is_untried {
-            let rows = if recipe.takes_turns() {
-                "turns"
-            } else {
-                "trajectories"
-            };
-            let why =
-                format!("not tried on the last batch: its rows are {rows} from the next step on");
+            let turns = recipe.takes_turns();
+            let rows = if turns { "turns" } else { "trajectories" };
+            let why = format!("not tried on the last batch, because its rows are now {rows}");
             later.push(Diagnostic::warning(why));
         }
         let known = in_use.recipe.warnings();

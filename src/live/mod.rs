@@ -310,7 +310,7 @@ impl LiveRecipe {
         Attempt { result, failed }
     }
 
-    /// Says that the caller gives a version that names `trajectory` a row for each turn, and any other version a row for each
+    /// Says that the caller gives a version a row for each turn if it takes turns ([`Recipe::takes_turns`]), or else a row for each
     /// trajectory, and which of these the rows of the next batch are; `None` if rows do not depend on the version. A version with
     /// other rows than the last batch is not tried on that batch.
     pub fn rows_are_turns(&mut self, turns: Option<bool>) {

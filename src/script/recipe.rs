@@ -89,9 +89,12 @@ impl Recipe {
         &self.script.reads
     }
 
-    /// Whether the recipe names `trajectory`, as a level or a column: a trainer's adapter then gives it a row for each turn.
+    /// Whether the recipe names `trajectory`, as a level or a column, or `step_reward`: a trainer's adapter then gives it a row for
+    /// each turn.
     pub fn takes_turns(&self) -> bool {
-        self.reads().contains("trajectory")
+        ["trajectory", "step_reward"]
+            .iter()
+            .any(|name| self.reads().contains(*name))
     }
 
     /// All columns that a batch needs for this recipe: the columns that the recipe reads, the columns from which these may be

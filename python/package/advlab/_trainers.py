@@ -46,7 +46,7 @@ class Trainer:
     """The trainer's tensors and the columns that they are, where their names differ."""
     turns: str = "each turn is a row"  # What a recipe that names `trajectory` gets.
     rows_follow: bool = True
-    """Whether a save may begin or cease to name `trajectory`: then any advantage of turns fits into the trainer."""
+    """Whether a saved edit may begin or cease to take turns: then any advantage of turns fits into the trainer."""
 
     def explain(self, error: RecipeError) -> RecipeError:
         """The error, with the option to set if a column is missing."""
@@ -322,8 +322,9 @@ _kinds: WeakKeyDictionary[Recipe | LiveRecipe, dict[str, str]] = WeakKeyDictiona
 
 
 def sees_turns(recipe: Recipe | LiveRecipe) -> bool:
-    """Whether a recipe names `trajectory`, as a column or a level: then each turn is a response of its own, in every trainer."""
-    return "trajectory" in recipe._columns()[0]
+    """Whether a recipe names `trajectory`, as a column or a level, or `step_reward`: then each turn is a response of its own, in
+    every trainer."""
+    return not {"trajectory", "step_reward"}.isdisjoint(recipe._columns()[0])
 
 
 class OfTurns(list[Any]):
@@ -506,7 +507,7 @@ def announce(live: LiveRecipe, notes: Mapping[str, str], turns: str = Trainer.tu
     runs = f"{', '.join(hooks)}{', and not loss,' * ('loss' in live.hooks)}" if "advantage" in hooks else "loss"
     log.warning("advlab runs %s of %s %s %s", runs, live.name, live.version[:6], params)
     if sees_turns(live):
-        log.warning("%s names `trajectory`: %s", live.name, turns)
+        log.warning("%s names `trajectory` or `step_reward`: %s", live.name, turns)
 
 
 PRINTED = 20  # Lines of a step that are logged; the rest is counted.

@@ -32,8 +32,6 @@ from ._trainers import (
     warn_once, with_its_rows,
 )  # fmt: skip
 
-TURNS = "a recipe that names the level or the column `trajectory` has a row for each turn"
-
 TINKER = Trainer(
     "Tinker",
     {
@@ -42,7 +40,6 @@ TINKER = Trainer(
         "ref_logp": "the cookbook adds its KL to the advantages itself, with `kl_penalty_coef`",
         "value": "Tinker has no critic",
         "state": "an environment gives it in a step's `logs` (a text) or `metrics` (a number)",
-        **dict.fromkeys(("trajectory", "step_reward"), TURNS),
     },
 )
 

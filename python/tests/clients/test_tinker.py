@@ -81,6 +81,9 @@ def test_a_value_per_trajectory_is_as_the_cookbooks():
             assert one.loss_fn_inputs[name].tolist() == other.loss_fn_inputs[name].tolist()
 
 
+TURN_REWARDS = [[[0.5] * 2 + [3.0] * 3, [0.0] * 3], [[1.0] * 2, [3.0]]]
+
+
 @pytest.mark.parametrize(
     ("column", "by_trajectory", "by_turn"),
     [
@@ -90,7 +93,7 @@ def test_a_value_per_trajectory_is_as_the_cookbooks():
         ("truncated", [[0.0, 1.0], [0.0, 0.0]], None),
         ("turn", [[[0.0, 0, 1, 1, 1], [0.0, 0, 0]], [[0.0, 0], [0.0]]], [[[0.0, 0, 1, 1, 1], [0.0, 0, 0]], [[0.0, 0], [0.0]]]),
         ("token_reward", [[[0.0, 0.5, 0, 0, 3], [0.25, 0, 0]], [[0.0, 1], [3.0]]], None),
-        ("step_reward", "names the level", [[[0.5] * 2 + [3.0] * 3, [0.0] * 3], [[1.0] * 2, [3.0]]]),
+        ("step_reward", TURN_REWARDS, TURN_REWARDS),
         ("trajectory", None, [[[0.0] * 5, [1.0, 0, 0]], [[2.0] * 2, [3.0]]]),
         ("old_logp", [[[-3 / 8, -4 / 8, -2 / 8, -1 / 8, -3 / 8], [-4 / 8, 0, 0]], [[-3 / 8] * 2, [-2 / 8]]], None),
         ("value", "no critic", "no critic"),
@@ -132,6 +135,9 @@ def test_recipes_of_agents_run_on_turns():
     grpo = lists(adapter.compute_advantages(agents(), advlab.load("step_grpo")))
     assert grpo[0] == [pytest.approx([half] * 5, abs=1e-5), pytest.approx([-half, 0, 0], abs=1e-5)]
     assert grpo[1] == [pytest.approx([-half] * 2, abs=1e-5), pytest.approx([half], abs=1e-5)]
+    # Against the same turns of the group's other trajectory: returns of 3.5 and 0.25, and of 3 and 0.25.
+    by_index = lists(adapter.compute_advantages(agents(), advlab.load("turn_grpo", norm="none")))
+    assert by_index[0] == [pytest.approx([1.625] * 2 + [1.375] * 3), pytest.approx([-1.625, 0, 0])]
     # Against the group's trajectories, 3.5 and 0.25 in all, and its turns behind a door.
     gigpo = lists(adapter.compute_advantages(agents(), advlab.load("gigpo", gamma=1.0)))
     assert gigpo[0] == [pytest.approx([1.625 * 2] * 2 + [1.625] * 3), pytest.approx([-1.625 * 2, 0, 0])]
@@ -194,7 +200,7 @@ def test_a_save_may_take_other_rows(script):
             (by_turns, computed(by_turns), True),
         ]:
             script(text)
-            assert live.refresh()
+            live.refresh()
             found = lists(adapter.compute_advantages(agents(), live))
             assert found == (expected if isinstance(expected[0][0], (float, list)) else lists(expected))
             told = [(event.kind, event.at_step) for event in live.events()]
@@ -447,7 +453,8 @@ def test_the_cookbooks_loop_is_edited_broken_resumed_and_replayed(service, loop,
         (live,) = (live for live in _trainers._live.values() if "recipe1" in live.name)
         if batch not in done:
             done.append(batch)
-            script(text.replace("BY", "2.0") if batch == 1 else "fn advantage(batch, p) { batch.rewrad }", "recipe1.rhai")
+            broken = f"fn advantage(batch, p) {{ batch.rewrad{' + batch.step_reward' * bool(turns)} }}"
+            script(text.replace("BY", "2.0") if batch == 1 else broken, "recipe1.rhai")
             assert live.refresh() is (batch == 1)
         return state(batch, *more)
 

@@ -91,13 +91,15 @@ def test_a_save_may_take_other_rows(script, load):
             (PLACES.replace("1 +", "batch.missing +"), first),
         ]:
             script(text)
-            assert live.refresh() and torch.equal(step(live).advantage, expected)
+            live.refresh()
+            assert torch.equal(step(live).advantage, expected)
         assert live.events()[-1].at_step
         # A trainer that cannot use any advantage of turns keeps the rows of the last batch.
         strict = _trainers.Trainer("a trainer", rows_follow=False)
         strict.advantage(live, {"groups": [0] * 5, "mask": MASK, "reward": REWARD})
         script(by_turns)
-        assert not live.refresh() and live.events()[-1].error.missing_column == "step_reward"
+        live.refresh()
+        assert live.events()[-1].error.missing_column == "step_reward"
 
 
 def test_rejected_responses_are_no_members_of_their_groups(load, monkeypatch):

@@ -304,7 +304,7 @@ def test_turns_of_an_agent_loop_are_credited(run, script, tmp_path):
         f"{agent}.default_agent_loop=two_turns",
         "data.max_prompt_length=16",
     )
-    assert len(steps) == 3 and "names `trajectory`: each turn is a row" in log
+    assert len(steps) == 3 and "names `trajectory` or `step_reward`: each turn is a row" in log
     mean = lambda values: sum(values) / len(values)
     for at, step in enumerate(steps):
         kept = advlab.read(folder / f"batches/step-{at + 1:06}.safetensors")

@@ -193,7 +193,7 @@ fn rows_are_those_of_the_version_that_computes() {
         .response("trajectory", vec![0.0, 0.0, 1.0, 1.0]);
     let by_turns = by_turns.build().unwrap();
     let mut lab = Lab::new(plain);
-    let mut step = |lab: &mut Lab, is_by_turns: bool| {
+    let step = |lab: &mut Lab, is_by_turns: bool| {
         let rows = if is_by_turns { &by_turns } else { &batch() };
         lab.live.rows_are_turns(Some(is_by_turns));
         let _ = lab.live.begin_step();
@@ -201,7 +201,7 @@ fn rows_are_those_of_the_version_that_computes() {
         attempt.result.map(|outcome| outcome.advantage.at(0, 0))
     };
     assert_eq!(step(&mut lab, false).unwrap(), 1.0);
-    let untried = "not tried on the last batch: its rows are turns from the next step on";
+    let untried = "not tried on the last batch, because its rows are now turns";
     assert_eq!(lab.warned(turns), [untried]);
     // The save came after the caller looked at the version.
     let error = step(&mut lab, false).unwrap_err().to_string();
