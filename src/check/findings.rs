@@ -47,7 +47,7 @@ pub struct Finding {
 pub(super) const ALONE_GET: &str = "not in groups of one, see above";
 /// The name of the check on an ordinary batch.
 pub(super) const MIXED: &str = "mixed groups";
-/// The name of the check of the loss on an ordinary batch, if the recipe also has an advantage.
+/// For a recipe that also has an advantage: the name of the loss's check on an ordinary batch.
 pub(super) const LOSS: &str = "the loss";
 /// The largest difference that counts as rounding.
 pub(super) const EXACT: f64 = 1e-9;

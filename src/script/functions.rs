@@ -222,9 +222,9 @@ fn reports(engine: &mut Engine, call: &Arc<CallContext>) {
 }
 
 fn metric(name: &str, value: &Dynamic) -> Result<Tensor, CallError> {
-    let length = name.len();
+    let length = name.chars().count();
     if !(1..=64).contains(&length) {
-        let message = format!("a metric's name has 1 to 64 characters, this one has {length}");
+        let message = format!("a metric's name has 1 to 64 characters; this one has {length}");
         return Err(Diagnostic::error(message).into());
     }
     let number = as_tensor(value).filter(|tensor| tensor.level_for_script() == Level::Batch);

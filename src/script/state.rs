@@ -15,7 +15,8 @@ use super::value::{describe, text, written};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::Tensor;
 
-/// The values that a recipe keeps from step to step: numbers, strings, arrays and maps that `init(p)` makes and hooks change.
+/// The values that a recipe keeps from step to step: the plain values, arrays and maps that `init(p)` makes and hooks change,
+/// and what `remember` stored.
 ///
 /// A clone shares the content. serde serializes the value of [`State::to_json`], which only self-describing formats can read
 /// back.

@@ -391,7 +391,7 @@ fn recipe_of(
     };
     if batch.is_some_and(|batch| !Arc::ptr_eq(batch.frame(), current.frame())) {
         let message =
-            format!("`{name}` runs on the whole batch at the prompt; this is another batch");
+            format!("`{name}` runs only on the prompt's whole batch; this is another batch");
         let help = "`advantage()` has the values of all groups: `where(batch.correct, advantage(), 0)` shows some of them";
         return Err(CallError::new(message, help));
     }

@@ -194,7 +194,7 @@ fn at_level_of(node: &Tensor, grad: &Tensor) -> Result<Tensor, TensorError> {
     }
 }
 
-/// Brings a contribution to the argument's level: sums it over the cells to which broadcasting gave the argument's value.
+/// Sums a contribution over the cells to which broadcasting gave the argument's value, so that it has the argument's level.
 fn fit(part: &Tensor, node: &Tensor, arg: &Tensor) -> Result<Tensor, TensorError> {
     let Some(of_node) = node.frame() else {
         return Ok(part.clone());

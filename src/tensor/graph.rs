@@ -61,7 +61,7 @@ pub(crate) enum Prim {
     Reduce(&'static dyn Row),
     /// The number of cells of a finer level in each cell.
     Count(Level),
-    /// A row of the op table that gives each value a separate result within its cell of a coarser level.
+    /// A row of the op table that gives each value a result, computed from the values of its cell of a coarser level.
     Within(&'static dyn Row, Level),
     /// A scan row over the tokens of each response, with its number (a discount or a fill). If there is a second argument, it has
     /// a discount for each response, which replaces the number.

@@ -19,7 +19,7 @@ pub(crate) enum Kernel {
     Fallible(fn(&[f64]) -> Result<f64, String>),
     /// A reduction of the values of a cell.
     Reduce(Reduction),
-    /// A separate result for each value, within its cell.
+    /// A result for each value, computed from the values of its cell.
     Within(Within),
     /// A scan over a response's tokens.
     Scan(Scan),

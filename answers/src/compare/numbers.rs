@@ -46,7 +46,7 @@ pub(super) fn numbers(gold: &Expr, answer: &Expr) -> Option<bool> {
 }
 
 /// Whether two numbers agree in double precision, to within `tolerance` times the largest of `least` and the two numbers. Two
-/// numbers below 1e-15 always agree.
+/// numbers of magnitude below 1e-15 always agree.
 fn are_near(a: &Numeral, b: &Numeral, tolerance: f64, least: f64) -> Option<bool> {
     let (a, b) = (a.near()?, b.near()?);
     let scale = a.norm().max(b.norm());

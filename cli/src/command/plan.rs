@@ -82,7 +82,7 @@ impl ShowPlan {
         match (&plans[..], self.torch) {
             (_, false) if path.is_some() && !self.latex => {
                 let help =
-                    "`--torch -o FILE.py` writes a file of Python, `--latex -o FILE.tex` equations";
+                    "`--torch -o FILE.py` writes Python; `--latex -o FILE.tex` writes equations";
                 return Err(wrong("nothing says what to write".to_string(), help).into());
             }
             ([plan], false) if self.latex => write(&plan.latex(), path, "tex")?,

@@ -69,7 +69,8 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
             is_member = np.bincount(place, np.asarray(trained.any(1))) > 0
             mask = mask * torch.from_numpy(is_member)[:, None]
     elif turns:
-        raise ValueError(f"{live.name} names `trajectory` or `step_reward`, and SkyRL's batch was not found among the callers of the estimator")
+        why = "and no caller of the estimator has SkyRL's batch, which such a recipe needs"
+        raise ValueError(f"{live.name} names `trajectory` or `step_reward`, {why}")
     columns = {"reward": row_sums(rewards), **columns, "mask": mask, "token_reward": rewards}
     out = SKYRL.advantage(live, columns, "responses", by_turns=turns)
     if out.weight is not None and loss not in PROPORTIONAL:

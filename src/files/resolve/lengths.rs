@@ -125,8 +125,9 @@ impl Resolving<'_> {
         Some((tokens, from, Some(what)))
     }
 
-    /// The lengths of unknown arrays, if they agree. An array that is empty for a response (errors, for example) does not prove that
-    /// the response has no tokens; neither does an older advantage, which may belong to another batch.
+    /// The lengths of unknown arrays, if they agree. An array that is empty for some response (a list of errors, for example)
+    /// does not prove that the response has no tokens, and is not used; nor is an older advantage, which may belong to another
+    /// batch.
     fn lengths_of_unknown(&mut self, arrays: &[FileColumn]) -> Option<Lengths> {
         let (responses, are_lines) = (self.responses, self.place.has_lines());
         let full = arrays.iter().filter(|column| {

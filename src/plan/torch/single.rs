@@ -15,7 +15,7 @@ const SUM_HELP: &str = "end the loss with `.sum(\"batch\")`; the losses of advla
 const OWN_HELP: &str = "compute it before, and give it to the data as a column of its own";
 
 impl Plan {
-    /// What the loss gives, if it is a sum over responses that depend on no other.
+    /// The loss's summand for one response, if the loss is a sum over responses and each summand depends on one response only.
     pub(super) fn single(&self) -> Result<&Arg, Diagnostics> {
         let mut results = self.graph.results.iter();
         let Some((_, result)) = results.find(|(hook, _)| *hook == Hook::Loss) else {

@@ -45,7 +45,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// The diagnostic of a hook. If it has no location, it points at the hook's definition.
+    /// The diagnostic of a hook. If the diagnostic has no location, it is given the hook's definition.
     pub(in crate::script) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {
         match diagnostic.span {
             Some(_) => diagnostic.into(),

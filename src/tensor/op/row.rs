@@ -43,7 +43,7 @@ pub enum Class {
     Logic,
     /// From a level to a coarser level.
     Reduction,
-    /// A separate result for each value, within its cell of a level.
+    /// A result for each value, computed from the values of its cell of a level.
     Order,
     /// Along the tokens of each response, or along the turns of each trajectory.
     Scan,

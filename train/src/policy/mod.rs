@@ -262,7 +262,7 @@ pub enum NonFinite {
     #[error("the gradient's norm is {0}")]
     Gradient(f64),
     /// The update would have made parameters NaN or infinite.
-    #[error("an update would make parameters of the policy infinite or NaN, and was skipped")]
+    #[error("an update would have made parameters of the policy infinite or NaN, and was skipped")]
     Parameters,
 }
 

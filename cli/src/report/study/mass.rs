@@ -94,9 +94,9 @@ impl Mass {
     }
 }
 
-/// The shares of recipes on a batch. One recipe is shown with bars; several recipes are shown side by side, with a figure and
-/// with a comparison of each two of them. A recipe without a loss gets `loss`, and `by` names a column that also divides the
-/// tokens.
+/// How recipes divide their advantage and gradient among the parts of a batch. One recipe is shown with bars; several recipes
+/// are shown side by side, with a figure and with a comparison of each two of them. A recipe without a loss gets `loss`, and
+/// `by` names a column that also divides the tokens.
 pub fn report(
     recipes: &[Recipe],
     loss: &Recipe,
