@@ -46,6 +46,9 @@ pub struct Compare {
     /// runs
     #[arg(short, long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
+    /// The number by which designs are compared, such as pass@16, entropy or length; if not given, pass@1
+    #[arg(long, value_name = "NUMBER")]
+    score: Option<String>,
     /// The width of the curves: a paper's column, or the whole page
     #[arg(long, default_value = "double")]
     width: FigureWidth,
@@ -86,6 +89,9 @@ impl Compare {
             }
         };
         let mut comparison = Comparison::of(compare::read(&runs)?, &failed);
+        if let Some(score) = &self.score {
+            comparison = comparison.by(score)?;
+        }
         comparison.width = self.width;
         let words = words.iter().skip(1).map(|word| word.to_string_lossy());
         let command = format!("advlab {}", words.collect::<Vec<_>>().join(" "));

@@ -212,6 +212,52 @@ fn a_run_that_fails_is_told_of_and_the_others_go_on() {
     assert!(comparison.claims()[0].contains("fails/seed-0 failed and is left out: "));
 }
 
+/// Any number of the evaluations can decide; of the others, each keeps its column.
+#[test]
+fn designs_are_compared_by_the_number_that_is_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // In pass@1 the two are alike; the second is always shorter.
+    for (design, longer) in [("one", 10), ("two", 0)] {
+        for seed in 0..4 {
+            let run = folder.path().join(format!("{design}/{seed}"));
+            std::fs::create_dir_all(&run).expect("a folder");
+            let length = longer + seed;
+            let row = |step: u64| {
+                format!(
+                    "{{\"step\": {step}, \"evaluation\": {{\"pass@1\": 0.{seed}, \"pass@2\": 0.5, \"length\": {length}}}, \"ms\": {{}}}}\n"
+                )
+            };
+            std::fs::write(run.join("metrics.jsonl"), [row(0), row(1)].concat()).expect("metrics");
+            let config = format!("seed = {seed}\nlr = 0.0{}\n", 1 + longer);
+            std::fs::write(run.join("config.toml"), config).expect("a configuration");
+        }
+    }
+    let comparison = || {
+        let runs = ["one", "two"].map(|design| folder.path().join(design));
+        Comparison::of(compare::read(&runs).expect("runs"), &[])
+    };
+    let is = "no significant difference from grpo lr=0.011 in pass@1 at the 95 % level";
+    let claims = comparison().claims();
+    assert!(claims[0].contains(is), "{claims:?}");
+    let by_length = comparison().by("length").expect("a number of the runs");
+    let is = "is below grpo lr=0.011 in length at 95 % (p = 0.02857, 4 seeds and 4)";
+    assert!(
+        by_length.claims()[0].contains(is),
+        "{:?}",
+        by_length.claims()
+    );
+    let text = by_length.report(Paint::PLAIN, "").text;
+    says(
+        &text,
+        &["  length  ", "pass@1  ", "length and the other numbers are"],
+    );
+    let refused = comparison().by("pass@3").expect_err("not evaluated");
+    says(
+        &refused.to_string(),
+        &["no `pass@3`", "did you mean `pass@"],
+    );
+}
+
 /// Runs as a file has them: evaluations after some steps, and the configuration's text.
 fn run_at(folder: &Path, config: Option<&str>, steps: &[u64]) {
     std::fs::create_dir_all(folder).expect("a folder");

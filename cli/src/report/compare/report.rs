@@ -12,6 +12,8 @@ use crate::number_text::{counted, value};
 use crate::paint::{Paint, cut, table};
 use crate::report::Report;
 use crate::report::draw::{Figure, FigureWidth, Mark, Panel, Series, escaped};
+use crate::{Result, wrong};
+use advlab::suggest::did_you_mean;
 
 /// The largest number of points of a curve; it is limited because each point costs a bootstrap.
 const PLACES: usize = 200;
@@ -63,6 +65,22 @@ impl Comparison {
         }
     }
 
+    /// The same comparison by the number `score`, such as `pass@16` or `length`.
+    pub fn by(mut self, score: &str) -> Result<Comparison> {
+        let runs = || self.designs.iter().flat_map(|design| &design.runs);
+        let known: BTreeSet<&str> = runs()
+            .flat_map(|run| run.curves.keys().map(String::as_str))
+            .collect();
+        if !known.contains(score) {
+            let message = format!("the runs have no `{score}` to compare");
+            return Err(wrong(message, did_you_mean(score, known)));
+        }
+        self.end = shared(runs(), score).last().copied();
+        self.numbers.retain(|name| name != score);
+        self.numbers.insert(0, score.to_string());
+        Ok(self)
+    }
+
     fn numbers_of(&self, design: &Compared, name: &str) -> Vec<f64> {
         let runs = design.runs.iter();
         runs.filter_map(|run| run.at(name, self.end)).collect()
@@ -105,7 +123,8 @@ impl Comparison {
     /// why there are no learning curves, if there are none.
     pub fn claims(&self) -> Vec<String> {
         let designs = self.designs.iter();
-        let scores = designs.map(|design| self.numbers_of(design, &self.numbers[0]));
+        let score = &self.numbers[0];
+        let scores = designs.map(|design| self.numbers_of(design, score));
         let scores: Vec<Vec<f64>> = scores.collect();
         let others = scores.iter().skip(1);
         let found: Vec<f64> = others.map(|own| mann_whitney(&scores[0], own)).collect();
@@ -125,7 +144,7 @@ impl Comparison {
             } else if found[index] <= LEVEL {
                 let is_above = improvement(of_first, own) > 0.5;
                 let side = if is_above { "above" } else { "below" };
-                format!("{name} is {side} {than} at 95 % (p = {p}, {seeds})")
+                format!("{name} is {side} {than} in {score} at 95 % (p = {p}, {seeds})")
             } else if count as f64 * least_p(of_first.len(), own.len()) > LEVEL {
                 let least = stats::least_seeds(count);
                 format!(
@@ -133,7 +152,7 @@ impl Comparison {
                 )
             } else {
                 format!(
-                    "{name}: no significant difference from {than} at the 95 % level (p = {p}, {seeds})"
+                    "{name}: no significant difference from {than} in {score} at the 95 % level (p = {p}, {seeds})"
                 )
             }
         };
