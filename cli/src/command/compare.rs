@@ -33,7 +33,7 @@ pub struct Compare {
     /// The number of seeds for each design: 0, 1, ...
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// Steps of each run
+    /// Steps of each run; the numbers of longer runs are those after this many steps
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// Set a parameter of every recipe, or a key of the configuration
@@ -88,7 +88,12 @@ impl Compare {
                 }
             }
         };
-        let mut comparison = Comparison::of(compare::read(&runs)?, &failed);
+        let mut designs = compare::read(&runs)?;
+        if let Some(steps) = self.steps {
+            let runs = designs.iter_mut().flat_map(|design| &mut design.runs);
+            runs.for_each(|run| run.cut(steps));
+        }
+        let mut comparison = Comparison::of(designs, &failed);
         if let Some(score) = &self.score {
             comparison = comparison.by(score)?;
         }

@@ -452,6 +452,17 @@ fn compare_says_first_that_seeds_are_too_few() {
     ));
 }
 
+/// Of runs that are longer than the comparison, the numbers are those where the comparison ends.
+#[test]
+fn compare_reads_a_longer_run_up_to_its_own_steps() {
+    let lab = Lab::new();
+    let small = "--seeds 1 --set rollout_batch_size=4 --set eval_prompts=8 --set eval_every=1";
+    lab.expect(&format!(
+        "0  compare grpo --steps 3 {small} --out compared  =>  are those after 3 steps, the last
+         0  compare grpo --steps 2 {small} --out compared  =>  are those after 2 steps, the last"
+    ));
+}
+
 /// The prompt follows a run's own loss, and what `-o` writes of its batch is an advantage that losses read.
 #[test]
 fn a_run_has_its_loss_and_its_batch_takes_an_advantage() {

@@ -79,6 +79,13 @@ impl Finished {
         })
     }
 
+    /// Forgets the numbers after more than `steps` steps, which a longer run has.
+    pub fn cut(&mut self, steps: u64) {
+        for curve in self.curves.values_mut() {
+            curve.retain(|(after, _)| *after <= steps as f64);
+        }
+    }
+
     /// The number with this name after `steps` steps; if `steps` is `None`, the last number.
     fn at(&self, name: &str, steps: Option<f64>) -> Option<f64> {
         let mut curve = self.curves.get(name)?.iter().rev();
