@@ -398,14 +398,26 @@ static DUMPS: LazyLock<Vec<Dump>> = LazyLock::new(|| {
     dumps.into_values().flatten().collect()
 });
 
-/// The fields that may hold a column of texts: the columns' own names, then the names that dumps have for the first column.
+/// The fields that may hold a column of texts: the columns' own names, then the names that dumps have for the first column. Of a
+/// dump from which the line is not, such a field must be a text, because a number under `label` may be a verdict.
 #[cfg(feature = "answers")]
-pub(super) fn likely_fields(columns: &[&'static str]) -> impl Iterator<Item = &'static str> {
+pub(super) fn likely_fields<'a>(
+    columns: &[&'static str],
+    fields: Fields<'a>,
+) -> impl Iterator<Item = &'static str> + use<'a> {
     let first = columns[0];
-    let names = DUMPS.iter().flat_map(|dump| &dump.names);
-    let of_dumps = names.filter(move |(ours, _)| ours == first);
-    let own = columns.iter().copied();
-    own.chain(of_dumps.map(|(_, theirs)| theirs.as_str()))
+    let all = fields.iter().map(|(name, found)| (name.as_str(), *found));
+    let by_name: BTreeMap<&str, JsonType> = all.collect();
+    let of_dump = move |dump: &'static Dump| {
+        let fits = dump.fits(&by_name);
+        let is_score =
+            |name: &str| matches!(by_name.get(name), Some(JsonType::Number | JsonType::Bool));
+        let names = dump.names.iter().filter(|(ours, _)| ours == first);
+        let names = names.filter(|(_, theirs)| fits || !is_score(theirs));
+        names.map(|(_, theirs)| theirs.as_str()).collect::<Vec<_>>()
+    };
+    let own: Vec<&str> = columns.to_vec();
+    own.into_iter().chain(DUMPS.iter().flat_map(of_dump))
 }
 
 impl Dump {

@@ -32,13 +32,24 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     }
 }
 
-/// The responses that a sampling script or a data set wrote into one line, as texts or lists of messages.
+/// The responses that a sampling script or a data set wrote into one line, as texts or lists of messages. A line with one
+/// completion or one score is a single response, whatever texts are beside it.
 fn responses<'a>(fields: &[(&str, &'a str)]) -> Option<Vec<&'a str>> {
-    let of = |name: &&str| cell::elements(cell::value_of(fields, name)?);
-    let found = ["completions", "generations"].iter().find_map(of)?;
+    let raw = |name: &str| cell::value_of(fields, name);
+    let is_score = |name| {
+        matches!(
+            raw(name).map(cell::type_of),
+            Some(JsonType::Number | JsonType::Bool)
+        )
+    };
+    if raw("completion").is_some() || ["reward", "score", "correct"].into_iter().any(is_score) {
+        return None;
+    }
+    let generations = raw("problem").and_then(|_| raw("generations"));
+    let found = cell::elements(raw("completions").or(generations)?)?;
     // Objects are the messages of a single response.
     let are_responses = found.iter().all(|text| text.starts_with(['"', '[']));
-    are_responses.then_some(found)
+    (are_responses && !found.is_empty()).then_some(found)
 }
 
 /// Splits a line of ROLL, NeMo-RL, a sampling script or a data set: arrays have one value per response, and all responses share

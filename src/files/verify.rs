@@ -10,7 +10,7 @@ use super::jsonl::Blocks;
 use super::messages::{self, COMPLETION, Choice, Choices, REFERENCE};
 use super::parquet;
 use super::place::Result;
-use super::schema::likely_fields;
+use super::schema::{Fields, likely_fields};
 use super::text::Progress;
 use super::words::{self, Tokenize};
 use crate::batch::{SOLUTIONS, compared, is_replaced, references};
@@ -139,7 +139,7 @@ pub fn verify_lines(
     let first = blocks.begin()?;
     let all: Vec<&str> = first.iter().map(|(field, _)| field.as_str()).collect();
     let field = |columns: &[&'static str], asked, all: &[&str]| {
-        field(columns, asked, all).map_err(|error| error.in_file(path))
+        field(columns, asked, all, &first).map_err(|error| error.in_file(path))
     };
     let completion = field(&["completion"], asked[0], &all)?;
     let others = all.iter().copied().filter(|name| *name != completion);
@@ -198,8 +198,13 @@ pub fn verify_lines(
     Ok(all_choices.notes().map(Diagnostic::note).collect())
 }
 
-/// The field of the first of some columns, in lines with the fields `all`.
-fn field(columns: &[&'static str], asked: Option<&str>, all: &[&str]) -> Result<String> {
+/// The field of the first of some columns, in lines with the fields `all`; `first` has the types of the first line.
+fn field(
+    columns: &[&'static str],
+    asked: Option<&str>,
+    all: &[&str],
+    first: Fields,
+) -> Result<String> {
     let ours = columns[0];
     let is_above = |name: &str, path: &str| {
         path.strip_prefix(name)
@@ -208,7 +213,7 @@ fn field(columns: &[&'static str], asked: Option<&str>, all: &[&str]) -> Result<
     let is_there = |path: &&str| all.contains(path) || all.iter().any(|name| is_above(name, path));
     let found = match asked {
         Some(asked) => Some(asked).filter(is_there),
-        None => likely_fields(columns).find(is_there),
+        None => likely_fields(columns, first).find(is_there),
     };
     found.map(str::to_string).ok_or_else(|| {
         let what = match asked {

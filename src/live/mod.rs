@@ -9,10 +9,12 @@
 //! 1. it compiles with all its imports, and the lint finds no error;
 //! 2. it has the hooks of [`LiveOptions::requires`], and the values that the run sets fit its parameters;
 //! 3. `init` works, and `migrate` takes over the run's state;
-//! 4. a dry run succeeds on the last batch, with a copy of the state, unless that batch has other rows than the version takes
-//!    ([`LiveRecipe::rows_are_turns`]);
+//! 4. a dry run succeeds on the last batch, with a copy of the state;
 //! 5. dry runs succeed on the last batch on which a version failed at a step, and on small degenerate batches that have the
 //!    columns and group sizes of the last batch.
+//!
+//! If the last batch has other rows than the version takes ([`LiveRecipe::rows_are_turns`]), `migrate` and the checks 4 and 5 are
+//! left to the step.
 //!
 //! A failure on the last batch rejects the version. The batches of check 5 may never occur: `k = 4` fails on a group of one, but
 //! is right in a run whose groups have 16 responses. So a failure on one of these counts only if the version in use succeeds on

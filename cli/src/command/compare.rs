@@ -90,8 +90,8 @@ impl Compare {
         };
         let mut designs = compare::read(&runs)?;
         if let Some(steps) = self.steps {
-            let runs = designs.iter_mut().flat_map(|design| &mut design.runs);
-            runs.for_each(|run| run.cut(steps));
+            let mut runs = designs.iter_mut().flat_map(|design| &mut design.runs);
+            runs.try_for_each(|run| run.cut(steps))?;
         }
         let mut comparison = Comparison::of(designs, &failed);
         if let Some(score) = &self.score {

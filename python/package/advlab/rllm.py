@@ -28,7 +28,9 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     why = None if is_known else f"rLLM can follow it only with `loss_agg_mode=token-mean`, and not with {mode}"
     live = RLLM.open_from_environment("tokens", why)
     trajectories = [one for group in groups for one in group.trajectories]
-    if not trajectories and sees_turns(live):
+    # Asked once, because a save may be published at any time.
+    turns = sees_turns(live)
+    if not trajectories and turns:
         raise ValueError(f"{live.name} names `trajectory` or `step_reward`, but this rLLM passes no `traj_groups`, which have the steps")
     rows = [(place, step) for place, one in enumerate(trajectories) for step in one.steps or [None]]
     lengths = np.array([len(step.response_ids) if step else 0 for _, step in rows])
@@ -38,7 +40,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     signals = [getattr(one, "signals", None) or {} for one in trajectories]
     columns.update(of_rows([{f"reward_{name}": value for name, value in own.items()} for own in signals], kinds_of(live)))
     counts: Any = np.bincount(places, lengths, len(trajectories)) if trajectories else [1] * sum(sizes)
-    if sees_turns(live):
+    if turns:
         columns = {name: np.asarray(values)[places] for name, values in columns.items()}
         more = of_rows([(step.metadata if step else None) or {} for _, step in rows], kinds_of(live))
         own: dict[str, Any] = {
@@ -48,7 +50,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
         }
         columns, counts = {**more, **columns, **own}, lengths
     values = RLLM.per_response(live, columns, counts, "tokens")
-    if sees_turns(live):
+    if turns:
         of_steps, values = values, np.zeros(len(trajectories))
         values[places[lengths > 0]] = of_steps[lengths > 0]
         if not np.array_equal(values[places[lengths > 0]], of_steps[lengths > 0]):

@@ -4,6 +4,7 @@ import advlab.skyrl
 advlab.skyrl.register()     # before ray starts; then ADVLAB_RECIPE=mine.rhai and trainer.algorithm.advantage_estimator=advlab
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,9 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
         why = "and no caller of the estimator has SkyRL's batch, which such a recipe needs"
         raise ValueError(f"{live.name} names `trajectory` or `step_reward`, {why}")
     columns = {"reward": row_sums(rewards), **columns, "mask": mask, "token_reward": rewards}
-    out = SKYRL.advantage(live, columns, "responses", by_turns=turns)
+    # Without SkyRL's batch a save cannot begin to take turns, so it is tried on the last batch like any other.
+    adapter = replace(SKYRL, rows_follow=data is not None)
+    out = adapter.advantage(live, columns, "responses", by_turns=turns)
     if out.weight is not None and loss not in PROPORTIONAL:
         warn_of_unknown_loss(live, f"trainer.algorithm.policy_loss_type={loss}")
     device = token_level_rewards.device

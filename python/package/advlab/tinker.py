@@ -101,9 +101,11 @@ def loss(recipe: Recipe | LiveRecipe, **columns: Any) -> Callable[[list[Any], li
             found = [datum.loss_fn_inputs[theirs].to_torch() for datum in data if theirs in datum.loss_fn_inputs]
             if len(found) == len(data):
                 given[ours] = pad_sequence(found, batch_first=True)
-        if isinstance(recipe, LiveRecipe) and "advantage" not in recipe.hooks:
+        # The hooks of the version of the last step, because a newer one may have been published since.
+        hooks = {*recipe._frozen().hooks}
+        if isinstance(recipe, LiveRecipe) and "advantage" not in hooks:
             return _step_of_loss(recipe, given)
-        if {"weight", "advantage"} <= {*recipe.hooks}:
+        if {"weight", "advantage"} <= hooks:
             # The advantages have been multiplied by them.
             given.setdefault("weight", [1.0] * len(data))
             _warn_of_weights(recipe)

@@ -461,6 +461,11 @@ fn compare_reads_a_longer_run_up_to_its_own_steps() {
         "0  compare grpo --steps 3 {small} --out compared  =>  are those after 3 steps, the last
          0  compare grpo --steps 2 {small} --out compared  =>  are those after 2 steps, the last"
     ));
+    let seldom = small.replace("eval_every=1", "eval_every=2");
+    lab.expect(&format!(
+        "0  compare grpo --steps 4 {seldom} --out seldom  =>  are those after 4 steps, the last
+         1  compare grpo --steps 3 {seldom} --out seldom  =>  `--steps` can be one of 0, 2, 4"
+    ));
 }
 
 /// The prompt follows a run's own loss, and what `-o` writes of its batch is an advantage that losses read.

@@ -549,6 +549,17 @@ fn the_completion_s_own_field_is_no_reference() {
     assert_eq!(batch.solution(0).as_deref(), Some("13"));
 }
 
+/// A line with one score is one response, whatever texts are beside it, and a verdict under a dump's name is no reference.
+#[test]
+fn what_only_looks_like_a_dump_is_none() {
+    let draft = r#"{"group": "a", "problem": "p", "reward": 1, "length": 9, "generations": ["draft", "draft"]}"#;
+    let (_folder, path) = file("drafts.jsonl", &format!("{draft}\n{draft}\n"));
+    assert_eq!(column(&read_as(&path, &[]).batch, "length"), [9.0, 9.0]);
+    let (_folder, path) = file("labels.jsonl", r#"{"completion": "so 7", "label": 1}"#);
+    let error = verified(&path, [None, None]);
+    assert!(error.contains("which field has the solution"), "{error}");
+}
+
 #[test]
 fn the_texts_of_a_known_dump_are_verified_without_names_of_fields() {
     let dump = Path::new(crate::ROOT).join("tests/data/dumps/roll");

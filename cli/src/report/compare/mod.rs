@@ -80,10 +80,22 @@ impl Finished {
     }
 
     /// Forgets the numbers after more than `steps` steps, which a longer run has.
-    pub fn cut(&mut self, steps: u64) {
-        for curve in self.curves.values_mut() {
+    ///
+    /// # Errors
+    /// A longer run that has no evaluation after `steps` steps, because an earlier one would stand in for it.
+    pub fn cut(&mut self, steps: u64) -> Result<()> {
+        let folder = self.folder.display();
+        for (name, curve) in &mut self.curves {
+            let all: Vec<f64> = curve.iter().map(|(after, _)| *after).collect();
             curve.retain(|(after, _)| *after <= steps as f64);
+            if curve.len() < all.len() && !all.contains(&(steps as f64)) {
+                let has = all.iter().map(f64::to_string).collect::<Vec<_>>();
+                let message = format!("{folder} has no `{name}` after {steps} steps");
+                let help = format!("`--steps` can be one of {}", has.join(", "));
+                return Err(Diagnostic::error(message).with_help(help).into());
+            }
         }
+        Ok(())
     }
 
     /// The number with this name after `steps` steps; if `steps` is `None`, the last number.
