@@ -107,6 +107,11 @@ impl PyRecipe {
         Ok((named, newest.recipe().columns().is_some()))
     }
 
+    /// Whether the newest version takes a row for each turn.
+    fn _takes_turns(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |held| held.live.newest().recipe().takes_turns())
+    }
+
     /// The advantage, computed by the newest version that passed its checks or, if that version fails, by the previous version;
     /// with `padded`, one value per response also becomes [B, T]. `turns` says whether the rows are turns, if they are those of the
     /// newest version.

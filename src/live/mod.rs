@@ -31,7 +31,8 @@
 //! The state outlives a reload. A new version's `migrate(old, p)` takes the state over. Without `migrate`, the state stays, and
 //! gets the values that only the new `init(p)` has. If a version fails at a step nevertheless, the step falls back to the version
 //! before it, with the state that the earlier version left; if the earlier version fails too, to the version before it, and so on
-//! for up to eight versions. If all fail, the batch is at fault: the step fails, and everything stays as it was before the step.
+//! for up to eight versions. If all fail, the batch is at fault: the step fails, and everything stays as it was before the step
+//! (but a version that takes other rows than the version before it is then no longer used).
 
 mod event;
 mod follow;

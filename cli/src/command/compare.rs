@@ -153,6 +153,12 @@ impl Compare {
             streams::err!("note: {} {note}", counted(seeds, "seed"));
         }
         let planned = Planned::all(&configs, self.seeds, folder)?;
+        // Before hours of training, not after them.
+        if let Some(score) = &self.score {
+            for config in planned.iter().map(|run| &run.config) {
+                compare::check_score(score, config.eval_samples)?;
+            }
+        }
         let steps = |of: fn(&Planned) -> u64| planned.iter().map(of).sum::<u64>();
         let all = steps(|run| run.config.steps);
         let done = steps(|run| run.done.min(run.config.steps));

@@ -105,8 +105,8 @@ class Trainer:
         If `padded`, one value per response becomes [B, T] too.
 
         Rejected responses, whose mask has no token that counts, are no members of their groups, and their advantage is 0, unless
-        `keeps_rejected` says otherwise; if there are no others, the recipe does no step. A recipe that names `trajectory` sees each
-        turn as a response (`Turns`). If the caller has chosen rows by `sees_turns`, `by_turns` is its answer, and `OtherRows` is
+        `keeps_rejected` says otherwise; if there are no others, the recipe does no step. A recipe that takes turns (`sees_turns`)
+        sees each turn as a response (`Turns`). If the caller has chosen rows by `sees_turns`, `by_turns` is its answer, and `OtherRows` is
         raised if the step must be repeated with other rows."""
         sees, all_columns = sees_turns(recipe) if by_turns is None else by_turns, columns
         columns = {name: value for name, value in columns.items() if value is not None}
@@ -324,7 +324,7 @@ _kinds: WeakKeyDictionary[Recipe | LiveRecipe, dict[str, str]] = WeakKeyDictiona
 def sees_turns(recipe: Recipe | LiveRecipe) -> bool:
     """Whether a recipe names `trajectory`, as a column or a level, or `step_reward`: then each turn is a response of its own, in
     every trainer."""
-    return not {"trajectory", "step_reward"}.isdisjoint(recipe._columns()[0])
+    return recipe._takes_turns()
 
 
 class OfTurns(list[Any]):

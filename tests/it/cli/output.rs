@@ -464,8 +464,10 @@ fn compare_reads_a_longer_run_up_to_its_own_steps() {
     let seldom = small.replace("eval_every=1", "eval_every=2");
     lab.expect(&format!(
         "0  compare grpo --steps 4 {seldom} --out seldom  =>  are those after 4 steps, the last
-         1  compare grpo --steps 3 {seldom} --out seldom  =>  `--steps` can be one of 0, 2, 4"
+         1  compare grpo --steps 3 {seldom} --out seldom  =>  `--steps` can be one of 0, 2, 4
+         1  compare grpo --steps 2 {small} --score pass16 --out untrained  =>  did you mean `pass@16`?"
     ));
+    assert!(!lab.path().join("untrained").exists());
 }
 
 /// The prompt follows a run's own loss, and what `-o` writes of its batch is an advantage that losses read.

@@ -13,7 +13,8 @@ pub use self::training::{FailedRun, Planned, train_all};
 use super::{file_name, file_stem};
 use crate::{Result, wrong};
 use advlab::diagnostic::Diagnostic;
-use advlab_train::{Config, Evaluation, LogEvent, Row, RunFolder, RunKind, RunLog};
+use advlab::suggest::did_you_mean;
+use advlab_train::{Config, Evaluation, LogEvent, PassAt, Row, RunFolder, RunKind, RunLog};
 
 /// The numbers of a run, read from its folder.
 #[derive(Clone, Debug)]
@@ -104,6 +105,22 @@ impl Finished {
         let point = curve.find(|point| steps.is_none_or(|steps| point.0 == steps))?;
         Some(point.1)
     }
+}
+
+/// Refuses a number that evaluations with this many responses per prompt do not have.
+pub fn check_score(score: &str, eval_samples: usize) -> Result<()> {
+    let evaluation = Evaluation {
+        pass_at: PassAt::of(&[], eval_samples),
+        entropy: Some(0.0),
+        length: Some(0.0),
+    };
+    let known: Vec<String> = evaluation.named().map(|(name, _)| name).collect();
+    if known.iter().any(|name| name == score) {
+        return Ok(());
+    }
+    let message = format!("evaluations have no `{score}` to compare");
+    let known = known.iter().map(String::as_str);
+    Err(wrong(message, did_you_mean(score, known)))
 }
 
 /// The runs in some folders, by design. If a folder is not itself a run, the runs in the folder are read.
