@@ -113,7 +113,11 @@ class Report:
     def save(self, path: str, plain: str) -> None: ...
 
 def report(
-    kind: Kind, recipes: list[Recipe], batch: Batch | None = None, n: int | None = None, noise: float | None = None,
+    kind: Kind,
+    recipes: list[Recipe],
+    batch: Batch | None = None,
+    n: int | None = None,
+    noise: float | None = None,
     folders: list[str] = ...,
 ) -> Report: ...
 def row_sums(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]: ...

@@ -94,7 +94,9 @@ class _Hooks(Lab):
         columns.update(logp=logp, groups=groups, mask=mask, step=step)
         call = Call.of(more or batch, columns, ("logp",), needs_groups=False)
         if "loss" not in self.hooks:
-            raise RecipeError(f"{self.name} has no `loss`, only an `advantage`: `ppo_clip`, for example, is a loss on an advantage")
+            raise RecipeError(
+                f"{self.name} has no `loss`, only an `advantage`: `ppo_clip`, for example, is a loss on an advantage"
+            )
         if batch is None and groups is None:
             self._refuse_without_groups(call.dimensions)
         answer = self._compute_loss(call.batch, call.f64)

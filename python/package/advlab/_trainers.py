@@ -483,7 +483,9 @@ def explain_zero(advantage: Any, mask: Any, mean: str) -> None:
     counts = (counts != 0).sum(1) if counts.ndim == 2 else counts
     # Rows of their own lengths are a list.
     rows = [np.asarray(row, dtype=np.float64) for row in advantage]
-    sums, sizes = (np.array([of(row).sum() if row.ndim else of(row) * n for row, n in zip(rows, counts)]) for of in (np.array, np.abs))
+    sums, sizes = (
+        np.array([of(row).sum() if row.ndim else of(row) * n for row, n in zip(rows, counts)]) for of in (np.array, np.abs)
+    )
     over, each = ("responses", np.maximum(counts, 1)) if mean == "responses" else ("tokens", 1)
     if sizes.sum() == 0:
         return
@@ -604,7 +606,9 @@ def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, str] | None =
 
 def of_rows(rows: Sequence[Mapping[str, Any]], kinds: dict[str, str] | None = None) -> dict[str, list[Any]]:
     """As `of_data_set`, of rows that may lack some of the columns."""
-    return of_data_set({name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}, kinds)
+    return of_data_set(
+        {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}, kinds
+    )
 
 
 def plain(value: Any) -> Any:
