@@ -1,5 +1,5 @@
-//! Backpropagation through a graph. The derivative of each operation is in its row, in `op/`; it is again a graph, so that a
-//! gradient has a gradient.
+//! Backpropagation through a graph. The derivative of each operation is defined in the operation's row, in `op/`. It is a graph
+//! itself, so a gradient can be differentiated again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::op::reduction::sum_to;
 use super::op::scan::at_last_token_grad;
 use crate::batch::Level;
 
-/// The derivative of `loss` with respect to each value of `x`, at `x`'s level; 0 if `loss` does not depend on `x`.
+/// Returns the derivative of `loss` with respect to each value of `x`, at `x`'s level; 0 if `loss` does not depend on `x`.
 ///
 /// # Errors
 /// If `loss` is not a batch tensor, or depends on `x` through an operation that has no derivative.
@@ -57,12 +57,12 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
     }
 }
 
-/// Whether a gradient of `loss` can reach `x`; operations that are piecewise constant let no gradient through.
+/// Returns whether a gradient of `loss` can reach `x`. Piecewise constant operations let no gradient through.
 pub(crate) fn depends_on(loss: &Tensor, x: &Tensor) -> bool {
     !dependents(loss, x).is_empty()
 }
 
-/// The nodes on the paths by which a gradient of `loss` reaches `x`, arguments before results.
+/// Returns the nodes on the paths by which a gradient of `loss` reaches `x`. Arguments come before results.
 fn dependents(loss: &Tensor, x: &Tensor) -> Vec<Tensor> {
     let mut on_the_way: HashMap<usize, bool> = HashMap::from([(x.id(), true)]);
     let mut order = vec![x.clone()];
@@ -90,7 +90,7 @@ fn dependents(loss: &Tensor, x: &Tensor) -> Vec<Tensor> {
     }
 }
 
-/// Whether no gradient goes through the node.
+/// Returns whether the node lets no gradient through.
 fn stops(tensor: &Tensor) -> bool {
     match tensor.inner().prim {
         Prim::Map(op) | Prim::Reduce(op) | Prim::Scan(op, _) | Prim::Within(op, _) => {
@@ -105,7 +105,7 @@ fn stops(tensor: &Tensor) -> bool {
 #[derive(Default)]
 struct Gradient {
     whole: Option<Tensor>,
-    /// The sum for each group, by the group's index.
+    /// The sum for each group; the key is the group's index.
     parts: BTreeMap<usize, Tensor>,
 }
 
@@ -137,8 +137,8 @@ impl Gradient {
     }
 }
 
-/// The gradient of each argument in `through`, at the argument's level; with the index of the group if the gradient belongs to
-/// a single group.
+/// Returns each argument in `through` with its gradient, at the argument's level. The index is that of the group if the gradient
+/// belongs to a single group.
 fn contributions(
     node: &Tensor,
     grad: &Tensor,
@@ -194,7 +194,7 @@ fn at_level_of(node: &Tensor, grad: &Tensor) -> Result<Tensor, TensorError> {
     }
 }
 
-/// Sums a contribution over the cells to which broadcasting gave the argument's value, so that it has the argument's level.
+/// Sums a contribution over the cells to which the argument was broadcast, so that the sum has the argument's level.
 fn fit(part: &Tensor, node: &Tensor, arg: &Tensor) -> Result<Tensor, TensorError> {
     let Some(of_node) = node.frame() else {
         return Ok(part.clone());

@@ -3,7 +3,7 @@
 //! Differences of `lgamma` have errors of up to 3e-10 at n = 100000. A product of k factors has k rounding errors of half a unit
 //! each: about 1e-11 in the worst case, and 1e-14 in practice, because the errors partly cancel.
 
-/// The most factors of one product. A product of this length takes a few milliseconds, and no batch has that many responses.
+/// The maximum number of factors in a product. Such a product takes a few milliseconds, and no batch has that many responses.
 /// Without a bound, a script could request a product that takes hours, because the loop does not check the deadline.
 const FACTORS: i64 = 1_000_000;
 
@@ -16,7 +16,7 @@ fn bounded(factors: i64) -> Result<(), String> {
     Ok(())
 }
 
-/// C(n, k); 0 if n < k or n < 0, infinite if it exceeds the range of f64. `k` is at least 0.
+/// Returns C(n, k): 0 if n < k or n < 0, and infinity if C(n, k) exceeds the range of f64. `k` must be at least 0.
 pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     if n < k || n < 0 {
         return 0.0;
@@ -24,8 +24,8 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     let k = k.min(n - k);
     let mut product = 1.0f64;
     for i in 1..=k {
-        // Exact while the numbers are below 2^53, because each is whole: the product before the division, and C(n - k + i, i)
-        // after it.
+        // Exact while the numbers are below 2^53, because the product before the division and its result C(n - k + i, i) are
+        // integers.
         product = product * (n - k + i) as f64 / i as f64;
         // The loop multiplies at most about a thousand factors, because each factor at least doubles the product.
         if product.is_infinite() {
@@ -35,7 +35,8 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     product
 }
 
-/// ln C(n, k); -infinity if n < k or n < 0. `k` is at least 0. An error if the product has more than `FACTORS` factors.
+/// Returns ln C(n, k), which is -infinity if n < k or n < 0. `k` must be at least 0. Fails if it takes more than `FACTORS`
+/// factors.
 pub fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
     if n < k || n < 0 {
         return Ok(f64::NEG_INFINITY);
@@ -54,10 +55,10 @@ pub fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
     Ok(logarithm + product.ln())
 }
 
-/// C(a, k) / C(b, k) for 0 <= k <= b; 0 if a < k or a < 0.
+/// Returns C(a, k) / C(b, k) for 0 <= k <= b, which is 0 if a < k or a < 0.
 ///
-/// Computed as the product of (a - i) / (b - i) over i < k; or, if b - a is less than k, as C(b - k, b - a) / C(b, b - a), a
-/// product of b - a factors. An error if the shorter product has more than `FACTORS` factors.
+/// The result is the product of (a - i) / (b - i) over i < k. If 0 <= b - a < k, C(b - k, b - a) / C(b, b - a) is computed
+/// instead, a product of only b - a factors. Fails if the computed product has more than `FACTORS` factors.
 pub fn binomial_ratio(a: i64, b: i64, k: i64) -> Result<f64, String> {
     if a < k || a < 0 {
         return Ok(0.0);

@@ -1,5 +1,5 @@
-//! The error type of operations on tensors: it holds the operation, what failed, and the line of the script. Errors of particular
-//! operations are made in `op/`, all other errors in `graph.rs`, `backprop.rs`, `evaluate.rs` and `exec/`.
+//! The error type of operations on tensors, with the operation, the kind of failure, and the line of the script. Errors that only
+//! one operation can have are made in `op/`, all other errors in `graph.rs`, `backprop.rs`, `evaluate.rs` and `exec/`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub enum TensorErrorKind {
     Value(String),
     /// A gradient is needed through an operation that has no derivative; the text says why it has no derivative.
     NoDerivative(&'static str),
-    /// The machine does not allow the operation: it has no memory for the result.
+    /// The machine does not have enough memory for the result.
     Machine(String),
     /// The computation was stopped.
     Stopped(Stopped),
@@ -136,7 +136,7 @@ impl std::error::Error for TensorError {
     }
 }
 
-/// Why a computation was stopped before its end.
+/// The reason why a computation was stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
     /// The computation exceeded its time limit.

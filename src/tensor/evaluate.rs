@@ -1,4 +1,4 @@
-//! Computes tensors: the tensors of one request form one plan, and their values are kept.
+//! Computes tensors: the tensors of one request form one plan, and each tensor stores its computed values.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Tensor {
     /// [`Tensor::evaluate`] then returns their values.
     ///
     /// # Errors
-    /// As [`Tensor::evaluate`], for the first tensor that fails.
+    /// The error that [`Tensor::evaluate`] returns for the first tensor that fails.
     pub(crate) fn evaluate_result(tensors: &[Tensor]) -> Result<(), TensorError> {
         Tensor::evaluate_all(tensors, true)
     }

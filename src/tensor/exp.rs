@@ -1,17 +1,17 @@
-//! The exponential, by a polynomial that compilers turn into vector code. It has the same bits on every machine and at every
-//! vector width, because no step is a fused multiply-add and no step depends on a maths library.
+//! The exponential, by a polynomial that compilers turn into vector code. The result has the same bits on every machine and at
+//! every vector width, because no step is a fused multiply-add and no step depends on a maths library.
 //!
 //! exp(x) = 2^k exp(r), where x = k ln 2 + r and |r| <= ln 2 / 2. exp(r) is computed by its series: up to the 13th power for f64,
 //! with an error of 4e-18; up to the 7th power for f32 tokens, with an error of 5e-9. f32 tokens are computed in f32, so that a
-//! vector holds twice as many tokens and half the steps suffice.
+//! vector holds twice as many tokens and a token takes half as many steps.
 
 const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
 const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
 
-/// Adding this to a number of magnitude below 2^51 rounds the number to an integer, which is then in the low bits of the sum.
+/// Adding this constant to a number of magnitude below 2^51 rounds the number to an integer, held by the low bits of the sum.
 const TO_INTEGER: f64 = 6_755_399_441_055_744.0;
 
-/// exp(x) in parts: `tail` is exp(r) - 1 - r, and 2^k is `first` times `second`, neither of which overflows.
+/// The parts of exp(x): `tail` is exp(r) - 1 - r, and 2^k is `first` times `second`, neither of which overflows.
 struct Parts {
     r: f64,
     tail: f64,
@@ -21,7 +21,7 @@ struct Parts {
     inverse: f64,
 }
 
-/// 2^k for an integer k within the normal range.
+/// Returns 2^k for an integer k within the range of normal numbers.
 #[inline(always)]
 fn power_of_two(k: f64) -> f64 {
     f64::from_bits((k + TO_INTEGER).to_bits().wrapping_add(1023) << 52)
@@ -29,7 +29,7 @@ fn power_of_two(k: f64) -> f64 {
 
 #[inline(always)]
 fn parts(x: f64) -> Parts {
-    // Beyond these bounds the result is 0 or infinite, as it is at the bounds; NaN stays NaN.
+    // At and beyond these bounds, the result is 0 or infinite. NaN stays NaN.
     let x = if x < -746.0 { -746.0 } else { x };
     let x = if x > 710.0 { 710.0 } else { x };
     let k = (x * std::f64::consts::LOG2_E + TO_INTEGER) - TO_INTEGER;
@@ -57,18 +57,19 @@ fn parts(x: f64) -> Parts {
     }
 }
 
-/// e to the power of x, within an ulp.
+/// Returns e to the power of x, with an error of at most one ulp.
 #[inline(always)]
 pub(crate) fn exp(x: f64) -> f64 {
     let p = parts(x);
     (1.0 + (p.r + p.tail)) * p.first * p.second
 }
 
-/// e to the power of x, within an ulp of an f32; within 0.6 ulp if |x| < 0.3, the usual range of a policy ratio's logarithm.
+/// Returns e to the power of x, with an error of at most one ulp of an f32. If |x| < 0.3, as is usual for the logarithm of a
+/// policy ratio, the error is at most 0.6 ulp.
 #[inline(always)]
 pub(crate) fn exp_f32(x: f32) -> f32 {
     const TO_INTEGER: f32 = 12_582_912.0;
-    // `LN_2_HIGH` has so few digits that its product with k is exact.
+    // `LN_2_HIGH` has few enough digits for its product with k to be exact.
     #[allow(clippy::excessive_precision)]
     const LN_2_HIGH: f32 = 0.693_359_375;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
@@ -88,7 +89,7 @@ pub(crate) fn exp_f32(x: f32) -> f32 {
     (sum + (left + tail)) * power_of_two(half) * power_of_two(k - half)
 }
 
-/// exp(x) - 1, accurate also for small x.
+/// Returns exp(x) - 1, which is accurate also for small x.
 #[inline(always)]
 pub(crate) fn expm1(x: f64) -> f64 {
     let p = parts(x);
@@ -96,8 +97,8 @@ pub(crate) fn expm1(x: f64) -> f64 {
     if x == 0.0 { x } else { value }
 }
 
-/// The estimator k3 = exp(-d) - 1 + d in one step and in f64. For small d, exp(-d) and d - 1 almost cancel: if they were rounded
-/// to f32, only rounding errors would be left of d^2/2.
+/// Returns the estimator k3 = exp(-d) - 1 + d, computed in one step and in f64. For small d, exp(-d) and d - 1 almost cancel: if
+/// both were rounded to f32, their sum, which is about d^2/2, would consist of rounding errors.
 #[inline(always)]
 pub fn k3(d: f64) -> f64 {
     let p = parts(-d);

@@ -1,4 +1,4 @@
-//! The frame: the batch that a tensor's values belong to, as a layout with a precision and limits.
+//! The frame of a tensor: the layout, precision and limits of the batch to which the tensor's values belong.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::batch::{Layout, Level};
 pub(crate) struct ResponsesId(Arc<()>);
 
 impl ResponsesId {
-    /// A number that no other living id has.
+    /// Returns a number that no other existing id has.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
@@ -25,7 +25,7 @@ impl PartialEq for ResponsesId {
     }
 }
 
-/// The frame of a batch, which the batch's tensors share.
+/// The frame of a batch, which all tensors of the batch share.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub(crate) layout: Arc<Layout>,
@@ -35,9 +35,9 @@ pub struct Frame {
     /// Whether token tensors that are computed only from coarser tensors are f64.
     pub(crate) is_f64: bool,
     pub(crate) context: Context,
-    /// The view; set if this frame belongs to a function passed to `map_groups` that runs once for all groups.
+    /// The view, if this frame was made for a function passed to `map_groups` that runs once for all groups.
     view: Option<Arc<GroupView>>,
-    /// The reservation for a layout that differs from the batch's: that of a group, or the one after `regroup`.
+    /// The memory reserved for the layout, if this is the layout of a group or a layout made by `regroup`.
     _reservation: Option<Arc<Reservation>>,
 }
 
@@ -46,8 +46,8 @@ pub struct Frame {
 #[derive(Debug)]
 pub(crate) struct GroupView {
     is_open: AtomicBool,
-    /// Set if one call cannot stand for all groups: the function read a value or a shape, reported a metric, used an operation
-    /// that can fail, or used another batch's tensor.
+    /// Set if one call cannot replace the calls for each group, because the function read a value or a shape, reported a metric,
+    /// used an operation that can fail, or used another batch's tensor.
     is_by_group: AtomicBool,
 }
 
@@ -57,10 +57,10 @@ pub(crate) struct Context {
     /// Whether the f32 token values of a hook's result are written as the rows of an array [B, T], if the batch is padded.
     pub(crate) by_rows: bool,
     pub(crate) guard: Arc<Guard>,
-    /// The profile, if times are wanted.
+    /// The profile, if times are to be recorded.
     pub(crate) profile: Option<Arc<Profile>>,
-    /// The `Trace`, if a plan is wanted; untyped, because a trace holds tensors and tensors hold frames, so that its type would
-    /// make this module depend on theirs.
+    /// The `Trace`, if a plan is to be recorded. It is untyped, because a trace holds tensors and tensors hold frames, so naming
+    /// its type would make this module depend on the modules of traces and tensors.
     pub(crate) trace: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -77,7 +77,7 @@ impl Frame {
         })
     }
 
-    /// The frame for another layout of these responses, or for the layout of a part of them.
+    /// Returns a frame for another layout of all or some of these responses.
     fn over(&self, layout: Layout) -> Frame {
         let reservation = self.context.guard.hold(layout.bytes());
         Frame {
@@ -95,7 +95,7 @@ impl Frame {
     pub(crate) fn group(&self, group: usize) -> Arc<Frame> {
         Arc::new(Frame {
             responses: ResponsesId(Arc::new(())),
-            // Stream 0 is the batch's, and 1, 2, ... are its groups'. An odd multiplier keeps the streams of nested groups apart.
+            // The batch has stream 0, its groups have 1, 2, ...; an odd multiplier keeps the streams of nested groups apart.
             stream: self
                 .stream
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -104,7 +104,7 @@ impl Frame {
         })
     }
 
-    /// The frame of a new view, which is open.
+    /// Returns a frame with a new, open view.
     pub(crate) fn view(&self) -> Arc<Frame> {
         let view = Arc::new(GroupView {
             is_open: AtomicBool::new(true),
@@ -125,27 +125,28 @@ impl Frame {
         self.open_view().is_some()
     }
 
-    /// Notes, in an open view, that one call cannot stand for all groups.
+    /// Notes, if the view is open, that one call cannot replace the calls for each group.
     pub(crate) fn note_inspected(&self) {
         if let Some(view) = self.open_view() {
             view.is_by_group.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Closes the view: its tensors belong to the batch from here on. Returns whether one call stands for all groups.
+    /// Closes the view: from now on, its tensors belong to the batch. Returns whether one call replaces the calls for each group.
     pub(crate) fn close_view(&self) -> bool {
         let Some(view) = &self.view else { return false };
         view.is_open.store(false, Ordering::Relaxed);
         !view.is_by_group.load(Ordering::Relaxed)
     }
 
-    /// Whether both frames have the same view (or no view) and the same responses.
+    /// Returns whether both frames have the same view (or none) and the same responses.
     pub(crate) fn is_of_view(&self, other: &Frame) -> bool {
         let view = |frame: &Frame| frame.view.as_ref().map(Arc::as_ptr);
         view(self) == view(other) && self.responses == other.responses
     }
 
-    /// Whether tensors of both frames can be combined: they have the same responses, and do not belong to different views.
+    /// Returns whether tensors of the two frames can be combined, which requires the same responses and the same open view, if
+    /// any.
     pub(crate) fn meets(&self, other: &Frame) -> bool {
         let view = |frame: &Frame| frame.open_view().map(std::ptr::from_ref);
         let is_same_view = view(self) == view(other);
@@ -156,7 +157,7 @@ impl Frame {
         is_same_view && self.responses == other.responses
     }
 
-    /// The same responses in the groups of another layout, made by [`Layout::regroup`].
+    /// Returns a frame of the same responses in the groups of another layout, which [`Layout::regroup`] made.
     pub(crate) fn with_layout(&self, layout: Layout) -> Arc<Frame> {
         Arc::new(self.over(layout))
     }

@@ -1,5 +1,5 @@
-//! The expression graph: tensors are its nodes. Their levels are checked when they are built, and their values are computed only
-//! on request.
+//! The expression graph, whose nodes are tensors. A tensor's level is checked when the tensor is built, and its values are
+//! computed only on request.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,11 +11,11 @@ use super::kernel::{Kernel, Within};
 use super::value::Value;
 use crate::batch::{Computed, FloatBuffer, Level, TokenValues};
 
-/// The bytes of a node, with the two counts of its `Arc`, its variable in the script's scope and the allocator's overhead.
-/// Counting these bytes also bounds a script that builds a graph and never computes it.
+/// The bytes that a node takes, including the two counts of its `Arc`, its variable in the script's scope and the allocator's
+/// overhead. Because they are counted, a script that builds a graph and never computes it is limited, too.
 const NODE_BYTES: usize = size_of::<Node>() + 64;
 
-/// A lazy value at a level: a node of an expression graph.
+/// A node of an expression graph: a value for each cell of a level, computed lazily.
 ///
 /// Cloning shares the node. Nothing is computed until [`Tensor::evaluate`].
 #[derive(Clone)]
@@ -27,21 +27,21 @@ pub(crate) struct Node {
     pub(crate) level: Level,
     /// Whether the values are f64; only token tensors may be f32.
     pub(crate) is_f64: bool,
-    /// `None` for a single number, which belongs to every batch.
+    /// The batch's frame; `None` for a single number, which belongs to every batch.
     pub(crate) frame: Option<Arc<Frame>>,
     origin: OnceLock<Origin>,
     value: OnceLock<Arc<Value>>,
     _reservation: Option<Reservation>,
 }
 
-/// A row of the op table, as far as the nodes that it made need it.
+/// The part of a row of the op table that the nodes of the operation need.
 pub(crate) trait Row: fmt::Debug + Sync {
-    /// The name of the operation, as scripts write it.
+    /// Returns the name of the operation, as scripts write it.
     fn name(&self) -> &'static str;
     fn kernel(&self) -> Kernel;
-    /// Whether the operation is piecewise constant, so that no gradient goes through it.
+    /// Returns whether the operation is piecewise constant, so that no gradient goes through it.
     fn is_constant(&self) -> bool;
-    /// The gradients of the first arguments of a node, from the gradient of its result.
+    /// Returns the gradients of a node's first arguments, given the gradient of the node's result.
     fn gradients(&self, node: &Tensor, grad: &Tensor) -> Result<Vec<Tensor>, TensorError>;
 }
 
@@ -55,22 +55,22 @@ pub(crate) enum Prim {
     Column(TokenValues),
     /// An elementwise row of the op table; its arguments are broadcast to the node's level.
     Map(&'static dyn Row),
-    /// Repeats each value for all finer cells within its cell; at the argument's own level, moves the values to another grouping.
+    /// Repeats each value for all finer cells within its cell. If the level stays the same, moves the values to another grouping.
     Expand,
-    /// A reduction row of the op table; if there is a second argument, values for which it is 0 do not count.
+    /// A reduction row of the op table; if there is a second argument, values at which it is 0 do not count.
     Reduce(&'static dyn Row),
-    /// The number of cells of a finer level in each cell.
+    /// The number of cells of the given finer level in each cell.
     Count(Level),
-    /// A row of the op table that gives each value a result, computed from the values of its cell of a coarser level.
+    /// A row of the op table with a result for each value, computed from all values in the same cell of the given coarser level.
     Within(&'static dyn Row, Level),
-    /// A scan row over the tokens of each response, with its number (a discount or a fill). If there is a second argument, it has
-    /// a discount for each response, which replaces the number.
+    /// A scan row over the tokens of each response, with a number (the discount or fill). A second argument has a discount for
+    /// each response, which replaces the number.
     Scan(&'static dyn Row, f64),
-    /// A response's value on its last token, 0 on its other tokens.
+    /// A response's value at its last token, and 0 at its other tokens.
     AtLastToken,
-    /// Uniform numbers in [0, 1), determined by a key and the index of the value.
+    /// Uniform numbers in [0, 1), each determined by a key and by the value's index.
     Random(u64),
-    /// The part of the argument that belongs to one group, in that group's own frame.
+    /// The part of the argument that belongs to one group, in the group's own frame.
     Select(usize),
     /// Joins tensors from the groups' own frames, one tensor per listed group. The result is 0 for every group that is not
     /// listed.
@@ -78,7 +78,7 @@ pub(crate) enum Prim {
 }
 
 impl Prim {
-    /// The name of the operation, as scripts write it or as messages call it.
+    /// Returns the name of the operation in scripts or, if it has none there, in messages.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Prim::Number(_) => "number",
@@ -94,8 +94,8 @@ impl Prim {
         }
     }
 
-    /// Identifies the operation among operations on the same arguments, at the same level and in the same frame; `None` for given
-    /// values, and for operations that split or join groups.
+    /// Returns a key that identifies the operation among operations on the same arguments, at the same level and in the same
+    /// frame. Returns `None` for given values, and for operations that split or join groups.
     pub(crate) fn signature(&self) -> Option<[u64; 3]> {
         let row = |op: &'static dyn Row| std::ptr::from_ref(op).addr() as u64;
         Some(match self {
@@ -114,16 +114,16 @@ impl Prim {
 }
 
 impl Tensor {
-    /// A number as a batch tensor.
+    /// Returns a number as a batch tensor.
     pub fn number(value: f64) -> Tensor {
         Tensor::leaf(Prim::Number(value), Level::Batch, true, None)
     }
 
-    /// A tensor of the given values, one per cell of the level, in the layout's order. f32 values at any level but token become
-    /// f64.
+    /// Makes a tensor from values, one per cell of the level, in the layout's order. f32 values become f64, except at token
+    /// level.
     ///
     /// # Errors
-    /// [`TensorErrorKind::Value`] if there is not one value per cell.
+    /// [`TensorErrorKind::Value`] if the numbers of values and cells differ.
     pub(crate) fn from_buffer(
         frame: &Arc<Frame>,
         level: Level,
@@ -147,10 +147,10 @@ impl Tensor {
         Ok(Tensor::from_value(frame, Arc::new(value)))
     }
 
-    /// A tensor of new values, one per response.
+    /// Makes a tensor from values, one per response.
     ///
     /// # Errors
-    /// [`TensorErrorKind::Stopped`] if there is no memory for them.
+    /// [`TensorErrorKind::Stopped`] if the values exceed the memory limit.
     pub(crate) fn of_responses(
         frame: &Arc<Frame>,
         values: Vec<f64>,
@@ -177,7 +177,7 @@ impl Tensor {
         )
     }
 
-    /// Uniform random numbers in [0, 1): the same key gives the same numbers for any number of threads.
+    /// Makes a tensor of uniform random numbers in [0, 1). The same key gives the same numbers for any number of threads.
     pub(crate) fn random(frame: &Arc<Frame>, level: Level, key: u64) -> Tensor {
         let is_f64 = level != Level::Token || frame.is_f64;
         Tensor::leaf(Prim::Random(key), level, is_f64, Some(frame.clone()))
@@ -198,7 +198,7 @@ impl Tensor {
         }))
     }
 
-    /// A node over arguments whose levels have been checked.
+    /// Makes a node from arguments whose levels have been checked.
     pub(crate) fn node(
         prim: Prim,
         args: Vec<Tensor>,
@@ -212,7 +212,7 @@ impl Tensor {
             reserved.inspect_err(|error| guard.fail(error))
         });
         let reservation = reserved.transpose()?;
-        // Ranks and indices can be larger than 2^24, beyond which f32 has no odd numbers.
+        // Ranks and indices can exceed 2^24, beyond which f32 cannot represent every integer.
         let counts = matches!(&prim, Prim::Within(op, _) if matches!(op.kernel(), Kernel::Within(Within::Rank | Within::Index)));
         let is_f64 = level != Level::Token || counts || {
             let mut tokens = args.iter().filter(|arg| arg.level() == Level::Token);
@@ -233,15 +233,15 @@ impl Tensor {
         })))
     }
 
-    /// An elementwise row of the op table on arguments of any levels, at the join of their levels. If all arguments are single
-    /// numbers, the result is a number.
+    /// Applies an elementwise row of the op table to arguments of any levels. The result is at the join of these levels; if all
+    /// arguments are single numbers, it is a number.
     pub(crate) fn map(op: &'static dyn Row, args: Vec<Tensor>) -> Result<Tensor, TensorError> {
         let level = args
             .iter()
             .fold(Level::Batch, |join, arg| join.join(arg.level()));
         let frame = meet(op.name(), &args, level)?;
         if let (Kernel::Fallible(_), Some(frame)) = (op.kernel(), &frame) {
-            // An operation that can fail needs a call for each group, because its error names the group's own response.
+            // An operation that can fail needs a call for each group, because its error names a response of that group.
             frame.note_inspected();
         }
         if let Some(number) = numbers(&args).and_then(|values| op.kernel().on_numbers(&values)) {
@@ -261,7 +261,7 @@ impl Tensor {
         Tensor::node(Prim::Expand, vec![self.clone()], level, Some(frame.clone()))
     }
 
-    /// The same values over another grouping of the same responses.
+    /// Returns the same values for another grouping of the same responses.
     pub(crate) fn rehomed(&self, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
         if matches!(self.level(), Level::Batch) {
             return Ok(self.clone());
@@ -286,8 +286,8 @@ impl Tensor {
         )
     }
 
-    /// Assembles parts made by `select`: tensors at `level` or at a coarser level, each in its group's frame, or batch tensors of
-    /// any frame.
+    /// Assembles the parts of groups, which are tensors at `level` or at a coarser level, each in its group's frame, or batch
+    /// tensors of any frame.
     pub(crate) fn assemble(
         frame: &Arc<Frame>,
         level: Level,
@@ -307,7 +307,7 @@ impl Tensor {
         Tensor::node(prim, args, level, Some(frame.clone()))
     }
 
-    /// Whether this is a result of `map_groups` whose function gives a number for every group.
+    /// Returns whether this is a result of `map_groups` whose function returned a number for every group.
     pub(crate) fn is_number_of_each_group(&self) -> bool {
         let is_number = |part: &Tensor| match (&part.0.prim, &part.0.args[..]) {
             (Prim::Expand, [of]) => of.as_number().is_some(),
@@ -319,8 +319,8 @@ impl Tensor {
         }
     }
 
-    /// The level, for a script that asks for it. In a view, a group tensor is a batch tensor for the script, so that this
-    /// question forces a call for each group.
+    /// Returns the level for a script that asks for it. In a view, the script takes a group tensor for a batch tensor, so asking
+    /// for its level forces a call for each group.
     pub(crate) fn level_for_script(&self) -> Level {
         if let (Level::Group, Some(frame)) = (self.level(), self.frame()) {
             frame.note_inspected();
@@ -328,7 +328,7 @@ impl Tensor {
         self.level()
     }
 
-    /// The level that the tensor's values are at.
+    /// Returns the level of the tensor's values.
     pub fn level(&self) -> Level {
         self.0.level
     }
@@ -338,7 +338,7 @@ impl Tensor {
         self.0.is_f64
     }
 
-    /// The tensor's frame; `None` for a single number.
+    /// Returns the tensor's frame; `None` for a single number.
     pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
         self.0.frame.as_ref()
     }
@@ -347,7 +347,7 @@ impl Tensor {
         &self.0
     }
 
-    /// The tensor's number, if it is a single number without a frame.
+    /// Returns the tensor's number, if the tensor is a single number without a frame.
     pub(crate) fn as_number(&self) -> Option<f64> {
         match self.0.prim {
             Prim::Number(value) => Some(value),
@@ -355,7 +355,7 @@ impl Tensor {
         }
     }
 
-    /// The number of a tensor without a frame. Such a tensor is always a number, because operations on numbers give numbers.
+    /// Returns the number of a tensor without a frame. Such a tensor is a number, because operations on numbers yield numbers.
     pub(crate) fn alone(&self) -> f64 {
         match self.as_number() {
             Some(number) => number,
@@ -367,12 +367,12 @@ impl Tensor {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The node's address: its identity for as long as it lives.
+    /// Returns the node's address, which identifies the node for as long as it exists.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
 
-    /// The value, if it has been computed (or given).
+    /// Returns the value, if it has been computed or was given.
     pub(crate) fn known(&self) -> Option<&Arc<Value>> {
         match &self.0.prim {
             Prim::Values(value) => Some(value),
@@ -381,7 +381,8 @@ impl Tensor {
     }
 
     pub(crate) fn remember(&self, value: Arc<Value>) {
-        // An error is ignored, because two threads may compute a node at the same time, and both get the same bits.
+        // The error "already set" is ignored, because two threads may compute a node at the same time, and both get the same
+        // bits.
         let _ = self.0.value.set(value);
     }
 
@@ -389,7 +390,7 @@ impl Tensor {
         self.0.origin.get()
     }
 
-    /// Notes the place where the tensor was made, for this node and for the nodes that the same operation added.
+    /// Sets the line at which the tensor was made, for this node and for the nodes that the same operation added.
     pub(crate) fn mark(&self, origin: &Origin) {
         let mut stack = vec![self.clone()];
         while let Some(tensor) = stack.pop() {
@@ -402,14 +403,14 @@ impl Tensor {
     }
 }
 
-/// The frame in which tensors of several levels meet: the frame of the first tensor at the result's level, or else of the first
-/// tensor that is not at batch level, if any. An error if the tensors belong to different batches or groupings.
+/// Returns the frame of an operation's result: the frame of the first argument at the result's level, or else of the first
+/// argument that is not at batch level, if any. Fails if the arguments belong to different batches or groupings.
 pub(crate) fn meet(
     op: &'static str,
     args: &[Tensor],
     level: Level,
 ) -> Result<Option<Arc<Frame>>, TensorError> {
-    // A batch tensor is one number, from any batch.
+    // A batch tensor is a single number, which may come from any batch.
     let mut placed = args
         .iter()
         .filter(|arg| arg.level() != Level::Batch)
@@ -437,7 +438,7 @@ pub(crate) fn meet(
     Ok(Some(frame.unwrap_or(home).clone()))
 }
 
-/// The bytes of a node over arguments. Numbers have no frame and no guard: their bytes count for the node that uses them.
+/// Returns the bytes of a node with its arguments. Numbers have no guard, so their bytes count for the node that uses them.
 fn bytes(args: &[Tensor]) -> usize {
     let numbers = args.iter().filter(|arg| arg.frame().is_none()).count();
     (1 + numbers) * NODE_BYTES + size_of_val(args)
@@ -454,8 +455,8 @@ impl fmt::Debug for Tensor {
 }
 
 impl Drop for Node {
-    /// Takes the graph below apart in a loop, because dropping a long chain (`x = x + 1` in a loop) by recursion would overflow
-    /// the stack.
+    /// Drops the node's arguments in a loop, because dropping a long chain of nodes (from `x = x + 1` in a loop) recursively
+    /// would overflow the stack.
     fn drop(&mut self) {
         let mut stack = std::mem::take(&mut self.args);
         while let Some(tensor) = stack.pop() {

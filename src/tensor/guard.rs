@@ -8,19 +8,19 @@ use super::error::{Stopped, TensorError};
 use crate::batch::large::SpareMemory;
 use crate::parallel::lock;
 
-/// The most operations that graphs hold at once. A formula of 100 operations over 8192 groups, group by group, has about 800 000
-/// operations; a runaway loop reaches this limit in two seconds, when it holds about 400 MB.
+/// The maximum number of operations that graphs hold at once. A formula of 100 operations that is applied to each of 8192 groups
+/// has about 800 000; a runaway loop reaches this limit after two seconds, and then holds about 400 MB.
 const NODES: usize = 1 << 20;
 
-/// The bytes that any script may allocate besides its tensors.
+/// The number of bytes that every script may allocate besides its tensors.
 const LEAST_BYTES: usize = 128 << 20;
 
-/// Bounds one computation. The script engine and the executor share it, and check it between blocks of work.
+/// The limits of one computation. The script engine and the executor share a guard, and check it between blocks of work.
 #[derive(Debug)]
 pub struct Guard {
     time: Option<Duration>,
     made: Instant,
-    /// When the clock was started, in nanoseconds after the guard was made.
+    /// The time at which the clock was started, in nanoseconds after the guard was made.
     started: AtomicU64,
     cancelled: AtomicBool,
     memory: usize,
@@ -32,12 +32,12 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard whose clock starts now. A `time` of `None` means no deadline; `memory` is in bytes.
+    /// Makes a guard whose clock starts now. If `time` is `None`, there is no deadline; `memory` is in bytes.
     pub fn new(time: Option<Duration>, memory: usize) -> Arc<Self> {
         Guard::sharing(&SpareMemory::default(), time, memory)
     }
 
-    /// A guard whose computations take large buffers from spare memory, and return them to it.
+    /// Makes a guard whose computations take large buffers from `spare`, and return the buffers to it.
     pub fn sharing(spare: &SpareMemory, time: Option<Duration>, memory: usize) -> Arc<Self> {
         Arc::new(Guard {
             time,
@@ -53,7 +53,7 @@ impl Guard {
         })
     }
 
-    /// A guard that never stops anything.
+    /// Makes a guard that stops a computation only if it is cancelled.
     pub fn unlimited() -> Arc<Self> {
         Guard::new(None, usize::MAX)
     }
@@ -63,24 +63,24 @@ impl Guard {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the computation was cancelled.
+    /// Returns whether the computation was cancelled.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Restarts the clock and clears a cancel: for a guard that bounds the inputs of a session one after the other.
+    /// Restarts the clock, and clears a cancellation and a failure, so that the guard can bound the next input of a session.
     pub fn rearm(&self) {
         self.start_clock();
         self.cancelled.store(false, Ordering::Relaxed);
         self.forget_failure();
     }
 
-    /// The first error that ends the script, even if the script caught it; `None` if there is no such error.
+    /// Returns the first error that ends the script, even if the script caught it.
     pub(crate) fn failure(&self) -> Option<TensorError> {
         lock(&self.failure).clone()
     }
 
-    /// Notes an error that ends the script; later errors are ignored.
+    /// Notes an error that ends the script; only the first such error is kept.
     pub(crate) fn fail(&self, error: &TensorError) {
         lock(&self.failure).get_or_insert_with(|| error.clone());
     }
@@ -90,8 +90,8 @@ impl Guard {
         *lock(&self.failure) = None;
     }
 
-    /// Restarts the clock and the peak, for one of several runs; a cancel stays in effect. Returns the bytes that are already
-    /// held.
+    /// Restarts the clock and the peak at the start of one of several runs; a cancellation stays in effect. Returns the bytes
+    /// that tensors already hold.
     pub fn begin_run(&self) -> usize {
         self.start_clock();
         let used = self.used.load(Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Guard {
         self.started.store(self.elapsed(), Ordering::Relaxed);
     }
 
-    /// Runs work whose time does not count towards the deadline, because it is not the script's.
+    /// Runs work whose time does not count towards the deadline, because the work is not part of the script.
     pub(crate) fn untimed<R>(&self, work: impl FnOnce() -> R) -> R {
         let (before, done) = (self.elapsed(), work());
         let took = self.elapsed() - before;
@@ -111,36 +111,36 @@ impl Guard {
         done
     }
 
-    /// Nanoseconds since the guard was made. The result fits into 64 bits, because 2^64 ns are 584 years.
+    /// Returns the nanoseconds since the guard was made. They fit into 64 bits, because 2^64 ns are 584 years.
     fn elapsed(&self) -> u64 {
         self.made.elapsed().as_nanos() as u64
     }
 
-    /// The spare memory for large buffers. A caller that takes a buffer counts its bytes with [`Guard::reserve`].
+    /// Returns the spare memory for large buffers. A caller that takes a buffer must count its bytes with [`Guard::reserve`].
     pub fn spare(&self) -> &SpareMemory {
         &self.spare
     }
 
-    /// The most bytes that tensors held at once.
+    /// Returns the maximum number of bytes that tensors held at once.
     pub fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// The bytes that a script's thread may allocate: the bytes that tensors hold, plus an eighth of the limit for tensors, or
-    /// plus [`LEAST_BYTES`] if that is more.
+    /// Returns the bytes that a script's thread may allocate: the bytes that tensors hold, plus an eighth of the limit for
+    /// tensors but at least [`LEAST_BYTES`].
     pub(crate) fn allowance(&self) -> usize {
         self.used() + (self.memory / 8).max(LEAST_BYTES)
     }
 
-    /// The bytes that tensors hold now.
+    /// Returns the bytes that tensors hold now.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Whether the computation may go on.
+    /// Checks whether the computation may go on.
     ///
     /// # Errors
-    /// [`Stopped`] with the reason if it may not.
+    /// [`Stopped`], with the reason, if the computation must stop.
     pub fn check(&self) -> Result<(), Stopped> {
         if self.is_cancelled() {
             return Err(Stopped::Cancelled);
@@ -158,7 +158,7 @@ impl Guard {
         Ok(())
     }
 
-    /// Counts `bytes` until the reservation is dropped; an error if the memory limit is exceeded.
+    /// Counts `bytes` until the reservation is dropped; fails if the memory limit is exceeded.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Result<Reservation, Stopped> {
         let before = self.used.fetch_add(bytes, Ordering::Relaxed);
         let reservation = Reservation {

@@ -1,29 +1,29 @@
-//! Kernels: how a row of the op table is computed. The function of each elementwise row is written once, and used on single
-//! numbers and in a loop that is compiled for this function.
+//! Kernels, which compute the rows of the op table. The function of each elementwise row is written once. It is used for single
+//! numbers and in a loop that is compiled for the function.
 
 use std::marker::PhantomData;
 
 use super::exp::{exp, expm1, k3};
 use super::precision::Precision;
 
-/// How a row is computed.
+/// The computation of a row of the op table.
 #[derive(Clone, Copy)]
 pub(crate) enum Kernel {
-    /// Elementwise, of one value.
+    /// An elementwise function of one value.
     One(Unary),
-    /// Elementwise, of two values.
+    /// An elementwise function of two values.
     Two(Binary),
-    /// Elementwise, of three values.
+    /// An elementwise function of three values.
     Three(Ternary),
-    /// Elementwise, with an error for values that allow no result; not for token tensors.
+    /// An elementwise function that fails for some values; it is not available for token tensors.
     Fallible(fn(&[f64]) -> Result<f64, String>),
     /// A reduction of the values of a cell.
     Reduce(Reduction),
-    /// A result for each value, computed from the values of its cell.
+    /// A result for each value, computed from all values in the same cell.
     Within(Within),
     /// A scan over a response's tokens.
     Scan(Scan),
-    /// Composed of other rows, or built from a primitive of its own.
+    /// No kernel: the row is composed of other rows, or built from a primitive of its own.
     Composed,
 }
 
@@ -49,7 +49,7 @@ impl Kernel {
         )
     }
 
-    /// An elementwise kernel on single numbers; `None` for any other kernel or number of arguments.
+    /// Applies an elementwise kernel to single numbers. Returns `None` for other kernels, and for a wrong number of arguments.
     pub(crate) fn on_numbers(self, x: &[f64]) -> Option<Result<f64, String>> {
         match (self, x) {
             (Kernel::One(f), &[a]) => Some(Ok(f.eval(a))),
@@ -61,49 +61,49 @@ impl Kernel {
     }
 }
 
-/// The reductions of the values of a cell. Each is 0 for an empty cell.
+/// A reduction of the values of a cell. Its result is 0 for an empty cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduction {
     Sum,
-    /// Never below the smallest or above the largest value, so that the mean of equal values is exactly that value.
+    /// The mean; never below the smallest or above the largest value, so that the mean of equal values is exactly that value.
     Mean,
     Min,
     Max,
-    /// With ddof 1; exactly 0 for equal values, and for a single value.
+    /// The standard deviation with ddof 1; exactly 0 for equal values, and for a single value.
     Std,
-    /// With ddof 0; exactly 0 for equal values.
+    /// The standard deviation with ddof 0; exactly 0 for equal values.
     PopulationStd,
     Count,
 }
 
-/// The operations that give each value of a cell a separate result.
+/// An operation that computes a separate result for each value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Within {
-    /// 0 for the smallest; ties in batch order, NaN last.
+    /// The rank, which is 0 for the smallest value; ties are ranked in batch order, and NaN is last.
     Rank,
-    /// In batch order from 0.
+    /// The index in batch order, from 0.
     Index,
-    /// The sum up to and including each value, in the order of a second argument.
+    /// The sum up to and including each value, in ascending order of a second argument.
     CumsumBy,
-    /// The sample standard deviation of the other values; if there is a second argument, values for which it is 0 do not count.
+    /// The sample standard deviation of the other values; if there is a second argument, values at which it is 0 do not count.
     OthersStd,
 }
 
-/// The scans over a response's tokens. Each takes one number (`gamma`, or a fill); the two sums can take a number per response
-/// instead.
+/// A scan over a response's tokens. It has one parameter, a number (`gamma` or a fill); for the two sums, the number can differ
+/// between responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scan {
     /// y_t = x_t + gamma y_(t-1)
     Cumsum,
     /// y_t = x_t + gamma y_(t+1)
     SuffixSum,
-    /// y_t = x_(t+1); the number at the last token
+    /// y_t = x_(t+1); at the last token, the fill
     Next,
-    /// y_t = x_(t-1); the number at the first token
+    /// y_t = x_(t-1); at the first token, the fill
     Prev,
 }
 
-/// Operations with their functions, and a visitor that gets each function as a type of its own.
+/// Defines operations with their functions, and a visitor trait that receives each function as a type of its own.
 macro_rules! operations {
     ($(#[$doc:meta])* $name:ident, $visitor:ident, fn($($x:ident: $f64:ty),+), { $($op:ident => $f:expr,)+ }) => {
         $(#[$doc])*
@@ -114,14 +114,14 @@ macro_rules! operations {
 
         pub(crate) trait $visitor {
             type Output;
-            /// The type that the values are rounded to.
+            /// The type to which the values are rounded.
             type Value: Precision;
             fn visit(self, f: impl Fn($($f64),+) -> f64 + Copy) -> Self::Output;
         }
 
         impl $name {
-            /// Passes the operation's function to a visitor. The method is inlined, so that loops around it use the instructions
-            /// that their caller was compiled for.
+            /// Passes the operation's function to a visitor. The method is inlined, so that the visitor's loop uses the
+            /// instructions for which the calling function was compiled.
             #[inline(always)]
             pub(crate) fn visit<V: $visitor>(self, visitor: V) -> V::Output {
                 match self {
@@ -134,7 +134,7 @@ macro_rules! operations {
                 self.eval_for::<f64>($($x),+)
             }
 
-            /// The result for values of the precision `T`, before it is rounded.
+            /// Returns the result for values of the precision `T`, before rounding.
             #[inline(always)]
             pub(crate) fn eval_for<T: Precision>(self, $($x: f64),+) -> f64 {
                 struct Call<T>($($f64,)+ PhantomData<T>);
@@ -217,21 +217,21 @@ fn truth(test: bool) -> f64 {
     if test { 1.0 } else { 0.0 }
 }
 
-/// The smaller of two values; NaN if either is NaN, which `f64::min` would hide.
+/// Returns the smaller of two values, or NaN if either is NaN; `f64::min` would ignore the NaN.
 #[inline(always)]
 fn smaller(a: f64, b: f64) -> f64 {
     let least = if b < a { b } else { a };
     if b.is_nan() { b } else { least }
 }
 
-/// The larger of two values; NaN if either is NaN.
+/// Returns the larger of two values, or NaN if either is NaN.
 #[inline(always)]
 fn larger(a: f64, b: f64) -> f64 {
     let most = if b > a { b } else { a };
     if b.is_nan() { b } else { most }
 }
 
-/// The logistic function. Both branches keep exp's argument at or below 0.
+/// Computes the logistic function. The argument of exp is never above 0, so exp does not overflow.
 #[inline(always)]
 fn logistic(x: f64) -> f64 {
     let e = exp(-x.abs());

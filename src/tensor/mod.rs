@@ -1,4 +1,4 @@
-//! Tensors: levels, the op table, the lazy graph with its gradients, and the executor.
+//! Tensors: the op table, the lazy graph with its gradients, and the executor.
 
 mod backprop;
 mod binomial;

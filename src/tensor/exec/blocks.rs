@@ -12,18 +12,18 @@ use crate::batch::Layout;
 use crate::parallel::{each_with, lock};
 use crate::tensor::error::Stopped;
 
-/// Responses of at most this many tokens share a tile. A longer response is a tile of its own, so that its tokens are read and
-/// written in place.
+/// Responses of at most this many tokens can share a tile. A longer response gets a tile of its own, so that its tokens are read
+/// and written in place.
 const SHORT: usize = 1024;
 
 /// Computes all tiles of a pass.
 ///
 /// # Errors
-/// [`Stopped`] from the first block that was stopped, which does not depend on the number of threads.
+/// [`Stopped`] from the first block that was stopped, so that the error does not depend on the number of threads.
 pub(super) fn run(pass: &Pass<'_>, layout: &Layout, mut parts: Parts<'_>) -> Result<(), Stopped> {
     let guard = &pass.execution.context.guard;
     let is_short = |response: usize| layout.tokens_of(response).len() <= SHORT;
-    // Reductions of one value per response need no buffers of tokens, so a tile may be as long as a block.
+    // If all jobs are reductions of one value per response, no token buffers are needed, so a tile may be as long as a block.
     let is_reduction = |job: &Job<'_>| matches!(job.code, Code::Reduce(..));
     let holds_no_tokens = (pass.jobs.iter()).all(|job| is_reduction(job) && job.reads_no_tile());
     let block = |scratch: &mut Scratch, responses: Range<usize>, mut parts: Parts<'_>| {
@@ -54,7 +54,7 @@ pub(super) fn run(pass: &Pass<'_>, layout: &Layout, mut parts: Parts<'_>) -> Res
     let (mut blocks, mut first, responses) = (Vec::new(), 0, layout.responses());
     while first < responses {
         let start = layout.tokens_of(first).start;
-        // Each response adds 1, so that a block of responses without tokens has an end, too.
+        // Each response adds 1 to the size, so that a block of responses without tokens is limited, too.
         let size = |end: usize| layout.tokens_of(end).end - start + (end - first);
         let mut end = first + 1;
         while end < responses && size(end) < BLOCK {

@@ -1,4 +1,4 @@
-//! Reads token columns: in their own memory, or gathered into a buffer.
+//! Reads token columns, either in place or gathered into a buffer.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ impl Location<'_> {
     }
 }
 
-/// A column's values in their own memory, if they are contiguous and have the precision `T`.
+/// Returns a column's values without copying them, if they are contiguous and have the precision `T`.
 pub(super) fn in_place<'t, T: Precision>(
     column: &'t TokenValues,
     location: &Location<'_>,
@@ -39,7 +39,7 @@ pub(super) fn in_place<'t, T: Precision>(
     T::slice(column.numbers()).map(|numbers| &numbers[place])
 }
 
-/// Copies a column's values into `out`, one after another.
+/// Copies a column's values for the tokens of `location` into `out`, without gaps.
 pub(super) fn gather<T: Precision>(column: &TokenValues, location: &Location<'_>, out: &mut [T]) {
     let Some(numbers) = T::slice(column.numbers()) else {
         unreachable!("a column's tokens have its precision");

@@ -1,4 +1,4 @@
-//! A plan while it is computed: the method for each step, and the values computed so far.
+//! The state of a plan's computation: the method for each step, and the values computed so far.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::tensor::value::Value;
 /// The way in which a step's values are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
-    /// In full, from all values of its arguments.
+    /// In full, from all values of the step's arguments.
     InFull,
     /// Tile by tile, in a pass over the tokens.
     ByTile,
@@ -24,12 +24,12 @@ pub(super) enum Method {
     Reduced(Reduction),
 }
 
-/// A plan while it is computed.
+/// A plan that is being computed.
 pub(super) struct Execution<'a> {
     pub(super) plan: &'a Plan,
     pub(super) context: &'a Context,
     pub(super) methods: Vec<Method>,
-    /// For each step, the steps that read it.
+    /// For each step, the steps that read its values.
     pub(super) readers: Vec<Vec<usize>>,
     pub(super) is_output: Vec<bool>,
     /// The step whose f32 token values are written as the rows of an array [B, T].
@@ -39,18 +39,18 @@ pub(super) struct Execution<'a> {
     pub(super) uniform: Vec<Option<Vec<f64>>>,
 }
 
-/// An argument, as loops read it.
+/// An argument in the form in which loops read it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arg<'a> {
     /// The values of an earlier job.
     Tile(usize),
-    /// One value for each cell of a coarser level, in a layout.
+    /// One value for each cell of a coarser level; the layout defines these cells.
     Cell(&'a [f64], Level, &'a Layout),
     Number(f64),
 }
 
 impl Arg<'_> {
-    /// The value for all tokens of a response.
+    /// Returns the value that all tokens of a response share.
     pub(super) fn of_response(&self, response: usize) -> f64 {
         match self {
             Arg::Number(number) => *number,
@@ -150,7 +150,7 @@ impl<'a> Execution<'a> {
         self.values[step].is_some() || self.uniform[step].is_some()
     }
 
-    /// A step with one value per response, per position or per cell of a coarser level, as an argument.
+    /// Returns, as an argument, a step that has one value per response, per position or per cell of a coarser level.
     pub(super) fn coarser(&self, step: usize) -> Arg<'_> {
         let tensor = self.tensor(step);
         let Some(frame) = tensor.frame() else {
@@ -168,13 +168,13 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// The error of a step.
+    /// Makes an error with the step's operation and its line in the script.
     pub(super) fn error(&self, step: usize, kind: impl Into<TensorErrorKind>) -> TensorError {
         let tensor = self.tensor(step);
         TensorError::new(tensor.inner().prim.name(), kind).or_at(tensor.origin())
     }
 
-    /// Counts the memory for the token values of a step; an error if it exceeds the guard's limit.
+    /// Reserves memory for the token values of a step; fails if that exceeds the guard's limit.
     pub(super) fn reserve(&self, step: usize, tokens: usize) -> Result<Reservation, TensorError> {
         let bytes = tokens * if self.tensor(step).is_f64() { 8 } else { 4 };
         let reserved = self.context.guard.reserve(bytes);

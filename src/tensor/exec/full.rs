@@ -21,7 +21,7 @@ use crate::tensor::kernel::{Kernel, Unary};
 use crate::tensor::precision::Precision;
 use crate::tensor::value::Value;
 
-/// The value of a step whose arguments are already computed.
+/// Computes a step whose arguments are already computed.
 pub(super) fn value(execution: &Execution<'_>, step: usize) -> Result<Arc<Value>, TensorErrorKind> {
     let (tensor, guard) = (execution.tensor(step), &execution.context.guard);
     let node = tensor.inner();
@@ -47,7 +47,7 @@ pub(super) fn value(execution: &Execution<'_>, step: usize) -> Result<Arc<Value>
     Ok(Arc::new(Value::new(values, Some(reserved))))
 }
 
-/// The values of a uniform token step: one value per response, rounded to the precision of its tokens.
+/// Computes a uniform token step: one value per response, rounded to the precision of the step's tokens.
 pub(super) fn uniform(execution: &Execution<'_>, step: usize) -> Vec<f64> {
     if execution.tensor(step).is_f64() {
         uniform_as::<f64>(execution, step)
@@ -131,8 +131,8 @@ fn compute(
     })
 }
 
-/// An argument's value for each cell of the node's level, which is the argument's level or a finer level; or a single value for
-/// all cells.
+/// Returns an argument's value for each cell of the node's level, which is the argument's level or finer; or, if the argument has
+/// only one value, that value for all cells.
 fn spread<'a>(node: &Node, arg: usize, value: &'a Value) -> Cow<'a, [f64]> {
     let level = node.level;
     let cell: fn(&Layout, usize) -> usize = match (level, value.level()) {
@@ -209,7 +209,7 @@ fn map(
 /// The largest f32 below 1: a larger f64 could round to 1 as an f32, which is outside of [0, 1).
 const BELOW_ONE: f64 = 1.0 - f32::EPSILON as f64 / 2.0;
 
-/// Uniform numbers in [0, 1). One stream draws the numbers in order, so that they do not depend on the number of threads.
+/// Draws uniform numbers in [0, 1). They come from one stream, in order, so that they do not depend on the number of threads.
 fn random(key: u64, node: &Node, layout: &Layout) -> Vec<f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(key);
     rng.set_stream(node.frame.as_ref().map_or(0, |frame| frame.stream));

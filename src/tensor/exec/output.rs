@@ -19,7 +19,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Allocates memory, which the guard counts.
+    /// Allocates the memory for a step's values and reserves it in the guard.
     pub(super) fn new(
         execution: &Execution<'_>,
         step: usize,
@@ -74,7 +74,7 @@ pub(super) enum Part<'a> {
 /// The outputs of a pass, or the parts of them that a block or a tile writes.
 pub(super) struct Parts<'a> {
     pub(super) outputs: Vec<Part<'a>>,
-    /// For each reduction: the moments of each response's tokens.
+    /// For each reduction, the moments of each response's tokens.
     pub(super) moments: Vec<&'a mut [Moments]>,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Splits off the first values.
+/// Splits off the first `count` values.
 fn first<'a, T>(all: &mut &'a mut [T], count: usize) -> &'a mut [T] {
     let (first, rest) = take(all).split_at_mut(count);
     *all = rest;

@@ -10,7 +10,7 @@ use crate::batch::{FloatBuffer, Layout, Level, TokenValues};
 use crate::tensor::graph::Prim;
 use crate::tensor::kernel::{Kernel, Scan, Unary};
 
-/// The most tokens of a tile of several responses.
+/// The maximum number of tokens in a tile that holds several responses.
 pub(super) const TOGETHER: usize = 4096;
 
 /// The computation of a job for one tile.
@@ -22,29 +22,29 @@ pub(super) enum Code<'a> {
     MapF64(Kernel),
     /// Converts f32 values to f64.
     Widen,
-    /// A coarser value for each token.
+    /// Repeats the value of a coarser level for each token.
     Fill,
     AtLastToken,
     Scan(Scan, f64),
-    /// A reduction of a response's tokens: the reduction's number in the pass, and the moments that it needs.
+    /// A reduction of a response's tokens: the reduction's index in the pass, and the moments that it needs.
     Reduce(usize, Depth),
 }
 
-/// A step's computation for each tile.
+/// An operation that a pass applies to each tile, on behalf of a step.
 pub(super) struct Job<'a> {
     pub(super) step: usize,
     pub(super) code: Code<'a>,
     pub(super) args: Vec<Arg<'a>>,
     pub(super) is_f64: bool,
-    /// The index of the memory that keeps the job's values after the pass.
+    /// The index of the output that keeps the job's values after the pass.
     pub(super) memory: Option<usize>,
     /// Whether to test that all values are finite.
     pub(super) tests_finite: bool,
-    /// Whether a value was found that is not finite.
+    /// Whether the test found a value that is not finite.
     pub(super) not_finite: AtomicBool,
     /// The jobs whose values are not needed after this job.
     pub(super) frees: Vec<usize>,
-    /// The time that the job took, in nanoseconds of all threads together.
+    /// The time that the job took, in nanoseconds, summed over all threads.
     pub(super) time: AtomicU64,
 }
 
@@ -60,12 +60,12 @@ pub(super) struct Pass<'a> {
     pub(super) jobs: Vec<Job<'a>>,
     pub(super) reductions: usize,
     job_of: HashMap<usize, usize>,
-    /// For each job of f32 values, the job that widens them.
+    /// For each job whose f32 values are also needed as f64, the job that converts them.
     widened: HashMap<usize, usize>,
 }
 
 impl<'a> Pass<'a> {
-    /// A pass through some steps, each after its arguments.
+    /// Makes a pass from `steps`, which lists each step after its arguments.
     pub(super) fn new(execution: &'a Execution<'a>, steps: &[usize]) -> Pass<'a> {
         let mut pass = Pass {
             execution,
@@ -101,7 +101,7 @@ impl<'a> Pass<'a> {
         self.jobs.len() - 1
     }
 
-    /// The job that reads values computed before the pass.
+    /// Adds a job that reads a step's values, which were computed before the pass.
     fn load(&mut self, step: usize) -> usize {
         let execution = self.execution;
         let (code, args) = match &execution.values[step] {
@@ -116,7 +116,7 @@ impl<'a> Pass<'a> {
         self.push(step, code, args, execution.tensor(step).is_f64())
     }
 
-    /// The tile of a token step, widened if f64 is needed.
+    /// Returns the tile of a token step, converted to f64 if `is_f64` is set.
     fn tile(&mut self, step: usize, is_f64: bool) -> Arg<'a> {
         let job = match self.job_of.get(&step) {
             Some(&job) => job,
@@ -203,13 +203,13 @@ impl<'a> Pass<'a> {
         (job.memory, job.tests_finite) = (Some(memory), tests_finite);
     }
 
-    /// Whether all values of a stored step are known to be finite.
+    /// Returns whether all values of a stored step are known to be finite.
     pub(super) fn is_finite(&self, step: usize) -> bool {
         let job = &self.jobs[self.job_of[&step]];
         job.tests_finite && !job.not_finite.load(Ordering::Relaxed)
     }
 
-    /// The number of the reduction that computes a step.
+    /// Returns the index of the reduction that computes a step.
     pub(super) fn reduction_of(&self, step: usize) -> usize {
         match self.jobs[self.job_of[&step]].code {
             Code::Reduce(reduction, _) => reduction,
@@ -217,9 +217,9 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The steps of all jobs, each with the share of the pass's time that the job took.
+    /// Returns each job's step and the fraction of the pass's time that the job took.
     pub(super) fn shares(&self) -> impl Iterator<Item = (usize, f64)> {
-        // Nanoseconds of a pass are far below 2^53.
+        // A pass takes far less than 2^53 nanoseconds.
         let time = |job: &Job<'_>| job.time.load(Ordering::Relaxed) as f64;
         let all: f64 = self.jobs.iter().map(time).sum();
         self.jobs
@@ -227,7 +227,8 @@ impl<'a> Pass<'a> {
             .map(move |job| (job.step, time(job) / all.max(1.0)))
     }
 
-    /// Finds the last job that reads each job's values. Returns the most bytes that a thread's buffers take at once.
+    /// Sets after which job each job's values are freed. Returns the maximum number of bytes that a thread's buffers take at
+    /// once.
     pub(super) fn free(&mut self, layout: &Layout) -> usize {
         let mut last: Vec<usize> = (0..self.jobs.len()).collect();
         for (index, job) in self.jobs.iter().enumerate() {

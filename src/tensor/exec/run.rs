@@ -18,7 +18,7 @@ use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::plan::Plan;
 use crate::tensor::value::Value;
 
-/// The most token steps that one pass stores for steps that are computed in full. The limit bounds the memory.
+/// The maximum number of token steps that one pass stores for steps that are computed in full. It limits the memory in use.
 const STORED_FOR_FULL: usize = 2;
 
 /// The steps that one pass computes.
@@ -44,7 +44,7 @@ pub(crate) fn run(plan: &Plan, context: &Context) -> Result<Values, TensorError>
     run_fused(plan, context, main_frame(plan))
 }
 
-/// Computes each step alone, in the plan's order. Tests compare the bits with the bits of [`run`].
+/// Computes each step alone, in the plan's order. Tests compare the result with that of [`run`], bit for bit.
 #[cfg(test)]
 pub(crate) fn run_step_by_step(plan: &Plan, context: &Context) -> Result<Values, TensorError> {
     run_fused(plan, context, None)
@@ -73,7 +73,7 @@ fn run_fused(
     }
 }
 
-/// The frame with the most token values to compute. Token steps of other frames are computed one at a time.
+/// Returns the frame with the most token values to compute. Token steps of other frames are computed one at a time.
 fn main_frame(plan: &Plan) -> Option<&Arc<Frame>> {
     let mut sizes: BTreeMap<usize, (usize, &Arc<Frame>)> = BTreeMap::new();
     for step in plan.steps() {
@@ -89,7 +89,7 @@ fn main_frame(plan: &Plan) -> Option<&Arc<Frame>> {
 }
 
 impl Execution<'_> {
-    /// Which steps are outputs, or are still needed for an output.
+    /// Returns, for each step, whether it is an output or is still needed for an output.
     fn needed(&self) -> Vec<bool> {
         let mut needed = self.is_output.clone();
         for step in (0..needed.len()).rev() {
@@ -147,7 +147,7 @@ impl Execution<'_> {
                     self.methods[reader] == Method::InFull && self.values[reader].is_some()
                 };
                 let is_free = is_large(self.tensor(arg)) && !self.is_output[arg];
-                // The readers are tested in reverse, because the reader that has not run yet is most often the last.
+                // The readers are tested in reverse, because a reader that has not run yet is most often the last of them.
                 if is_free && self.readers[arg].iter().rev().all(is_read) {
                     self.values[arg] = None;
                 }
@@ -179,7 +179,8 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// The steps that a pass can compute now: reductions, outputs, and token values that a full step or a later pass reads.
+    /// Returns the steps that a pass can compute now: reductions, outputs, and token values that a full step or a later pass
+    /// reads.
     fn targets(&self, needed: &[bool]) -> Targets {
         let count = self.methods.len();
         // `now` marks steps that the pass can compute; `ready` marks steps whose values other steps of the pass can read.
@@ -210,7 +211,8 @@ impl Execution<'_> {
             let (is_for_full, is_for_later) = (is_read(step, true), is_read(step, false));
             for_full += usize::from(is_for_full && !self.is_output[step]);
             let prim = &self.tensor(step).inner().prim;
-            // These values are not stored: a later pass reads the column's own memory, or the responses' values, again.
+            // These values are not stored, because a later pass can read them again from the column or from the responses'
+            // values.
             let is_held = matches!(prim, Prim::Column(_) | Prim::AtLastToken);
             let is_kept = is_for_full && for_full <= STORED_FOR_FULL || is_for_later && !is_held;
             if self.is_output[step] || is_kept {
@@ -220,7 +222,7 @@ impl Execution<'_> {
         targets
     }
 
-    /// The steps of a pass, in the plan's order.
+    /// Returns the steps that a pass needs for its targets, in the plan's order.
     fn steps(&self, targets: &Targets) -> Vec<usize> {
         let mut stack: Vec<usize> = targets.all().collect();
         let (mut steps, mut seen) = (Vec::new(), BTreeSet::new());
@@ -242,7 +244,7 @@ impl Execution<'_> {
         steps
     }
 
-    /// For a profile, divides the time since the start of a pass among the lines of its steps.
+    /// If there is a profile, divides the time since the start of a pass among the lines of the pass's steps.
     fn note_times(&self, pass: &Pass<'_>, started: Instant) {
         if let Some(profile) = &self.context.profile {
             let seconds = started.elapsed().as_secs_f64();
@@ -252,7 +254,7 @@ impl Execution<'_> {
         }
     }
 
-    /// Computes targets in one pass over the tokens.
+    /// Computes the targets in one pass over the tokens.
     fn pass(&mut self, targets: &Targets, frame: &Frame) -> Result<(), TensorError> {
         let (layout, guard) = (&*frame.layout, &self.context.guard);
         let started = Instant::now();
@@ -289,7 +291,7 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// The value of a reduction, from the moments of the responses' tokens.
+    /// Computes the value of a reduction from the moments of each response's tokens.
     fn reduced(&self, step: usize, moments: &[Moments]) -> Result<Arc<Value>, TensorError> {
         let tensor = self.tensor(step);
         let (Method::Reduced(reduction), Some(frame)) = (self.methods[step], tensor.frame()) else {

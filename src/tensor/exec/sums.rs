@@ -1,13 +1,13 @@
 //! The only implementation of sums, with the statistics that follow from them.
 //!
-//! Floating-point sums depend on their order, so the order is part of the definition: a response's tokens are cut into tiles of
-//! [`TILE`] tokens, each tile is summed in 16 lanes that a fixed tree adds up, and tiles, responses and groups are merged in
-//! their order. The bits depend neither on the number of threads nor on which steps are fused.
+//! Floating-point sums depend on the order of addition, so this order is part of the definition: a response's tokens are cut into
+//! tiles of [`TILE`] tokens, each tile is summed in 16 lanes that a fixed tree adds up, and tiles, responses and groups are
+//! merged in batch order. A sum has the same bits for any number of threads and any choice of fused steps.
 
 use crate::tensor::precision::Precision;
 
-/// The number of values that are summed together: so few that several arrays of this length fit into the L1 cache. A response's
-/// first tile starts at its first token.
+/// The number of values that are summed together. It is small enough for several arrays of this length to fit into the L1 cache.
+/// A response's first tile starts at the response's first token.
 pub(crate) const TILE: usize = 1024;
 
 const LANES: usize = 16;
@@ -20,12 +20,12 @@ pub(crate) enum Depth {
     Squares,
 }
 
-/// Count, sum, extremes and spread of some values.
+/// The count, sum, extremes and spread of some values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moments {
     pub(crate) count: usize,
     pub(crate) sum: f64,
-    /// The smallest value. Infinite if there is no value or if the depth is [`Depth::Sum`]; otherwise NaN if any value is NaN.
+    /// The smallest value, or infinity if there are no values or the depth is [`Depth::Sum`]. If any value is NaN, it is NaN.
     pub(crate) min: f64,
     pub(crate) max: f64,
     /// The sum of the squared distances from the mean.
@@ -41,7 +41,7 @@ impl Moments {
         squares: 0.0,
     };
 
-    /// The moments of at most [`TILE`] values.
+    /// Computes the moments of at most [`TILE`] values.
     pub(crate) fn of_tile<T: Precision>(values: &[T], depth: Depth) -> Moments {
         if values.is_empty() {
             return Moments::EMPTY;
@@ -53,7 +53,7 @@ impl Moments {
         };
         if depth >= Depth::Extremes {
             (moments.min, moments.max) = extremes(values);
-            // A NaN term makes the sum NaN, but so do infinities of both signs, so the values are tested for NaN too.
+            // A NaN value makes the sum NaN. Infinities of both signs do so, too, so the values themselves are tested for NaN.
             if moments.sum.is_nan() && values.iter().any(|value| value.widen().is_nan()) {
                 (moments.min, moments.max) = (f64::NAN, f64::NAN);
             }
@@ -64,7 +64,7 @@ impl Moments {
         moments
     }
 
-    /// The moments of `count` copies of one f32. The sum over a tile is exact in f64, so the order of addition does not matter.
+    /// Computes the moments of `count` copies of an f32. A tile's sum is exact in f64, so the order of addition does not matter.
     pub(crate) fn of_equal(value: f32, count: usize, depth: Depth) -> Moments {
         let tile = |count: usize| {
             if count == 0 || !value.is_finite() {
@@ -90,7 +90,7 @@ impl Moments {
             .fold(Moments::EMPTY, Moments::and)
     }
 
-    /// The moments of the selected values. A tile is [`TILE`] consecutive values, whether they are selected or not.
+    /// Computes the moments of the selected values. A tile is [`TILE`] consecutive values, whether they are selected or not.
     pub(crate) fn of_selected<T: Precision>(
         values: impl Iterator<Item = (T, bool)>,
         depth: Depth,
@@ -108,7 +108,7 @@ impl Moments {
         all.and(Moments::of_tile(&tile, depth))
     }
 
-    /// The moments of any number of values, tile by tile.
+    /// Computes the moments of any number of values, tile by tile.
     pub(crate) fn of<T: Precision>(values: &[T], depth: Depth) -> Moments {
         let tiles = values
             .chunks(TILE)
@@ -116,7 +116,7 @@ impl Moments {
         tiles.fold(Moments::EMPTY, Moments::and)
     }
 
-    /// The moments of these values together with the values after them (T. F. Chan, G. H. Golub, R. J. LeVeque 1983, eq. 2.1).
+    /// Merges the moments of some values and of the values after them (T. F. Chan, G. H. Golub, R. J. LeVeque 1983, eq. 2.1).
     pub(crate) fn and(self, after: Moments) -> Moments {
         if self.count == 0 || after.count == 0 {
             return if self.count == 0 { after } else { self };
@@ -141,8 +141,8 @@ impl Moments {
         }
     }
 
-    /// The mean. It is never below the smallest or above the largest value, so that the mean of equal values is exactly that
-    /// value; but if the sum of unequal values is infinite, the mean is infinite.
+    /// Returns the mean. It is never below the smallest or above the largest value, so that the mean of equal values is exactly
+    /// that value; but if the sum of unequal values is infinite, the mean is infinite, too.
     pub(crate) fn mean(&self) -> f64 {
         let mean = self.sum / self.count as f64;
         if self.min == self.max || self.min < self.max && mean.is_finite() {
@@ -152,7 +152,7 @@ impl Moments {
         }
     }
 
-    /// The standard deviation: exactly 0 for equal values, and if there are no more than `ddof` values.
+    /// Returns the standard deviation. It is exactly 0 if all values are equal, or if there are no more than `ddof` values.
     pub(crate) fn std(&self, ddof: usize) -> f64 {
         if self.min == self.max || self.count <= ddof {
             return 0.0;
@@ -161,7 +161,7 @@ impl Moments {
     }
 }
 
-/// Adds up the lanes: repeatedly adds the upper half to the lower half.
+/// Adds up the lanes by repeatedly adding the upper half to the lower half.
 fn tree(mut lanes: [f64; LANES]) -> f64 {
     let mut width = LANES / 2;
     while width > 0 {
@@ -206,7 +206,7 @@ fn squares<T: Precision>(values: &[T], mean: f64) -> f64 {
     )
 }
 
-/// The smallest and the largest value; NaN is skipped.
+/// Returns the smallest and the largest value; NaN is skipped.
 #[multiversion::multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn extremes<T: Precision>(values: &[T]) -> (f64, f64) {
     let (mut low, mut high) = (

@@ -1,5 +1,5 @@
-//! One tile: a few short responses, or one long response, taken through a pass's jobs in order. A job is a loop that writes into
-//! a buffer from a free list, or straight into the memory that keeps the job's values.
+//! The computation of a tile, which is a few short responses or one long response: the pass's jobs run on it in order. A job is a
+//! loop that writes into a buffer from a free list, or directly into the output that keeps the job's values.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::Ordering;
@@ -17,8 +17,8 @@ use crate::tensor::error::Stopped;
 use crate::tensor::kernel::Kernel;
 use crate::tensor::precision::Precision;
 
-/// The guard is checked once per this many jobs, so that a long plan can be stopped within a tile. Checking the clock takes as
-/// long as a job on a few hundred tokens.
+/// The number of jobs between two checks of the guard, so that a long plan can be stopped within a tile. Checking the clock takes
+/// as long as a job on a few hundred tokens.
 const JOBS_PER_CHECK: usize = 64;
 
 /// A thread's buffers that are not in use.
@@ -28,7 +28,7 @@ pub(super) struct Scratch {
     f64s: Vec<Vec<f64>>,
 }
 
-/// Numbers: the first numbers of a buffer, a part of an output, or a part of memory that is only read.
+/// A slice of numbers: the first numbers of a buffer, a part of an output, or a part of memory that is only read.
 pub(super) enum Slice<'t, T> {
     Buffer(Vec<T>, usize),
     Out(&'t mut [T]),
@@ -79,11 +79,11 @@ impl Floats<'_> {
     }
 }
 
-/// A precision that jobs compute in.
+/// A precision in which jobs compute.
 trait Lane: Precision {
     fn buffers(scratch: &mut Scratch) -> &mut Vec<Vec<Self>>;
     fn floats(values: Slice<'_, Self>) -> Floats<'_>;
-    /// The values, which must have this precision.
+    /// Returns the values, which must have this precision.
     fn slice_of<'a, 't>(floats: &'a Floats<'t>) -> &'a Slice<'t, Self>;
     fn into_slice(floats: Floats<'_>) -> Slice<'_, Self>;
 }
@@ -126,12 +126,12 @@ fn buffer<'t, T: Lane>(scratch: &mut Scratch, length: usize) -> Slice<'t, T> {
 pub(super) struct Tile<'t> {
     pass: &'t Pass<'t>,
     location: Location<'t>,
-    /// The values of each job, as long as another job needs them.
+    /// The values of each job, for as long as another job needs them.
     values: Vec<Option<Floats<'t>>>,
 }
 
 impl<'t> Tile<'t> {
-    /// Computes the tile of some responses, and writes its part of the outputs.
+    /// Computes the tile at `location`, and writes the tile's part of the outputs.
     pub(super) fn run(
         pass: &'t Pass<'t>,
         location: Location<'t>,
@@ -157,7 +157,7 @@ impl<'t> Tile<'t> {
                 Some(Part::F32(out)) => (Some(Floats::F32(Slice::Out(out))), None),
                 Some(Part::F64(out)) => (Some(Floats::F64(Slice::Out(out))), None),
                 Some(Part::Rows(rows)) => match tile.location.only_run() {
-                    // The row of a response without holes is written in place.
+                    // If the response's mask has no holes, its tokens are written directly into its row.
                     Some(columns) => {
                         (tile.location.layout).clear_padding(tile.location.responses.start, rows);
                         (Some(Floats::F32(Slice::Out(&mut rows[columns]))), None)
@@ -184,7 +184,7 @@ impl<'t> Tile<'t> {
                 }
             }
             if let Some(started) = started {
-                // Nanoseconds of a tile are far below 2^64.
+                // A tile takes far less than 2^64 nanoseconds.
                 let time = started.elapsed().as_nanos() as u64;
                 job.time.fetch_add(time, Ordering::Relaxed);
             }
@@ -192,7 +192,7 @@ impl<'t> Tile<'t> {
         Ok(())
     }
 
-    /// The responses, each with the range of its tokens in the tile.
+    /// Returns the tile's responses, each with the range of its tokens within the tile.
     fn segments(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<'t> {
         let (layout, start) = (self.location.layout, self.location.tokens.start);
         self.location.responses.clone().map(move |response| {
@@ -272,7 +272,7 @@ impl<'t> Tile<'t> {
         }
     }
 
-    /// The values of an argument that is a tile.
+    /// Returns the values of an argument that is a tile.
     fn floats(&self, arg: &Arg<'_>) -> &Floats<'t> {
         let values = match arg {
             Arg::Tile(job) => self.values[*job].as_ref(),
@@ -350,14 +350,14 @@ impl<'t> Tile<'t> {
                     Floats::F32(x) => moments_of(&x[own.clone()], selection, own, depth),
                     Floats::F64(x) => moments_of(&x[own.clone()], selection, own, depth),
                 },
-                // The value is already rounded to f32, so that the cast is exact.
+                // The value is already rounded to f32, so the cast is exact.
                 arg => Moments::of_equal(arg.of_response(response) as f32, own.len(), depth),
             };
         }
     }
 }
 
-/// The moments of a response's values, or of the values for which a selection is not 0.
+/// Computes the moments of a response's values or, if there is a selection, of the values at which it is not 0.
 fn moments_of<T: Precision>(
     values: &[T],
     selection: Option<&Floats<'_>>,

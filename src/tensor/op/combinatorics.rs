@@ -1,4 +1,4 @@
-//! Rows that count subsets. In tests, their relative error is below 1e-12 up to n = 100000.
+//! Rows of the op table that count subsets. In tests, their relative error is below 1e-12 up to n = 100000.
 
 use std::f64::consts::LN_10;
 
@@ -22,7 +22,7 @@ pub(super) const ROWS: &[&Op] = &[&BINOMIAL, &LN_BINOMIAL, &BINOMIAL_RATIO];
 
 static BINOMIAL: Op = Op {
     name: "binomial",
-    doc: "C(n, k), the number of ways to choose k of n; 0 where n < k or n < 0",
+    doc: "C(n, k), the number of ways to choose k of n; 0 if n < k or n < 0",
     example: "binomial(batch.length + 3, 2)",
     shows: &[10.0, 15.0, 6.0, 10.0, 6.0],
     kernel: Kernel::Fallible(|x| {
@@ -37,7 +37,7 @@ const LN_15: f64 = 2.70805020110221;
 
 static LN_BINOMIAL: Op = Op {
     name: "ln_binomial",
-    doc: "ln C(n, k), which does not overflow; -infinity where n < k or n < 0",
+    doc: "ln C(n, k), which does not overflow; -infinity if n < k or n < 0",
     example: "ln_binomial(batch.length + 3, 2)",
     shows: &[LN_10, LN_15, LN_6, LN_10, LN_6],
     kernel: Kernel::Fallible(|x| {
@@ -50,7 +50,7 @@ static LN_BINOMIAL: Op = Op {
 static BINOMIAL_RATIO: Op = Op {
     name: "binomial_ratio",
     params: &[tensor("a"), tensor("b"), tensor("k")],
-    doc: "C(a, k) / C(b, k): the probability that k items drawn from b without replacement all belong to a given subset of a items; 0 where a < k or a < 0",
+    doc: "C(a, k) / C(b, k): the probability that k items drawn from b without replacement all belong to a given subset of a items; 0 if a < k or a < 0",
     source: "the unbiased pass@k estimator, arXiv 2107.03374, eq. 1",
     example: "let n = batch.reward.count(\"group\"); binomial_ratio(n - batch.correct.sum(\"group\"), n, 2)",
     shows: &[0.0, 1.0],
@@ -65,7 +65,7 @@ static BINOMIAL_RATIO: Op = Op {
     ..ROW
 };
 
-/// Beyond this, f64 cannot represent every whole number.
+/// The limit beyond which f64 cannot represent every whole number.
 const LARGEST: f64 = 9_007_199_254_740_992.0;
 
 fn whole(name: &str, value: f64) -> Result<i64, String> {
