@@ -1,4 +1,4 @@
-//! The plan: the nodes to compute for some outputs, in order. If nodes are equal, only one of them is computed.
+//! A plan: the nodes to compute for some outputs, in order. Among equal nodes, only one is computed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Step {
     pub(crate) tensor: Tensor,
-    /// The steps whose values are its arguments.
+    /// The steps whose values are this step's arguments.
     pub(crate) args: Vec<usize>,
 }
 
-/// Two nodes with equal keys have equal values.
+/// The key of a node in the search for equal nodes: nodes with equal keys have equal values.
 #[derive(PartialEq, Eq, Hash)]
 enum NodeKey {
     Same {
@@ -38,12 +38,12 @@ enum NodeKey {
 }
 
 impl Plan {
-    /// The plan for some outputs. Known values are used, not computed again.
+    /// Makes the plan for some outputs. Values that are already known are used, not computed again.
     pub(crate) fn new(outputs: &[Tensor]) -> Plan {
         let mut steps: Vec<Step> = Vec::new();
         let mut index: HashMap<usize, usize> = HashMap::new();
         let mut equal: HashMap<NodeKey, usize> = HashMap::new();
-        // The stack is explicit, because graphs are as deep as a script's loops are long.
+        // The stack is explicit, because a loop of a script can make a graph too deep for recursion.
         let mut stack: Vec<(&Tensor, usize)> =
             outputs.iter().rev().map(|tensor| (tensor, 0)).collect();
         while let Some((tensor, next)) = stack.pop() {
@@ -84,7 +84,7 @@ impl Plan {
         }
     }
 
-    /// The steps of the outputs, in the order of the request.
+    /// Returns the steps of the outputs, in the order of the request.
     pub(crate) fn outputs(&self) -> &[usize] {
         &self.outputs
     }
@@ -94,7 +94,7 @@ impl Plan {
     }
 }
 
-/// Whether an expanded tensor has exactly the values of the tensor that it expands.
+/// Returns whether an expanded tensor has exactly the same values as the tensor that it expands.
 fn is_same(expanded: &Tensor, other: &Tensor) -> bool {
     let layout = |tensor: &Tensor| tensor.frame().map(|frame| Arc::as_ptr(&frame.layout));
     expanded.level() == other.level() && layout(expanded) == layout(other)

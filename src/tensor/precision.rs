@@ -7,18 +7,18 @@ use super::exp::{exp, exp_f32};
 use crate::batch::large::{Large, Plain};
 use crate::batch::{Buffer, Computed, FloatBuffer, Layout, Level};
 
-/// The precision of token values.
+/// A precision of token values.
 pub(crate) trait Precision: Plain + PartialOrd {
     fn narrow(value: f64) -> Self;
     fn widen(self) -> f64;
-    /// e to the power of x, within an ulp of this precision.
+    /// Returns e to the power of x, with an error of at most one ulp of this precision.
     fn exp(x: f64) -> f64;
-    /// Token values as a result. If `by_rows` is true, f32 values are the rows of an array [B, T]; f64 values never are.
+    /// Makes a result from token values. If `by_rows` is true, f32 values are the rows of an array [B, T]; f64 values never are.
     fn computed(values: Large<Self>, layout: Arc<Layout>, by_rows: bool) -> Computed;
     fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
-    /// The next value towards infinity.
+    /// Returns the next larger value.
     fn next_up(self) -> Self;
-    /// The least value that is not below a bound.
+    /// Returns the least value that is not below a bound.
     fn at_least(bound: f64) -> Self {
         let narrow = Self::narrow(bound);
         if narrow.widen() < bound {
@@ -84,11 +84,11 @@ impl Precision for f64 {
     }
 }
 
-/// The number of values that an elementwise loop computes at once, in several vectors.
+/// The number of values that one iteration of an elementwise loop computes, in several vectors.
 const STRIDE: usize = 64;
 
-/// Runs an elementwise loop over `len` values. If `len` is above 64 and no multiple of 64, the loop runs over a multiple of 64
-/// values and then over the last 64 values: computing some values twice is faster than computing the remainder one by one.
+/// Runs an elementwise loop over `len` values. If `len` is above 64 and not a multiple of 64, the loop runs over a multiple of 64
+/// values and then over the last 64 values: computing some values twice is faster than computing the remaining values singly.
 #[inline(always)]
 pub(crate) fn in_strides(len: usize, mut of: impl FnMut(Range<usize>)) {
     let rest = len % STRIDE;

@@ -1,4 +1,4 @@
-//! The profile of a computation: its time, by the line of the script that requested the operations.
+//! The profile of a computation: its time, divided among the lines of the script that requested the operations.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,12 +9,12 @@ use crate::parallel::lock;
 /// The times of a computation's operations.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// At most one entry per line of the script, even if the timings are never taken.
+    /// The seconds of each origin. They are summed, so that the map stays small even if the timings are never taken.
     timings: Mutex<BTreeMap<Option<Origin>, f64>>,
 }
 
-/// The time of a line's operations. The time of a pass is divided among its operations in proportion to the time that each took
-/// on all threads.
+/// The time of a line's operations. The time of a pass is divided among the pass's operations in proportion to the time that each
+/// operation took on all threads.
 #[derive(Clone, Debug)]
 pub struct Timing {
     /// The line of the script that requested the operations; `None` if no line did.
@@ -28,7 +28,7 @@ impl Profile {
         *lock(&self.timings).entry(origin.cloned()).or_default() += seconds;
     }
 
-    /// The timings since the last call.
+    /// Returns the timings since the last call.
     pub fn take(&self) -> Vec<Timing> {
         let timings = std::mem::take(&mut *lock(&self.timings)).into_iter();
         let timings = timings.map(|(origin, seconds)| Timing { origin, seconds });

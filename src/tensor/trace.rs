@@ -1,5 +1,5 @@
-//! The trace of a computation. `src/plan` needs the calls of composed rows, because the graph holds only the parts of such a row,
-//! and the tensors whose values were read. An editor needs each tensor by the place of the operation that made it.
+//! The trace of a computation. `src/plan` needs the calls of composed rows, because the graph holds only the parts of these rows;
+//! it also needs the tensors whose values were read. An editor needs, for each operation in a script, the tensor that it made.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ pub(crate) struct ComposedCall {
     pub(crate) name: &'static str,
     pub(crate) params: &'static [Param],
     pub(crate) args: Vec<Argument>,
-    /// Kept alive, because its address identifies the call: while the result lives, no other node has this address.
+    /// The call's result. Its address identifies the call; it is kept, so that no other node can have the same address.
     _result: Tensor,
 }
 
@@ -24,12 +24,12 @@ pub(crate) struct ComposedCall {
 pub(crate) struct Trace {
     calls: Mutex<HashMap<usize, ComposedCall>>,
     read: Mutex<Vec<Tensor>>,
-    /// The first tensor of each operation, and how many operations made one before it.
+    /// The first tensor of each operation, and the number of operations that had made a tensor before.
     made: Mutex<BTreeMap<Origin, (usize, Tensor)>>,
 }
 
 impl Trace {
-    /// The trace of a frame's computation, if there is one.
+    /// Returns the trace of a frame's computation, if there is one.
     pub(crate) fn of(frame: Option<&Arc<Frame>>) -> Option<&Trace> {
         frame?.context.trace.as_ref()?.downcast_ref()
     }
@@ -59,7 +59,7 @@ impl Trace {
         lock(&self.read).push(tensor.clone());
     }
 
-    /// Notes the first tensor that the operation at a place of a script made.
+    /// Notes the tensor that the operation at `origin` made, if it is the operation's first.
     pub(crate) fn note_made(&self, origin: Origin, tensor: &Tensor) {
         let mut made = lock(&self.made);
         let order = made.len();
@@ -67,7 +67,7 @@ impl Trace {
             .or_insert_with(|| (order, tensor.clone()));
     }
 
-    /// The first tensor of each operation, by its place.
+    /// Returns the origin of each operation with the first tensor that the operation made.
     pub(crate) fn made(&self) -> Vec<(Origin, Tensor)> {
         let made = lock(&self.made);
         let tensors = made.iter();
@@ -75,17 +75,17 @@ impl Trace {
         tensors.collect()
     }
 
-    /// How many operations of the script made a tensor before the operation at a place did.
+    /// Returns the number of operations in the script that made a tensor before the operation at `origin` did.
     pub(crate) fn order(&self, origin: &Origin) -> Option<usize> {
         lock(&self.made).get(origin).map(|(order, _)| *order)
     }
 
-    /// The call of a composed row that made a node, if there is one.
+    /// Returns the call of a composed row that made a node, if there is one.
     pub(crate) fn call(&self, node: &Tensor) -> Option<ComposedCall> {
         lock(&self.calls).get(&node.id()).cloned()
     }
 
-    /// The tensors whose values were read, in the order of reading.
+    /// Returns the tensors whose values were read, in the order in which they were read.
     pub(crate) fn read(&self) -> Vec<Tensor> {
         lock(&self.read).clone()
     }

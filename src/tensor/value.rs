@@ -1,4 +1,4 @@
-//! The values that a tensor keeps, counted by the guard.
+//! The values that a tensor stores; the guard counts their memory.
 
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
@@ -11,9 +11,9 @@ use crate::batch::{Computed, Layout, Level};
 #[derive(Debug)]
 pub struct Value {
     values: Computed,
-    /// Whether the executor has found all values to be finite.
+    /// Whether the executor tested all values and found them finite.
     is_finite: bool,
-    /// Counts the values' memory against the guard's limit for as long as a tensor keeps the values.
+    /// Counts the values' memory against the guard's limit for as long as a tensor stores the values.
     _reservation: Option<Reservation>,
 }
 
@@ -32,7 +32,7 @@ impl Value {
         }
     }
 
-    /// A number that belongs to no batch.
+    /// Makes the value of a number that belongs to no batch.
     pub(crate) fn number(number: f64) -> Value {
         Value::new(
             Computed::new(NO_BATCH.clone(), Level::Batch, vec![number]),
@@ -40,12 +40,12 @@ impl Value {
         )
     }
 
-    /// Notes whether the executor has found all values to be finite.
+    /// Notes whether the executor tested all values and found them finite.
     pub(crate) fn tested(self, is_finite: bool) -> Value {
         Value { is_finite, ..self }
     }
 
-    /// The values with the given layout. A number that belongs to no batch may get any layout.
+    /// Returns the values with the given layout. A number that belongs to no batch may get any layout.
     pub(crate) fn over(&self, layout: &Arc<Layout>) -> Computed {
         if Arc::ptr_eq(self.layout(), layout) {
             return self.values.clone();

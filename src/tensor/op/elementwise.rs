@@ -1,5 +1,5 @@
-//! Rows that work value by value: arithmetic, functions, and choices between values. The rows are Rust operators and functions
-//! too, so that derivatives and composed rows are written like formulas.
+//! Elementwise rows of the op table: arithmetic, functions, and choices between values. Rust operators and functions build nodes
+//! of these rows, so that derivatives and composed rows can be written as formulas.
 
 use std::f64::consts::{LN_2, SQRT_2};
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -13,7 +13,7 @@ use crate::tensor::kernel::{Binary, Kernel, Ternary, Unary};
 const X: &[Param] = &[tensor("x")];
 const A_B: &[Param] = &[tensor("a"), tensor("b")];
 
-/// The exponential, the sigmoid and the sigmoid's logarithm at -1.
+/// The exponential at -1. The next two constants are the sigmoid and its logarithm at -1.
 const EXP_1: f64 = 0.36787944117144233;
 const SIGMOID_1: f64 = 0.2689414213699951;
 const LOG_1: f64 = -1.3132616875182228;
@@ -46,11 +46,11 @@ rows! {
         "batch.length ** 2" => [4.0, 9.0, 1.0, 4.0, 1.0];
         Two(Binary::Pow), |vjp| {
             let (a, b) = (&vjp.arg(0), &vjp.arg(1));
-            // a^0 is 1 for any a, so its slope by a is 0, even at a = 0, where a^-1 is infinite.
+            // a^0 is 1 for any a, so its derivative by a is 0, even at a = 0, where a^-1 is infinite.
             let slope = b * pow(a, b - 1.0);
             let by_a = vjp.grad() * select(b, slope, 0.0);
-            // The slope of a^b by b is 0 at a = 0, where ln a is infinite. For a below 0, where a^b is a number only for whole b,
-            // the slope is taken as 0.
+            // The derivative of a^b by b is 0 at a = 0, where ln a is infinite. It is taken as 0 for negative a, too, because a^b
+            // is then defined only for whole b.
             let log = select(less(0.0, a), ln(a), 0.0);
             let by_b = vjp.grad() * vjp.result() * log;
             vec![by_a, by_b]
@@ -106,23 +106,23 @@ rows! {
     CLAMP = "clamp", &[tensor("x"), tensor("low"), tensor("high")],
         "x, limited to low ... high; NaN if any of the three is NaN";
         "batch.length.clamp(1.5, 2.5)" => [2.0, 2.5, 1.5, 2.0, 1.5]; Three(Ternary::Clamp), clamp_grads;
-    MIN = "min", A_B, "the smaller of two values; NaN where either is NaN";
+    MIN = "min", A_B, "the smaller of two values; NaN if either is NaN";
         "min(batch.length, 2)" => [2.0, 2.0, 1.0, 2.0, 1.0];
         Two(Binary::Min), |vjp| pick_grads(vjp, vjp.arg(0), vjp.arg(1));
-    MAX = "max", A_B, "the larger of two values; NaN where either is NaN";
+    MAX = "max", A_B, "the larger of two values; NaN if either is NaN";
         "max(batch.length, 2)" => [2.0, 3.0, 2.0, 2.0, 2.0];
         Two(Binary::Max), |vjp| pick_grads(vjp, vjp.arg(1), vjp.arg(0));
     WHERE = "where", &[tensor("c"), tensor("a"), tensor("b")],
-        "`a` where `c` is not 0, else `b`; the other value has no influence, even if it is NaN";
+        "`a` if `c` is not 0, else `b`; the other value has no influence, even if it is NaN";
         "where(batch.correct, batch.length, 0)" => [2.0, 0.0, 1.0, 0.0, 0.0];
         Three(Ternary::Where), |vjp| {
             let by_a = select(vjp.arg(0), vjp.grad(), 0.0);
             let by_b = select(vjp.arg(0), 0.0, vjp.grad());
             vec![0.0.into(), by_a, by_b]
         };
-    IS_FINITE = "is_finite", X, "1 where x is neither NaN nor infinite, else 0";
+    IS_FINITE = "is_finite", X, "1 if x is neither NaN nor infinite, else 0";
         "is_finite(batch.reward / batch.reward)" => [1.0, 0.0, 1.0, 0.0, 0.0]; One(Unary::IsFinite);
-    SAFE_DIV = "safe_div", A_B, "a / b, and 0 where b is 0";
+    SAFE_DIV = "safe_div", A_B, "a / b, or 0 if b is 0";
         "safe_div(batch.length, batch.reward)" => [2.0, 0.0, 1.0, 0.0, 0.0];
         Two(Binary::SafeDiv), |vjp| {
             let by_a = safe_div(vjp.grad(), vjp.arg(1));
@@ -133,7 +133,7 @@ rows! {
         "detach(batch.reward)" => [1.0, 0.0, 1.0, 0.0, 0.0]; One(Unary::Detach);
 }
 
-/// Rounds a sum of f32 tokens to the nearest f32. Scripts cannot call this row.
+/// Rounds a sum of f32 tokens to the nearest f32. Scripts cannot call this operation.
 static NARROW: Op = Op {
     name: "sum",
     kernel: Kernel::One(Unary::Narrow),
@@ -141,8 +141,8 @@ static NARROW: Op = Op {
     ..ROW
 };
 
-/// The gradient goes to the first argument if `low` is less than `high`, and to the second argument if `low` is greater; at a
-/// tie, half of the gradient goes to each, as in torch.
+/// Passes the gradient to the first argument if `low` is less than `high`, and to the second argument if `low` is greater. At a
+/// tie, each argument gets half of the gradient, as in torch.
 fn pick_grads(vjp: &Vjp<'_>, low: Term, high: Term) -> Vec<Term> {
     let half = 0.5 * equal(&low, &high);
     let by_a = vjp.grad() * (less(low, high) + half);
@@ -154,7 +154,7 @@ fn clamp_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let (x, low, high) = (vjp.arg(0), vjp.arg(1), vjp.arg(2));
     let (below, above) = (less(&x, &low), less(&high, &x));
     let inside = select(&below + above, 0.0, vjp.grad());
-    // If the bounds cross, `high` is the result, as in the kernel.
+    // If `low` is above `high`, the result is `high`, as in the kernel.
     let crossed = less(high, max(x, low));
     let by_low = select(below, select(&crossed, 0.0, vjp.grad()), 0.0);
     vec![inside, by_low, select(crossed, vjp.grad(), 0.0)]
@@ -225,7 +225,7 @@ functions! {
     cos(x) = COS;
     sin(x) = SIN;
     log_sigmoid(x) = LOG_SIGMOID;
-    // `where(c, a, b)`: `where` is a keyword of Rust.
+    // This is `where(c, a, b)`; Rust reserves the word `where`.
     select(c, a, b) = WHERE;
     clamp(x, low, high) = CLAMP;
     is_finite(x) = IS_FINITE;
@@ -233,23 +233,23 @@ functions! {
     narrow(x) = NARROW;
 }
 
-/// The sum of two tensors.
+/// Returns the sum of two tensors.
 pub(crate) fn add(a: &Tensor, b: &Tensor) -> Built {
     (Term::from(a) + b).built()
 }
 
-/// The difference of two tensors.
+/// Returns the difference of two tensors.
 #[cfg(test)]
 pub(crate) fn sub(a: &Tensor, b: &Tensor) -> Built {
     (Term::from(a) - b).built()
 }
 
-/// The product of two tensors.
+/// Returns the product of two tensors.
 pub(crate) fn mul(a: &Tensor, b: &Tensor) -> Built {
     (Term::from(a) * b).built()
 }
 
-/// 1 if `a` is greater than `b`, else 0.
+/// Returns 1 for each value of `a` that is greater than the value of `b`, and 0 for all others.
 pub(crate) fn greater(a: &Tensor, b: &Tensor) -> Built {
     Tensor::map(&logic::GREATER, vec![a.clone(), b.clone()])
 }

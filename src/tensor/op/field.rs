@@ -1,4 +1,4 @@
-//! Rows that are formulas of this field: KL estimators, whitening, a classifier's loss, and gradients.
+//! Rows for formulas of reinforcement learning: KL estimators, whitening, a classifier's loss, and gradients.
 
 use super::elementwise::{abs, less, log_sigmoid, max, select, square};
 use super::param::{Argument, choice, level, level_at, tensor, tensor_at};
@@ -39,11 +39,11 @@ static KL: Op = Op {
     ..ROW
 };
 
-/// If d is at least this large, the derivative of k3, 1 - exp(-d), is 1 in f64.
+/// If d is at least this large, the derivative of k3, 1 - exp(-d), rounds to 1 in f64.
 pub(crate) const FAR: f64 = 40.0;
 
-/// [`crate::tensor::exp::k3`] of a difference, for `kl`. Its derivative 1 - exp(-d) is d - k3, which takes no second exp. Beyond
-/// [`FAR`], the derivative is 1; it is not computed as d - k3, because d and k3 can round to the same number or be infinite.
+/// Applies [`crate::tensor::exp::k3`] to a difference, for `kl`. The derivative 1 - exp(-d) is computed as d - k3, which takes no
+/// second exp. Beyond [`FAR`], it is set to 1, because d and k3 can round to the same number or be infinite.
 static K3: Op = Op {
     name: "kl",
     kernel: Kernel::One(Unary::K3),
@@ -54,10 +54,10 @@ static K3: Op = Op {
     ..ROW
 };
 
-/// Whitening divides by the root of the variance, or by the root of this floor if the variance is smaller.
+/// The minimum variance in whitening, which divides by the square root of the variance.
 const VARIANCE_FLOOR: f64 = 1e-8;
 
-/// The whitened rewards of two right and three wrong responses.
+/// The whitened reward of a correct response, if two of five are correct. `WRONG` is that of an incorrect response.
 const RIGHT: f64 = 1.2247448713915892;
 const WRONG: f64 = -0.8164965809277261;
 
@@ -96,7 +96,7 @@ static BCE_WITH_LOGITS: Op = Op {
 static GRAD: Op = Op {
     name: "grad",
     params: &[tensor("loss"), tensor("x")],
-    doc: "the derivative of loss, a batch tensor, with respect to each value of x, at x's level; 0 where loss does not depend on x",
+    doc: "the derivative of loss, a batch tensor, with respect to each value of x, at x's level; 0 if loss does not depend on x",
     example: "let r = batch.reward; grad((r * r).sum(\"batch\"), r)",
     shows: &[2.0, 0.0, 2.0, 0.0, 0.0],
     ..ROW

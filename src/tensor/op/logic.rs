@@ -1,4 +1,4 @@
-//! Rows that compare numbers, exactly as IEEE does, or combine truth values; each result is 0 or 1.
+//! Rows that compare numbers as IEEE 754 defines it, or combine truth values. Each result is 0 or 1.
 
 use super::param::{Param, tensor};
 use super::row::{self, Class, Op};
@@ -13,22 +13,22 @@ const ROW: Op = Op {
 
 rows! {
     ROWS, ROW;
-    LESS = "<", A_B, "1 where a is less than b";
+    LESS = "<", A_B, "1 if a is less than b, else 0";
         "batch.length < 2" => [0.0, 0.0, 1.0, 0.0, 1.0]; Two(Binary::Less);
-    LESS_EQUAL = "<=", A_B, "1 where a is at most b";
+    LESS_EQUAL = "<=", A_B, "1 if a is at most b, else 0";
         "batch.length <= 2" => [1.0, 0.0, 1.0, 1.0, 1.0]; Two(Binary::LessEqual);
-    GREATER = ">", A_B, "1 where a is greater than b";
+    GREATER = ">", A_B, "1 if a is greater than b, else 0";
         "batch.length > 2" => [0.0, 1.0, 0.0, 0.0, 0.0]; Two(Binary::Greater);
-    GREATER_EQUAL = ">=", A_B, "1 where a is at least b";
+    GREATER_EQUAL = ">=", A_B, "1 if a is at least b, else 0";
         "batch.length >= 2" => [1.0, 1.0, 0.0, 1.0, 0.0]; Two(Binary::GreaterEqual);
-    EQUAL = "==", A_B, "1 where a and b are the same number, exactly";
+    EQUAL = "==", A_B, "1 if a and b are exactly the same number, else 0";
         "batch.length == 2" => [1.0, 0.0, 0.0, 1.0, 0.0]; Two(Binary::Equal);
-    NOT_EQUAL = "!=", A_B, "1 where a and b differ";
+    NOT_EQUAL = "!=", A_B, "1 if a and b differ, else 0";
         "batch.length != 2" => [0.0, 1.0, 1.0, 0.0, 1.0]; Two(Binary::NotEqual);
-    AND = "&", A_B, "1 where neither a nor b is 0 (`&&` works only for single values)";
+    AND = "&", A_B, "1 if neither a nor b is 0, else 0 (`&&` works only for single values)";
         "batch.correct & (batch.length < 2)" => [0.0, 0.0, 1.0, 0.0, 0.0]; Two(Binary::And);
-    OR = "|", A_B, "1 where a or b is not 0 (`||` works only for single values)";
+    OR = "|", A_B, "1 if a or b is not 0, else 0 (`||` works only for single values)";
         "batch.correct | (batch.length < 2)" => [1.0, 0.0, 1.0, 0.0, 1.0]; Two(Binary::Or);
-    NOT = "!", &[tensor("x")], "1 where x is 0, else 0";
+    NOT = "!", &[tensor("x")], "1 if x is 0, else 0";
         "!batch.correct" => [0.0, 1.0, 0.0, 1.0, 1.0]; One(Unary::Not);
 }

@@ -1,9 +1,9 @@
-//! The op table: every operation that scripts have, one row each, by class.
+//! The op table: a row for every operation on tensors that scripts can call, ordered by class.
 //!
-//! A row is the single definition of an operation: the script bindings, the documentation, the executor's dispatch and the tests
-//! (its example runs, its derivative agrees with finite differences, one step at a time gives the same bits) all read it. To add
-//! an operation, add a row to the file of its class. For a new function of numbers, also add the function to `kernel.rs`. Write a
-//! kernel only if none of the existing kernels serves.
+//! A row is the single definition of an operation. The script bindings, the documentation and the executor read it. So do tests:
+//! they run its example, compare its derivative with finite differences, and require the same bits if the steps of a plan run one
+//! at a time. To add an operation, add a row to the file of its class. For a new function of numbers, also add the function to
+//! `kernel.rs`. Write a new kernel only if none of the existing kernels fits.
 
 #[macro_use]
 mod row;
@@ -31,7 +31,7 @@ pub(crate) use row::Derivative;
 pub use row::{Class, Op};
 pub(crate) use scan::at_last_token;
 
-/// All rows, class by class.
+/// Returns all rows, class by class.
 pub fn table() -> impl Iterator<Item = &'static Op> {
     [
         elementwise::ROWS,

@@ -1,5 +1,5 @@
-//! Rows that give each value a separate result within its cell of a level: ranks, indices, running sums in the order of a key,
-//! softmax.
+//! Rows that compute a separate result for each value within its cell of a level: ranks, indices, running sums in the order of a
+//! key, softmax.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ static CUMSUM_BY: Op = Op {
         let Prim::Within(op, to) = vjp.result.inner().prim else {
             unreachable!("the row's node says within which level");
         };
-        // The gradient of a value is the sum over the value itself and all later values.
+        // The gradient of a value is the sum of `grad` over the value itself and all later values.
         let before = vjp.grad().then(|grad| by_key(op, grad, &vjp.args[1], to));
         let by_x = reduce(&SUM, vjp.grad(), to, None) - before + vjp.grad();
         vec![by_x, 0.0.into()]
@@ -103,7 +103,7 @@ static ARGMIN: Op = Op {
 
 static SOFTMAX: Op = Op {
     name: "softmax",
-    doc: "e to the power of x, divided by the sum of these powers in the cell of a level, without overflow; 0 where x is not selected",
+    doc: "exp(x), divided by the sum of exp(x) in each cell of a level, without overflow; 0 for values that are not selected",
     example: "(batch.reward * 1000).softmax(\"group\")",
     shows: &[0.5, 0.0, 0.5, 0.5, 0.5],
     build: |op, args| {
@@ -121,7 +121,7 @@ static SOFTMAX: Op = Op {
     ..ROW
 };
 
-/// For each cell of a level, 1 for the `k` values with the smallest draws, 0 for all other values.
+/// Returns, in each cell of a level, 1 for the `k` values with the smallest draws, and 0 for all other values.
 pub(crate) fn subset(draws: &Tensor, to: Level, k: &Tensor) -> Result<Tensor, TensorError> {
     let rank = RANK.apply(&[Argument::Tensor(draws.clone()), Argument::Level(to)])?;
     less(&rank, k).built()
@@ -136,20 +136,20 @@ fn of_one(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     within(op, (&x).into(), to, &frame).built()
 }
 
-/// The mean of two ranks: with ties in batch order, and with ties in reverse order.
+/// Returns the mean of two ranks of each value: one with ties in batch order, the other with ties in reverse order.
 fn average_rank(op: &'static Op, args: &[Argument], rank: &Tensor) -> Result<Tensor, TensorError> {
     let (x, to) = (tensor_at(args, 0), level_at(args, 1));
     let negated = (-Term::from(&x)).built()?;
     let reversed = of_one(op, &[Argument::Tensor(negated), Argument::Level(to)])?;
-    // Selects all values but NaN: NaN sorts last in both orders, so its rank is not averaged.
+    // Selects all values but NaN. NaN sorts last in both orders, so the ranks of NaN are not averaged.
     let is_number = equal(&x, &x).built()?;
     let last = reduce(&SUM, &is_number, to, None) - 1.0;
     let average = (Term::from(rank) + last - &reversed) / 2.0;
     select(&is_number, average, rank).built()
 }
 
-/// Applies the operation `op` to one tensor, within each cell of `to`. The frame is an argument, because a number has no frame of
-/// its own.
+/// Applies the operation `op` to one tensor, within each cell of `to`. The frame is a parameter, because a single number has no
+/// frame of its own.
 pub(super) fn within(op: &'static dyn Row, x: Term, to: Level, frame: &Arc<Frame>) -> Term {
     x.then(|x| {
         let level = x.level();
@@ -163,7 +163,7 @@ fn by_key(op: &'static dyn Row, x: Tensor, key: &Tensor, to: Level) -> Result<Te
     Tensor::node(Prim::Within(op, to), args, level, Some(frame))
 }
 
-/// 1 for the first value in each cell that equals the cell's minimum or maximum (given by `row`); 0 for all others.
+/// Returns 1 for the first value in each cell that equals the cell's minimum or maximum (as `row` says), and 0 for all others.
 fn first_of(op: &'static Op, row: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let (x, to, selection) = split(args);
     let (args, frame) = meeting(op.name, std::iter::once(x).chain(selection).collect(), to)?;
@@ -179,8 +179,8 @@ fn first_of(op: &'static Op, row: &'static Op, args: &[Argument]) -> Result<Tens
     select(&attains, equal(index, first), 0.0).built()
 }
 
-/// The constant subtracted before `exp`, so that `exp` does not overflow: the cell's largest selected value, or 0 if this value
-/// is not finite.
+/// Returns the number to subtract from a cell's values so that `exp` does not overflow: the largest selected value, or 0 if that
+/// value is not finite.
 pub(super) fn shift(x: &Tensor, to: Level, selection: Option<&Tensor>) -> Term {
     let most = detach(reduce(&MAX, x, to, selection));
     select(is_finite(&most), &most, 0.0)

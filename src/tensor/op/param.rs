@@ -1,4 +1,4 @@
-//! Parameters of rows, and their arguments.
+//! The parameters of operations, and the arguments passed for them.
 
 use crate::batch::Level;
 use crate::tensor::graph::Tensor;
@@ -14,16 +14,16 @@ pub struct Param {
     pub optional: bool,
 }
 
-/// The kinds of argument that a parameter takes.
+/// The kind of argument that a parameter takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamKind {
     /// A tensor or a number.
     Tensor,
     /// The name of a level.
     Level,
-    /// A number alone.
+    /// A plain number; a tensor is not allowed.
     Number,
-    /// One of some names.
+    /// One of the given names.
     Choice(&'static [&'static str]),
 }
 
@@ -38,7 +38,7 @@ impl ParamKind {
         }
     }
 
-    /// The kind in words, for messages.
+    /// Returns the kind in words, for messages.
     pub(super) const fn what(self) -> &'static str {
         match self {
             ParamKind::Tensor => "a tensor or a number",
@@ -93,7 +93,7 @@ pub enum Argument {
     Choice(usize),
 }
 
-/// The argument at an index, which is a tensor or a number: [`Op::apply`] has checked the arguments against the row's parameters.
+/// Returns the argument at an index, which is a tensor or a number because [`Op::apply`] checks all arguments.
 pub(super) fn tensor_at(args: &[Argument], index: usize) -> Tensor {
     match &args[index] {
         Argument::Tensor(tensor) => tensor.clone(),

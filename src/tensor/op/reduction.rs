@@ -49,7 +49,7 @@ pub(super) const COMPOSED: &[&Op] = &[&ANY, &ALL, &EXPAND];
 
 pub(super) static ANY: Op = Op {
     name: "any",
-    doc: "1 for a cell with a value that is not 0, else 0",
+    doc: "1 for a cell that has a value other than 0, else 0",
     example: "batch.correct.any(\"group\")",
     shows: &[1.0, 0.0],
     derivative: Derivative::Composed,
@@ -63,7 +63,7 @@ pub(super) static ALL: Op = Op {
     example: "batch.length.all(\"group\")",
     shows: &[1.0, 1.0],
     derivative: Derivative::Composed,
-    // 1 for an empty cell, because none of its values is 0.
+    // The result is 1 for an empty cell, because no value in it is 0.
     build: |op, args| not(&any(op, args, |x| not(x))?).built(),
     ..ROW
 };
@@ -71,7 +71,7 @@ pub(super) static ALL: Op = Op {
 pub(super) static EXPAND: Op = Op {
     name: "expand",
     params: &[tensor("x"), level("level")],
-    doc: "the same value in each cell of a finer level; operations expand their arguments by themselves",
+    doc: "each value, repeated for all cells of a finer level; operations expand their arguments automatically",
     example: "batch.reward.max(\"group\").expand(\"response\")",
     shows: &[1.0, 1.0, 1.0, 0.0, 0.0],
     derivative: Derivative::Composed,
@@ -94,7 +94,7 @@ pub(super) fn split(args: &[Argument]) -> (Tensor, Level, Option<Tensor>) {
     (tensor_at(args, 0), level_at(args, 1), selection)
 }
 
-/// 1 for each cell with a selected value for which `test` holds, else 0.
+/// Returns 1 for each cell that has a selected value for which `test` holds, else 0.
 fn any(
     op: &'static Op,
     args: &[Argument],
@@ -109,7 +109,7 @@ fn build(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     node(op, &x, to, selection.as_ref())
 }
 
-/// A reduction's node; the tensor and its selection are brought to their common level.
+/// Makes a reduction's node. The tensor and its selection are first brought to their common level.
 pub(super) fn node(
     op: &'static Op,
     x: &Tensor,
@@ -119,7 +119,7 @@ pub(super) fn node(
     named(op, op, x, to, selection)
 }
 
-/// The node of the reduction `row`. Errors name `op`, the operation that the script called.
+/// Makes the node of the reduction `row`. Errors name `op`, the operation that the script called.
 fn named(
     op: &'static Op,
     row: &'static Op,
@@ -136,7 +136,7 @@ fn named(
     Tensor::node(Prim::Reduce(row), args, to, Some(frame))
 }
 
-/// The arguments of a row at their common level, which must lie within the cells of `to`; and their frame.
+/// Returns a row's arguments, expanded to their common level, which must be as fine as `to` or finer; and their frame.
 pub(super) fn meeting(
     op: &'static str,
     mut args: Vec<Tensor>,
@@ -157,7 +157,7 @@ pub(super) fn meeting(
     Ok((args, frame))
 }
 
-/// The gradient of each value, from the gradient `grad` of its cell; 0 where the value is not selected.
+/// Returns the gradient of each value: the gradient `grad` of its cell, or 0 if the value is not selected.
 fn spread(vjp: &Vjp<'_>, grad: Term) -> Vec<Term> {
     let by_x = match vjp.args.get(1) {
         Some(selection) => select(selection, grad, 0.0),
@@ -170,21 +170,21 @@ fn count(vjp: &Vjp<'_>) -> Term {
     reduce(&COUNT, vjp.x(), vjp.result.level(), vjp.args.get(1))
 }
 
-/// The gradient is divided equally among all values that attain the extreme.
+/// Divides the gradient equally among all values that attain the extreme.
 fn extreme_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let attains = equal(vjp.x(), vjp.result());
     let number = reduce(&SUM, &attains, vjp.result.level(), vjp.args.get(1));
     spread(vjp, attains * safe_div(vjp.grad(), number))
 }
 
-/// The slope is (x - mean) / ((n - ddof) std), and 0 if the std is 0, as in torch.
+/// Multiplies the gradient by the derivative (x - mean) / ((n - ddof) std), which is taken as 0 if the std is 0, as in torch.
 fn deviation_grads(vjp: &Vjp<'_>, ddof: f64) -> Vec<Term> {
     let mean = reduce(&MEAN, vjp.x(), vjp.result.level(), vjp.args.get(1));
     let slope = safe_div(vjp.x() - mean, (count(vjp) - ddof) * vjp.result());
     spread(vjp, vjp.grad() * slope)
 }
 
-/// Applies a reduction row to a level, over the values for which `selection` is not 0.
+/// Reduces the values at which `selection` is not 0 to a coarser level. Without a selection, all values count.
 pub(super) fn reduce(
     op: &'static Op,
     x: impl Into<Term>,
@@ -194,8 +194,8 @@ pub(super) fn reduce(
     x.into().then(|x| node(op, &x, to, selection))
 }
 
-/// The sum over all cells to which broadcasting gave a coarser tensor's value: the gradient of that tensor. `frame` is the frame
-/// of the coarser tensor, whose groups may differ from the groups of `x` (after `regroup`).
+/// Sums a gradient over all cells to which a coarser tensor's value was broadcast, which yields that tensor's gradient. `frame`
+/// is the frame of the coarser tensor, whose groups may differ from the groups of `x` (after `regroup`).
 pub(crate) fn sum_to(x: &Tensor, level: Level, frame: &Arc<Frame>) -> Built {
     if x.level() == level {
         return Ok(x.clone());
@@ -208,8 +208,8 @@ pub(crate) fn sum(x: &Tensor, to: Level) -> Built {
     node(&SUM, x, to, None)
 }
 
-/// The sum of each response's tokens, rounded to the tokens' precision, so that 0.1 + 0.2 + 0.4 in f32 equals another response's
-/// 0.7, and a group of these two responses has no signal.
+/// Returns the sum of each response's tokens, rounded to the tokens' precision. In f32, 0.1 + 0.2 + 0.4 then equals the 0.7 of
+/// another response, so that a group of these two responses has no signal.
 pub(crate) fn sum_of_tokens(x: &Tensor) -> Built {
     let sum = sum(x, Level::Response)?;
     if x.is_f64() {

@@ -12,8 +12,8 @@ use crate::tensor::graph::{Row, Tensor};
 use crate::tensor::kernel::Kernel;
 use crate::tensor::trace::Trace;
 
-/// Defines rows with a kernel, and the list of these rows: `NAME = "name", parameters, "doc"; "example" => [its values]; kernel,
-/// gradients;`. A row without gradients is piecewise constant. All other fields are those of `$base`.
+/// Defines rows with a kernel, and the list of these rows. The form of a row is `NAME = "name", parameters, "doc"; "example" =>
+/// [its values]; kernel, gradients;`. A row without gradients is piecewise constant. `$base` gives all other fields.
 macro_rules! rows {
     ($rows:ident, $base:expr; $(
         $row:ident = $name:literal, $params:expr, $doc:literal;
@@ -37,19 +37,19 @@ macro_rules! rows {
 /// The kinds of operation, in the order in which the reference lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Value by value, at the join of the arguments' levels.
+    /// Functions that work value by value; the result is at the join of the arguments' levels.
     Elementwise,
-    /// Comparisons and logic, value by value; each result is 0 or 1.
+    /// Comparisons and logic that work value by value; each result is 0 or 1.
     Logic,
-    /// From a level to a coarser level.
+    /// Reductions from a level to a coarser level.
     Reduction,
-    /// A result for each value, computed from the values of its cell of a level.
+    /// Operations with a result for each value, computed from all values in the same cell of a level.
     Order,
-    /// Along the tokens of each response, or along the turns of each trajectory.
+    /// Operations along the tokens of each response, or along the turns of each trajectory.
     Scan,
-    /// Counting subsets.
+    /// Functions that count subsets.
     Combinatorics,
-    /// Formulas of the field.
+    /// Formulas of reinforcement learning.
     Field,
 }
 
@@ -65,7 +65,7 @@ impl Class {
         Class::Field,
     ];
 
-    /// The class's effect on levels, in one sentence.
+    /// Says in one phrase at which level the result of the class's operations is.
     pub const fn levels(self) -> &'static str {
         match self {
             Class::Elementwise | Class::Logic => {
@@ -104,15 +104,15 @@ pub struct Op {
     pub name: &'static str,
     /// The kind of operation.
     pub class: Class,
-    /// The parameters; in a call as a method, the first is the receiver.
+    /// The parameters; if scripts call the operation as a method, the first parameter is the receiver.
     pub params: &'static [Param],
-    /// The effect, in one line.
+    /// A description of the result, in one line.
     pub doc: &'static str,
     /// The source of the formula; empty for plain arithmetic.
     pub source: &'static str,
-    /// A script on the example batch.
+    /// A script that runs on the example batch.
     pub example: &'static str,
-    /// All values of the example, in order.
+    /// All values of the example's result, in order.
     pub shows: &'static [f64],
     pub(crate) kernel: Kernel,
     pub(crate) derivative: Derivative,
@@ -125,7 +125,7 @@ impl fmt::Debug for Op {
     }
 }
 
-/// The defaults of a row's fields.
+/// The default values of a row's fields.
 pub(super) const ROW: Op = Op {
     name: "",
     class: Class::Elementwise,
@@ -172,17 +172,17 @@ impl Row for Op {
 /// The derivative of a row.
 #[derive(Clone, Copy)]
 pub(crate) enum Derivative {
-    /// Piecewise constant.
+    /// The row is piecewise constant, so its derivative is 0.
     Zero,
-    /// The gradients of the arguments as graphs, each at the level of the result or of its argument.
+    /// Returns the gradients of the arguments as graphs, each at the level of the result or of the argument.
     Of(fn(&Vjp<'_>) -> Vec<Term>),
-    /// There is no derivative, for this reason.
+    /// The row has no derivative, for the given reason.
     None(&'static str),
     /// The derivative follows from the rows of which the row is composed.
     Composed,
 }
 
-/// A node with the gradient of the loss with respect to its result: the inputs of a derivative.
+/// The inputs of a derivative (a vector-Jacobian product): a node, and the gradient of the loss with respect to its result.
 pub(crate) struct Vjp<'a> {
     pub(crate) args: &'a [Tensor],
     pub(crate) result: &'a Tensor,
@@ -198,7 +198,7 @@ impl Vjp<'_> {
         self.result.into()
     }
 
-    /// The first argument.
+    /// Returns the first argument.
     pub(super) fn x(&self) -> Term {
         self.arg(0)
     }
@@ -210,8 +210,8 @@ impl Vjp<'_> {
 
 pub(super) type Built = Result<Tensor, TensorError>;
 
-/// A tensor under construction, or the first error in its construction. Derivatives and composed rows are formulas of terms;
-/// [`Term::built`] returns the error at the end.
+/// A tensor that is being built, or the first error in building it. Derivatives and composed rows are formulas of terms, and
+/// [`Term::built`] returns the tensor or the error at the end.
 #[derive(Clone)]
 pub(crate) struct Term(Built);
 
@@ -253,7 +253,7 @@ impl Op {
     /// Builds the operation's node.
     ///
     /// # Errors
-    /// [`TensorError`] if an argument is not of its parameter's kind, or if the levels do not fit.
+    /// [`TensorError`] if the number of arguments, an argument's kind or the levels do not fit the operation.
     pub fn apply(&'static self, args: &[Argument]) -> Result<Tensor, TensorError> {
         let needed = self.params.iter().filter(|param| !param.optional).count();
         if args.len() < needed || args.len() > self.params.len() {
@@ -282,7 +282,7 @@ impl Op {
         if !args.iter().any(is_of_view) {
             return self.built(args);
         }
-        // In a view, each group is a batch, so that the level "batch" means the group.
+        // In a view, each group is treated as a batch, so the level "batch" means the group.
         let of_group = args.iter().map(|arg| match arg {
             Argument::Level(Level::Batch) => Argument::Level(Level::Group),
             arg => arg.clone(),
@@ -290,7 +290,7 @@ impl Op {
         self.built(&of_group.collect::<Vec<Argument>>())
     }
 
-    /// The node of checked arguments. A composed row is noted in the trace, because the graph holds only the parts of the row.
+    /// Builds the node from checked arguments. The trace notes a composed row, because the graph holds only the row's parts.
     fn built(&'static self, args: &[Argument]) -> Result<Tensor, TensorError> {
         let tensor = (self.build)(self, args)?;
         if let (Some(trace), Derivative::Composed) = (Trace::of(tensor.frame()), self.derivative) {
@@ -299,7 +299,7 @@ impl Op {
         Ok(tensor)
     }
 
-    /// The form of a call: `x.mean(level)`, `a + b`, `where(c, a, b)`.
+    /// Returns the form of a call, such as `x.mean(level)`, `a + b` or `where(c, a, b)`.
     pub fn signature(&self) -> String {
         let names: Vec<String> = self
             .params
@@ -335,7 +335,7 @@ fn elementwise_node(op: &'static Op, args: &[Argument]) -> Result<Tensor, Tensor
     )
 }
 
-/// The frame of the tensor, for an operation over cells; an error for a single number, which has no frame.
+/// Returns the frame of the tensor, for an operation over cells. Fails for a single number, which has no frame.
 pub(super) fn framed(op: &'static Op, x: &Tensor) -> Result<Arc<Frame>, TensorError> {
     x.frame().cloned().ok_or_else(|| unframed(op.name))
 }

@@ -1,5 +1,5 @@
-//! Rows that run along the tokens that count in each response, across the holes of a mask; for response tensors, along the turns
-//! of each trajectory.
+//! Rows that run along the tokens of each response, or along the turns of each trajectory for response tensors. They skip tokens
+//! that the mask excludes.
 
 use super::elementwise::{add, select};
 use super::param::{Argument, number, optional, tensor, tensor_at};
@@ -64,7 +64,7 @@ static PREV: Op = Op {
 static AT_LAST_TOKEN: Op = Op {
     name: "at_last_token",
     params: &[tensor("x")],
-    doc: "a response's value on its last token that counts, 0 on its other tokens",
+    doc: "a response's value at its last token that counts, 0 at its other tokens",
     example: "batch.reward.at_last_token()",
     shows: &[0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0],
     derivative: Derivative::Composed,
@@ -86,7 +86,7 @@ static AT_LAST_TOKEN: Op = Op {
 
 fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let x = tensor_at(args, 0);
-    // If the responses are turns, a response tensor is scanned along the turns of each trajectory.
+    // If the responses are the turns of trajectories, a response tensor is scanned along the turns of each trajectory.
     let is_of_turns = x.level() == Level::Response
         && x.frame()
             .is_some_and(|frame| frame.layout.has_trajectories());
@@ -111,10 +111,11 @@ fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     along(op, &x, &by)
 }
 
-/// A scan with one number, or with one number per response.
+/// Builds a scan with one number for all responses, or with one number per response.
 fn along(op: &'static Op, x: &Tensor, by: &Tensor) -> Result<Tensor, TensorError> {
     if let Some(number) = by.as_number() {
-        // The suffix sum of a value on the last token is that value, on all tokens. Adding 0 turns -0 into 0, as the sum does.
+        // If only the last token has a value, the suffix sum is that value at all tokens. Adding 0 turns -0 into 0, as a sum
+        // does.
         if let (Kernel::Scan(Scan::SuffixSum), 1.0, Prim::AtLastToken, Some(frame)) =
             (op.kernel, number, &x.inner().prim, x.frame())
         {
@@ -135,7 +136,7 @@ fn along(op: &'static Op, x: &Tensor, by: &Tensor) -> Result<Tensor, TensorError
     Tensor::node(Prim::Scan(op, 1.0), args, Level::Token, Some(frame))
 }
 
-/// The discount of a scan's node.
+/// Returns the discount of a scan's node.
 fn discount(vjp: &Vjp<'_>) -> Tensor {
     match (vjp.args.get(1), &vjp.result.inner().prim) {
         (Some(by), _) => by.clone(),
@@ -144,8 +145,8 @@ fn discount(vjp: &Vjp<'_>) -> Tensor {
     }
 }
 
-/// The gradients of a discounted sum: with respect to x, the sum in the other direction; with respect to the discount, that
-/// sum times the result at the token before, which `shifted` gives.
+/// Returns the gradients of a discounted sum. With respect to x, it is the discounted sum of `grad` in the other direction; with
+/// respect to the discount, it is that sum times the result at the adjacent token, to which `shifted` moves the result.
 fn discounted(vjp: &Vjp<'_>, other_way: &'static Op, shifted: &'static Op) -> Vec<Term> {
     let by_x = vjp
         .grad()
@@ -157,12 +158,12 @@ fn discounted(vjp: &Vjp<'_>, other_way: &'static Op, shifted: &'static Op) -> Ve
     vec![by_x, by_discount]
 }
 
-/// The scan of the gradient in the other direction.
+/// Returns the gradient, shifted by one token in the other direction.
 fn back(vjp: &Vjp<'_>, op: &'static Op) -> Vec<Term> {
     vec![vjp.grad().then(|grad| like(Prim::Scan(op, 0.0), &grad))]
 }
 
-/// The gradient of each response's value: the gradient at its last token.
+/// Returns the gradient of each response's value, which is the gradient at the response's last token.
 pub(crate) fn at_last_token_grad(node: &Tensor, grad: &Tensor) -> Result<Tensor, TensorError> {
     let frame = framed(&AT_LAST_TOKEN, node)?;
     let one = Tensor::number(1.0).expanded(Level::Response, &frame)?;
@@ -175,7 +176,7 @@ pub(crate) fn at_last_token(x: &Tensor) -> Built {
     AT_LAST_TOKEN.apply(&[Argument::Tensor(x.clone())])
 }
 
-/// A node of a primitive in the frame and at the level of its argument.
+/// Makes a node of a primitive, in the frame and at the level of the argument.
 fn like(prim: Prim, x: &Tensor) -> Built {
     Tensor::node(prim, vec![x.clone()], x.level(), x.frame().cloned())
 }

@@ -1,5 +1,5 @@
-//! Rows of statistics that are composed of other rows: variances, quantiles, correlations, and statistics of the other values in
-//! a value's cell.
+//! Rows of statistics that are mostly composed of other rows: variances, quantiles, correlations, and statistics of the other
+//! values in a value's cell.
 
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ static QUANTILE: Op = Op {
 
 static LOGSUMEXP: Op = Op {
     name: "logsumexp",
-    doc: "ln of the sum of e to the power of x in each cell of a level, without overflow; 0 for an empty cell",
+    doc: "ln of the sum of exp(x) in each cell of a level, without overflow; 0 for an empty cell",
     example: "(batch.reward * 1000).logsumexp(\"group\")",
     shows: &[1000.0 + std::f64::consts::LN_2, std::f64::consts::LN_2],
     build: |op, args| {
@@ -129,7 +129,7 @@ static LOGSUMEXP: Op = Op {
 static CORRELATION: Op = Op {
     name: "correlation",
     params: &[tensor("x"), tensor("y"), level("level")],
-    doc: "Pearson's correlation of x and y in each cell of a level; 0 where all values of x or of y are equal",
+    doc: "Pearson's correlation of x and y in each cell of a level; 0 if all values of x or of y are equal",
     example: "batch.reward.correlation(batch.length, \"batch\")",
     shows: &[-0.3273268353539886],
     build: |op, args| {
@@ -155,7 +155,7 @@ static OTHERS_MEAN: Op = Op {
         let (x, to, selection) = split(args);
         let mean = reduce(&MEAN, &x, to, selection.as_ref());
         let others = reduce(&COUNT, &x, to, selection.as_ref()) - 1.0;
-        // (n mean - x) / (n - 1), written so that it is exactly x if all values are equal.
+        // This is (n mean - x) / (n - 1), in a form whose result is exactly x if all values are equal.
         let without = &mean + safe_div(&mean - &x, others);
         let result = match &selection {
             Some(selection) => select(selection, without, mean),
@@ -192,10 +192,10 @@ fn given(x: &Tensor, selection: &Option<Tensor>) -> Vec<Tensor> {
     std::iter::once(x).chain(selection).cloned().collect()
 }
 
-/// The quantile of a tensor at one level; if there is a second tensor, only of the values for which the second tensor is not 0.
+/// Builds the quantile of a tensor in each cell of `to`. If there is a second tensor, values at which it is 0 do not count.
 fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     let (x, selection) = (&args[0], args.get(1));
-    // Values that are not selected rank after all selected values, even after infinite values.
+    // As NaN, values that are not selected rank after all selected values, even after infinite values.
     let ranked = match selection {
         Some(selection) => select(selection, x, f64::NAN),
         None => x.into(),
@@ -210,15 +210,15 @@ fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     let (low, high) = (at(&below), at(&above));
     let share = place - below;
     let between = (1.0 - share.clone()) * &low + &share * &high;
-    // The quantile of equal values is their value, which a weighted mean may miss by rounding.
+    // Between two equal values, the quantile must be exactly that value; rounding could move a weighted mean away from it.
     let between = clamp(between, &low, high);
     let quantile = select(share, between, low);
     let most = reduce(&MAX, x, to, selection);
     select(equal(&most, &most), quantile, most)
 }
 
-/// Let s_i be the std of the n_i values other than value i, and m_i their mean. The derivative of s_i by x_j is (x_j - m_i) /
-/// ((n_i - 1) s_i).
+/// Computes the gradients of `others_std`. If s_i is the std of the n_i values other than value i, and m_i is their mean, the
+/// derivative of s_i by x_j is (x_j - m_i) / ((n_i - 1) s_i).
 fn others_std_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let Prim::Within(_, to) = vjp.result.inner().prim else {
         unreachable!("the row's node says within which level");
@@ -229,7 +229,7 @@ fn others_std_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let others = reduce(&COUNT, &x, to, selection) - &own;
     let mean = safe_div(reduce(&SUM, &x, to, selection) - &own * &x, &others);
     let share = safe_div(vjp.grad(), (others - 1.0) * vjp.result());
-    // The sum over all i other than j is the sum over the whole cell without j's term.
+    // The sum over all i other than j is the sum over the whole cell minus the term of j.
     let over_others = |of: Term| reduce(&SUM, &of, to, None) - of;
     let by_x = &x * over_others(share.clone()) - over_others(share * mean);
     vec![own * by_x, 0.0.into()]
