@@ -24,8 +24,8 @@ fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> Bu
 
 /// Collects the columns of a [`Batch`]; [`BatchBuilder::build`] checks them.
 ///
-/// Groups are always needed. `mask`, `ragged_mask` or `lengths` say which tokens count. If none of them is given, all tokens of
-/// the token columns count; without token columns, the response column `length` gives the number of tokens.
+/// Groups are required. `mask`, `ragged_mask` or `lengths` say which tokens count. If none of them is called, all tokens of the
+/// token columns count. If there are no token columns either, the response column `length` has the numbers of tokens.
 #[derive(Clone, Debug, Default)]
 pub struct BatchBuilder {
     groups: Option<Vec<GroupId>>,
@@ -36,7 +36,7 @@ pub struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    /// The group id of each response, a number or a string. The responses of a group need not be adjacent.
+    /// Sets the group id of each response, a number or a string. The responses of a group need not be adjacent.
     pub fn groups<I>(mut self, ids: I) -> Self
     where
         I: IntoIterator,
@@ -46,7 +46,7 @@ impl BatchBuilder {
         self
     }
 
-    /// The padded mask [B, T]: 1 (or true) marks a token that counts. Zeros may occur anywhere in a row.
+    /// Sets the padded mask [B, T]: 1 (or true) marks a token that counts. Zeros may occur anywhere in a row.
     pub fn mask<M: Numeric>(mut self, mask: ArrayView2<'_, M>) -> Self {
         let tokens = Tokens::of_mask(mask).map_err(|(response, token, found)| {
             let message = format!(
@@ -58,7 +58,7 @@ impl BatchBuilder {
         self
     }
 
-    /// The mask of ragged input: one row per response, of any length.
+    /// Sets the mask of ragged input: one row per response, of any length.
     pub fn ragged_mask<R: AsRef<[bool]>>(self, rows: impl IntoIterator<Item = R>) -> Self {
         let mut tokens = Tokens::new(0);
         for row in rows {
@@ -69,31 +69,31 @@ impl BatchBuilder {
         self.tokens(tokens)
     }
 
-    /// The number of tokens of each response, all of which count.
+    /// Sets the number of tokens of each response; all tokens count.
     pub fn lengths(self, lengths: impl IntoIterator<Item = usize>) -> Self {
         self.tokens(Tokens::full(lengths))
     }
 
-    /// The tokens that count.
+    /// Sets the tokens that count.
     pub(crate) fn tokens(mut self, tokens: Tokens) -> Self {
         self.tokens = Some(Ok(tokens));
         self
     }
 
-    /// A column with one value per response. A vector or an array of f64 is not copied.
+    /// Adds a column with one value per response. A vector or an owned array of f64 is not copied.
     pub fn response(self, name: impl Into<String>, values: impl Into<Buffer<f64>>) -> Self {
         self.column(name.into(), Column::Response(values.into()))
     }
 
-    /// A token column in f32 or f64: padded [B, T], or with one number per token that counts.
+    /// Adds a token column in f32 or f64, which is padded [B, T] or has one number per token that counts.
     ///
-    /// An owned array in row order is not copied, nor is the memory of another owner ([`TokenValues::padded`]); a view is
-    /// copied, and half precision is widened to f32.
+    /// An owned array in row order is not copied, nor is the memory of another owner ([`TokenValues::padded`]). A view is copied,
+    /// and half precision is converted to f32.
     pub fn token(self, name: impl Into<String>, values: impl Into<TokenValues>) -> Self {
         self.column(name.into(), Column::Token(values.into()))
     }
 
-    /// A ragged token column: one row per response, of any length.
+    /// Adds a ragged token column: one row per response, of any length.
     pub fn ragged<T: Clone + Send + Sync + 'static, R: AsRef<[T]>>(
         self,
         name: impl Into<String>,
@@ -115,7 +115,7 @@ impl BatchBuilder {
         self
     }
 
-    /// A text for each response, such as its `completion`.
+    /// Adds a text column with one text per response, such as `completion`.
     pub fn text<T: Into<Arc<str>>>(
         self,
         name: impl Into<Arc<str>>,
@@ -124,27 +124,27 @@ impl BatchBuilder {
         self.text_buffer(name, texts.into_iter().map(Into::into).collect())
     }
 
-    /// Like [`BatchBuilder::text`], for texts in shared memory.
+    /// Works like [`BatchBuilder::text`], for texts in shared memory.
     pub fn text_buffer(mut self, name: impl Into<Arc<str>>, texts: Buffer<Arc<str>>) -> Self {
         self.texts.insert(name.into(), texts);
         self
     }
 
-    /// The training step of the batch.
+    /// Sets the training step of the batch.
     pub fn step(mut self, step: u64) -> Self {
         self.step = Some(step);
         self
     }
 
-    /// Checks that everything fits together, and builds the batch.
+    /// Checks that the columns fit together, and builds the batch.
     ///
     /// # Errors
-    /// The error names the first column, response and value that do not fit.
+    /// The error names the first column, and the response and value, that do not fit.
     pub fn build(self) -> Result<Batch, Diagnostics> {
         self.build_located().map_err(|(_, error)| error.into())
     }
 
-    /// Like [`BatchBuilder::build`], but the error also has the response that caused it, if it was a single response.
+    /// Works like [`BatchBuilder::build`], but the error also has the response that caused it, if it was a single response.
     pub(crate) fn build_located(mut self) -> Result<Batch, BuildError> {
         let tokens = self.tokens.take().transpose()?;
         let groups = self.groups.take().ok_or_else(|| problem(None, NO_GROUPS))?;
@@ -188,13 +188,13 @@ impl BatchBuilder {
         column.1.response().map(|values| &**values)
     }
 
-    /// The trajectories, from the columns `trajectory` and `turn`.
+    /// Returns the order of turns that the columns `trajectory` and `turn` define.
     fn turns(&self) -> Option<TurnOrder> {
         let turn = self.responses("turn");
         if let Some(texts) = self.texts.get("trajectory") {
             return Some(TurnOrder::new(texts.iter(), turn));
         }
-        // Adding 0.0 turns -0.0 into 0.0, so that both are the same key.
+        // Adding 0.0 turns -0.0 into 0.0, so that -0.0 and 0.0 are the same key.
         let keys = self.responses("trajectory")?.iter();
         Some(TurnOrder::new(keys.map(|x| (x + 0.0).to_bits()), turn))
     }
@@ -220,7 +220,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// Checks each column that a batch knows by name: its level and, for a response column, its values.
+    /// Checks the level of each column whose name a batch knows and, if it is a response column, its values.
     fn check_columns(&self, groups: &[GroupId]) -> Result<(), BuildError> {
         for (name, column) in &self.columns {
             let known = column_names::column(name);
@@ -233,7 +233,7 @@ impl BatchBuilder {
         Ok(())
     }
 
-    /// The tokens that count. The rows of all token columns must have the same lengths.
+    /// Returns the tokens that count. The rows of the mask and of all token columns must have the same lengths.
     fn check_tokens(&self, mask: Option<Tokens>, responses: usize) -> Result<Tokens, BuildError> {
         let rows = self.columns.iter().filter_map(|(name, values)| {
             let rows = values.token().filter(|values| values.responses().is_some());

@@ -23,24 +23,24 @@ impl<T: Send + Sync + 'static> BufferOwner<T> for Vec<T> {
 }
 
 impl<T: Send + Sync + 'static, D: Dimension + 'static> BufferOwner<T> for ArcArray<T, D> {
-    /// The numbers in memory order; an empty slice if they are not contiguous.
+    /// Returns the numbers in memory order; an empty slice if they are not contiguous.
     fn as_slice(&self) -> &[T] {
         self.as_slice_memory_order().unwrap_or_default()
     }
 }
 
-/// Numbers in contiguous memory, which is shared and never copied.
+/// Values in contiguous memory. Clones of a buffer share this memory.
 pub struct Buffer<T: 'static>(Arc<dyn BufferOwner<T>>);
 
 impl<T> Buffer<T> {
-    /// A buffer of an owner's values.
+    /// Makes a buffer of an owner's values.
     pub fn new(owner: impl BufferOwner<T>) -> Self {
         Buffer(Arc::new(owner))
     }
 }
 
 impl<T: Clone + Send + Sync> Buffer<T> {
-    /// The values at some indices, copied.
+    /// Copies the values at some indices.
     pub(super) fn pick(&self, indices: &[usize]) -> Self {
         indices.iter().map(|&index| self[index].clone()).collect()
     }
@@ -90,7 +90,7 @@ macro_rules! widened {
 widened!(bool, u8, i32, f32);
 
 impl<T: Clone + Send + Sync> From<Array1<T>> for Buffer<T> {
-    /// The array is not copied, unless its values are in another order in memory.
+    /// Copies the array only if the order of its values in memory differs from the order of their indices.
     fn from(array: Array1<T>) -> Self {
         Buffer::new(in_order(array))
     }
@@ -136,17 +136,18 @@ impl FloatBuffer {
         matches!(self, FloatBuffer::F64(_))
     }
 
-    /// The number at an index, widened to f64. For many numbers, [`FloatBuffer::iter`] is faster.
+    /// Returns the number at an index, converted to f64. For many numbers, [`FloatBuffer::iter`] is faster.
     pub fn get(&self, index: usize) -> f64 {
         self.reader()(index)
     }
 
-    /// All numbers, widened to f64.
+    /// Returns all numbers, converted to f64.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + Clone + '_ {
         (0..self.len()).map(self.reader())
     }
 
-    /// A function that reads numbers by their index, widened to f64. The owner is asked for its memory only once.
+    /// Returns a function that reads numbers by their index, converted to f64. It asks the buffer's owner for the memory only
+    /// once.
     pub(crate) fn reader(&self) -> impl Fn(usize) -> f64 + Copy + '_ {
         let (f32s, f64s): (&[f32], &[f64]) = match self {
             FloatBuffer::F32(values) => (values, &[]),
@@ -172,14 +173,14 @@ impl From<Buffer<f64>> for FloatBuffer {
 }
 
 impl From<Buffer<f16>> for FloatBuffer {
-    /// Widened to f32.
+/// Converts the numbers to f32.
     fn from(values: Buffer<f16>) -> Self {
         FloatBuffer::F32(values.to_f32_vec().into())
     }
 }
 
 impl From<Buffer<bf16>> for FloatBuffer {
-    /// Widened to f32.
+/// Converts the numbers to f32.
     fn from(values: Buffer<bf16>) -> Self {
         FloatBuffer::F32(values.to_f32_vec().into())
     }
@@ -194,8 +195,8 @@ where
     }
 }
 
-/// The values of a token column: numbers in shared memory, and the place of each response's row among them. Values where the
-/// mask is 0 are never read.
+/// The values of a token column: numbers in shared memory, and the position of each response's row in this memory. Values at
+/// which the mask is 0 are never read.
 #[derive(Clone, Debug)]
 pub struct TokenValues {
     numbers: FloatBuffer,
@@ -204,16 +205,17 @@ pub struct TokenValues {
 
 #[derive(Clone, Debug)]
 enum Rows {
-    /// Only tokens that count, response by response: one number per token of the layout.
+    /// There are no rows: the numbers are those of the tokens that count, response by response.
     Compact,
-    /// The shape of an array [B, T], and the distance between the starts of its rows.
+    /// The rows of an array [B, T], given by its shape and the distance between the starts of two rows.
     Padded((usize, usize), usize),
-    /// The start of each row, and the end of the last row.
+    /// Rows of any lengths, given by the start of each row and the end of the last row.
     Ragged(Arc<[usize]>),
 }
 
 impl TokenValues {
-    /// An array [B, T] whose value (b, t) is the number `b * stride + t`; `None` if one of these indices is outside the buffer.
+    /// Makes the values of an array [B, T] whose value (b, t) is at the index `b * stride + t` of the buffer. Returns `None` if
+    /// one of these indices is outside the buffer.
     pub fn padded(
         numbers: impl Into<FloatBuffer>,
         shape: (usize, usize),
@@ -228,18 +230,18 @@ impl TokenValues {
         Some(TokenValues { numbers, rows })
     }
 
-    /// Concatenated rows of any lengths, given by the start of each row and the end of the last row.
+    /// Makes values from concatenated rows of any lengths, given by the start of each row and the end of the last row.
     pub(crate) fn ragged(numbers: FloatBuffer, starts: Arc<[usize]>) -> Self {
         let rows = Rows::Ragged(starts);
         TokenValues { numbers, rows }
     }
 
-    /// All numbers, including numbers of tokens that do not count.
+    /// Returns all numbers, including the numbers of tokens that do not count.
     pub fn numbers(&self) -> &FloatBuffer {
         &self.numbers
     }
 
-    /// The shape [B, T] of a padded array, and the distance between the starts of its rows.
+    /// Returns the shape [B, T] of a padded array, and the distance between the starts of two rows.
     pub fn shape(&self) -> Option<((usize, usize), usize)> {
         match self.rows {
             Rows::Padded(shape, stride) => Some((shape, stride)),
@@ -247,18 +249,19 @@ impl TokenValues {
         }
     }
 
-    /// Whether the values are f64; otherwise computation uses f32.
+    /// Returns whether the values are f64; if not, they are f32.
     pub fn is_f64(&self) -> bool {
         self.numbers.is_f64()
     }
 
-    /// The values of a response's tokens that count, widened to f64.
+    /// Returns the values of a response's tokens that count, converted to f64.
     pub fn of_response(&self, layout: &Layout, response: usize) -> impl Iterator<Item = f64> {
         let values = self.select(layout, &[response]);
         (0..values.len()).map(move |token| values.get(token))
     }
 
-    /// The values of the tokens that count, response by response. Compact values are shared, not copied.
+    /// Returns the values of the tokens that count, response by response. If the numbers are already compact, they are not
+    /// copied.
     pub fn compact(&self, layout: &Layout) -> FloatBuffer {
         match self.rows {
             Rows::Compact => self.numbers.clone(),
@@ -266,7 +269,7 @@ impl TokenValues {
         }
     }
 
-    /// The same values; ragged rows become compact if all their tokens count.
+    /// Returns the same values; if all tokens of ragged rows count, the values become compact.
     pub(super) fn in_layout(mut self, layout: &Layout) -> Self {
         if matches!(self.rows, Rows::Ragged(_)) && self.numbers.len() == layout.tokens() {
             self.rows = Rows::Compact;
@@ -295,8 +298,8 @@ impl TokenValues {
         }
     }
 
-    /// Where a run of a response's tokens lies in the numbers. Compact values are indexed by the run's tokens, padded and ragged
-    /// values by the run's columns: see [`Layout::token_runs`].
+    /// Returns the range of a run of a response's tokens in the numbers. Compact values are indexed by the run's tokens, and
+    /// padded and ragged values by the run's columns (see [`Layout::token_runs`]).
     pub(crate) fn place(
         &self,
         response: usize,
@@ -308,7 +311,7 @@ impl TokenValues {
         }
     }
 
-    /// The values of the tokens that count in some responses, one response after another.
+    /// Returns the values of the tokens that count in some responses, one response after the other.
     pub(crate) fn select(&self, layout: &Layout, responses: &[usize]) -> FloatBuffer {
         fn of<T: Copy>(numbers: &[T], places: impl Iterator<Item = Range<usize>>) -> Vec<T> {
             let mut all = Vec::new();
@@ -328,16 +331,16 @@ impl TokenValues {
 
 impl<T: Send + Sync + 'static> From<Vec<T>> for TokenValues
 where
-    Buffer<T>: Into<FloatBuffer>,
+Buffer<T>: Into<FloatBuffer>,
 {
-    /// One number per token that counts.
+/// Makes a column with one number per token that counts.
     fn from(values: Vec<T>) -> Self {
         FloatBuffer::from(values).into()
     }
 }
 
 impl From<FloatBuffer> for TokenValues {
-    /// One number per token that counts.
+/// Makes a column with one number per token that counts.
     fn from(numbers: FloatBuffer) -> Self {
         let rows = Rows::Compact;
         TokenValues { numbers, rows }
@@ -350,7 +353,7 @@ where
     S: Data<Elem = T>,
     Buffer<T>: Into<FloatBuffer>,
 {
-    /// An owned array in row order is not copied.
+    /// Makes a padded column. An owned array in row order is not copied.
     fn from(array: ArrayBase<S, Ix2>) -> Self {
         let shape = array.dim();
         match TokenValues::padded(Buffer::new(in_order(array)), shape, shape.1) {
@@ -360,7 +363,7 @@ where
     }
 }
 
-/// The array in row order; a view, or an array in another order in memory, is copied.
+/// Returns the array in row order. A view is copied, and so is an array that has another order in memory.
 fn in_order<T: Clone, S: Data<Elem = T>, D: Dimension>(array: ArrayBase<S, D>) -> ArcArray<T, D> {
     if array.is_standard_layout() {
         array.into_owned().into_shared()

@@ -1,4 +1,4 @@
-//! The columns that a batch knows by name, with their levels and allowed values; and the aliases that trainers use for columns.
+//! The columns that a batch knows by name, with their levels and allowed values, and the names that trainers use for columns.
 
 #[cfg(feature = "files")]
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ use crate::batch::Level;
 pub struct KnownColumn {
     pub(crate) name: &'static str,
     pub(crate) level: Level,
-    /// Help for a user who provides the column at another level, or omits it.
+    /// Help for a user who gave the column at another level, or did not give it.
     pub(crate) hint: &'static str,
     /// A test of the column's values, and the allowed values in words.
     allowed: Allowed,
@@ -59,8 +59,8 @@ const fn known(
 }
 
 impl KnownColumn {
-    /// The reason why values cannot be this column; `None` if they can be. If a value is not allowed, also the first response
-    /// with such a value.
+    /// Returns the reason why values cannot be this column, if there is one. If the reason is a value that is not allowed, also
+    /// returns the first response with such a value.
     pub(super) fn misfit(&self, column: &Column) -> Option<(Option<usize>, String)> {
         let (name, (is_allowed, expected)) = (self.name, self.allowed);
         let (found, values) = match column {
@@ -84,8 +84,8 @@ pub fn column(name: &str) -> Option<&'static KnownColumn> {
     COLUMNS.iter().find(|known| known.name == name)
 }
 
-/// advlab's name for a column that verl, TRL or OpenRLHF names differently. The trainers' names occur in padded files and, by
-/// mistake, in scripts.
+/// Returns advlab's name for a column that verl, TRL or OpenRLHF names differently. The trainers' names occur in padded files
+/// and, by mistake, in scripts.
 pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
     Some(match theirs {
         "rewards" => "reward",
@@ -112,7 +112,7 @@ pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
 #[cfg(feature = "files")]
 pub(crate) const ADVANTAGES: &str = "advantages";
 
-/// The prefix for the name of a column whose name has another meaning in a saved file, or begins with this prefix.
+/// The prefix that a column's name gets in a saved file if it has another meaning there, or already begins with this prefix.
 #[cfg(feature = "files")]
 const OWN: char = '=';
 
@@ -125,7 +125,7 @@ pub(crate) fn saved_name(column: &str) -> Cow<'_, str> {
     }
 }
 
-/// The column of a tensor in a saved file.
+/// Returns the name of the column that a tensor in a saved file holds.
 #[cfg(feature = "files")]
 pub(crate) fn of_saved(tensor: &str) -> &str {
     match tensor {

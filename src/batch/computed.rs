@@ -1,4 +1,4 @@
-//! Values at a level, over a batch's layout: the form of tensors, rewards, advantages and gradients after they are computed.
+//! Values at a level, over a batch's layout: the form of computed tensors, rewards, advantages and gradients.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use super::{Buffer, FloatBuffer, Layout, Level};
 use crate::diagnostic::Diagnostic;
 use crate::parallel::by_parts;
 
-/// Values at a level, with their layout: an advantage, a reward, a gradient.
+/// Values at a level with their layout, such as an advantage, a reward or a gradient.
 #[derive(Clone, Debug)]
 pub struct Computed {
     layout: Arc<Layout>,
@@ -18,8 +18,8 @@ pub struct Computed {
     values: Arc<Values>,
 }
 
-/// The values, as they were computed. The forms that only token values have are expanded into cells, which are kept, the first
-/// time that they are read token by token.
+/// The values in the form in which they were computed. `ByResponse` and `Rows` are forms of token values only. The first time
+/// that such values are read token by token, they are copied into `cells`.
 #[derive(Debug)]
 enum Values {
     /// One value per cell of the level.
@@ -30,7 +30,7 @@ enum Values {
         is_f64: bool,
         cells: OnceLock<FloatBuffer>,
     },
-    /// The rows of an array [B, T], 0 where no token counts.
+    /// The rows of an array [B, T], with 0 at each token that does not count.
     Rows {
         rows: Large<f32>,
         cells: OnceLock<FloatBuffer>,
@@ -38,7 +38,7 @@ enum Values {
 }
 
 impl Computed {
-    /// Values over a layout. Panics unless there is one value per cell of the level.
+    /// Makes values over a layout. Panics unless there is one value per cell of the level.
     pub fn new(layout: Arc<Layout>, level: Level, values: impl Into<FloatBuffer>) -> Self {
         let values = values.into();
         let (found, size) = (values.len(), layout.size(level));
@@ -53,7 +53,7 @@ impl Computed {
         }
     }
 
-    /// Token values with one value for all tokens of each response.
+    /// Makes token values from one value for all tokens of each response.
     pub(crate) fn uniform(layout: Arc<Layout>, values: Vec<f64>, is_f64: bool) -> Self {
         Computed {
             layout,
@@ -66,7 +66,7 @@ impl Computed {
         }
     }
 
-    /// Token values in the rows of an array [B, T], 0 where no token counts.
+    /// Makes token values from the rows of an array [B, T], which are 0 at each token that does not count.
     pub(crate) fn of_rows(layout: Arc<Layout>, rows: Large<f32>) -> Self {
         Computed {
             layout,
@@ -122,17 +122,17 @@ impl Computed {
         self.layout.size(self.level)
     }
 
-    /// Whether there are no values, as at token level in a batch without tokens.
+    /// Returns whether there are no values, for example at token level in a batch without tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value at an index, widened to f64.
+    /// Returns the value at an index, converted to f64.
     pub fn get(&self, index: usize) -> f64 {
         self.buffer().get(index)
     }
 
-    /// All values, widened to f64.
+    /// Returns all values, converted to f64.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
         self.buffer().iter()
     }
@@ -142,15 +142,15 @@ impl Computed {
         &self.layout
     }
 
-    /// The value, widened to f64, at a token of a response. At a coarser level this is the value of the cell that contains the
-    /// token.
+    /// Returns the value at a token of a response, converted to f64. At a coarser level, this is the value of the cell that
+    /// contains the token.
     ///
-    /// `token` is an index among the response's counting tokens, from 0. Panics if there is no such response or token.
+    /// `token` is an index among the response's tokens that count, from 0. Panics if there is no such response or token.
     pub fn at(&self, response: usize, token: usize) -> f64 {
         self.lookup()(response, self.layout.tokens_of(response).start + token)
     }
 
-    /// A function that returns the value for a response and a token's index in the token tensor.
+    /// Returns a function that returns the value for a response and the index of one of its tokens in a token tensor.
     pub fn lookup(&self) -> impl Fn(usize, usize) -> f64 + Copy + '_ {
         let (value, layout, level) = (self.buffer().reader(), &*self.layout, self.level);
         move |response, token| {
@@ -177,8 +177,8 @@ impl Computed {
         })
     }
 
-    /// The values of some tokens of a response, and how many of these tokens each value stands for: at most levels, a single
-    /// value stands for all of them.
+    /// Returns the values of some tokens of a response, and for how many of the tokens each value holds: at most levels, a single
+    /// value holds for all of them.
     pub fn of_tokens(
         &self,
         response: usize,
@@ -192,14 +192,15 @@ impl Computed {
         (cells.map(move |token| value(response, token)), each)
     }
 
-    /// The sum of |x| over some tokens of a response, and the number of these tokens whose value is 0.
+    /// Returns the sum of |x| over some tokens of a response, and how many of these tokens have the value 0.
     pub fn magnitude(&self, response: usize, tokens: Range<usize>) -> (f64, usize) {
         let (values, each) = self.of_tokens(response, tokens);
         let zeros = values.clone().filter(|x| *x == 0.0).count() * each;
         (values.map(f64::abs).sum::<f64>() * each as f64, zeros)
     }
 
-    /// The value of each response, at any level: the value of the response's cell, or the mean over its tokens or positions.
+    /// Returns a value for each response: the value of the cell that contains the response or, at token and position level, the
+    /// mean over the response's tokens.
     pub fn by_response(&self) -> Vec<f64> {
         let responses = 0..self.layout.responses();
         responses
@@ -207,15 +208,15 @@ impl Computed {
             .collect()
     }
 
-    /// The value of one response, as in [`Computed::by_response`].
+    /// Returns the value of one response, as defined by [`Computed::by_response`].
     pub(crate) fn of_response(&self, response: usize) -> f64 {
         let (values, _) = self.of_tokens(response, self.layout.tokens_of(response));
         let count = values.len().max(1) as f64;
         values.sum::<f64>() / count
     }
 
-    /// The values as a padded array [B, T], 0 where the mask is 0. T is the width of the input. They are rounded to f32, because
-    /// most trainers have advantages in f32.
+    /// Returns the values as a padded array [B, T], with 0 wherever the mask is 0. T is the width of the input. The values are
+    /// rounded to f32, because most trainers have advantages in f32.
     pub fn to_padded(&self) -> Array2<f32> {
         let mut array = Array2::zeros((self.layout.responses(), self.layout.width()));
         if let Some(rows) = array.as_slice_mut() {
@@ -225,9 +226,8 @@ impl Computed {
         array
     }
 
-    /// The values as in [`Computed::to_padded`], in memory that is reused for another array once this array is dropped. The
-    /// values are not copied if the executor wrote them as rows: see
-    /// [`Host::with_padded_results`](crate::Host::with_padded_results).
+    /// Returns the same array as [`Computed::to_padded`], in memory that is reused after the array is dropped. The values are not
+    /// copied if the executor wrote them as rows: see [`Host::with_padded_results`](crate::Host::with_padded_results).
     ///
     /// # Errors
     /// A [`Diagnostic`] if the system has no memory for the values.
@@ -247,7 +247,7 @@ impl Computed {
     }
 
     fn fill(&self, rows: &mut [f32]) {
-        // At least 1, to avoid a division by 0; an array without columns has no rows to write.
+        // The width is at least 1, to avoid a division by 0. An array without columns has no rows to write.
         let width = self.layout.width().max(1);
         by_parts(rows, width, &|start, row| self.fill_row(start / width, row));
     }
@@ -268,7 +268,7 @@ impl Computed {
         let value = self.lookup();
         for (tokens, columns) in self.layout.token_runs(response) {
             let out = &mut row[columns];
-            // Rounds to f32, because trainers have advantages in f32.
+            // The values are rounded to f32, because trainers have advantages in f32.
             match (self.level, cells) {
                 (Level::Token, FloatBuffer::F32(values)) => out.copy_from_slice(&values[tokens]),
                 (Level::Token | Level::Position, _) => (out.iter_mut().zip(tokens))
@@ -279,7 +279,7 @@ impl Computed {
     }
 }
 
-/// The value of each token that counts. `write` writes the values of a run of tokens, given their response and columns.
+/// Returns a value for each token that counts. `write` writes the values of a run of tokens, given the response and columns.
 fn by_token<T: Plain>(layout: &Layout, write: impl Fn(&mut [T], usize, Range<usize>)) -> FloatBuffer
 where
     Buffer<T>: Into<FloatBuffer>,

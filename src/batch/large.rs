@@ -1,7 +1,7 @@
-//! The memory of large buffers: in large pages if the system has them, and reused for later buffers.
+//! The memory of large buffers, which uses large pages if the system has them, and is reused for later buffers.
 //!
-//! The first write to a page of new memory takes longer than most computations: 134 MB cost two threads 41 ms in pages of 4 KiB,
-//! 10 ms in pages of 2 MiB, and 3 ms in memory that was written before.
+//! The first write to a page of new memory takes longer than most computations: to write 134 MB, two threads took 41 ms in pages
+//! of 4 KiB, 10 ms in pages of 2 MiB, and 3 ms in memory that had been written before.
 
 use std::any::Any;
 use std::collections::TryReserveError;
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex};
 
 use super::BufferOwner;
 
-/// The size from which a buffer counts as large, in bytes. NumPy asks for large pages from the same size on.
+/// The size in bytes from which a buffer counts as large. NumPy requests large pages from the same size on.
 const LARGE: usize = 4 << 20;
-/// The most buffers that are kept: enough for a step's results and for what its passes over the tokens need at once.
+/// The maximum number of spare buffers, which suffices for a step's results and the buffers of one pass over the tokens.
 const SPARES: usize = 8;
 
-/// A type of number for which any bytes are a valid value, so that new pages of zeros are numbers.
+/// A type of number for which any bytes are a valid value, so that new pages, which are filled with zeros, hold valid numbers.
 pub trait Plain: Copy + Default + Send + Sync + 'static {}
 impl Plain for u8 {}
 impl Plain for f32 {}
@@ -27,20 +27,20 @@ fn is_large<T>(count: usize) -> bool {
     count.saturating_mul(size_of::<T>()) >= LARGE
 }
 
-/// A vector of zeros, in large pages if it is large.
+/// Makes a vector of zeros, which uses large pages if the vector is large.
 ///
 /// # Errors
 /// If the system does not have enough memory.
 pub fn zeros<T: Plain>(count: usize) -> Result<Vec<T>, TryReserveError> {
-    // `vec!` takes pages of zeros, which the threads are the first to write. But `vec!` ends the process if there is no memory,
-    // so a reservation is tried first.
+    // `vec!` gets pages of zeros from the system without writing to them, so that later the threads write to them first. But
+    // `vec!` ends the process if there is no memory, so a reservation is tried before.
     Vec::<T>::new().try_reserve_exact(count)?;
     let mut values = vec![T::default(); count];
     in_large_pages(&mut values);
     Ok(values)
 }
 
-/// Asks Linux to use large pages for memory that is not written yet, if the memory is large.
+/// Asks Linux to use large pages for memory that has not been written yet, if the memory is large.
 pub fn in_large_pages<T: Plain>(values: &mut [T]) {
     #[cfg(target_os = "linux")]
     if is_large::<T>(values.len()) {
@@ -48,8 +48,8 @@ pub fn in_large_pages<T: Plain>(values: &mut [T]) {
     }
 }
 
-/// Gives the kernel advice on the large pages that lie within `values`. An error is ignored, because without large pages, first
-/// writes only take four times as long (above).
+/// Gives the kernel advice on the large pages that lie within `values`. An error is ignored, because the advice affects only
+/// speed and the use of memory.
 #[cfg(target_os = "linux")]
 fn advise<T: Plain>(values: &mut [T], advice: libc::c_int) {
     const PAGE: usize = 2 << 20;
@@ -57,11 +57,11 @@ fn advise<T: Plain>(values: &mut [T], advice: libc::c_int) {
     let start = all.start.addr().next_multiple_of(PAGE);
     let length = (all.end.addr() / PAGE * PAGE).saturating_sub(start);
     // SAFETY: the pages belong to `values` alone, which is borrowed until the call returns. The advice changes no number, unless
-    // the kernel takes pages back: their numbers become 0, which is a valid number.
+    // the kernel reclaims pages: the numbers in these pages become 0, which is a valid number.
     unsafe { libc::madvise(all.start.with_addr(start).cast(), length, advice) };
 }
 
-/// Fills a row with a loop, because for zeros `slice::fill` calls the system's `memset`, which took 1.7 times as long.
+/// Fills a row in a loop. For zeros, `slice::fill` would call the system's `memset`, which took 1.7 times as long.
 #[inline(never)]
 pub(crate) fn fill<T: Plain>(row: &mut [T], value: T) {
     row.iter_mut().for_each(|out| *out = value);
@@ -72,14 +72,14 @@ pub(crate) fn fill<T: Plain>(row: &mut [T], value: T) {
 pub struct SpareMemory(Arc<Mutex<Vec<Box<dyn Any + Send>>>>);
 
 impl SpareMemory {
-    /// Memory for `count` numbers, which are 0 or have values of an earlier buffer.
+    /// Returns memory for `count` numbers. The numbers are 0, or values that an earlier buffer left there.
     ///
     /// # Errors
     /// If the system does not have enough memory.
     pub fn numbers<T: Plain>(&self, count: usize) -> Result<Large<T>, TryReserveError> {
         let mut values = None;
-        // No thread waits for this lock, here or below, because after a fork it may stay locked for ever by a thread of the
-        // parent.
+        // No thread waits for this lock, here or below, because in a forked process it may stay locked for ever: the thread that
+        // locked it may not exist there.
         if is_large::<T>(count)
             && let Ok(mut spares) = self.0.try_lock()
         {
@@ -92,8 +92,8 @@ impl SpareMemory {
         }
         let values = match values {
             Some(values) => *values,
-            // A quarter more memory is taken, because the next batch may have more tokens. Memory that is not written costs
-            // nothing.
+            // A quarter more memory is allocated, because the next batch may have more tokens. The system provides memory only
+            // when it is written.
             None if is_large::<T>(count) => zeros(count + count / 4)?,
             None => zeros(count)?,
         };
@@ -105,9 +105,9 @@ impl SpareMemory {
     }
 }
 
-/// Numbers. If there are many, their memory is kept for another buffer when they are dropped.
+/// A buffer of numbers. When a large buffer is dropped, its memory is kept for another buffer.
 pub struct Large<T: Plain> {
-    /// Only the first `count` values are used.
+    /// The memory, of which only the first `count` values are used.
     values: Vec<T>,
     count: usize,
     spare: SpareMemory,
@@ -133,8 +133,8 @@ impl<T: Plain> Drop for Large<T> {
         if !is_large::<T>(self.count) {
             return;
         }
-        // Until the pages are written again, the kernel may reclaim them if it needs memory. If the kernel does not need memory,
-        // this call costs 0.1 ms.
+        // Until the pages are written again, the kernel may reclaim them if it needs memory. If it does not need memory, this
+        // call takes 0.1 ms.
         #[cfg(target_os = "linux")]
         advise(&mut values, libc::MADV_FREE);
         if let Ok(mut spares) = self.spare.0.try_lock() {

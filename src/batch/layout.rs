@@ -1,4 +1,4 @@
-//! The layout: which token belongs to which response, and which response to which group and trajectory.
+//! The layout, which assigns each token to a response, and each response to a group and a trajectory.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use super::large::{Plain, fill};
 use super::mask::TokenRun;
 pub(crate) use super::mask::Tokens;
 
-/// The name of a group: the number or the string that the rollouts carry.
+/// The name of a group: a number or a string from the rollouts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GroupId {
     /// A number, such as verl's `index`.
@@ -22,7 +22,7 @@ pub enum GroupId {
 }
 
 impl GroupId {
-    /// The number's digits, or the string.
+    /// Returns the digits of the number, or the string.
     pub fn name(&self) -> Cow<'_, str> {
         match self {
             GroupId::Number(number) => number.to_string().into(),
@@ -32,7 +32,7 @@ impl GroupId {
 }
 
 impl fmt::Display for GroupId {
-    /// In messages, a long string, such as a whole prompt, is truncated.
+    /// Writes the id for a message; a long string, such as a whole prompt, is truncated.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 48;
         match self {
@@ -57,7 +57,7 @@ macro_rules! from {
 from!(
     number => match i64::try_from(number.to_owned() as i128) {
         Ok(number) => GroupId::Number(number),
-        // An integer beyond `i64`, such as a hash, becomes the string of its digits.
+        // An integer that exceeds `i64`, such as a hash, becomes the string of its digits.
         Err(_) => number.to_string().into(),
     };
     i8, i16, i32, i64, isize, u8, u16, u32, u64, usize, &i8, &i16, &i32, &i64, &isize, &u8, &u16, &u32, &u64, &usize
@@ -65,11 +65,11 @@ from!(
 from!(name => GroupId::String(AsRef::<str>::as_ref(&name).into()); String, &String, &str, &&str, &Arc<str>);
 from!(name => GroupId::String(name); Arc<str>);
 
-/// Which token belongs to which response, and which response to which group.
+/// The assignment of each token to a response, and of each response to a group and a trajectory.
 ///
-/// Responses are in batch order, and groups in the order of their first response. Only tokens that count have an index: the
-/// indices follow the order of the responses and, within a response, of its tokens. A mask with holes has several [`TokenRun`]s
-/// per response.
+/// Responses are in batch order, and groups in the order of their first responses. Only tokens that count have an index. Indices
+/// follow the order of the responses and, within a response, the order of its tokens. A response whose mask has holes has several
+/// [`TokenRun`]s.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
     ids: Vec<GroupId>,
@@ -77,7 +77,7 @@ pub struct Layout {
     rows: Tokens,
     token_start: Vec<usize>,
     position_start: Vec<usize>,
-    /// Set if the responses are turns of trajectories.
+    /// The order of the turns, if the responses are turns of trajectories.
     turns: Option<TurnOrder>,
     /// The trajectories, ordered by group, then by their first response. Without turns, each response is a trajectory of its own.
     trajectories: Partition,
@@ -95,7 +95,7 @@ struct Partition {
 }
 
 impl Partition {
-    /// The members of each set are in the same order as in `members`.
+    /// Makes a partition. The members of each set keep their order in `members`.
     fn new(of: Vec<u32>, sets: usize, mut members: Vec<u32>) -> Partition {
         members.sort_by_key(|&response| of[response as usize]);
         let mut sizes = vec![0; sets];
@@ -113,12 +113,13 @@ impl Partition {
     }
 }
 
-/// For each response, the number of its trajectory, and the turn that determines its place in the trajectory.
+/// For each response, the number of its trajectory, and the turn that determines its position in the trajectory.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TurnOrder(Arc<[(u32, f64)]>);
 
 impl TurnOrder {
-    /// Responses with the same key are turns of one trajectory, ordered by `turn`, or in batch order if `turn` is `None`.
+    /// Makes an order in which responses with the same key are turns of one trajectory. They are ordered by `turn`, or in batch
+    /// order if `turn` is `None`.
     pub(crate) fn new<K: Eq + Hash + Clone>(
         keys: impl IntoIterator<Item = K>,
         turn: Option<&[f64]>,
@@ -128,7 +129,8 @@ impl TurnOrder {
         TurnOrder(keys.map(|(response, key)| (key, turn(response))).collect())
     }
 
-    /// A trajectory lies within one group: if responses in two groups have the same key, they form two trajectories.
+    /// Returns the partition into trajectories. If responses in two groups have the same key, they form two trajectories, because
+    /// a trajectory lies within one group.
     fn trajectories(&self, groups: &Partition) -> Partition {
         let key = |&response: &u32| (groups.of[response as usize], self.0[response as usize].0);
         let (numbers, keys) = numbered(groups.members.iter().map(key));
@@ -143,7 +145,7 @@ impl TurnOrder {
 }
 
 impl Layout {
-    /// Responses with the same key form a group, whose name is the key.
+    /// Makes a layout in which responses with the same key form a group; `name` makes the group's name from the key.
     pub(crate) fn new<K: Eq + Hash + Clone>(
         keys: impl IntoIterator<Item = K>,
         name: impl Fn(K) -> GroupId,
@@ -178,22 +180,22 @@ impl Layout {
         }
     }
 
-    /// Number of responses.
+    /// Returns the number of responses.
     pub fn responses(&self) -> usize {
         self.groups.of.len()
     }
 
-    /// Number of groups.
+    /// Returns the number of groups.
     pub fn groups(&self) -> usize {
         self.ids.len()
     }
 
-    /// Number of tokens that count.
+    /// Returns the number of tokens that count.
     pub fn tokens(&self) -> usize {
         self.token_start[self.responses()]
     }
 
-    /// Number of values of a tensor at this level.
+    /// Returns the number of values of a tensor at this level.
     pub fn size(&self, level: Level) -> usize {
         match level {
             Level::Batch => 1,
@@ -235,7 +237,7 @@ impl Layout {
         self.position_start[group]..self.position_start[group + 1]
     }
 
-    /// The group of a position (by its index in a position tensor), and the index that the position's tokens have in their
+    /// Returns the group of a position (by its index in a position tensor), and the index of the position's tokens within their
     /// responses.
     pub fn group_of_position(&self, index: usize) -> (usize, usize) {
         let group = self.position_start.partition_point(|&start| start <= index) - 1;
@@ -273,12 +275,12 @@ impl Layout {
         }
     }
 
-    /// The runs of a response's tokens that count, as columns of the response's row.
+    /// Returns the runs of a response's tokens that count; a run is a range of columns in the response's row.
     pub fn runs(&self, response: usize) -> &[TokenRun] {
         self.rows.runs(response)
     }
 
-    /// For each run of a response's tokens, its indices in a token tensor and its columns in the row.
+    /// Returns, for each run of a response's tokens, the indices in a token tensor and the columns in the response's row.
     pub(crate) fn token_runs(
         &self,
         response: usize,
@@ -291,7 +293,7 @@ impl Layout {
         })
     }
 
-    /// The columns of a response's row where no token counts: before, between and after its runs.
+    /// Returns the columns of a response's row in which no token counts: before, between and after the runs.
     pub(crate) fn gaps(&self, response: usize) -> impl Iterator<Item = Range<usize>> + '_ {
         let runs = self.runs(response).iter().map(|run| run.columns());
         let starts = std::iter::once(0).chain(runs.clone().map(|run| run.end));
@@ -299,11 +301,11 @@ impl Layout {
         starts.zip(ends).map(|(start, end)| start..end)
     }
 
-    /// Writes 0 into the columns of a response's row that have no token that counts.
+    /// Writes 0 into the columns of a response's row in which no token counts.
     pub(crate) fn clear_padding<T: Plain>(&self, response: usize, row: &mut [T]) {
         let gaps = self.gaps(response);
         gaps.for_each(|columns| fill(&mut row[columns], T::default()));
-        // The columns after the row's end are cleared too, because the array may be wider than a ragged row.
+        // The columns after the end of the response's own row are cleared, too, because the array may be wider than a ragged row.
         fill(&mut row[self.row_length(response)..], T::default());
     }
 
@@ -320,7 +322,7 @@ impl Layout {
         }
     }
 
-    /// The length of a response's row in the input: T for padded input, the row's own length for ragged input.
+    /// Returns the length of a response's row in the input: T for padded input, the row's own length for ragged input.
     pub fn row_length(&self, response: usize) -> usize {
         self.rows.row_length(response)
     }
@@ -353,15 +355,15 @@ impl Layout {
         self.select(&members.collect::<Vec<_>>())
     }
 
-    /// The same responses in new groups: responses with the same key are in one group if they shared a group before, or if
-    /// `across` is true.
+    /// Returns the same responses in new groups: responses with the same key are in one group if they were in one group before,
+    /// or if `across` is true.
     pub(crate) fn regroup(
         &self,
         key: &[f64],
         across: bool,
         name: impl Fn(f64) -> Arc<str>,
     ) -> Layout {
-        // -0.0 and 0.0 are the same key, because a script sees that they are equal.
+        // -0.0 and 0.0 are the same key, because they are equal in a script.
         let bits = key.iter().map(|key| (key + 0.0).to_bits());
         let name = |(group, bits): (u32, u64)| {
             let name = name(f64::from_bits(bits));
@@ -376,7 +378,7 @@ impl Layout {
         Layout::new(keys, name, self.rows.clone(), self.turns.clone())
     }
 
-    /// The approximate size of the layout in bytes: its groups with their names, and each response's group, first token and runs.
+    /// Returns the approximate size of the layout in bytes. It counts the groups with their names, and the data of each response.
     pub(crate) fn bytes(&self) -> usize {
         let group = |id: &GroupId| match id {
             GroupId::Number(_) => 64,
@@ -419,12 +421,12 @@ impl Layout {
     }
 }
 
-/// Numbers keys in the order of first occurrence, with the same number for equal keys; also returns the key of each number.
+/// Numbers keys in the order of first occurrence; equal keys get the same number. Also returns the key of each number.
 fn numbered<K: Eq + Hash + Clone>(keys: impl IntoIterator<Item = K>) -> (Vec<u32>, Vec<K>) {
     let mut seen: HashMap<K, u32> = HashMap::new();
     let (mut distinct, mut last) = (Vec::new(), 0);
     let number = |key: K| {
-        // The last key is compared first, because in most batches the responses of a group follow each other.
+        // The previous key is compared first, because in most batches the responses of a group follow each other.
         if distinct.get(last as usize) != Some(&key) {
             last = *seen.entry(key).or_insert_with_key(|key| {
                 distinct.push(key.clone());

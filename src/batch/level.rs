@@ -1,4 +1,4 @@
-//! Levels: where a tensor has its values, and the lattice that determines the level at which two tensors are combined.
+//! Levels: the unit to which each value of a tensor belongs, and the lattice that determines the level of an operation's result.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
-/// Where a tensor has its values.
+/// The unit to which each value of a tensor belongs.
 ///
 /// ```text
 ///         token            one value per response token that counts
@@ -23,8 +23,8 @@ pub enum Level {
     Batch,
     /// One value per group (the responses sampled from one prompt).
     Group,
-    /// One value per trajectory of an agent, whose turns are responses of one group; without trajectories, one value per
-    /// response.
+    /// One value per trajectory of an agent, whose turns are responses of one group. If a batch has no trajectories, each
+    /// response is one.
     Trajectory,
     /// One value per (group, index of the token in its response).
     Position,
@@ -58,7 +58,7 @@ impl Level {
         NAMES[self as usize]
     }
 
-    /// The coarsest level that is finer than, or equal to, both levels: an operation on two tensors happens there.
+    /// Returns the coarsest level that is at least as fine as both levels, which is the level of an operation on two tensors.
     pub fn join(self, other: Level) -> Level {
         use Level::*;
         match (self, other) {
@@ -67,7 +67,7 @@ impl Level {
         }
     }
 
-    /// Whether each cell of `self` is made of whole cells of `finer`; also true if both are the same level.
+    /// Returns whether each cell of `self` consists of whole cells of `finer`; also true if both are the same level.
     pub fn contains(self, finer: Level) -> bool {
         self.join(finer) == finer
     }

@@ -1,4 +1,4 @@
-//! The mask: which tokens count, as runs of consecutive tokens in each row.
+//! The mask, which says which tokens count, stored as runs of consecutive tokens in each row.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use ndarray::{ArrayView1, ArrayView2};
 
 use crate::parallel::each;
 
-/// A number type, or bool, that masks and response columns may have.
+/// A type of number, or bool, that the values of masks and response columns may have.
 pub trait Numeric: Copy + PartialEq + Send + Sync {
     /// The mask values 0 and 1: 0 marks a token that does not count, 1 a token that counts.
     const BITS: [Self; 2];
-    /// The value as a number.
+    /// Returns the value as f64.
     fn number(self) -> f64;
 }
 
@@ -27,7 +27,7 @@ macro_rules! numeric {
         }
     )+)+};
 }
-// `as` is exact up to 2^53, which no mask, count or label exceeds.
+// The conversion by `as` is exact up to 2^53, which no mask, count or label exceeds.
 numeric!(
     [false, true] bool: |x| f64::from(u8::from(x));
     [f16::ZERO, f16::ONE] f16: f64::from;
@@ -37,12 +37,12 @@ numeric!(
     i8: f64::from, i16: f64::from, i32: f64::from, i64: |x| x as f64, isize: |x| x as f64;
 );
 
-/// A run of consecutive tokens of a response that all count, as columns of its padded or ragged row.
+/// A run of consecutive tokens that all count, as a range of columns in a response's padded or ragged row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenRun {
-    /// Column of the first token.
+    /// The column of the first token.
     pub start: u32,
-    /// Number of tokens.
+    /// The number of tokens.
     pub len: u32,
 }
 
@@ -53,21 +53,21 @@ impl TokenRun {
     }
 }
 
-/// The runs of the tokens that count, row by row. A [`Layout`](super::Layout) is built from these runs and the groups.
+/// The runs of the tokens that count, row by row. A [`Layout`](super::Layout) is built from these runs and from the groups.
 ///
-/// The builder checks that rows are shorter than 2^32 tokens.
+/// The builder checks that no row has more than `u32::MAX` tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tokens {
     runs: Vec<TokenRun>,
     run_start: Vec<usize>,
-    /// The lengths of the input rows, for writing an advantage back.
+    /// The lengths of the input rows, including tokens that do not count; an advantage is written back with these lengths.
     lengths: Vec<usize>,
     /// The length of the longest row.
     pub(super) width: usize,
 }
 
 impl Tokens {
-    /// Starts without rows, with memory for `rows` rows.
+    /// Makes an empty mask with memory for `rows` rows.
     pub(crate) fn new(rows: usize) -> Self {
         let mut run_start = Vec::with_capacity(rows + 1);
         run_start.push(0);
@@ -79,7 +79,7 @@ impl Tokens {
         }
     }
 
-    /// Rows of the given lengths in which all tokens count.
+    /// Makes rows of the given lengths in which all tokens count.
     pub(crate) fn full(lengths: impl IntoIterator<Item = usize>) -> Self {
         let lengths = lengths.into_iter();
         let mut tokens = Tokens::new(lengths.size_hint().0);
@@ -91,7 +91,7 @@ impl Tokens {
         tokens
     }
 
-    /// The tokens of a padded mask [B, T]. If an entry is neither 0 nor 1, its response, column and value are the error.
+    /// Reads a padded mask [B, T]. If a value is neither 0 nor 1, the error has its response, column and value.
     pub(crate) fn of_mask<M: Numeric>(
         mask: ArrayView2<'_, M>,
     ) -> Result<Self, (usize, usize, f64)> {
@@ -99,7 +99,7 @@ impl Tokens {
             Some(row) => runs_of(row),
             None => runs_of(&row.to_vec()),
         };
-        // Each thread gets rows with at least 64 k tokens.
+        // Each thread gets rows with at least 65 536 tokens in total.
         let least = (64 << 10) / mask.ncols().max(1);
         let rows = each(mask.nrows(), least, &|row| runs_of(mask.row(row)));
         let mut tokens = Tokens::new(rows.len());
@@ -110,13 +110,13 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Adds a response by its mask; if an entry is neither 0 nor 1, the error has its column and value.
+    /// Adds a response's row, given by its mask. If a value is neither 0 nor 1, the error has its column and value.
     pub(crate) fn add<M: Numeric>(&mut self, mask: &[M]) -> Result<(), (usize, f64)> {
         self.add_runs(&runs_of(mask)?, mask.len());
         Ok(())
     }
 
-    /// Appends the rows of further responses.
+    /// Appends the rows of `more`.
     #[cfg(feature = "files")]
     pub(crate) fn append(&mut self, more: &Tokens) {
         for response in 0..more.responses() {
@@ -157,7 +157,7 @@ impl Tokens {
 /// The number of mask values that are compared at once, without a branch.
 const LANES: usize = 64;
 
-/// The number of leading values of a row that equal `wanted`.
+/// Returns how many values at the start of a row equal `wanted`.
 #[multiversion(targets("x86_64+avx2"))]
 fn how_many<M: Numeric>(row: &[M], wanted: M) -> usize {
     let is_whole = |lanes: &&[M]| {
@@ -170,7 +170,7 @@ fn how_many<M: Numeric>(row: &[M], wanted: M) -> usize {
     whole + values.take_while(|value| **value == wanted).count()
 }
 
-/// The runs of a row's mask. Many values are compared at once, because most rows have long runs.
+/// Returns the runs of a row's mask. Many values are compared at once, because most rows have long runs.
 fn runs_of<M: Numeric>(row: &[M]) -> Result<Vec<TokenRun>, (usize, f64)> {
     let mut runs = Vec::new();
     let mut end = 0;
