@@ -37,8 +37,8 @@ fn is_answer(_solution: &str, _completion: &str) -> bool {
     unreachable!("no batch is verifiable without the verifier")
 }
 
-/// The verdict on a completion, with the answers of the reference and of the completion. If there are several references, the
-/// first that equals the completion's answer is used; if none does, the first of all.
+/// Returns the verdict on a completion, with the answers of the reference and of the completion. Of several references, it uses
+/// the first that equals the completion's answer or, if no reference does, the first one.
 #[cfg(feature = "answers")]
 pub fn compared(
     solution: &str,
@@ -54,8 +54,8 @@ pub fn compared(
     all.swap_remove(at)
 }
 
-/// The references in a text, any of which is right. A JSON list of strings holds several references, because no answer has that
-/// form; any other text is one reference. Blank strings are skipped if the list has other strings, because no answer is blank.
+/// Returns the references in a text; an answer is correct if it equals any of them. A JSON list of strings holds several
+/// references, because no answer has that form; any other text is one reference. Blank strings are skipped, unless all are blank.
 #[cfg(any(feature = "answers", feature = "files"))]
 pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     let inner = text.trim_start().strip_prefix('[');
@@ -71,8 +71,8 @@ pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     list.into_iter().map(Cow::Owned).collect()
 }
 
-/// Whether the reference is `answer` and not `solution`: the solution is blank, or it is a worked solution that does not mark its
-/// answer, and would be compared as a whole.
+/// Returns whether `answer` is the reference instead of `solution`: because the solution is blank, or because it is a worked
+/// solution that does not mark its answer, so it would be compared as a whole.
 pub(crate) fn is_replaced(solution: &str, _answer: &str) -> bool {
     #[cfg(feature = "answers")]
     let is_worked = !_answer.trim().is_empty()
@@ -83,14 +83,14 @@ pub(crate) fn is_replaced(solution: &str, _answer: &str) -> bool {
     solution.trim().is_empty() || is_worked
 }
 
-/// A text of at most this many bytes is always an answer and never a worked solution.
+/// The maximum number of bytes of a text that always counts as an answer, never as a worked solution.
 #[cfg(feature = "answers")]
 const SHORT: usize = 40;
 
 /// The data of one training step: named columns over a [`Layout`].
 ///
-/// A response column has one f64 per response; a token column has one f32 or f64 per token. Columns share the memory of
-/// their owners, so a batch is cheap to clone and to keep; see [`BatchBuilder`].
+/// A response column has one f64 per response, and a token column one f32 or f64 per token. Columns share the memory of their
+/// owners, so a batch is cheap to clone; see [`BatchBuilder`].
 #[derive(Clone, Debug)]
 pub struct Batch {
     layout: Arc<Layout>,
@@ -131,7 +131,8 @@ impl Batch {
         BatchBuilder::default()
     }
 
-    /// Five responses to two prompts, `a` (three, two of them right) and `b` (two, both wrong), with all usual columns.
+    /// Returns five responses to two prompts, with all usual columns. Two of the three responses to `a` are correct, and no
+    /// response to `b`.
     ///
     /// All examples of the documentation run on this batch.
     pub fn example() -> Batch {
@@ -153,7 +154,7 @@ impl Batch {
         }
     }
 
-    /// The layout: which token belongs to which response, and which response to which group.
+    /// Returns the layout, which assigns each token to a response, and each response to a group.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
@@ -168,7 +169,7 @@ impl Batch {
         self.step
     }
 
-    /// The same batch with another step.
+    /// Returns the same batch with another step.
     #[must_use]
     pub fn at_step(mut self, step: u64) -> Batch {
         self.step = Some(step);
@@ -180,7 +181,7 @@ impl Batch {
         self.columns.keys().map(|name| &**name)
     }
 
-    /// The names of the response columns, then the names of the token columns, each in alphabetical order.
+    /// Returns the names of the response columns, then the names of the token columns, each list in alphabetical order.
     pub(crate) fn column_names(&self) -> impl Iterator<Item = &str> {
         let responses = self.response_columns().map(|(name, _)| name);
         responses.chain(self.token_columns().map(|(name, _)| name))
@@ -191,7 +192,7 @@ impl Batch {
         self.columns.contains_key(name)
     }
 
-    /// A response column: one value per response.
+    /// Returns a response column, which has one value per response.
     pub fn response_column(&self, name: &str) -> Option<&[f64]> {
         self.response_buffer(name).map(|values| &**values)
     }
@@ -218,13 +219,13 @@ impl Batch {
         self.columns.get(name)?.token()
     }
 
-    /// Whether token tensors that are computed only from coarser tensors are f64. They are if a token column is f64 or if there
-    /// are no token columns.
+    /// Returns whether token tensors that are computed only from coarser tensors are f64: they are if a token column is f64, or
+    /// if there are no token columns.
     pub(crate) fn is_f64(&self) -> bool {
         self.is_f64
     }
 
-    /// The text columns, one string per response, such as `prompt` and `completion`.
+    /// Returns the text columns, such as `prompt` and `completion`, with one string per response.
     pub fn texts(&self) -> impl Iterator<Item = (&str, &Buffer<Arc<str>>)> {
         self.texts.iter().map(|(name, texts)| (&**name, texts))
     }
@@ -234,15 +235,15 @@ impl Batch {
         self.texts.get(name).map(|texts| &**texts)
     }
 
-    /// Whether the batch has completions and solutions, and the library is built with the verifier that compares them.
+    /// Returns whether the batch has completions and solutions, and the library is built with the verifier that compares them.
     pub(crate) fn is_verifiable(&self) -> bool {
         let has_text = |name: &str| self.texts.contains_key(name);
         let has = |name: &&str| has_text(name) || self.response_buffer(name).is_some();
         cfg!(feature = "answers") && has_text("completion") && SOLUTIONS.iter().any(has)
     }
 
-    /// The reference answer of a response, a text or a number: its `solution`, or its `answer` if the solution is missing, blank
-    /// or a worked solution that does not mark its answer. The reference is blank if a file has none for this response.
+    /// Returns the reference answer of a response: its `solution`, or its `answer` if the solution is missing, blank or a worked
+    /// solution that does not mark its answer. A number is written as text. The reference is blank if the file has none.
     pub fn solution(&self, response: usize) -> Option<Cow<'_, str>> {
         let [solution, answer] = SOLUTIONS.map(|name| {
             let text = self.text(name).map(|texts| Cow::from(&*texts[response]));
@@ -259,8 +260,8 @@ impl Batch {
         }
     }
 
-    /// For each response, 1 if the completion's answer equals the solution's, otherwise 0. This is computed once, in parallel.
-    /// `None` if there are no completions or no solutions, or if `may_go_on` stops the computation.
+    /// Returns, for each response, 1 if the completion's answer equals the solution's answer, else 0. This is computed once, in
+    /// parallel. Returns `None` if there are no completions or no solutions, or if `may_go_on` stops the computation.
     pub(crate) fn verified(&self, may_go_on: &(dyn Fn() -> bool + Sync)) -> Option<Buffer<f64>> {
         if let Some(found) = self.verified.get() {
             return Some(found.clone());
@@ -296,16 +297,16 @@ impl Batch {
         }
     }
 
-    /// Whether the values have the batch's layout, or an equal one.
+    /// Returns whether the values have the batch's layout or an equal layout.
     pub(crate) fn is_of(&self, values: &Computed) -> bool {
         Arc::ptr_eq(&self.layout, values.layout()) || self.layout == *values.layout()
     }
 
-    /// The batch with values as a column of this name, which replaces an existing column.
+    /// Adds values as a column, which replaces an existing column of this name.
     ///
     /// # Errors
-    /// [`Diagnostics`] if the values belong to another batch, or if the builder refuses them: a known column at another level, a
-    /// reward that is not finite, a negative weight.
+    /// [`Diagnostics`] if the values belong to another batch, or if the builder would refuse the column, for example because of
+    /// its level, a reward that is not finite, or a negative weight.
     pub fn with(self, name: &str, values: &Computed) -> Result<Batch, Diagnostics> {
         let refused = |why: String| Err(Diagnostic::error(why).into());
         if !self.is_of(values) {
@@ -328,7 +329,7 @@ impl Batch {
         Ok(self.replacing(name, column))
     }
 
-    /// The batch with a column of the right size, which replaces an existing column of this name.
+    /// Adds a column, whose size must fit the batch. It replaces an existing column of this name.
     pub(crate) fn replacing(mut self, name: &str, column: Column) -> Batch {
         self.is_f64 |= column.token().is_some_and(TokenValues::is_f64);
         self.columns.insert(name.into(), column);

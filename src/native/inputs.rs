@@ -1,4 +1,4 @@
-//! The inputs of a kernel, as the script sees them. A function returns `None` if its input is missing or is of a kind that no
+//! The inputs of a kernel, which are those of the script. A function returns `None` if an input is missing or has a form that no
 //! kernel supports.
 
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use crate::parallel::{lock, try_each_with};
 use crate::script::{HookInputs, OLD_FOR_LOGP, ParamValue, Reports};
 use crate::tensor::Precision;
 
-/// A thread checks the clock once per this many responses.
+/// The number of responses between two checks of the time limit.
 const RESPONSES_PER_CHECK: usize = 64;
 
 impl HookInputs<'_> {
@@ -18,7 +18,7 @@ impl HookInputs<'_> {
         self.batch.layout()
     }
 
-    /// A parameter as a number, converted as operations on tensors convert it.
+    /// Returns a parameter as a number, converted in the same way as in an operation on tensors.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
         match *self.params.get(name)? {
             ParamValue::Number(number) => Some(number),
@@ -39,7 +39,7 @@ impl HookInputs<'_> {
         self.batch.token_column(name)
     }
 
-    /// The policy's log-probs, and a note if the old log-probs are used instead.
+    /// Returns the policy's log-probs or, if there are none, the old log-probs, with a note about this.
     pub(super) fn logp(&self) -> Option<(&TokenValues, Reports)> {
         let mut reports = Reports::default();
         if let Some(own) = self.tokens("logp") {
@@ -49,8 +49,9 @@ impl HookInputs<'_> {
         (!self.batch.has("logp")).then_some((self.tokens("old_logp")?, reports))
     }
 
-    /// Computes a gradient response by response; `None` if it is not finite, if `compute` declines a response, or if the guard
-    /// stops the computation. `compute` also returns a summary of its response; the summaries are in batch order.
+    /// Computes a gradient response by response. `compute` also returns a summary of the response; the summaries are in batch
+    /// order. Returns `None` if the gradient is not finite, if `compute` declines a response, or if the guard stops the
+    /// computation.
     pub(super) fn gradient<T: Precision, S, R: Send>(
         &self,
         scratch: impl Fn() -> S + Send + Sync,
@@ -106,7 +107,7 @@ fn scale<T: Precision>(values: &mut [T], factor: Option<f64>) -> bool {
     is_finite
 }
 
-/// A column's values of a response; `None` if they have another precision or are not contiguous.
+/// Returns a response's values in a column; `None` if the values are not of the type `T` or not contiguous.
 pub(super) fn row<'a, T: Precision>(
     column: &'a TokenValues,
     layout: &Layout,
@@ -115,7 +116,7 @@ pub(super) fn row<'a, T: Precision>(
     let columns = match layout.runs(response) {
         [] => return Some(&[]),
         [run] => run.columns(),
-        // There are holes between the tokens.
+        // The mask has holes, so the values are not contiguous.
         _ => return None,
     };
     let place = column.place(response, (layout.tokens_of(response), columns));

@@ -1,7 +1,7 @@
-//! PACS's loss with its gradient for the default settings: a pass over the tokens, then computations per response.
+//! The loss of PACS and its gradient, for the default settings: one pass over the tokens, then computations per response.
 //!
-//! The gradient equals the gradient of the script's graph, with the same order of sums: see the derivatives in the table of
-//! operations.
+//! The gradient has the same bits as the gradient of the script's graph, because all sums have the same order. See the
+//! derivatives in the op table.
 
 use super::inputs::row;
 use crate::batch::Computed;
@@ -52,7 +52,7 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     })
 }
 
-/// The loss, and its derivative with respect to each score.
+/// Returns the loss, and its derivative with respect to each score.
 fn of_scores(inputs: &HookInputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)> {
     let right = inputs.script.response_values("correct")?;
     let (layout, share) = (
@@ -72,9 +72,9 @@ fn of_scores(inputs: &HookInputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)>
             } else {
                 n - rights
             };
-            // Balances right and wrong responses, if the group has both.
+            // The weight balances correct and incorrect responses, if the group has both kinds.
             let weight = if same < n { n / (2.0 * same) } else { 1.0 };
-            // The mean of the group's other scores, as the operation `others_mean` computes it.
+            // The mean of the other scores in the group, computed in the same way as by the operation `others_mean`.
             let others = mean + Binary::SafeDiv.eval(mean - scores[member], n - 1.0);
             let logit = scores[member] - others;
             let (loss, slope) = cross_entropy(logit, right[member], weight, share);
@@ -94,8 +94,8 @@ fn of_scores(inputs: &HookInputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)>
     Some((loss, by_score))
 }
 
-/// A response's weighted cross entropy, and its derivative with respect to the logit in a mean where each response has the weight
-/// `share`.
+/// Returns a response's weighted cross entropy, and the derivative by the logit of the mean loss, in which each response has the
+/// weight `share`.
 fn cross_entropy(logit: f64, label: f64, weight: f64, share: f64) -> (f64, f64) {
     let log_sigmoid = |x: f64| Unary::LogSigmoid.eval(x);
     let sigmoid = |x: f64| Unary::Sigmoid.eval(x);

@@ -1,7 +1,7 @@
-//! PPO's clipped loss with its gradient and the share of clipped tokens, in one pass over the tokens.
+//! PPO's clipped loss, its gradient and the fraction of clipped tokens, computed in one pass over the tokens.
 //!
-//! The gradient equals the gradient of the script's graph, with the same roundings: see the derivatives of `min`, `clamp`,
-//! `exp` and `kl` in the table of operations.
+//! The gradient has the same bits as the gradient of the script's graph, because all values are rounded at the same points. See
+//! the derivatives of `min`, `clamp`, `exp` and `kl` in the op table.
 
 use multiversion::multiversion;
 
@@ -24,7 +24,7 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     if !is("dual_clip", ParamValue::Unset) || !is("kl_is", ParamValue::Bool(false)) {
         return None;
     }
-    // If `by_token` is false, the loss is the mean of the responses' means.
+    // If `by_token` is false, the loss is the mean over responses of each response's mean over tokens.
     let by_token = match inputs.text("aggregate")? {
         "token" => true,
         "response" => false,
@@ -55,11 +55,11 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
         with_tokens.count().max(1) as f64
     };
     let share = 1.0 / cells;
-    // The ratios and losses of a tile.
+    // Memory for the ratios and losses of a tile.
     let scratch = || [(); 2].map(|()| vec![T::default(); TILE]);
     // Writes the gradient of a response, and returns the moments of its losses and the number of its clipped tokens.
     let compute = |[ratio, loss]: &mut [Vec<T>; 2], response: usize, out: &mut [T]| {
-        // The derivative of the loss with respect to the loss of a token. It is equal for all tokens of a response.
+        // The derivative of the total loss with respect to a token's loss, which is the same for all tokens of a response.
         let count = if by_token { 1 } else { out.len() };
         let grad = T::narrow(share / count as f64);
         let of = |column| row::<T>(column, layout, response);
@@ -120,7 +120,7 @@ fn ratios<T: Precision>(logp: &[T], old: &[T], out: &mut [T]) {
     }
 }
 
-/// The losses of tokens and their gradient, from the ratios. Returns the number of clipped tokens.
+/// Computes the losses of tokens and their gradient from the ratios. Returns the number of clipped tokens.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn surrogate<T: Precision>(
     ratio: &[T],
@@ -131,7 +131,7 @@ fn surrogate<T: Precision>(
 ) -> usize {
     let length = ratio.len();
     let (loss, out) = (&mut loss[..length], &mut out[..length]);
-    // In the precision of tokens, a ratio is outside the bounds if it is less than `from` or more than `to`.
+    // A ratio in the precision of tokens is outside the bounds if and only if it is below `from` or above `to`.
     let (from, to) = (T::at_least(low), T::narrow(-T::at_least(-high).widen()));
     let (low, high) = (T::narrow(low), T::narrow(high));
     let times = |a: T, b: f64| T::narrow(a.widen() * b);
@@ -147,7 +147,7 @@ fn surrogate<T: Precision>(
         let (free, held) = (times(ratio, advantage), times(inside, advantage));
         loss[i] = T::narrow(-Binary::Min.eval(free.widen(), held.widen()));
         clipped += u32::from(held < free);
-        // The gradient goes to the smaller of `free` and `held`, and half of it to each if they are equal.
+        // The gradient goes to the smaller of `free` and `held`; if they are equal, each gets half of it.
         let to_free = if free < held { less } else { zero };
         let to_free = if free == held { half } else { to_free };
         let to_held = T::narrow(less.widen() - to_free.widen());
@@ -159,7 +159,7 @@ fn surrogate<T: Precision>(
     clipped as usize
 }
 
-/// Adds beta times the KL estimate k3 to the losses, and its derivative with respect to logp to the losses' gradient.
+/// Adds beta times the KL estimate k3 to the losses, and the derivative of this term with respect to logp to the gradient.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn add_k3<T: Precision>(
     beta: f64,

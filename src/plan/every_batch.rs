@@ -1,4 +1,5 @@
-//! Whether every batch, step and state has the same formula. A plan is of one call, so a branch on values would be missed.
+//! Checks whether the formula is the same for every batch, step and state. A plan shows only one call, so it would miss the other
+//! side of a branch on values.
 
 use super::Plan;
 use super::graph::{Node, Normal};
@@ -20,7 +21,7 @@ pub(super) const GROUPS_HELP: &str = "a function that looks at no value is calle
 const NUMBER_HELP: &str = "make the number that depends on it a parameter";
 const COUNT_HELP: &str = "`x.count(level)` counts as a tensor";
 
-/// Functions that look at values, what they do that a function of tensors does not, and what to do instead.
+/// The functions that read values, each with the reason why a function of tensors cannot do this, and what to do instead.
 const LOOKS: [(&str, &str, &str); 9] = [
     ("running", REMEMBERS, REMEMBERED),
     ("recall", REMEMBERS, REMEMBERED),
@@ -34,7 +35,7 @@ const LOOKS: [(&str, &str, &str); 9] = [
 ];
 
 impl Plan {
-    /// The plan in which the rows are nodes that have a form in PyTorch.
+    /// Makes the plan in which a composed row is a node only if it has a form in PyTorch.
     ///
     /// # Errors
     /// [`Diagnostics`] if another batch, step or state would have another formula.
@@ -49,7 +50,7 @@ impl Plan {
             let own = Normal::of(&plan.graph);
             !later.is_ok_and(|later| Normal::of(&later.graph).is_same(&own))
         };
-        // Numbers, not tensors: a branch on them may come at any step and with any batch, so that no trace shows it.
+        // These are numbers, not tensors. A branch on them may be taken at any step and with any batch, and no trace shows it.
         let (what, name, help) = if about.use_of("step").is_some() {
             ("`batch.step`", "step", NUMBER_HELP)
         } else if about.use_of("groups").is_some() {
@@ -65,7 +66,7 @@ impl Plan {
         Err(Diagnostic::error(message).with_help(help).at(span).into())
     }
 
-    /// An error at the place of the script that made a node.
+    /// Makes an error at the place in the script that made a node.
     pub(super) fn refused(&self, node: Option<&Node>, message: &str, help: &str) -> Diagnostic {
         let about = self.recipe.about();
         let origin = node.and_then(|node| node.origin.as_ref());
@@ -73,7 +74,8 @@ impl Plan {
         Diagnostic::error(message).with_help(help).at(span)
     }
 
-    /// The error for a tensor whose values the script looked at. A column has no line of its own: it is the line of what looks.
+    /// Makes the error for a tensor whose values the script read. A column has no line of its own, so the error is at the call
+    /// that reads values.
     fn looked_at(&self, tensor: &Tensor) -> Diagnostic {
         let about = self.recipe.about();
         let made = tensor.origin().and_then(|origin| about.place_of(origin));

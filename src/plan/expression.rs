@@ -1,4 +1,4 @@
-//! The operations of a graph as statements, as scripts write them or as equations.
+//! The operations of a graph as statements, in the notation of scripts, of PyTorch or of LaTeX.
 
 use super::graph::{Arg, COLUMN, Graph, Node, SIZE, VALUES, gives};
 use super::rows::{self, Notation, Text, literal};
@@ -6,12 +6,12 @@ use super::symbols::{index, over, plain, renamed, symbol};
 use crate::script::Hook;
 use crate::tensor::Level;
 
-/// A statement: a name, and what it is.
+/// A statement: a name, and the expression that defines it.
 pub(super) type Statement = (String, String);
 
 impl Graph {
-    /// The statements of each hook, which are those of named nodes and what the hook gives; and each node as an expression of the
-    /// names. In equations, a node that several use has a name.
+    /// Returns the statements of each hook, which define the named nodes and the hook's result, and each node as an expression of
+    /// these names. In equations, a node that is used several times has a name.
     pub(super) fn statements(
         &self,
         notation: Notation,
@@ -58,7 +58,7 @@ impl Graph {
     }
 }
 
-/// The level of what a hook gives.
+/// Returns the level of a hook's result.
 pub(super) fn level_of(result: &Arg) -> Level {
     match result {
         Arg::Node(_, level) => *level,
@@ -66,7 +66,7 @@ pub(super) fn level_of(result: &Arg) -> Level {
     }
 }
 
-/// An argument of nodes whose expressions are known.
+/// Returns an argument as an expression; `texts` has the expressions of all earlier nodes.
 pub(super) fn term(arg: &Arg, texts: &[Text], notation: Notation) -> Text {
     let is_latex = notation == Notation::Latex;
     Text::number(match arg {
@@ -89,7 +89,7 @@ pub(super) fn term(arg: &Arg, texts: &[Text], notation: Notation) -> Text {
     })
 }
 
-/// A node's operation.
+/// Returns a node's operation as an expression; `texts` has the expressions of all earlier nodes.
 pub(super) fn operation(node: &Node, texts: &[Text], notation: Notation) -> Text {
     let args = node.args.iter().map(|arg| term(arg, texts, notation));
     let args: Vec<Text> = args.collect();
@@ -124,7 +124,7 @@ pub(super) fn operation(node: &Node, texts: &[Text], notation: Notation) -> Text
     }
 }
 
-/// The form of a row that `rows.txt` has none for: that of scripts, or a named function.
+/// Returns the form of a row for which `rows.txt` has no form: the form in scripts or, in LaTeX, a named function.
 fn by_name(node: &Node, notation: Notation) -> String {
     let args: Vec<String> = (0..node.args.len()).map(|at| format!("{{{at}}}")).collect();
     let is_sign = !node.row.starts_with(char::is_alphabetic);

@@ -1,4 +1,4 @@
-//! The graph of what the hooks of a recipe compute: its nodes in the order of the script, equal ones once.
+//! The graph of the computations of a recipe's hooks. Its nodes are in the order of the script; equal nodes occur only once.
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,52 +6,52 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use crate::script::Hook;
 use crate::tensor::{Level, Origin, Tensor};
 
-/// What the hooks compute.
+/// The computations of a recipe's hooks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Graph {
-    /// Arguments come before the nodes that use them.
+    /// The nodes; arguments come before the nodes that use them.
     pub(super) nodes: Vec<Node>,
-    /// What each hook gives, `reward` first.
+    /// The result of each hook, with `reward` first.
     pub(super) results: Vec<(Hook, Arg)>,
 }
 
 /// An operation on earlier nodes, or a column.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// The name of its row in the op table, or one of the names below.
+    /// The name of the operation's row in the op table, or one of the names below.
     pub(super) row: &'static str,
     pub(super) args: Vec<Arg>,
     pub(super) level: Level,
-    /// Its groups: 0 for those of the batch, and a number for each `regroup`.
+    /// The grouping of the values: 0 for the groups of the batch, and another number for each `regroup`.
     pub(super) groups: usize,
     pub(super) origin: Option<Origin>,
-    /// The name of a column, of the script's variable, or of the script's function whose value it is.
+    /// The name of the column, or of the script's variable or function whose value the node is.
     pub(super) name: Option<String>,
-    /// Whether the name is that of a function.
+    /// Whether the name is the name of a function.
     pub(super) is_of_function: bool,
-    /// Its values, not computed yet.
+    /// The tensor of the node, whose values are not computed yet.
     pub(super) tensor: Tensor,
 }
 
-/// Rows whose two arguments may change places.
+/// The rows whose two arguments can be swapped without changing the result.
 const COMMUTATIVE: [&str; 8] = ["+", "*", "min", "max", "==", "!=", "&", "|"];
 
-/// The rows of nodes that are no calls of the op table.
+/// The row of a column. This and the next names belong to nodes that have no row in the op table.
 pub(super) const COLUMN: &str = "column";
 /// The column that has the result of the hook `reward`.
 pub(super) const SHAPED_REWARD: &str = "shaped_reward";
-/// Values that neither the batch nor an operation has given.
+/// The row of values that come neither from the batch nor from an operation.
 pub(super) const VALUES: &str = "values";
 pub(super) const RANDOM: &str = "random";
-/// How many values of a level each cell of another has.
+/// The row of the number of values of one level in each cell of another level.
 pub(super) const SIZE: &str = "size";
 pub(super) const AT_LAST_TOKEN: &str = "at_last_token";
-/// The values of the argument in other groups.
+/// The row of an argument's values in other groups.
 pub(super) const REGROUP: &str = "regroup";
-/// One group's part of the argument, and parts put together.
+/// The rows of one group's part of an argument, and of parts that are joined.
 pub(super) const BY_GROUP: [&str; 2] = ["groups", "map_groups"];
 
-/// How a number of a graph follows from parameters: `1 - {0}` of `clip_low`.
+/// The expression of parameters that yields a number of a graph, such as `1 - {0}` with the parameter `clip_low`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Use {
     pub(super) pattern: &'static str,
@@ -59,7 +59,7 @@ pub(super) struct Use {
 }
 
 impl Use {
-    /// The pattern with the parameters' names, as `named` writes them.
+    /// Returns the pattern with the parameters' names inserted, as `named` writes them.
     pub(super) fn written(&self, named: impl Fn(&str) -> String) -> String {
         let places = self.names.iter().enumerate();
         places.fold(self.pattern.to_string(), |text, (index, name)| {
@@ -71,9 +71,9 @@ impl Use {
 /// An argument of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Arg {
-    /// An earlier node, its values repeated at a level.
+    /// An earlier node, whose values are repeated at the given level.
     Node(usize, Level),
-    /// A number, and the parameters that it was computed from.
+    /// A number, and the expression of parameters from which it was computed, if any.
     Number(f64, Option<Use>),
     Level(Level),
     Choice(&'static str),
@@ -93,7 +93,8 @@ impl Node {
         self.args.iter().filter_map(Arg::node)
     }
 
-    /// Its operation on its arguments: two nodes of one key have the same values, whatever their numbers were computed from.
+    /// Returns the operation with its arguments as a key. Two nodes with the same key have the same values, whatever parameters
+    /// their numbers were computed from.
     pub(super) fn key(&self) -> String {
         let args = self.args.iter().map(|arg| match arg {
             Arg::Number(number, _) => format!("{:x}", number.to_bits()),
@@ -107,7 +108,7 @@ impl Node {
         )
     }
 
-    /// The level of an operation's values, and the one that it goes to.
+    /// Returns the level of the operation's first argument, and the level that a later argument names.
     pub(super) fn way(&self) -> Option<(Level, Level)> {
         let from = match self.args.first()? {
             Arg::Node(_, from) | Arg::Level(from) => *from,
@@ -120,14 +121,14 @@ impl Node {
         Some((from, to?))
     }
 
-    /// The values that an operation from a level to another is over, if it is not over all.
+    /// Returns the argument that selects the values to reduce, if the operation does not reduce all values.
     pub(super) fn selection(&self) -> Option<&Arg> {
         let rest = self.args.get(2..)?;
         rest.iter().find(|arg| arg.node().is_some())
     }
 }
 
-/// What a hook gives, as a name.
+/// Returns the name of a hook's result.
 pub(super) fn gives(hook: Hook) -> &'static str {
     match hook {
         Hook::Reward => SHAPED_REWARD,
@@ -136,7 +137,7 @@ pub(super) fn gives(hook: Hook) -> &'static str {
 }
 
 impl Graph {
-    /// The nodes that an argument depends on, in their order; of those in `stops`, nothing that they depend on.
+    /// Returns the nodes on which an argument depends, in order. The search does not go beyond nodes in `stops`.
     pub(super) fn below(&self, arg: &Arg, stops: &[usize]) -> Vec<usize> {
         let mut open: Vec<usize> = arg.node().into_iter().collect();
         let mut below = BTreeSet::new();
@@ -149,7 +150,7 @@ impl Graph {
         below.into_iter().collect()
     }
 
-    /// For each hook, what it gives, and the nodes that no hook before it has.
+    /// Returns, for each hook, its result and the nodes that no earlier hook uses.
     pub(super) fn parts(&self) -> impl Iterator<Item = (Hook, &Arg, Vec<usize>)> {
         let mut seen = HashSet::new();
         self.results.iter().map(move |(hook, result)| {
@@ -159,7 +160,8 @@ impl Graph {
         })
     }
 
-    /// The names of nodes: of columns, of what the hooks give, of the script's variables and functions, or numbered.
+    /// Returns a name for each node: the name of a column, of a hook's result, of a variable or function of the script, or a name
+    /// with a number.
     pub(super) fn names(&self) -> Vec<String> {
         let given: Vec<&str> = self.results.iter().map(|(hook, _)| gives(*hook)).collect();
         let mut names: Vec<String> = Vec::new();
@@ -185,7 +187,7 @@ impl Graph {
         names
     }
 
-    /// The numbers, and how each of them follows from parameters.
+    /// Returns all numbers, each with the expression of parameters that yields it, if any.
     pub(super) fn numbers(&mut self) -> impl Iterator<Item = (f64, &mut Option<Use>)> {
         let args = self.nodes.iter_mut().flat_map(|node| &mut node.args);
         let all = args.chain(self.results.iter_mut().map(|(_, result)| result));
@@ -202,9 +204,9 @@ fn hash(of: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The normal form of a graph, in which the order of equal summands does not count.
+/// The normal form of a graph, which does not depend on the order of the arguments of commutative operations.
 pub(super) struct Normal {
-    /// A hash of all but the numbers.
+    /// A hash of the whole graph except its numbers.
     shape: u64,
     pub(super) numbers: Vec<(f64, Option<Use>)>,
 }
@@ -221,7 +223,7 @@ impl Normal {
         for node in &graph.nodes {
             let args = node.args.iter().map(|arg| of_arg(arg, &of_nodes));
             let mut args: Vec<(u64, usize)> = args.zip(0..).collect();
-            // A level as the second argument makes `min` and `max` reductions, which have no order to change.
+            // If their second argument is a level, `min` and `max` are reductions, whose arguments cannot be swapped.
             if COMMUTATIVE.contains(&node.row) && !matches!(node.args[1], Arg::Level(_)) {
                 args.sort_unstable();
             }
@@ -250,12 +252,13 @@ impl Normal {
         Normal { shape, numbers }
     }
 
-    /// Whether all but the numbers is the same. Nodes that are equal at some numbers only are fewer there.
+    /// Returns whether both graphs are the same except for their numbers. Their counts of numbers may differ, because nodes can
+    /// be equal, and thus be merged, for certain numbers only.
     pub(super) fn has_shape_of(&self, other: &Normal) -> bool {
         self.shape == other.shape && self.numbers.len() == other.numbers.len()
     }
 
-    /// Whether both are the same, to the bits of the numbers.
+    /// Returns whether both graphs are the same, including the bits of their numbers.
     pub(super) fn is_same(&self, other: &Normal) -> bool {
         let mut numbers = self.numbers.iter().zip(&other.numbers);
         self.has_shape_of(other) && numbers.all(|((a, _), (b, _))| a.to_bits() == b.to_bits())

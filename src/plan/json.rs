@@ -8,7 +8,7 @@ use super::params::Role;
 use crate::number_text::in_json;
 
 impl Plan {
-    /// The plan as one JSON object. The arguments of a node are earlier nodes, by their places in the list.
+    /// Returns the plan as a JSON object. An argument that is an earlier node is given by the node's index in the list.
     pub fn json(&self) -> Value {
         let parameters = self.recipe.params().iter().zip(&self.roles);
         let parameters = parameters.map(|((parameter, setting), role)| {
@@ -59,8 +59,8 @@ impl Plan {
     }
 }
 
-/// A node, by its place in a list, with the level at which its values are repeated, a number with the expression of parameters that it
-/// follows from, or a word.
+/// Returns an argument as JSON: a node, as its index in `list` with the level at which its values are repeated; a number, with
+/// the expression of parameters that yields it; or a word.
 fn of_arg(arg: &Arg, list: &[usize]) -> Value {
     match arg {
         Arg::Node(node, level) => {

@@ -1,9 +1,9 @@
-//! A plan as aligned equations: i is a response, g its group, k its trajectory, t a token.
+//! A plan as aligned equations, in which i is a response, g its group, k its trajectory, and t a token.
 
 use super::Plan;
 use super::rows::Notation;
 
-/// What the equations have that a reader may not know, by a part of its text.
+/// Explanations of symbols that a reader may not know. Each is added if the equations contain its first text.
 const ABOUT: [(&str, &str); 9] = [
     ("mean}", "mean: the mean over the index below it"),
     (
@@ -19,7 +19,7 @@ const ABOUT: [(&str, &str); 9] = [
     ("t+1}", "x_{i,t+1}: 0 at the last token"),
 ];
 impl Plan {
-    /// The formulas as equations in the environment `aligned`.
+    /// Returns the formulas as equations in the environment `aligned`.
     pub fn latex(&self) -> String {
         let (hooks, _) = self.graph.statements(Notation::Latex);
         let lines = hooks.into_iter().flat_map(|(_, statements)| statements);

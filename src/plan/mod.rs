@@ -1,4 +1,4 @@
-//! A recipe's plan: the formula that its hooks compute, as a derivation to read and as a file of PyTorch.
+//! A recipe's plan: the formula that its hooks compute, as a derivation to read, as equations, and as a PyTorch file.
 //!
 //! ```
 //! use advlab::{Host, plan::Plan};
@@ -36,22 +36,22 @@ use crate::diagnostic::Diagnostics;
 use crate::script::{Recipe, State};
 use crate::tensor::Tensor;
 
-/// The formulas of a recipe's hooks at its parameters.
+/// The formulas of a recipe's hooks, for the current values of its parameters.
 pub struct Plan {
     recipe: Recipe,
     batch: Batch,
     graph: Graph,
-    /// The roles of the recipe's parameters, in their order.
+    /// The roles of the recipe's parameters, in the order of the parameters.
     roles: Vec<Role>,
-    /// The tensors whose values the script looked at.
+    /// The tensors whose values the script read.
     looked_at: Vec<Tensor>,
     /// The state after one call of the hooks.
     state: State,
 }
 
 impl Plan {
-    /// The plan of a recipe over the columns of a batch; if none is given, over all columns that the recipe may read. `is_expanded`
-    /// opens composed rows, such as `whiten`.
+    /// Makes the plan of a recipe for the columns of a batch or, without a batch, for all columns that the recipe may read. If
+    /// `is_expanded` is set, composed operations such as `whiten` are replaced by their parts.
     ///
     /// # Errors
     /// [`Diagnostics`] if a hook fails.
@@ -84,7 +84,7 @@ impl Plan {
         })
     }
 
-    /// The parameters of a role, with their values: `eps = 1e-6, gamma = 1.0`.
+    /// Returns the parameters that have a role, with their values, such as `eps = 1e-6, gamma = 1.0`.
     fn settings(&self, role: Role) -> String {
         let all = self.recipe.params().iter().zip(&self.roles);
         let settings = all.filter(|(_, own)| **own == role);

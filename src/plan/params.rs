@@ -1,12 +1,12 @@
-//! Where the parameters of a recipe are in its formula: found by computing the formula again with other values.
+//! Finds the parameters of a recipe in its formula, by computing the formula again with other values of the parameters.
 
 use super::graph::{Graph, Normal, Use};
 use crate::script::{ParamSpec, ParamValue, Recipe};
 
-/// An expression of one or two parameters, and the first parameter's value at which one of a single parameter is a number.
+/// An expression of one or two parameters as text and as a function; for some with one parameter, also the inverse function.
 type Pattern = (&'static str, fn(f64, f64) -> f64, Option<fn(f64) -> f64>);
 
-/// The expressions that recipes have.
+/// The expressions of parameters that occur in recipes.
 const PATTERNS: [Pattern; 13] = [
     ("{0}", |a, _| a, Some(|x| x)),
     ("-{0}", |a, _| -a, Some(|x| -x)),
@@ -24,29 +24,29 @@ const PATTERNS: [Pattern; 13] = [
 ];
 
 impl Use {
-    /// The parameter's value at which the number is this one, if the number follows from one parameter in a way that can be solved.
+    /// Returns the parameter, and its value for which the expression yields `number`, if the expression can be solved.
     pub(super) fn solved(&self, number: f64) -> Option<(String, f64)> {
         let (pattern, _, solved) = PATTERNS.iter().find(|(of, ..)| *of == self.pattern)?;
         let value = (*solved)?(number);
-        // 1 - 0.8 is 0.2 but for the last digits.
+        // 1 - 0.8 differs from 0.2 in the last digits, so the value is rounded.
         let digits = format!("{value:.12}").parse().ok();
         let digits = digits.filter(|rounded| *pattern != "{0}" && *rounded != 0.0);
         Some((self.names[0].clone(), digits.unwrap_or(value)))
     }
 }
 
-/// How the formulas depend on a parameter.
+/// The way in which the formulas depend on a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Numbers of the formulas follow from it.
+    /// The parameter yields numbers of the formulas by simple expressions.
     Number,
-    /// Another value is another formula, or changes a number in a way that is no simple expression.
+    /// The parameter changes the formula itself, or changes a number in a way that is no simple expression.
     Formula,
-    /// It changes nothing.
+    /// The parameter changes nothing.
     Unused,
 }
 
-/// A parameter that is a number, with the numbers of the formula at another value of it.
+/// A parameter that is a number, another value of it, and the numbers that the formula has for that other value.
 struct Moved {
     name: String,
     value: f64,
@@ -58,11 +58,11 @@ fn is(a: f64, b: f64) -> bool {
     a.to_bits() == b.to_bits()
 }
 
-/// How the number at an index follows from the parameters that move it.
+/// Returns the expression that yields the number at an index from the parameters that change it.
 fn used(moved: &[Moved], index: usize, number: f64) -> Option<Use> {
     let by = moved.iter().filter(|of| !is(of.numbers[index], number));
     let by: Vec<&Moved> = by.collect();
-    // The value of a parameter, with the parameter at a place moved.
+    // Returns the value of the parameter `at`, which is its other value if `at` is `place`.
     let value = |at: usize, place: usize| {
         let of = by.get(at);
         of.map_or(0.0, |of| if at == place { of.other } else { of.value })
@@ -81,7 +81,8 @@ fn used(moved: &[Moved], index: usize, number: f64) -> Option<Use> {
     })
 }
 
-/// The roles of the parameters. Notes in the graph how its numbers follow from them, found by `trace` at other values of each.
+/// Returns the roles of the parameters, and sets in the graph the expressions of parameters that yield its numbers. `trace`
+/// computes the graph for other values of each parameter.
 pub(super) fn dependence(
     recipe: &Recipe,
     graph: &mut Graph,
@@ -117,7 +118,7 @@ pub(super) fn dependence(
     for (index, (number, made_of)) in graph.numbers().enumerate() {
         *made_of = used(&moved, index, number);
     }
-    // A parameter that also moves a number in another way cannot be an argument of a function.
+    // A parameter that also changes a number for which no expression was found cannot be an argument of a function.
     moved.retain(|of| {
         let numbers: Vec<_> = graph.numbers().collect();
         let mut uses = numbers.iter().filter_map(|(_, used)| used.as_ref());
@@ -148,7 +149,7 @@ pub(super) fn number(setting: &ParamValue) -> Option<f64> {
     }
 }
 
-/// Other values of a parameter: of a number within its bounds, and all other choices.
+/// Returns other values of a parameter: numbers within its bounds, or all its other choices.
 pub(super) fn others(parameter: &ParamSpec, setting: &ParamValue) -> Vec<ParamValue> {
     let bounds = parameter.min.unwrap_or(f64::MIN)..=parameter.max.unwrap_or(f64::MAX);
     let mut all = match setting {

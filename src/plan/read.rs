@@ -1,4 +1,4 @@
-//! Reads the graph of a recipe's hooks off one call of them.
+//! Makes the graph of a recipe's hooks from one traced call of the hooks.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::tensor::kernel::{Kernel, Unary};
 use crate::tensor::op::{Argument, Param, ParamKind};
 use crate::tensor::{Level, Prim, Tensor, Trace};
 
-/// What the graph is for.
+/// The purpose of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// To be read: composed rows are one node, and the reward that the hook `reward` gives is a column of the other hooks.
+    /// A graph for a reader: a composed row is one node, and the result of the hook `reward` is a column of the other hooks.
     Short,
-    /// The same without composed rows.
+    /// The same as `Short`, but composed rows are replaced by their parts.
     Expanded,
-    /// To be written as functions: composed rows are one node if the file has a form for them.
+    /// A graph for a file of functions: a composed row is one node if PyTorch has a form for it.
     Torch,
 }
 
-/// The graph of one call of the hooks, the tensors that the script looked at, and the state after the call.
+/// The graph of one call of the hooks, the tensors whose values the script read, and the state after the call.
 pub(super) struct Traced {
     pub(super) graph: Graph,
     pub(super) looked_at: Vec<Tensor>,
@@ -34,7 +34,7 @@ pub(super) struct Traced {
 }
 
 impl Traced {
-    /// Calls the hooks on a batch, and reads the graph off the tensors that they give.
+    /// Calls the hooks on a batch, and makes the graph from the tensors that they return.
     pub(super) fn of(
         recipe: &Recipe,
         batch: &Batch,
@@ -45,7 +45,7 @@ impl Traced {
         let host = recipe.host().clone().with_trace(&trace);
         let input = ScriptBatch::new(host.call(batch.step()), batch);
         let (hooks, state) = recipe.on(&host).traced(&input, state)?;
-        // A derived column is the formula that it is derived by.
+        // A derived column appears in the graph as the formula from which it is derived.
         let is_given =
             |name: &str, tensor: &Tensor| tensor.inner().args.is_empty() || batch.has(name);
         let (mut given, mut derived) = (HashMap::new(), HashMap::new());
@@ -67,7 +67,7 @@ impl Traced {
             known: HashMap::new(),
             equal: HashMap::new(),
         };
-        // `reward` comes first.
+        // The hook `reward` comes first, because the other hooks use its result.
         for (hook, tensor) in &hooks {
             reader.read(*hook, tensor);
         }
@@ -79,37 +79,37 @@ impl Traced {
     }
 }
 
-/// The graph of a recipe at its first state; none if a hook fails.
+/// Returns the graph of a recipe in its initial state; `None` if a hook fails.
 pub(super) fn graph_of(recipe: &Recipe, batch: &Batch, form: Form) -> Option<Graph> {
     let traced = Traced::of(recipe, batch, &recipe.init().ok()?, form);
     Some(traced.ok()?.graph)
 }
 
-/// Reads a graph off the tensors of one traced call.
+/// Makes a graph from the tensors of one traced call.
 struct Reader<'a> {
     trace: &'a Trace,
-    /// The names of the batch's columns, by their tensors.
+    /// The names of the batch's columns, by the ids of their tensors.
     columns: HashMap<usize, String>,
-    /// The names of columns that are derived from others, by their tensors.
+    /// The names of columns that are derived from other columns, by the ids of their tensors.
     derived: HashMap<usize, String>,
     form: Form,
-    /// The layouts met so far, the batch's first.
+    /// The layouts found so far, starting with the layout of the batch.
     layouts: Vec<Arc<Layout>>,
     graph: Graph,
-    /// What the tensors are that are read already.
+    /// The arguments that stand for the tensors already read, by the ids of the tensors.
     known: HashMap<usize, Arg>,
-    /// The nodes by their keys.
+    /// The indices of the nodes, by the keys of the nodes.
     equal: HashMap<String, usize>,
 }
 
-/// An argument of a tensor: another one, or a constant.
+/// An argument of a tensor: another tensor, or a constant.
 enum Part {
     Tensor(Tensor),
     Constant(Arg),
 }
 
 impl Reader<'_> {
-    /// Reads what a hook gives, in the order in which the script made the tensors.
+    /// Adds the nodes of a hook's result, in the order in which the script made the tensors.
     fn read(&mut self, hook: Hook, result: &Tensor) {
         let (mut made, mut seen, mut open) = (Vec::new(), HashSet::new(), vec![self.base(result)]);
         while let Some(tensor) = open.pop() {
@@ -118,7 +118,7 @@ impl Reader<'_> {
                 made.push(tensor);
             }
         }
-        // A tensor that no statement made comes before the first one that needs it.
+        // A tensor that no statement made is added just before the first tensor that needs it.
         let order = |tensor: &Tensor| tensor.origin().and_then(|origin| self.trace.order(origin));
         made.sort_by_cached_key(|tensor| order(tensor).unwrap_or(usize::MAX));
         for tensor in &made {
@@ -135,7 +135,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The tensors that a tensor is computed from.
+    /// Returns the tensors from which a tensor is computed.
     fn tensors(&self, of: &Tensor) -> Vec<Tensor> {
         let args = self.parts(of).1.into_iter();
         let tensors = args.filter_map(|part| match part {
@@ -147,7 +147,7 @@ impl Reader<'_> {
 
     /// Adds the node of a tensor, after the nodes that it needs.
     fn add(&mut self, tensor: &Tensor) {
-        // An explicit stack: graphs are as deep as a script's loops are long.
+        // The stack is explicit, because a loop of a script can make a graph too deep for recursion.
         let mut stack = vec![(tensor.clone(), false)];
         while let Some((tensor, is_ready)) = stack.pop() {
             if self.known.contains_key(&tensor.id()) {
@@ -164,7 +164,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The argument that a tensor is whose base is known.
+    /// Returns the argument that stands for a tensor. The tensor's base must have been added.
     fn arg(&self, tensor: &Tensor) -> Arg {
         match &self.known[&self.base(tensor).id()] {
             Arg::Node(node, _) => Arg::Node(*node, tensor.level()),
@@ -191,7 +191,7 @@ impl Reader<'_> {
         };
         match (row, &node.args[..]) {
             ("number", [number]) => number.clone(),
-            // A zero is added where a sum of -0 becomes 0.
+            // An added 0, which only turns -0 into 0, is omitted, and so is a rounding to f32.
             ("+", [x @ Arg::Node(..), Arg::Number(0.0, _)]) | ("narrow", [x]) => x.clone(),
             _ => {
                 let is_unique = matches!(row, VALUES | RANDOM);
@@ -210,7 +210,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether the call of a composed row is one node.
+    /// Returns whether the call of a composed row becomes one node.
     fn keeps(&self, name: &str, args: &[Argument]) -> bool {
         match self.form {
             Form::Short => true,
@@ -219,7 +219,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The tensor whose values this one repeats at a finer level.
+    /// Returns the tensor whose values `tensor` repeats at a finer level, or `tensor` itself.
     fn base(&self, tensor: &Tensor) -> Tensor {
         let mut base = tensor.clone();
         while let (Prim::Expand, [of]) = (&base.inner().prim, &base.inner().args[..])
@@ -249,7 +249,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The row of a tensor, and its arguments.
+    /// Returns the name of the row of a tensor, and the tensor's arguments.
     fn parts(&self, tensor: &Tensor) -> (&'static str, Vec<Part>) {
         if self.columns.contains_key(&tensor.id()) {
             return (COLUMN, Vec::new());
@@ -316,7 +316,8 @@ fn layout(tensor: &Tensor) -> Option<&Arc<Layout>> {
     frame.map(|frame| &frame.layout)
 }
 
-/// The usual columns that a recipe may read, and those that losses are given: the advantage of each token, and the weights.
+/// Returns a batch with the usual columns that the recipe may read and the columns that a loss gets: the advantage of each token
+/// and, if there is a hook `weight`, the weights.
 pub(super) fn columns_for(recipe: &Recipe) -> Batch {
     let usual = usual();
     let always = ["reward", "old_logp", "logp", "advantage"];

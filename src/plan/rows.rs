@@ -1,4 +1,5 @@
-//! The operations in each notation, and how expressions are put together: a new row of the op table is a line of `rows.txt`.
+//! The form of each operation in each notation, and the way in which expressions are combined. A new row of the op table needs
+//! only a line in `rows.txt`.
 
 use std::sync::LazyLock;
 
@@ -6,7 +7,7 @@ use super::graph::{Arg, Node};
 use crate::tensor::Level;
 use crate::tensor::op::{self, Argument, Class};
 
-/// A notation: two of `rows.txt`, and that of scripts, which names the rows.
+/// A notation. `rows.txt` has forms for PyTorch and LaTeX; in the notation of scripts, an operation has the name of its row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notation {
     Torch,
@@ -14,11 +15,11 @@ pub(super) enum Notation {
     Script,
 }
 
-/// An expression.
+/// An expression as text.
 #[derive(Clone, Debug)]
 pub(super) struct Text {
     pub(super) text: String,
-    /// Whether its values are true and false.
+    /// Whether the values of the expression are true and false.
     pub(super) is_truth: bool,
 }
 
@@ -27,7 +28,7 @@ struct Row {
     names: Vec<&'static str>,
     place: &'static str,
     forms: [&'static str; 3],
-    /// The name of a result.
+    /// The name for a variable that holds the result.
     called: &'static str,
 }
 
@@ -46,7 +47,8 @@ static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
     rows.collect()
 });
 
-/// The form in a notation by the first line that fits; `way` are the levels of an operation from one to another.
+/// Returns the form of a node in a notation, from the first line that fits. If the operation leads from one level to another,
+/// `way` has the two levels.
 pub(super) fn form(
     node: &Node,
     way: Option<(Level, Level)>,
@@ -74,19 +76,19 @@ pub(super) fn form(
         .find_map(|(place, form)| (!form.is_empty() && fits(place)).then_some(form))
 }
 
-/// A name for the result of a row.
+/// Returns a name for a variable that holds the result of a row.
 pub(super) fn called(row: &'static str) -> &'static str {
     let mut own = ROWS.iter().filter(|own| own.names.contains(&row));
     let found = own.find_map(|own| (!own.called.is_empty()).then_some(own.called));
     found.unwrap_or(row)
 }
 
-/// Whether a row computes value by value.
+/// Returns whether a row works value by value.
 pub(super) fn is_by_value(row: &str) -> bool {
     is_of_class(row, Class::Elementwise) || is_logic(row)
 }
 
-/// Whether the values of a row are true and false.
+/// Returns whether the results of a row are true and false.
 pub(super) fn is_logic(row: &str) -> bool {
     row == "is_finite" || is_of_class(row, Class::Logic)
 }
@@ -95,7 +97,7 @@ fn is_of_class(row: &str, class: Class) -> bool {
     op::table().any(|op| op.name == row && op.class == class)
 }
 
-/// Whether a composed row has a form of its own in the file; the others are opened.
+/// Returns whether a composed row has a form of its own in PyTorch. Other composed rows are replaced by their parts.
 pub(super) fn has_composed(name: &str, args: &[Argument]) -> bool {
     let levels = match (args.first(), args.get(1)) {
         (Some(Argument::Tensor(x)), Some(Argument::Level(to))) => Some((x.level(), *to)),
@@ -111,13 +113,13 @@ pub(super) fn has_composed(name: &str, args: &[Argument]) -> bool {
     }
 }
 
-/// How tightly expressions bind, from comparisons to calls and names.
+/// The precedence of comparisons and logic. `CALL`, for calls and names, is the highest precedence.
 pub(super) const LOGIC: u8 = 2;
 pub(super) const CALL: u8 = 9;
 const SUM: u8 = 5;
 const PREFIX: u8 = 7;
 
-/// The operators with two arguments, those that bind least first; the empty class stands for shifts, which no row has.
+/// The operators with two arguments, in ascending order of precedence. The empty class stands for shifts, which no row has.
 const OPERATORS: [&str; 6] = [
     "< <= > >= == != = \\le \\ge \\ne",
     "| \\lor",
@@ -127,7 +129,7 @@ const OPERATORS: [&str; 6] = [
     "* / \\, \\bmod",
 ];
 
-/// How tightly an expression binds.
+/// Returns the precedence of an expression's outermost operator.
 pub(super) fn binds(text: &str) -> u8 {
     if text.starts_with("\\begin") {
         return SUM;
@@ -181,7 +183,7 @@ impl Text {
     }
 }
 
-/// An expression, in brackets if it binds less than its place wants.
+/// Returns an expression, in brackets if its precedence is below `least`.
 pub(super) fn within(text: &str, notation: Notation, least: u8) -> String {
     match notation {
         _ if binds(text) >= least => text.to_string(),
@@ -190,9 +192,9 @@ pub(super) fn within(text: &str, notation: Notation, least: u8) -> String {
     }
 }
 
-/// A form with expressions in its places.
+/// Returns a form with expressions inserted at its placeholders.
 pub(super) fn filled(form: &str, notation: Notation, places: &[(String, String)]) -> String {
-    // The parts of a choice are apart.
+    // The parts of a LaTeX environment are separate, so they need no brackets.
     let own = if form.starts_with("\\begin") {
         CALL
     } else {
