@@ -1,4 +1,4 @@
-//! Columns to write: a recipe's results in a copy of the input, and the columns of a saved batch.
+//! Columns that are written to files: a recipe's results in a copy of the input, and the columns of a saved batch.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -13,16 +13,16 @@ use crate::batch::column_names::ADVANTAGES;
 use crate::batch::{Column, Computed, FloatBuffer, Layout, Level};
 use crate::tensor_file::NewTensor;
 
-/// A result of a recipe, with a value per response or per token, to be written to a file.
+/// A result of a recipe that is written to a file, with a value per response or per token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddedColumn {
-    /// The field `advantage`; in padded files the tensor `advantages` [B, T].
+    /// The field `advantage`; in padded files, the tensor `advantages` [B, T].
     Advantage,
-    /// A critic's `returns`; in padded files [B, T].
+    /// The field `returns` for a critic; in padded files, a tensor [B, T].
     Returns,
-    /// The `weight` of each response in a loss; in padded files [B].
+    /// The field `weight`, the weight of each response in a loss; in padded files, a tensor [B].
     Weight,
-    /// The reward as the recipe shaped it, `shaped_reward`; in padded files [B], or [B, T].
+    /// The field `shaped_reward`, the recipe's reward; in padded files, a tensor [B] or [B, T].
     ShapedReward,
 }
 
@@ -38,7 +38,7 @@ impl AddedColumn {
     }
 }
 
-/// The values for all responses of a file, with 0 for responses that are not in the batch.
+/// Returns values for all responses of a file, with 0 for responses that are not in the batch.
 pub(super) fn spread(values: &Computed, all: &Arc<Layout>, kept: &[usize]) -> Computed {
     let (level, buffer) = (values.level(), values.buffer());
     let place = |layout: &Layout, response| match level {
@@ -59,21 +59,21 @@ pub(super) fn spread(values: &Computed, all: &Arc<Layout>, kept: &[usize]) -> Co
     Computed::new(all.clone(), level, spread)
 }
 
-/// A column of numbers to write.
+/// A column of numbers that is written to a file.
 pub(super) struct NewColumn<'a> {
     pub(super) name: &'a str,
     pub(super) layout: &'a Layout,
     pub(super) values: Column,
-    /// If true, each token that counts has a number, and other tokens have 0: a tensor [B, T], or an array in each line.
-    /// Otherwise each response has a number.
+    /// If true, the column has a number for each token, which is 0 if the token does not count: it is a tensor [B, T], or an
+    /// array in each line. If false, the column has a number for each response.
     pub(super) per_token: bool,
-    /// Element type of a tensor; in JSONL it also sets how many digits are written for token values.
+    /// The element type of a tensor. In JSONL, it determines how many digits of token values are written.
     pub(super) dtype: Dtype,
 }
 
 impl<'a> NewColumn<'a> {
-    /// A recipe's result for a copy of a file. `is_padded` says whether the file has tensors [B, T], and `is_f64` whether these
-    /// tensors are f64.
+    /// Makes the column of a recipe's result in a copy of a file. `is_padded` says whether the file has tensors [B, T], and
+    /// `is_f64` whether these tensors are f64.
     pub(super) fn added(
         (column, values): (AddedColumn, &'a Computed),
         place: &Place,
@@ -81,12 +81,12 @@ impl<'a> NewColumn<'a> {
         is_f64: bool,
     ) -> Self {
         let (buffer, is_token) = (values.buffer().clone(), values.level() == Level::Token);
-        // Trainers need the advantage and the returns per token; the other columns keep their level, as columns of a batch.
+        // Trainers need the advantage and the returns per token. Other columns keep their level.
         let is_signal = matches!(column, AddedColumn::Advantage | AddedColumn::Returns);
         let in_lines = place.has_lines();
         let is_wide = match in_lines {
             true => buffer.is_f64(),
-            // Response values are f64, because they are f64 in JSONL and parquet too.
+            // Response values are f64, as in JSONL and parquet.
             false => is_f64 || !is_signal && !is_token,
         };
         NewColumn {
@@ -104,7 +104,7 @@ impl<'a> NewColumn<'a> {
         }
     }
 
-    /// The numbers of a response: one per column of its row, or a single number.
+    /// Returns the numbers of a response: one per token of its row, or a single number.
     pub(super) fn row(&self, response: usize, length: usize) -> Cow<'_, [f64]> {
         if let (Column::Response(values), false) = (&self.values, self.per_token) {
             return Cow::Borrowed(&values[response..=response]);
@@ -127,8 +127,8 @@ impl<'a> NewColumn<'a> {
         row.into()
     }
 
-    /// Refuses a value that the output cannot represent. In a tensor [B, T], the value of a response without tokens is not
-    /// checked, because it is not written.
+    /// Refuses values that the file cannot represent. If the output has values per token, the value of a response without tokens
+    /// is not checked, because it is not written.
     pub(super) fn check(&self, place: &Place) -> Result<(), String> {
         let in_lines = place.has_lines();
         let is_narrow = !in_lines && self.dtype == Dtype::F32;
@@ -180,7 +180,7 @@ impl<'a> NewColumn<'a> {
         }
     }
 
-    /// A response's values in JSON.
+    /// Returns a response's values as JSON.
     pub(super) fn json(&self, response: usize) -> Vec<u8> {
         let mut out = Vec::new();
         let row = self.row(response, self.layout.row_length(response));
@@ -193,8 +193,8 @@ impl<'a> NewColumn<'a> {
     }
 }
 
-/// The values of a column to add to parquet.
-// Only parquet writes them, and only the verifier's results are booleans and counts.
+/// The values of a column that is added to a parquet file.
+// Only parquet files use this type, and only the verifier's results are booleans and counts.
 #[cfg_attr(not(all(feature = "answers", feature = "parquet")), expect(dead_code))]
 pub(super) enum AddedValues<'a> {
     Bools(Vec<Option<bool>>),

@@ -1,8 +1,8 @@
-//! Values that were read from a file and are not in a column yet; and the lines of JSON files: reads a line's fields, numbers and
-//! texts, and writes a copy of the line with values added.
+//! Values that were read from a file and are not in a column yet, and the lines of JSONL files: this module reads a line's
+//! fields, numbers and texts, and writes a copy of the line with values added.
 //!
-//! This module finds plain values and parses numbers itself, because that is faster, and most of a line is arrays. `serde_json`
-//! finds all other values, and the errors.
+//! It finds plain values and parses numbers without `serde_json`, because that is faster and most of a line consists of arrays of
+//! numbers. `serde_json` finds all other values, and makes the errors.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ pub(super) enum Cell<'a> {
     Number(f64),
     Text(&'a str),
     Numbers(&'a [f64]),
-    /// A value in JSON: any value of a JSONL line, and nested values of parquet.
+    /// A value as JSON text: any value of a JSONL line, or a nested value of a parquet file.
     Json(Cow<'a, str>),
 }
 
@@ -58,7 +58,7 @@ impl Cell<'_> {
     pub(super) fn number(&self) -> f64 {
         match self {
             Cell::Bool(value) => f64::from(u8::from(*value)),
-            // The conversion is exact up to 2^53, like any number in JSONL.
+            // The conversion is exact up to 2^53, as for any number in JSONL.
             Cell::Int(value) => *value as f64,
             Cell::Number(value) => *value,
             Cell::Json(raw) => number(raw),
@@ -66,12 +66,12 @@ impl Cell<'_> {
         }
     }
 
-    /// An integer as the name of a group. It is exact, however large.
+    /// Returns an integer as the name of a group, without rounding, however large it is.
     pub(super) fn id(&self) -> Option<GroupId> {
         let of_float = |value: f64| is_exact(value).then_some((value as i64).into());
         match self {
             Cell::Int(value) => Some(GroupId::Number(*value)),
-            // If a column has gaps, pandas writes its integers as 7.0.
+            // If a column of integers has missing values, pandas writes 7 as 7.0.
             Cell::Number(value) => of_float(*value),
             Cell::Json(raw) => match raw.parse() {
                 Ok(number) => Some(GroupId::Number(number)),
@@ -83,7 +83,7 @@ impl Cell<'_> {
         }
     }
 
-    /// The value in JSON.
+    /// Returns the value as JSON.
     pub(super) fn json(&self) -> Cow<'_, str> {
         match self {
             Cell::Null => "null".into(),
@@ -96,7 +96,7 @@ impl Cell<'_> {
         }
     }
 
-    /// The value in words.
+    /// Returns the value in words.
     pub(super) fn describe(&self) -> String {
         describe(&self.json())
     }
@@ -108,14 +108,14 @@ fn written(write: impl FnOnce(&mut Vec<u8>)) -> Cow<'static, str> {
     String::from_utf8_lossy(&out).into_owned().into()
 }
 
-/// Whether a text is an integer beyond 64 bits, in the notation of JSON.
+/// Returns whether a text is an integer in the notation of JSON that exceeds 64 bits.
 fn is_beyond(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let are_digits = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
     are_digits && text.parse::<i64>().is_err() && !digits.is_empty()
 }
 
-/// The type of a value, which its first character determines.
+/// Returns the type of a JSON value, which its first character determines.
 pub(super) fn type_of(raw: &str) -> JsonType {
     match raw.as_bytes().first() {
         Some(b'n') => JsonType::Null,
@@ -127,7 +127,8 @@ pub(super) fn type_of(raw: &str) -> JsonType {
     }
 }
 
-/// The parts that `read` finds in a text. The text may contain `NaN` and `Infinity`, which Python writes but JSON forbids.
+/// Returns the parts that `read` finds in a text. The text may contain `NaN` and `Infinity`, which Python writes but JSON
+/// forbids.
 fn parts<'a>(
     text: &'a str,
     read: impl for<'t> Fn(&'t str) -> Option<Vec<(&'t str, &'t str)>>,
@@ -143,10 +144,10 @@ fn parts<'a>(
 }
 
 /// The byte order mark, which some programs write at the beginning of a file. If files were concatenated, a later line can begin
-/// with the mark too.
+/// with it, too.
 pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// The fields of a line in their order, as written: each key with its quotes, and each value.
+/// Returns the fields of a line in order. Keys (with their quotes) and values are as written in the line.
 pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
     let line = line
         .strip_prefix(BYTE_ORDER_MARK)
@@ -154,7 +155,7 @@ pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
         .trim_ascii_end();
     parts(line, fields_of).ok_or_else(|| {
         let mended = mended(line);
-        // The line is parsed again, only to get the error.
+        // The line is parsed again only to get an error with its position.
         let read: serde_json::Result<HashMap<String, IgnoredAny>> =
             serde_json::from_str(mended.as_deref().unwrap_or(line));
         match read {
@@ -164,7 +165,7 @@ pub(super) fn fields(line: &str) -> Result<Vec<(&str, &str)>> {
     })
 }
 
-/// The fields of an object, if the object is valid. This takes half the time of a visitor of `serde_json`.
+/// Returns the fields of an object, if the object is valid. This takes half the time of a visitor of `serde_json`.
 fn fields_of(line: &str) -> Option<Vec<(&str, &str)>> {
     let any = |text: &str| {
         let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
@@ -195,7 +196,8 @@ fn spaces(bytes: &[u8]) -> usize {
     bytes.iter().take_while(is_space).count()
 }
 
-/// If a text begins with a plain value (a string without escapes, a number, or an array of these), the value's length in bytes.
+/// Returns the length in bytes of the plain value at the start of a text, if there is one. A plain value is a string without
+/// escapes, a number, or an array of plain values.
 fn plain(bytes: &[u8]) -> Option<usize> {
     let byte = |at: usize| bytes.get(at).copied().unwrap_or_default();
     if byte(0) == b'"' {

@@ -228,7 +228,7 @@ pub(super) fn filled(form: &str, notation: Notation, places: &[(String, String)]
     text + rest
 }
 
-/// A number as it is read back exactly; a whole one without a point.
+/// Writes a number with all digits that are needed to read it back exactly; a whole number has no decimal point.
 pub(super) fn literal(number: f64) -> String {
     let text = format!("{number:?}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_string)

@@ -1,4 +1,4 @@
-//! Whether two recipes compute the same: graphs in a normal form, in which the order of equal summands does not count.
+//! Compares two recipes by the normal forms of their graphs, which do not depend on the order of a sum's or product's arguments.
 
 use similar::{Algorithm, ChangeTag, capture_diff_slices};
 
@@ -7,24 +7,25 @@ use super::read::{Form, graph_of};
 use super::{Plan, params};
 use crate::script::{BUILTINS, ParamValue, Recipe};
 
-/// The most combinations of a built-in's choices that are tried.
+/// The maximum number of combinations of a built-in's choices that are tried.
 const COMBINATIONS: usize = 64;
 
 impl Plan {
-    /// Whether both plans compute the same numbers on every batch: their formulas are equal step by step, and follow from the
-    /// columns and the parameters alone.
+    /// Returns whether both plans compute the same numbers for every batch: their formulas must be equal step by step, and depend
+    /// only on the columns and the parameters.
     pub fn is_same(&self, other: &Plan) -> bool {
         let is_same = || Normal::of(&self.graph).is_same(&Normal::of(&other.graph));
         self.is_of_every_batch() && other.is_of_every_batch() && is_same()
     }
 
-    /// Whether every batch, step and state has this formula, without values that the script made.
+    /// Returns whether every batch, step and state has this formula, and the formula has no values that the script computed
+    /// itself.
     fn is_of_every_batch(&self) -> bool {
         let mut nodes = self.graph.nodes.iter();
         !nodes.any(|node| node.row == VALUES) && self.of_every_batch().is_ok()
     }
 
-    /// The built-in that computes the same, and its parameters that are not at their defaults; none for a built-in itself.
+    /// Returns another built-in that computes the same, if there is one, and its parameters that differ from their defaults.
     pub fn kin(&self) -> Option<(&'static str, Vec<(String, ParamValue)>)> {
         if !self.is_of_every_batch() {
             return None;
@@ -50,7 +51,7 @@ impl Plan {
         })
     }
 
-    /// A recipe with the parameters at which it has this normal form, if there are such.
+    /// Returns a recipe with parameters for which it has the normal form `wanted`, if there are such parameters.
     fn at_parameters(&self, recipe: &Recipe, wanted: &Normal) -> Option<Recipe> {
         let trace = |recipe: &Recipe| graph_of(recipe, &self.batch, Form::Short);
         let mut graph = trace(recipe)?;
@@ -73,7 +74,8 @@ impl Plan {
         Normal::of(&trace(&found)?).is_same(wanted).then_some(found)
     }
 
-    /// The statements of both plans, line by line: equal ones, those of this plan alone with `-`, those of the other with `+`.
+    /// Compares the statements of two plans line by line: a line that only this plan has begins with `-`, a line that only the
+    /// other plan has with `+`.
     pub fn difference(&self, other: &Plan) -> String {
         let (a, b) = (self.statements(), other.statements());
         let changes = capture_diff_slices(Algorithm::Lcs, &a, &b);
@@ -92,7 +94,8 @@ impl Plan {
     }
 }
 
-/// A recipe with each combination of its choices, the defaults first.
+/// Returns a recipe with each combination of its choices, the given settings first. If there are too many combinations, some
+/// parameters keep their setting.
 fn combinations(recipe: &Recipe) -> Vec<Recipe> {
     let mut all = vec![recipe.clone()];
     for (parameter, setting) in recipe.params().iter() {

@@ -1,4 +1,4 @@
-//! The script's places and names: the statement of a node, and the variable or the function whose value it is.
+//! The positions and names in a script: the statement of a node, and the variable or function whose value the node is.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::script::syntax::{Token, TokenKind, code};
 use crate::script::{Hook, Recipe};
 use crate::tensor::Origin;
 
-/// A source with its statements, those within others included.
+/// A source with its statements, including statements within other statements.
 struct Source<'a> {
     name: &'a str,
     text: &'a str,
@@ -15,12 +15,12 @@ struct Source<'a> {
     statements: Vec<Range<usize>>,
 }
 
-/// The name of the source in which a tensor was made.
+/// Returns the name of the source in which a tensor was made.
 pub(super) fn source_of<'a>(recipe: &'a Recipe, origin: &'a Origin) -> &'a str {
     origin.source.as_deref().unwrap_or(recipe.name())
 }
 
-/// A line of a source: its number, after the source's name if that is not the recipe itself.
+/// Describes a line of a source by its number, after the source's name if the source is not the recipe itself.
 pub(super) fn place(recipe: &Recipe, source: &str, line: usize) -> String {
     if source == recipe.name() {
         return format!("line {line}");
@@ -28,7 +28,7 @@ pub(super) fn place(recipe: &Recipe, source: &str, line: usize) -> String {
     format!("{source}:{line}")
 }
 
-/// A line of a source with its code.
+/// Returns a line of a source as its description and its code.
 pub(super) fn line_of(recipe: &Recipe, source: &str, line: usize) -> Option<String> {
     let (_, text) = recipe.sources().find(|(name, _)| *name == source)?;
     let code = uncommented(text.lines().nth(line.checked_sub(1)?)?);
@@ -39,7 +39,7 @@ fn uncommented(line: &str) -> &str {
     line.split("//").next().unwrap_or(line).trim()
 }
 
-/// The script's statement that made a node, or only the branch of it, in one line.
+/// Returns the innermost statement that made a node, such as a branch of an `if`, in one line.
 pub(super) fn statement_of(recipe: &Recipe, node: &Node) -> Option<String> {
     let origin = node.origin.as_ref()?;
     let mut sources = recipe.sources();
@@ -53,7 +53,7 @@ pub(super) fn statement_of(recipe: &Recipe, node: &Node) -> Option<String> {
     Some(lines.collect::<Vec<&str>>().join(" "))
 }
 
-/// The statements that give a column another name: the source, the line, the name and the column.
+/// Returns the statements that give a column another name, each as the source, the line, the name and the column.
 pub(super) fn renamed(recipe: &Recipe) -> Vec<(&str, usize, &str, &str)> {
     let all = recipe.sources().map(Source::of).flat_map(|of| {
         let renamed = of
@@ -70,7 +70,7 @@ pub(super) fn renamed(recipe: &Recipe) -> Vec<(&str, usize, &str, &str)> {
     all.collect()
 }
 
-/// Names nodes. If a statement made several, the one that no other of them uses is the value.
+/// Names nodes. If a statement made several nodes, the node that no other node of the statement uses gets the name.
 pub(super) fn name(recipe: &Recipe, nodes: &mut [Node]) {
     let sources: Vec<Source<'_>> = recipe.sources().map(Source::of).collect();
     let made_by = nodes.iter().map(|node| {
@@ -96,13 +96,13 @@ pub(super) fn name(recipe: &Recipe, nodes: &mut [Node]) {
     }
 }
 
-/// What a statement gives a value to: a variable, or a function of the script.
+/// The variable, or the function of the script, whose value a statement computes.
 struct Value<'a> {
     name: &'a str,
     is_of_function: bool,
     /// The first token of the statement.
     statement: (&'a str, usize),
-    /// Whether the part of the statement is in no brackets, and so may be the value.
+    /// Whether the operation is not within brackets, so that its result may be the value of the statement.
     is_outer: bool,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Source<'a> {
     fn of((name, text): (&'a str, &'a str)) -> Source<'a> {
         let code = code(text);
         let (mut statements, mut start) = (Vec::new(), 0);
-        // Where the statement around an open block begins; none of other brackets.
+        // For each open bracket, the start of the statement around it if the bracket is a block, else `None`.
         let mut open: Vec<Option<usize>> = Vec::new();
         for (index, token) in code.iter().enumerate() {
             let end = match token.text {
@@ -153,7 +153,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The token at a place, and the statements around it, the innermost first.
+    /// Returns the token at a position, and the statements that contain it, innermost first.
     fn around(&self, origin: &Origin) -> Option<(usize, Vec<&Range<usize>>)> {
         let place = (origin.line, origin.column);
         let index = self
@@ -173,14 +173,14 @@ impl<'a> Source<'a> {
             .collect()
     }
 
-    /// What the token at a place computes for.
+    /// Returns the variable or function whose value the operation at a position helps to compute.
     fn value(&self, origin: &Origin) -> Option<Value<'a>> {
         let (index, around) = self.around(origin)?;
         around.into_iter().find_map(|own| {
             let words = self.words(own);
             let is_hook = |name: &str| Hook::ALL.iter().any(|hook| hook.name() == name);
             let name = match words[..] {
-                // The value of a function is after its last statement.
+                // The value of a function comes after its last semicolon.
                 ["fn", name, ..] if is_hook(name) || words[index - own.start..].contains(&";") => {
                     return None;
                 }

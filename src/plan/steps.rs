@@ -7,28 +7,28 @@ use crate::batch::{Batch, Computed};
 use crate::diagnostic::Diagnostics;
 use crate::script::{Hook, Recipe};
 
-/// A statement of a script that gave a tensor to a variable, or the result of a hook.
+/// A statement of a script that assigned a tensor to a variable, or the result of a hook.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Step {
     /// The hook that was called.
     pub hook: Hook,
-    /// The statement's place and code, as in `line 17: let std = r.std("group");`.
+    /// The position and code of the statement, such as `line 17: let std = r.std("group");`.
     pub line: String,
-    /// The variable; the hook's name for its result.
+    /// The name of the variable or, for a hook's result, the name of the result.
     pub name: String,
-    /// The values.
+    /// The values of the variable or result.
     pub value: Computed,
 }
 
-/// The statements of the hooks that gave a tensor to a variable, line by line, and each hook's result.
+/// Returns the statements of the hooks that assigned a tensor to a variable, in the order of the lines, and each hook's result.
 ///
 /// # Errors
-/// [`Diagnostics`] if a hook or a value fails.
+/// [`Diagnostics`] if a hook or the computation of a value fails.
 pub fn steps(recipe: &Recipe, batch: &Batch) -> Result<Vec<Step>, Diagnostics> {
     let mut graph = Traced::of(recipe, batch, &recipe.init()?, Form::Short)?.graph;
     let columns = graph.nodes.iter().map(|node| node.name.clone());
-    // Of columns, also of derived ones.
+    // These are the names of the columns, including derived columns, because no other nodes are named yet.
     let columns: Vec<Option<String>> = columns.collect();
     source::name(recipe, &mut graph.nodes);
     let place = |node: &Node| {
@@ -53,7 +53,7 @@ pub fn steps(recipe: &Recipe, batch: &Batch) -> Result<Vec<Step>, Diagnostics> {
                 .find(|node| node.name.as_deref() == Some(column));
             shown.extend(node.map(|node| ((source.to_string(), line), name, *node)));
         }
-        // The lines of a source together, the source that was computed first before the others.
+        // The lines of a source stay together, and the sources are in the order of their first computation.
         shown.sort_by_key(|((source, line), ..)| {
             (sources.iter().position(|first| first == source), *line)
         });

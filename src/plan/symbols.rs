@@ -1,8 +1,8 @@
-//! Names and indices as papers write them.
+//! Symbols for names and levels, as they are usual in papers.
 
 use crate::tensor::Level;
 
-/// The index that a reduction is over: the responses of a group, the tokens of a response.
+/// Returns the index over which a reduction runs, such as the responses of a group or the tokens of a response.
 pub(super) fn over(from: Level, to: Level) -> &'static str {
     match (from, to) {
         (Level::Token, Level::Response) => "s",
@@ -16,9 +16,9 @@ pub(super) fn over(from: Level, to: Level) -> &'static str {
     }
 }
 
-/// An expression below a reduction, with the index of the reduction in place of that of the equation.
+/// Returns an expression under a reduction, with the reduction's index instead of the index of the equation.
 pub(super) fn renamed(text: &str, over: &str) -> String {
-    // An underscore of a name is no index.
+    // An escaped underscore belongs to a name, so it must not be read as the start of an index.
     let mut text = text.replace("\\_", "\0");
     if over.contains('j') {
         text = text.replace("_i", "_j").replace("_{i,", "_{j,");
@@ -44,7 +44,8 @@ const GREEK: [&str; 10] = [
     "alpha", "beta", "gamma", "delta", "kappa", "lambda", "omega", "psi", "rho", "tau",
 ];
 
-/// A name as a symbol: the letters of the field's papers, Greek ones by their names, and numbers above.
+/// Returns a name as a symbol: the letter that is usual in papers, the Greek letter of this name, or the name itself. Digits at
+/// the end of a name become a superscript.
 pub(super) fn symbol(name: &str) -> String {
     let base = name.trim_end_matches(|last: char| last.is_ascii_digit());
     if base.len() < name.len() {

@@ -1,4 +1,4 @@
-//! The summands of an advantage or a reward, and how much each of them has to say.
+//! The summands of an advantage or a reward, and how much each summand contributes.
 
 use super::expression::term;
 use super::graph::{Arg, Graph};
@@ -10,32 +10,33 @@ use crate::diagnostic::Diagnostics;
 use crate::script::{Hook, Recipe, State, Statistics};
 use crate::tensor::{Tensor, TensorError};
 
-/// A summand of the advantage, or of the reward that the recipe gives.
+/// A summand of the advantage, or of the reward that the recipe returns.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Summand {
-    /// The hook whose result it is a part of.
+    /// The hook to whose result the summand belongs.
     pub hook: Hook,
-    /// The variable of the script, or the expression.
+    /// The summand's variable in the script, or its expression.
     pub name: String,
-    /// The standard deviation of its values.
+    /// The standard deviation of the summand's values.
     pub std: f64,
-    /// The sum of its absolute values, as a share of that of all summands.
+    /// The sum of the summand's absolute values, divided by the total of these sums over all summands.
     pub share: f64,
 }
 
 impl Summand {
-    /// Its numbers as metrics: `advantage/x/std`, `advantage/x/share`.
+    /// Returns the summand's numbers as metrics, such as `advantage/x/std` and `advantage/x/share`.
     pub fn metrics(&self) -> [(String, f64); 2] {
         let name = |what: &str| format!("{}/{}/{what}", self.hook.name(), self.name);
         [(name("std"), self.std), (name("share"), self.share)]
     }
 }
 
-/// The summands of the advantage and of the reward that the recipe gives, from a state; none of what is no sum.
+/// Returns the summands of the advantage, and of the reward that the recipe returns, for a state. A result that is not a sum has
+/// no summands.
 ///
 /// # Errors
-/// [`Diagnostics`] if a hook or a summand fails.
+/// [`Diagnostics`] if a hook or the computation of a summand fails.
 pub fn terms(recipe: &Recipe, batch: &Batch, state: &State) -> Result<Vec<Summand>, Diagnostics> {
     let mut graph = Traced::of(recipe, batch, state, Form::Short)?.graph;
     source::name(recipe, &mut graph.nodes);
@@ -87,7 +88,7 @@ fn summands_of(
     Ok(terms)
 }
 
-/// The summands of a result with their signs, in the order of the script.
+/// Returns the summands of a result with their signs, in the order of the script.
 fn summands<'a>(graph: &'a Graph, result: &'a Arg) -> Vec<(&'static str, &'a Arg)> {
     let (mut found, mut open) = (Vec::new(), vec![("", result)]);
     let negated = |sign: &str| if sign.is_empty() { "-" } else { "" };

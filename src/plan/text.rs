@@ -1,4 +1,4 @@
-//! A plan as a derivation to read: one line a node, with the script's statement beside it.
+//! A plan as a derivation to read, which has a line for each node, with the script's statement beside it.
 
 use super::Plan;
 use super::expression::{level_of, operation, term};
@@ -11,7 +11,7 @@ use crate::script::Hook;
 const SCRIPT: Notation = Notation::Script;
 
 impl Plan {
-    /// The derivation of each hook.
+    /// Returns the derivation of each hook.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if !self.recipe.summary().is_empty() {
@@ -67,7 +67,7 @@ impl Plan {
                 let source = |of| place(&self.recipe, source_of(&self.recipe, of), of.line);
                 let place = origin.map(source).unwrap_or_default();
                 let statement = statement_of(&self.recipe, node);
-                // Beside the first of its operations, a statement is written out.
+                // A statement is written out beside its first operation only.
                 let beside = match &statement {
                     Some(statement) if last.as_ref() != Some(statement) => {
                         format!("{place}: {statement}")
@@ -88,7 +88,7 @@ impl Plan {
         graph.parts().map(derivation).collect()
     }
 
-    /// The formulas as statements: those of the script's variables, and the results.
+    /// Returns the formulas as statements, which define the script's variables and the results.
     pub(super) fn statements(&self) -> Vec<String> {
         let (hooks, _) = self.graph.statements(SCRIPT);
         let all = hooks.into_iter().flat_map(|(_, statements)| statements);

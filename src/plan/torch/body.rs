@@ -1,4 +1,4 @@
-//! The body of a function of Python: a statement for each variable, and operations by their lines of `rows.txt`.
+//! The body of a Python function: a statement for each variable, and operations in the form that `rows.txt` gives them.
 
 use std::collections::BTreeSet;
 
@@ -20,15 +20,15 @@ const TORCH: Notation = Notation::Torch;
 
 pub(super) type Written<T> = Result<T, Diagnostic>;
 
-/// A function of the file.
+/// A function of the Python file.
 pub(super) struct Function {
     pub(super) name: String,
-    /// What it gives.
+    /// The result that the function returns.
     pub(super) result: Arg,
     pub(super) text: String,
-    /// The columns that it takes.
+    /// The columns that the function takes.
     pub(super) columns: Vec<(String, Level)>,
-    /// The names of all that it takes.
+    /// The names of all arguments that the function takes.
     pub(super) arguments: Vec<String>,
 }
 
@@ -38,10 +38,10 @@ pub(super) struct Body<'a> {
     /// The function's name.
     name: &'a str,
     result: &'a Arg,
-    /// The functions that it may call.
+    /// The functions that this function may call.
     functions: &'a [Function],
     uses: Vec<usize>,
-    /// Whether the expression of a node has a value for each token; one of responses alone is [B, 1].
+    /// For each node, whether its expression has a value for each token. If not, its shape at token level is [B, 1].
     is_wide: Vec<bool>,
     /// The variables of the nodes that have a statement.
     assigned: Vec<Option<Text>>,
@@ -49,12 +49,12 @@ pub(super) struct Body<'a> {
     /// The columns, in the order of their first use.
     pub(super) columns: Vec<(String, Level)>,
     pub(super) lines: Vec<String>,
-    /// The script's statement of the last comment.
+    /// The script's statement in the latest comment.
     told: Option<String>,
 }
 
 impl<'a> Body<'a> {
-    /// The statements of a function that returns an argument, at the level of the argument.
+    /// Makes the statements of a function that returns `result`, at the level of `result`.
     pub(super) fn of(
         plan: &'a Plan,
         name: &'a str,
@@ -108,7 +108,7 @@ impl<'a> Body<'a> {
         Ok(body)
     }
 
-    /// An argument as an expression that broadcasts to a level.
+    /// Returns an argument as an expression that can be broadcast to a level.
     fn arg(&mut self, arg: &Arg, at: Level) -> Written<Text> {
         let node = match arg {
             Arg::Number(value, None) => return Ok(Text::number(number(*value))),
@@ -127,7 +127,7 @@ impl<'a> Body<'a> {
         Ok(text)
     }
 
-    /// An argument with a value in each cell of its level.
+    /// Returns an argument as an expression that has a value for each cell of its level.
     fn full(&mut self, arg: &Arg) -> Written<Text> {
         let Arg::Node(node, at) = *arg else {
             return self.arg(arg, Level::Batch);
@@ -143,7 +143,7 @@ impl<'a> Body<'a> {
         Ok(Text::number(format!("{full}.expand({shape}.shape)")))
     }
 
-    /// The expression of a node: its variable, if it has one, or its operation.
+    /// Returns the expression of a node, which is the node's variable, if there is one, or the node's operation.
     fn value(&mut self, node: usize) -> Written<Text> {
         if let Some(variable) = &self.assigned[node] {
             return Ok(variable.clone());
@@ -171,7 +171,7 @@ impl<'a> Body<'a> {
         Text::number(name)
     }
 
-    /// Notes that the function takes a column.
+    /// Adds a column to the function's arguments.
     fn take(&mut self, name: &str, level: Level) {
         let column = (name.to_string(), level);
         if !self.columns.contains(&column) {
@@ -179,7 +179,8 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The values that an operation is over: those that count, once each, and are selected; `None` for all.
+    /// Returns the condition for the values that a reduction includes: a value must count and be selected, and each cell of
+    /// `from` counts once. Returns `None` if all values are included.
     fn counted(&mut self, node: &Node, from: Level) -> Written<Option<Text>> {
         let own = match from {
             Level::Token | Level::Position => Some("mask"),
@@ -203,7 +204,7 @@ impl<'a> Body<'a> {
         arg.node().map(|node| &self.plan.graph.nodes[node])
     }
 
-    /// Whether a condition holds for any values: `batch.correct >= 0`.
+    /// Returns whether a condition, such as `batch.correct >= 0`, always holds.
     fn always_holds(&self, arg: &Arg) -> bool {
         let node = self.node_of(arg);
         node.is_some_and(|node| match (node.row, &node.args[..]) {
@@ -214,7 +215,8 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// Whether values are 0 beside the tokens that count, as columns of tokens and their differences are.
+    /// Returns whether values are known to be 0 at tokens that do not count, which is true of token columns and their
+    /// differences.
     fn is_masked(&self, arg: &Arg) -> bool {
         self.node_of(arg).is_some_and(|node| match node.row {
             COLUMN => node.level == Level::Token,
@@ -252,7 +254,7 @@ impl<'a> Body<'a> {
             return refuse(what, help);
         }
         let has_turns = self.plan.batch.layout().has_trajectories();
-        // Without trajectories, a response is one.
+        // Without trajectories, each response is a trajectory.
         let level = |level: Level| match level {
             Level::Trajectory if !has_turns => Level::Response,
             level => level,
@@ -265,7 +267,7 @@ impl<'a> Body<'a> {
             return refuse(&format!("`{}` {levels}", node.row), OTHERWISE);
         };
         let mut text = self.written(node, form, way)?;
-        // The longest arguments become statements until the operation fits.
+        // One argument after the other, longest first, becomes a statement of its own until the operation fits.
         let is_call = binds(&text.text) == CALL;
         let most = if is_call { WIDTH - 12 } else { LONG + 8 };
         while text.text.len() > most {
@@ -286,7 +288,7 @@ impl<'a> Body<'a> {
         Ok(text)
     }
 
-    /// A form of `rows.txt` with the arguments of a node.
+    /// Returns a form of `rows.txt` with the arguments of a node inserted.
     fn written(&mut self, node: &Node, form: &str, way: Option<(Level, Level)>) -> Written<Text> {
         let at = way.map_or(node.level, |(from, _)| from);
         let counted = match way {
@@ -322,7 +324,7 @@ impl<'a> Body<'a> {
                 }
             }
         }
-        // A product of a truth value and a number is as wanted, and so is a choice between truth values.
+        // A truth value is not converted if it is multiplied by a number, or if all alternatives of a choice are truth values.
         let either = places.iter().filter(|(place, _)| place.ends_with('~'));
         let truths = either.clone().filter(|(_, text)| text.is_truth).count();
         let is_kept = truths == if node.row == "*" { 1 } else { either.count() };
@@ -359,7 +361,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// A name that nothing in the file has.
+    /// Returns a name that is not used in the file yet.
     fn fresh(&mut self, wanted: &str) -> String {
         let functions = self.functions.iter().map(|of| &*of.name).chain([self.name]);
         let is_function = |name: &str| functions.clone().any(|of| of == name);
@@ -372,7 +374,7 @@ impl<'a> Body<'a> {
         name
     }
 
-    /// A statement that gives a node's value to a variable.
+    /// Adds a statement that assigns a node's value to a variable, and returns the variable.
     fn assign(&mut self, node: usize, text: Text) -> Text {
         let of = &self.plan.graph.nodes[node];
         let wanted = match self.function_of(node) {
@@ -389,13 +391,13 @@ impl<'a> Body<'a> {
         variable
     }
 
-    /// The function of the file that gives a node's value.
+    /// Returns the function of the file that returns a node's value, if there is one.
     fn function_of(&self, node: usize) -> Option<&'a Function> {
         let mut functions = self.functions.iter();
         functions.find(|of| of.result.node() == Some(node))
     }
 
-    /// The script's statement of a node, as a comment, unless it stands there already.
+    /// Adds the script's statement of a node as a comment, unless it is the same as in the latest comment.
     fn tell(&mut self, node: usize) {
         let statement = statement_of(&self.plan.recipe, &self.plan.graph.nodes[node]);
         if let Some(told) = statement.as_ref().filter(|_| self.told != statement) {
@@ -405,13 +407,13 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Whether each response has several values of a level.
+/// Returns whether a tensor at this level can have several values for each response.
 fn is_by_token(level: Level) -> bool {
     matches!(level, Level::Token | Level::Position)
 }
 
-/// By node, whether its expression has a value for each token: an operation on values of responses alone has not, even at the
-/// level of tokens, because its arguments broadcast.
+/// Returns, for each node, whether its expression has a value for each token. An elementwise operation on response values has one
+/// value per response, even at token level, because PyTorch broadcasts the values where they are used.
 fn wide(nodes: &[Node]) -> Vec<bool> {
     let mut wide: Vec<bool> = Vec::new();
     for node in nodes {

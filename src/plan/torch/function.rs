@@ -1,4 +1,4 @@
-//! A function of Python: its head, its docstring, what prepares its arguments, and its body.
+//! A Python function: the head, the docstring, the statements that prepare the arguments, and the body.
 
 use super::body::{Body, Function, Written};
 use super::python::{head, number, parameter, wrapped};
@@ -12,7 +12,7 @@ const GROUP: &str = "[B], integers, the same for the responses to one prompt";
 const TRAJECTORY: &str = "[B], integers, the same for the turns of one trajectory";
 const MASK: &str = "true or 1 where a token counts";
 
-/// What functions may need. A trajectory is within one group.
+/// The statements that a function may need. A trajectory lies within one group.
 const NEEDS: &str = "\
 mask = mask.bool()
 index = group_index(group)
@@ -23,15 +23,15 @@ first_turn = is_first(trajectory)";
 const OF_T: &str = "\n    torch.compile compiles it again for each T, so pad to a few lengths.\n";
 const OF_K: &str = "\n    A group with fewer than k responses gets nan or 0, without an error.\n";
 
-/// Whether a text has a word.
+/// Returns whether a text contains a word.
 fn has(text: &str, word: &str) -> bool {
     let mut words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
     words.any(|own| own == word)
 }
 
 impl Function {
-    /// Writes a function that gives an argument. `about` says what the function is for; `is_single` makes it one of a response, which
-    /// torch.fx traces.
+    /// Writes a function that returns `result`, described by `about`. If `is_single` is set, the function takes a single
+    /// response, and torch.fx can trace it.
     pub(super) fn of(
         plan: &Plan,
         (name, result, about): (&str, &Arg, &str),
@@ -68,7 +68,7 @@ impl Function {
                 let by_response = format!("{name} if {name}.dim() == 2 else {name}[:, None]");
                 needs.push(format!("{name} = {by_response}"));
             }
-            // The values beside the tokens may be anything, even NaN.
+            // Values at tokens that do not count may be anything, even NaN.
             needs.push(match (is_token, is_single) {
                 (true, true) => format!("{name} = torch.where(mask, {given}, 0.0)"),
                 (true, false) => format!("{name} = torch.where(mask, to_float({name}), 0.0)"),
@@ -89,7 +89,7 @@ impl Function {
         let mut start: Vec<String> = Vec::new();
         for line in needs.into_iter().rev() {
             let word = line.split(' ').next().unwrap_or("");
-            // An argument that only another function takes is prepared there.
+            // An argument that is only passed on to another function is prepared in that function.
             let passed = format!("{word}={word}");
             let own = code.replace(if word == "dtype" { "\0" } else { &passed }, "");
             if has(&own, word) {
@@ -99,7 +99,7 @@ impl Function {
             }
         }
         inputs.retain(|(name, _)| has(&code, name));
-        // A trace takes each argument for a tensor.
+        // The argument `logprobs` comes first.
         inputs.sort_by_key(|(name, _)| *name != "logprobs");
         let (mut arguments, mut passed, mut docs) = (Vec::new(), Vec::new(), String::new());
         for (name, what) in inputs {

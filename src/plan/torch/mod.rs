@@ -1,4 +1,4 @@
-//! A plan as a file of Python that needs torch alone, written to be read.
+//! A plan as a readable Python file that depends only on torch.
 
 mod body;
 mod function;
@@ -18,11 +18,13 @@ use crate::script::Hook;
 use crate::tensor::Level;
 
 impl Plan {
-    /// A file of Python with a function for each hook: it needs torch, works on padded tensors on any device, and a loss is
-    /// differentiable. A function of the script that several hooks call is a function of the file, too.
+    /// Returns a Python file with a function for each hook. The file depends only on torch, its functions work on padded tensors
+    /// on any device, and a loss is differentiable. A function of the script that several hooks call is a function of the file,
+    /// too.
     ///
     /// # Errors
-    /// [`Diagnostics`] with the script's line if something depends on the values of the batch, or has no form in the file.
+    /// [`Diagnostics`] with the script's line if the formula depends on the values of the batch, or if an operation has no form
+    /// in PyTorch.
     pub fn torch(&self) -> Result<String, Diagnostics> {
         let plan = self.of_every_batch()?;
         let mut functions: Vec<Function> = Vec::new();
@@ -51,10 +53,10 @@ impl Plan {
         Ok(plan.file(&texts, ""))
     }
 
-    /// A file of Python with the part of the loss that one response has, as a function that `torch.fx` traces.
+    /// Returns a Python file with one response's part of the loss, as a function that `torch.fx` can trace.
     ///
     /// # Errors
-    /// [`Diagnostics`] as [`Plan::torch`]; also if the loss is no sum over responses, or compares them.
+    /// The errors of [`Plan::torch`], and [`Diagnostics`] if the loss is not a sum over responses, or compares responses.
     pub fn torch_per_response(&self) -> Result<String, Diagnostics> {
         let plan = self.of_every_batch()?;
         let about = "The part of the loss that one response has, and no metrics.";
@@ -62,8 +64,8 @@ impl Plan {
         Ok(plan.file(&[function.text.trim_end()], " --per-response"))
     }
 
-    /// The functions of the file, each after those that it may call: of the hooks, and of the script's functions that several hooks
-    /// call.
+    /// Returns the functions of the file: the hooks, and the script's functions that several hooks call. A function comes after
+    /// the functions that it may call.
     fn functions(&self) -> Vec<(String, Arg)> {
         let (graph, results) = (&self.graph, &self.graph.results);
         let is_whole = |node: usize, at: Level| {
@@ -84,7 +86,7 @@ impl Plan {
         let mut all: Vec<(String, Arg)> = hooks.collect();
         for (index, node) in graph.nodes.iter().enumerate() {
             let users = below.iter().filter(|below| below.contains(&index)).count();
-            // Without a column, the function would not know the type of its values.
+            // The function must depend on a column, because it takes the type of its values from the column.
             let is_given = |at: &usize| {
                 let of = &graph.nodes[*at];
                 of.row == COLUMN && of.name.as_deref().is_some_and(|name| self.batch.has(name))
@@ -127,7 +129,8 @@ impl Plan {
         file + "\n\n" + text.trim_end() + "\n"
     }
 
-    /// The recipe's text and source, how the file differs from the recipe, the command that writes it, and the scripts.
+    /// Returns the file's docstring: the recipe's description, the differences between the file and the recipe, the command that
+    /// writes the file, and the scripts.
     fn docstring(&self, option: &str) -> String {
         let name = self.recipe.name();
         let mut text = format!("{}\n", self.recipe.doc());
@@ -182,7 +185,7 @@ impl Plan {
         format!("{raw}\"\"\"{}\"\"\"\n", text.replace("\"\"\"", "'''"))
     }
 
-    /// The columns for which the script asks by `has`, and which the batch of the plan does not have.
+    /// Returns the columns that the script looks for with `has`, but the plan's batch does not have.
     fn absent_columns(&self) -> impl Iterator<Item = &str> {
         let names = self.recipe.reads().iter().map(String::as_str);
         names.filter(|name| {

@@ -1,36 +1,36 @@
-//! Names, numbers and statements as Python and black write them.
+//! Names, numbers and statements in the notation of Python, formatted as by black.
 
 use crate::plan::Plan;
 use crate::plan::params::Role;
 use crate::plan::rows::literal;
 
-/// black's width.
+/// The maximum line width of black.
 pub(super) const WIDTH: usize = 88;
-/// A part of an expression that is longer becomes a statement of its own.
+/// The maximum length of a part of an expression; a longer part becomes a statement of its own.
 pub(super) const LONG: usize = 58;
 
 /// The functions that a file may need, each followed by two empty lines.
 const HELPERS: &str = include_str!("../helpers.py");
 
-/// Names that a file uses itself.
+/// Names that Python or the file itself uses.
 const OWN_NAMES: &str = "Tensor torch pad mask group index first trajectory first_turn every dtype generator lambda in is not and \
     or if else for while def class return from import as with None True False len max min sum abs pow float int \
     round all any range logprobs";
 
-/// Whether a name is Python's, or that of a helper, an argument or a variable of each file.
+/// Returns whether Python or the file itself uses a name, or a helper has this name.
 pub(super) fn is_own(name: &str) -> bool {
     let heads = HELPERS.lines().filter_map(|line| line.strip_prefix("def "));
     let mut helpers = heads.filter_map(|head| head.split('(').next());
     OWN_NAMES.split(' ').any(|own| own == name) || helpers.any(|helper| helper == name)
 }
 
-/// A parameter's name as an argument.
+/// Returns the name that a parameter has as an argument of a Python function.
 pub(super) fn parameter(plan: &Plan, name: &str) -> String {
     let is_taken = is_own(name) || plan.batch.columns().any(|column| column == name);
     format!("{name}{}", if is_taken { "_" } else { "" })
 }
 
-/// The names that a file of the plan gives to arguments: of columns, and of parameters whose numbers it has.
+/// Returns the names of arguments in the plan's file: the columns, and the parameters that change only numbers of the formula.
 pub(super) fn arguments(plan: &Plan) -> impl Iterator<Item = String> {
     let parameters = plan.recipe.params().iter().zip(&plan.roles);
     let parameters = parameters.filter(|(_, role)| **role == Role::Number);
@@ -38,7 +38,7 @@ pub(super) fn arguments(plan: &Plan) -> impl Iterator<Item = String> {
     columns.chain(parameters.map(|((of, _), _)| parameter(plan, &of.name)))
 }
 
-/// A name, with a number if it is Python's or taken.
+/// Returns a name, with a number appended if the name is reserved or taken.
 pub(super) fn free(wanted: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let numbered = (2..).map(|count| format!("{wanted}_{count}"));
     let mut names = std::iter::once(wanted.to_string()).chain(numbered);
@@ -46,7 +46,7 @@ pub(super) fn free(wanted: &str, is_taken: impl Fn(&str) -> bool) -> String {
     free.unwrap_or_default()
 }
 
-/// The helpers that a text calls, with those that they call, in their order.
+/// Returns the helpers that a text calls directly or through other helpers, in the order of the file of helpers.
 pub(super) fn helpers(text: &str) -> Vec<&'static str> {
     let (mut text, mut needed) = (text.to_string(), Vec::new());
     while let Some(helper) = HELPERS.split("\n\n\n").find(|helper| {
@@ -63,7 +63,8 @@ pub(super) fn helpers(text: &str) -> Vec<&'static str> {
     all.map(str::trim_end).collect()
 }
 
-/// A statement of a function's body; if it is too long, the arguments of its last call have lines of their own, as black has them.
+/// Returns a statement of a function's body. If it is too long, the arguments of its last call are on lines of their own, as
+/// black formats them.
 pub(super) fn wrapped(statement: &str) -> String {
     let fits = |text: &str, indent: usize| indent + text.len() <= WIDTH;
     let is_call = !statement.starts_with('#') && statement.ends_with(')');
@@ -95,7 +96,7 @@ pub(super) fn wrapped(statement: &str) -> String {
     format!("    {head}\n        {parts},\n    )\n")
 }
 
-/// The head of a function.
+/// Returns the head of a function.
 pub(super) fn head(name: &str, arguments: &str, gives: &str) -> String {
     let head = format!("def {name}({arguments}) -> {gives}:");
     let inner = match (head.len() <= WIDTH, arguments.len() + 4 <= WIDTH) {
@@ -106,7 +107,7 @@ pub(super) fn head(name: &str, arguments: &str, gives: &str) -> String {
     format!("def {name}(\n    {inner}\n) -> {gives}:")
 }
 
-/// Lines of a comment.
+/// Breaks a text into the lines of a comment.
 pub(super) fn comment(text: &str) -> Vec<String> {
     let mut lines = vec!["#".to_string()];
     for word in text.split(' ') {
@@ -121,7 +122,7 @@ pub(super) fn comment(text: &str) -> Vec<String> {
     lines
 }
 
-/// A number as Python reads it.
+/// Returns a number in the notation of Python.
 pub(super) fn number(number: f64) -> String {
     let text = literal(number).replace("NaN", "torch.nan");
     text.replace("inf", "torch.inf")

@@ -1,4 +1,4 @@
-//! The part of a loss that one response has: of a loss that is a sum over responses, each by its own tokens.
+//! One response's part of a loss, if the loss is a sum over responses in which each summand depends on one response only.
 
 use crate::diagnostic::Diagnostics;
 use crate::plan::Plan;
@@ -6,7 +6,7 @@ use crate::plan::graph::{Arg, SIZE};
 use crate::script::Hook;
 use crate::tensor::Level;
 
-/// Rows whose functions run over the tokens, which takes as many steps as a response has tokens.
+/// The rows that PyTorch would compute in a loop over the tokens of a response. `torch.fx` cannot trace such a loop.
 const OVER_TOKENS: &str = "suffix_sum cumsum next prev rank index random";
 const NO_LOSS_HELP: &str =
     "an advantage is of a whole batch: compute it before, and export the loss that reads it";
@@ -15,7 +15,7 @@ const SUM_HELP: &str = "end the loss with `.sum(\"batch\")`; the losses of advla
 const OWN_HELP: &str = "compute it before, and give it to the data as a column of its own";
 
 impl Plan {
-    /// The loss's summand for one response, if the loss is a sum over responses and each summand depends on one response only.
+    /// Returns the loss, if it is a sum over responses and each summand depends on one response only.
     pub(super) fn single(&self) -> Result<&Arg, Diagnostics> {
         let mut results = self.graph.results.iter();
         let Some((_, result)) = results.find(|(hook, _)| *hook == Hook::Loss) else {
