@@ -173,14 +173,14 @@ impl From<Buffer<f64>> for FloatBuffer {
 }
 
 impl From<Buffer<f16>> for FloatBuffer {
-/// Converts the numbers to f32.
+    /// Converts the numbers to f32.
     fn from(values: Buffer<f16>) -> Self {
         FloatBuffer::F32(values.to_f32_vec().into())
     }
 }
 
 impl From<Buffer<bf16>> for FloatBuffer {
-/// Converts the numbers to f32.
+    /// Converts the numbers to f32.
     fn from(values: Buffer<bf16>) -> Self {
         FloatBuffer::F32(values.to_f32_vec().into())
     }
@@ -331,16 +331,16 @@ impl TokenValues {
 
 impl<T: Send + Sync + 'static> From<Vec<T>> for TokenValues
 where
-Buffer<T>: Into<FloatBuffer>,
+    Buffer<T>: Into<FloatBuffer>,
 {
-/// Makes a column with one number per token that counts.
+    /// Makes a column with one number per token that counts.
     fn from(values: Vec<T>) -> Self {
         FloatBuffer::from(values).into()
     }
 }
 
 impl From<FloatBuffer> for TokenValues {
-/// Makes a column with one number per token that counts.
+    /// Makes a column with one number per token that counts.
     fn from(numbers: FloatBuffer) -> Self {
         let rows = Rows::Compact;
         TokenValues { numbers, rows }
