@@ -233,7 +233,7 @@ fn plain(bytes: &[u8]) -> Option<usize> {
     is_right.then_some(end)
 }
 
-/// The values of an array, as written.
+/// Returns the values of an array, as they are written in the file.
 pub(super) fn elements(raw: &str) -> Option<Vec<&str>> {
     let found = parts(raw, |raw| {
         let values: Vec<&RawValue> = serde_json::from_str(raw).ok()?;
@@ -243,7 +243,7 @@ pub(super) fn elements(raw: &str) -> Option<Vec<&str>> {
     Some(found?.into_iter().map(|(_, value)| value).collect())
 }
 
-/// The line with `NaN` and `Infinity` replaced by numbers of the same length; `None` if the line has neither.
+/// Returns the line with `NaN` and `Infinity` replaced by numbers of the same length; `None` if the line contains neither word.
 fn mended(line: &str) -> Option<String> {
     let mut mended = line.as_bytes().to_vec();
     let (mut at, mut in_string, mut is_changed) = (0, false, false);
@@ -273,7 +273,7 @@ pub(super) fn place(line: &str, part: &str) -> Range<usize> {
     start..start + part.len()
 }
 
-/// The error for a line that is not JSON, with its column.
+/// Makes the error for a line that is not JSON, with the column of the error.
 fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
     let text = error.to_string();
     let what = text
@@ -304,7 +304,7 @@ pub(super) fn types(line: &str) -> Result<Vec<(String, JsonType)>> {
         .collect())
 }
 
-/// The text of a quoted string. Half of a surrogate pair, with which a truncated completion may end, becomes U+FFFD.
+/// Returns the text of a quoted string. Half of a surrogate pair, which a truncated completion may end with, becomes U+FFFD.
 pub(super) fn text(raw: &str) -> Cow<'_, str> {
     struct Bytes;
     impl Visitor<'_> for Bytes {
@@ -330,7 +330,7 @@ pub(super) fn text(raw: &str) -> Cow<'_, str> {
     serde_json::from_str(raw).unwrap_or_else(|_| lossy()).into()
 }
 
-/// The value of a field, as written; the last value if the name occurs several times.
+/// Returns the value of a field, as written in the line; the last value if the field occurs several times.
 pub(super) fn value_of<'a>(fields: &[(&str, &'a str)], name: &str) -> Option<&'a str> {
     let is_named =
         |key: &str| &key[1..key.len() - 1] == name || key.contains('\\') && text(key) == name;
@@ -338,7 +338,7 @@ pub(super) fn value_of<'a>(fields: &[(&str, &'a str)], name: &str) -> Option<&'a
     Some(fields.find(|(key, _)| is_named(key))?.1)
 }
 
-/// The value at a path, as written. A path is a field, or a field inside an object, as in `rewards.correct`.
+/// Returns the value at a path, as written in the line. A path is a field, or a field inside an object, as in `rewards.correct`.
 pub(super) fn value_at<'a>(fields: &[(&str, &'a str)], path: &str) -> Option<&'a str> {
     // Every dot is tried, because names may contain dots.
     let below = |(dot, _)| match value_of(fields, &path[..dot])? {
@@ -357,7 +357,8 @@ pub(super) fn number(raw: &str) -> f64 {
     }
 }
 
-/// Adds the values of an array, converted as by [`number`]; if the array holds anything else, the error describes the array.
+/// Adds the values of an array, converted as [`number`] converts them. If a value is text or nested, the error describes the
+/// array.
 pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static str> {
     let mut rest = &raw.as_bytes()[1..];
     loop {
@@ -387,10 +388,10 @@ pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static 
     }
 }
 
-/// The number of values in an array, counted without parsing them. The errors are the same as the errors of [`numbers`].
+/// Returns the number of values in an array without parsing them. It fails for the same arrays as [`numbers`].
 pub(super) fn count(raw: &str) -> Result<usize, &'static str> {
     let between = &raw.as_bytes()[1..raw.len() - 1];
-    // The loop has no branches, because arrays are most of a file's bytes.
+    // The loop has no branches, because most bytes of a file belong to arrays.
     let (commas, others) = between.iter().fold((0, 0), |(commas, others), byte| {
         let is_other = matches!(byte, b'"' | b'{' | b'[');
         (
@@ -405,12 +406,12 @@ pub(super) fn count(raw: &str) -> Result<usize, &'static str> {
     Ok(if is_empty { 0 } else { commas + 1 })
 }
 
-/// Whether a number is an integer, and small enough that f64 distinguishes it from its neighbours.
+/// Returns whether a number is an integer of at most 2^53 in magnitude, up to which f64 represents every integer.
 pub(super) fn is_exact(value: f64) -> bool {
     value.fract() == 0.0 && value.abs() <= 9_007_199_254_740_992.0
 }
 
-/// At most `most` characters of a text, followed by dots if the text is longer.
+/// Returns at most `most` characters of a text, followed by dots if the text is longer.
 pub(super) fn shorten(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_string(),
@@ -418,7 +419,7 @@ pub(super) fn shorten(text: &str, most: usize) -> String {
     }
 }
 
-/// A value in words.
+/// Describes a value in words.
 pub(super) fn describe(raw: &str) -> String {
     match type_of(raw) {
         JsonType::String => format!("the string {}", shorten(raw, 40)),
@@ -428,7 +429,7 @@ pub(super) fn describe(raw: &str) -> String {
     }
 }
 
-/// An array of `count` numbers, in words.
+/// Describes an array of `count` numbers in words.
 fn array_of(count: usize) -> String {
     match count {
         0 => "an empty array".to_string(),
@@ -437,7 +438,7 @@ fn array_of(count: usize) -> String {
     }
 }
 
-/// Writes the shortest text that reads back as the same number; NaN and infinities in Python's notation.
+/// Writes the shortest text that is read back as the same number. NaN and infinities are written as in Python.
 pub(super) fn write_number<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, value: T) {
     match value.into() {
         // Writing a float to memory cannot fail.
@@ -457,8 +458,8 @@ pub(super) fn write_array<T: Serialize + Into<f64> + Copy>(out: &mut Vec<u8>, va
     out.push(b']');
 }
 
-/// The places in a line where new values of some fields belong: the place of the field's value (of the last value if the field is
-/// repeated, because JSON readers use the last), or the place after the last field.
+/// Returns the range in a line at which each field's new value is written: the range of the old value (the last one if the field
+/// is repeated, because JSON readers use the last), or an empty range after the last field.
 pub(super) fn places(line: &str, fields: &[(&str, &str)], names: &[&str]) -> Vec<Range<usize>> {
     let end = match fields.last() {
         Some((_, value)) => place(line, value).end,

@@ -1,4 +1,4 @@
-//! The names of files: finds the format that an ending means, and the rollouts in a folder, in the order of their steps.
+//! The names of files: determines a file's format by its ending, and finds the rollouts in a folder, in the order of their steps.
 
 use std::collections::HashSet;
 use std::fs;
@@ -59,7 +59,7 @@ impl Format {
         listed.join(", ")
     }
 
-    /// Refuses a copy whose name has the ending of another format than the input's.
+    /// Refuses a copy whose name has an ending that does not belong to the input's format.
     pub(super) fn check_copy(self, added: &str, out: &Path) -> Result<()> {
         // A name without an ending may be a pipe. Any other ending is refused: it belongs to another format, or even to a recipe.
         match Format::of(out) {
@@ -87,7 +87,7 @@ impl Format {
             let help = "write them to a file first: `COMMAND > rollouts.jsonl`";
             return Err(error.in_file(path).with_help(help));
         }
-        // If there is no such file, that is the error to report.
+        // If the file does not exist, this error is reported instead.
         fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
         let ending = path.extension().unwrap_or_default();
         let ending = ending.to_string_lossy().to_lowercase();
@@ -113,7 +113,7 @@ impl Format {
     }
 }
 
-/// The folder of a step's rollouts: for prime-rl, the subfolder that has only the rollouts that the trainer used.
+/// Returns the folder of a step's rollouts. For prime-rl, it is the subfolder that has only the rollouts that the trainer used.
 fn folder_of_rollouts(folder: &Path) -> PathBuf {
     let used = folder.join("train/effective");
     if used.is_dir() { used } else { folder.into() }
@@ -131,8 +131,8 @@ fn is_apart(file: &Path) -> bool {
             .any(|other| name == format!("{other}.jsonl"))
 }
 
-/// The JSONL and parquet files in a folder and its subfolders, ordered by the numbers in their names; each file once, even if
-/// several links lead to it.
+/// Returns the JSONL and parquet files in a folder and its subfolders, ordered by the numbers in their names. A file occurs only
+/// once, even if several links lead to it.
 pub(super) fn files_of_lines(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     collect(folder, &mut HashSet::new(), &mut found)?;
@@ -208,7 +208,7 @@ pub fn step_of(path: &Path) -> Option<u64> {
     parts.into_iter().rev().find_map(|(_, number)| number)
 }
 
-/// The texts and the numbers in a name, which sort `step_9` before `step_10`.
+/// Splits a name into texts and numbers, so that `step_9` is sorted before `step_10`.
 fn order(path: &Path) -> Vec<(String, Option<u64>)> {
     let name = path.to_string_lossy();
     let (name, is_digit) = (name.as_bytes(), u8::is_ascii_digit);

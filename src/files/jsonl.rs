@@ -20,10 +20,10 @@ use crate::parallel::each;
 use crate::regular_file::cannot_be_read;
 use crate::replace::{Replacement, cannot_be_written};
 
-/// Bytes per thread in a block, which is read, parsed and processed as a whole.
+/// The number of bytes per thread in a block. A block is read, parsed and processed as a whole.
 const BLOCK: usize = 1 << 20;
 
-/// Bytes of lines that one thread parses at a time.
+/// The number of bytes that one thread parses at a time.
 const PART: usize = 128 << 10;
 
 /// A file of lines, read some megabytes at a time: while one block is parsed, the previous block is processed and the next block
@@ -41,7 +41,7 @@ pub(super) struct Blocks<'a> {
     passed: usize,
 }
 
-/// New values of a line, in JSON: one per field, or `None` for a field whose value stays unchanged.
+/// The new values of a line as JSON, one for each field. `None` means that the field's value stays unchanged.
 pub(super) type Values = Vec<Option<Vec<u8>>>;
 
 impl<'a> Blocks<'a> {
@@ -244,7 +244,7 @@ pub(super) fn read(mut blocks: Blocks, options: &ReadOptions) -> Result<Table> {
 }
 
 impl Table {
-    /// The number of lines that were added, blank lines included.
+    /// Returns the number of lines that were added, including blank lines.
     fn lines(&self) -> usize {
         self.responses + self.place.blank.as_ref().map_or(0, Vec::len)
     }
@@ -316,7 +316,7 @@ fn parts(block: &[u8]) -> Vec<Range<usize>> {
     parts
 }
 
-/// The bytes of a line, including its ending.
+/// Returns the length of the first line in bytes, including its line ending.
 fn line_end(bytes: &[u8]) -> usize {
     let mut rest = bytes;
     // Reading from memory cannot fail.
@@ -331,7 +331,7 @@ fn lines(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A line as a string; `None` if it is blank.
+/// Returns a line as a string; `None` if the line is blank.
 fn text(line: &[u8]) -> Result<Option<&str>> {
     let text = std::str::from_utf8(line).map_err(|error| {
         let (before, after) = line.split_at(error.valid_up_to());

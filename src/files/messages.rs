@@ -30,11 +30,11 @@ const TEXT: [&str; 4] = ["text", "output_text", "input_text", "message"];
 /// The fields of an object that hold the reference, as in verl's `reward_model`.
 const REFERENCES: &str = "ground_truth answer final_answer solution target reference";
 
-/// The expected values for a completion and for a reference, in messages to the user.
+/// The description of a completion's expected form, in messages to the user. `REFERENCE` is that of a reference.
 pub(super) const COMPLETION: &str = "a text, or messages with at least one from the assistant";
 pub(super) const REFERENCE: &str = "a text, a number, or a list of texts, any of which is right";
 
-/// How the texts of a column are read.
+/// The way in which the texts of a column are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum TextKind {
     /// A string, or a chat with the roles of its messages.
@@ -45,7 +45,7 @@ pub(super) enum TextKind {
 }
 
 impl TextKind {
-    /// The text of a value; the error describes a value of another shape.
+    /// Returns the text of a value. The error describes a value that has an unexpected form.
     pub(super) fn read(self, raw: &str) -> Result<Cow<'_, str>, String> {
         match (self, cell::type_of(raw)) {
             (TextKind::Completion, _) => Ok(answer(said(raw)?)),
@@ -59,14 +59,14 @@ impl TextKind {
     }
 }
 
-/// The text in which the answer is searched for: the last text that is not blank.
+/// Returns the text in which the answer is searched for, which is the last text that is not blank.
 pub(super) fn answer(mut said: Vec<Cow<'_, str>>) -> Cow<'_, str> {
     let at = said.iter().rposition(|text| !text.trim().is_empty());
     at.map_or(Cow::Borrowed(""), |at| said.swap_remove(at))
 }
 
-/// Whether a text may be the JSON of messages, judged by its start, which may be escaped. Most texts fail this test, and are not
-/// parsed.
+/// Returns whether a text, which may be escaped, could be the JSON of messages, judging by its start. Most texts fail this test,
+/// and are not parsed.
 pub(super) fn may_be_chat(text: &str) -> bool {
     let start = text.trim_start();
     let begins = |begin: &&str| start.starts_with(*begin);
@@ -112,7 +112,7 @@ fn chat_in(text: &str) -> Option<Vec<Cow<'static, str>>> {
     let said = is(&["role", "from", "type"]).then(|| chat(text, &all).ok())??;
     let said = said.into_iter().map(|text| Cow::Owned(text.into_owned()));
     let said: Vec<Cow<str>> = said.collect();
-    // Without a text, a `type` alone does not make a chat, because an answer in JSON may have a `type`.
+    // If no text was found, objects with only a `type` are not a chat, because an answer in JSON may have a `type`.
     (!said.is_empty() || is(&["role", "from"])).then_some(said)
 }
 
@@ -263,7 +263,7 @@ pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     }
 }
 
-/// Which of several texts was taken as the reference.
+/// The kind of text that was taken as the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     Answer,
@@ -271,7 +271,7 @@ pub(super) enum Choice {
     FieldOfObject,
 }
 
-/// How often each choice was made, and where it was made first.
+/// For each choice, how often it was made, and the response for which it was first made.
 #[derive(Default)]
 pub(super) struct Choices(Vec<(Choice, usize, String)>);
 

@@ -101,12 +101,12 @@ impl Rollouts {
         )
     }
 
-    /// Like [`Rollouts::write_advantage`], for any of the columns that a recipe computes. An existing field or tensor with the
+    /// Works like [`Rollouts::write_advantage`], for any columns that a recipe computes. An existing field or tensor with the
     /// same name is replaced. While lines are copied, `progress` is called from time to time with the number of bytes copied and
     /// the total.
     ///
     /// # Errors
-    /// As [`Rollouts::write_advantage`].
+    /// The errors of [`Rollouts::write_advantage`].
     pub fn write_outputs(
         &self,
         out: &Path,

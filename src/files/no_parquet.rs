@@ -1,5 +1,5 @@
-//! Replaces `parquet.rs` in a build without the feature `parquet`: reading a parquet file is an error that names the feature to
-//! build with.
+//! Replaces `parquet.rs` in a build without the feature `parquet`: reading a parquet file fails with an error that names the
+//! missing feature.
 
 use std::io;
 use std::path::Path;

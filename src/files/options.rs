@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::words::Tokenize;
 
-/// How to read a file.
+/// The options with which a file is read.
 #[derive(Clone, Copy, Default)]
 pub struct ReadOptions<'a> {
     /// Names for fields that have other names in the file.
@@ -15,7 +15,7 @@ pub struct ReadOptions<'a> {
     /// The columns whose tensors [B, T], arrays and texts are read, such as [`Recipe::columns`](crate::Recipe::columns); `None`
     /// for all columns. The lengths of responses and the precision of the batch do not depend on this choice.
     pub columns: Option<&'a BTreeSet<String>>,
-    /// How to treat a response without a reward.
+    /// What to do with a response that has no reward.
     pub unscored: Unscored,
     /// Counts the tokens of completions if no column gives the lengths of responses. Without a tokenizer, words are counted.
     pub tokenizer: Option<&'a Arc<dyn Tokenize>>,
@@ -32,7 +32,7 @@ pub struct Mapping {
     pub theirs: String,
 }
 
-/// How to treat responses whose `reward` or `correct` is null or NaN, for example because a verifier timed out.
+/// What to do with responses whose `reward` or `correct` is null or NaN, for example because a verifier timed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unscored {
     /// Such a response is an error.

@@ -35,7 +35,7 @@ const NAMES: &str = "group_names";
 const TEXTS: &str = "texts";
 const MASK: &str = "mask";
 
-/// The most bytes of texts in a header, which the format limits to 100 million. If the texts have more bytes, no text is saved.
+/// The maximum number of bytes of texts in a header. The format limits headers to 100 million bytes. Longer texts are not saved.
 const MOST_TEXT: usize = 80_000_000;
 
 /// Reads a file as a table; the numbers of its tensors are loaded only when needed.
@@ -117,14 +117,14 @@ pub(super) fn add(place: &Place, added: &[NewColumn], out: &Path) -> Result<(), 
     file.finish()
 }
 
-/// Whether a type has numbers that f32 cannot hold exactly, such as large integers.
+/// Returns whether a type has numbers that f32 cannot represent exactly, such as large integers.
 pub(super) fn is_wide(dtype: Dtype) -> bool {
     use Dtype::{F64, I32, I64, U32, U64};
     matches!(dtype, F64 | I32 | U32 | I64 | U64)
 }
 
-/// The numbers of a tensor as names of groups; or the index and the value of the first number that is not an integer, or too
-/// large to be exact in f64.
+/// Returns the numbers of a tensor as names of groups. The inner error has the index and the value of the first number that is
+/// not an integer, or is too large to be exact in f64.
 fn ids(tensor: &FileTensor) -> Result<Result<Vec<GroupId>, (usize, f64)>> {
     fn exact<T: Copy + Into<GroupId>>(values: Buffer<T>) -> Vec<GroupId> {
         values.iter().map(|&id| id.into()).collect()
@@ -301,8 +301,8 @@ impl Batch {
         numbers.collect()
     }
 
-    /// Whether the column `length` determines the tokens. If it does, no mask is written, because a mask could be many times as
-    /// large as the batch.
+    /// Returns whether the column `length` determines which tokens count. If so, the mask can be omitted, which could be many
+    /// times as large as the rest of the batch.
     fn follows_length(&self) -> bool {
         let layout = self.layout();
         let lengths = self.response_column("length");
