@@ -37,8 +37,8 @@ impl<W> Counting<W> {
     }
 }
 
-/// The bytes of blocks below [`LARGE`] that this thread has allocated, minus the bytes that it has freed; 0 if the program's
-/// allocator is not [`Counting`].
+/// Returns the bytes of blocks below [`LARGE`] that this thread has allocated, minus the bytes that it has freed; 0 if the
+/// program's allocator is not [`Counting`].
 pub(crate) fn held() -> isize {
     HELD.get()
 }

@@ -54,7 +54,7 @@ pub fn call<R: Send>(function: impl FnOnce() -> R + Send) -> R {
     result
 }
 
-/// A pool of rayon in which scripts can be called: its threads have deep stacks.
+/// Returns a pool of rayon in which scripts can be called: its threads have deep stacks.
 pub fn pool(threads: ThreadPoolBuilder) -> ThreadPoolBuilder {
     threads
         .stack_size(STACK)

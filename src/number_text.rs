@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A count with a space between thousands: `451 234`.
+/// Returns a count with a space between thousands: `451 234`.
 pub fn count(number: usize) -> String {
     let digits = number.to_string();
     let thousands = digits.as_bytes().rchunks(3).rev();
@@ -10,13 +10,14 @@ pub fn count(number: usize) -> String {
     thousands.join(" ")
 }
 
-/// A count with its noun in the singular or plural: `1 group`, `451 234 groups`.
+/// Returns a count with its noun in the singular or plural: `1 group`, `451 234 groups`.
 pub fn counted(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", count(number))
 }
 
-/// A number in JSON. NaN and infinities, which JSON does not have, become strings, so that they are visible and can be compared.
+/// Returns a number in JSON. NaN and infinities, which JSON does not have, become strings, so that they are visible and can be
+/// compared.
 pub fn in_json(value: f64) -> serde_json::Value {
     match value.is_finite() {
         true => value.into(),
@@ -24,13 +25,13 @@ pub fn in_json(value: f64) -> serde_json::Value {
     }
 }
 
-/// A share of a whole, in percent: `44.6 %`.
+/// Returns a share of a whole, in percent: `44.6 %`.
 pub fn share(part: usize, whole: usize) -> String {
     // The conversions are exact, because counts are far below 2^53.
     format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
 }
 
-/// A duration in microseconds, milliseconds or seconds.
+/// Returns a duration in microseconds, milliseconds or seconds.
 pub fn time(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {
@@ -40,7 +41,7 @@ pub fn time(duration: Duration) -> String {
     }
 }
 
-/// A number with at most four significant digits: `0.5156`, `12.35`, `3`, `1.234e-7`.
+/// Returns a number with at most four significant digits: `0.5156`, `12.35`, `3`, `1.234e-7`.
 pub fn value(number: f64) -> String {
     if number == 0.0 {
         return "0".to_string();
@@ -59,12 +60,12 @@ pub fn value(number: f64) -> String {
     trimmed(&format!("{number:.decimals$}")).to_string()
 }
 
-/// A number with all its digits, `0.1` or `1234567.5`; with an exponent if it would be mostly zeros: `1e300`.
+/// Returns a number with all its digits, `0.1` or `1234567.5`; with an exponent if it would be mostly zeros: `1e300`.
 pub fn exact(number: f64) -> String {
     format!("{number:?}").trim_end_matches(".0").to_string()
 }
 
-/// A decimal number without the zeros at its end.
+/// Returns a decimal number without the zeros at its end.
 pub fn trimmed(text: &str) -> &str {
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.')

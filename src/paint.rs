@@ -18,7 +18,7 @@ impl Paint {
         width: WIDTH,
     };
 
-    /// A heading, in bold.
+    /// Returns a heading, in bold.
     pub fn bold(self, text: &str) -> String {
         self.with("1", text)
     }
@@ -28,12 +28,12 @@ impl Paint {
         self.with("2", text)
     }
 
-    /// A drawing, in blue.
+    /// Returns a drawing, in blue.
     pub fn blue(self, text: &str) -> String {
         self.with("34", text)
     }
 
-    /// A string with a terminal's code of a colour or weight, if there are colours.
+    /// Returns a string with a terminal's code of a colour or weight, if there are colours.
     pub fn with(self, code: &str, text: &str) -> String {
         if self.color && !text.is_empty() {
             format!("\x1b[{code}m{text}\x1b[0m")
@@ -46,8 +46,8 @@ impl Paint {
 /// The columns of a line in files, pipes and tests.
 pub const WIDTH: usize = 80;
 
-/// The columns of a terminal that a string takes. Some characters take two columns, and some take none; [`Paint`]'s codes take
-/// none.
+/// Returns the columns of a terminal that a string takes. Some characters take two columns, and some take none; [`Paint`]'s codes
+/// take none.
 pub fn width(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
     let first = parts.next().map_or(0, UnicodeWidthStr::width);
@@ -55,7 +55,7 @@ pub fn width(text: &str) -> usize {
     first + parts.map(after_code).sum::<usize>()
 }
 
-/// A string from a file or a script, with the characters that control a terminal (such as ESC, or a change of writing
+/// Returns a string from a file or a script, with the characters that control a terminal (such as ESC, or a change of writing
 /// direction) escaped: `\u{1b}`.
 pub fn visible(text: &str) -> String {
     escaped(text, &[])
@@ -74,7 +74,7 @@ pub fn escaped(text: &str, kept: &[char]) -> String {
     text.chars().map(shown).collect()
 }
 
-/// A string cut to at most `room` columns; `…` marks the cut.
+/// Returns a string cut to at most `room` columns; `…` marks the cut.
 pub fn cut(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_string();

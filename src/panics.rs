@@ -8,7 +8,7 @@ thread_local! {
     static IS_EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The result of a crate's function; `None` if it panics.
+/// Returns the result of a crate's function; `None` if it panics.
 pub fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
     // Calls can be nested: after an inner call, the outer call still expects panics.
     let before = IS_EXPECTED.replace(true);

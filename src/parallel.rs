@@ -21,7 +21,7 @@ fn run(count: usize, of: &(dyn Fn(usize) + Sync)) {
     (0..count).into_par_iter().for_each(of);
 }
 
-/// The result for each index, computed in parallel; one thread computes at least `grain` neighbouring results.
+/// Returns the result for each index, computed in parallel; one thread computes at least `grain` neighbouring results.
 pub(crate) fn each<R: Send>(
     count: usize,
     grain: usize,
@@ -67,8 +67,8 @@ pub(crate) fn each_with<S, R: Send>(
     all
 }
 
-/// The results of [`each_with`], or an error. After an error, indices that have not begun are skipped, so that it depends on
-/// chance which of several errors is returned.
+/// Returns the results of [`each_with`], or an error. After an error, indices that have not begun are skipped, so that it depends
+/// on chance which of several errors is returned.
 pub(crate) fn try_each_with<S, R: Send, E: Send>(
     count: usize,
     grain: usize,
@@ -84,7 +84,7 @@ pub(crate) fn try_each_with<S, R: Send, E: Send>(
     done.into_iter().flatten().collect()
 }
 
-/// The result for each part of `size` values; the function also gets the index of the part's first value.
+/// Returns the result for each part of `size` values; the function also gets the index of the part's first value.
 pub(crate) fn by_parts<T: Send, R: Send>(
     values: &mut [T],
     size: usize,

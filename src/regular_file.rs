@@ -30,7 +30,7 @@ pub fn open_as(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
-/// All bytes of a file.
+/// Returns all bytes of a file.
 ///
 /// # Errors
 /// As [`open`].
@@ -40,7 +40,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of a file.
+/// Returns the text of a file.
 ///
 /// # Errors
 /// As [`open`]; also if the text is not UTF-8.
@@ -48,7 +48,7 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
     io::read_to_string(open(path)?)
 }
 
-/// The diagnostic of a file that cannot be read, with the system's reason.
+/// Returns the diagnostic of a file that cannot be read, with the system's reason.
 pub fn cannot_be_read(path: &Path, error: &io::Error) -> Diagnostic {
     Diagnostic::error(format!("it cannot be read: {error}")).in_file(path)
 }

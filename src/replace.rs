@@ -10,7 +10,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// The files that are still being written.
+/// Returns the files that are still being written.
 fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -39,13 +39,13 @@ impl TemporaryFile {
         Ok((file, TemporaryFile(Some(path))))
     }
 
-    /// A temporary file whose content is copied elsewhere once it is complete.
+    /// Returns a temporary file whose content is copied elsewhere once it is complete.
     pub fn passing(ending: &OsStr) -> io::Result<TemporaryFile> {
         let made = TemporaryFile::new(|| tempfile::Builder::new().suffix(ending).tempfile())?;
         Ok(made.1)
     }
 
-    /// A file that exists already, such as a lock, and is removed when this value is dropped.
+    /// Returns a file that exists already, such as a lock, and is removed when this value is dropped.
     pub fn there(path: &Path) -> io::Result<TemporaryFile> {
         let mut unfinished = unfinished();
         let file = TempPath::try_from_path(path)?;
@@ -53,7 +53,7 @@ impl TemporaryFile {
         Ok(TemporaryFile(Some(file)))
     }
 
-    /// The path of the unfinished file.
+    /// Returns the path of the unfinished file.
     pub fn path(&self) -> &Path {
         self.0.as_deref().unwrap_or(Path::new(""))
     }
@@ -149,7 +149,7 @@ impl Replacement {
         file.finish()
     }
 
-    /// The diagnostic of an error in writing, which names the file that was asked for.
+    /// Returns the diagnostic of an error in writing, which names the file that was asked for.
     pub fn error(&self, error: &io::Error) -> Diagnostic {
         cannot_be_written(&self.asked, error)
     }
@@ -172,7 +172,7 @@ impl Replacement {
     }
 }
 
-/// The diagnostic of a file that cannot be written, with the system's reason.
+/// Returns the diagnostic of a file that cannot be written, with the system's reason.
 pub fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
     let diagnostic = Diagnostic::error(format!("it cannot be written: {error}")).in_file(path);
     match path.parent() {

@@ -1,6 +1,6 @@
 //! The known name nearest to a misspelt name, for every message that asks "did you mean".
 
-/// The candidate nearest to `name`, or `None` if nothing is close enough to be a likely slip.
+/// Returns the candidate nearest to `name`, or `None` if nothing is close enough to be a likely slip.
 ///
 /// Nearness is the Damerau-Levenshtein distance without regard to case; up to a third of the name (at least one letter, at most
 /// three) may differ. A candidate that begins with the name, or that equals the initials of the name's words, is nearest. Of
@@ -35,7 +35,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     near.min_by_key(|(rank, _)| *rank).map(|(_, one)| one)
 }
 
-/// The clause ``did you mean `x`?``, or the list of candidates if no candidate is near.
+/// Returns the clause ``did you mean `x`?``, or the list of candidates if no candidate is near.
 pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let all: Vec<&str> = candidates.into_iter().collect();
     match nearest(name, all.iter().copied()) {

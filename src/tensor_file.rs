@@ -163,7 +163,7 @@ pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
 }
 
 impl FileTensor {
-    /// Whether its elements are numbers that can be read. Complex numbers and floats of 4, 6 and 8 bits cannot be read.
+    /// Returns whether its elements are numbers that can be read. Complex numbers and floats of 4, 6 and 8 bits cannot be read.
     pub fn is_number(&self) -> bool {
         each_number!(self.dtype, T => size_of::<T>() > 0, else false)
     }
@@ -174,7 +174,7 @@ impl FileTensor {
         format!("{dtype} {:?}", self.shape)
     }
 
-    /// The numbers as f32, row by row.
+    /// Returns the numbers as f32, row by row.
     ///
     /// # Errors
     /// They cannot be read.
@@ -182,7 +182,7 @@ impl FileTensor {
         self.numbers()
     }
 
-    /// The error for a tensor of a wrong type or shape.
+    /// Returns the error for a tensor of a wrong type or shape.
     pub(crate) fn wrong(&self, expected: impl Into<String>) -> Diagnostic {
         let error = Diagnostic::error("")
             .found(self.describe())
@@ -190,7 +190,7 @@ impl FileTensor {
         error.in_file(&self.file.0).in_field(&self.name)
     }
 
-    /// A range of the tensor's rows, as a tensor.
+    /// Returns a range of the tensor's rows, as a tensor.
     pub(crate) fn rows(&self, start: usize, count: usize) -> FileTensor {
         let (row, mut rows) = (self.row_bytes(), self.clone());
         rows.shape[0] = count;
@@ -199,12 +199,12 @@ impl FileTensor {
         rows
     }
 
-    /// The bytes of a row.
+    /// Returns the bytes of a row.
     pub(crate) fn row_bytes(&self) -> usize {
         self.length / self.shape[0].max(1)
     }
 
-    /// The numbers, row by row, of the type that the file has.
+    /// Returns the numbers, row by row, of the type that the file has.
     pub(crate) fn load<T: FromBytes + IntoBytes + Copy + Send + Sync>(&self) -> Result<Buffer<T>> {
         let values = T::new_vec_zeroed(self.length / size_of::<T>());
         let mut values = values.map_err(|_| self.wrong("a tensor that fits into the memory"))?;
@@ -222,8 +222,8 @@ impl FileTensor {
         Ok(values.into())
     }
 
-    /// The numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53. If the file has the wanted
-    /// type, nothing is converted.
+    /// Returns the numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53. If the file has the
+    /// wanted type, nothing is converted.
     pub(crate) fn numbers<N: Precision + FromBytes + IntoBytes>(&self) -> Result<Buffer<N>> {
         let own = [Dtype::F32, Dtype::F64][usize::from(size_of::<N>() == 8)];
         if self.dtype == own {
@@ -243,7 +243,7 @@ impl FileTensor {
     }
 }
 
-/// A checksum of the names, types, shapes and places of a file's tensors.
+/// Returns a checksum of the names, types, shapes and places of a file's tensors.
 fn checksum(tensors: &[FileTensor]) -> u32 {
     let facts = tensors.iter().map(|tensor| {
         let place = (tensor.at, tensor.length);
@@ -252,8 +252,8 @@ fn checksum(tensors: &[FileTensor]) -> u32 {
     crc32c::crc32c(facts.collect::<String>().as_bytes())
 }
 
-/// The first bytes of a safetensors file: the header for tensors of these names, types and shapes. The
-/// tensors' bytes follow it without a gap.
+/// Returns the first bytes of a safetensors file: the header for tensors of these names, types and shapes. The tensors' bytes
+/// follow it without a gap.
 pub fn safetensors_header<'a>(
     metadata: Option<Value>,
     tensors: impl Iterator<Item = (&'a str, Dtype, &'a [usize])>,

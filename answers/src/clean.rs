@@ -52,7 +52,7 @@ static SHORT: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
     short
 });
 
-/// The parser's spelling of a command or of a sign outside ASCII.
+/// Returns the parser's spelling of a command or of a sign outside ASCII.
 fn spelled(sign: &str) -> Cow<'_, str> {
     if let Some(short) = SHORT.get(sign) {
         return short.into();
@@ -68,8 +68,8 @@ fn spelled(sign: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text with one spelling for each sign, without blanks around it and without punctuation at its end. The `$` around a
-/// formula is removed; a `$` for money becomes `¤`.
+/// Returns the text with one spelling for each sign, without blanks around it and without punctuation at its end. The `$` around
+/// a formula is removed; a `$` for money becomes `¤`.
 pub(super) fn cleaned(text: &str) -> String {
     static IDLE: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:[\s.,;]|\\\\)+$"));
     // Blanks around an answer are removed, and periods, commas, semicolons and `\\` after it.

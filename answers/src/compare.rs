@@ -12,7 +12,7 @@ use numbers::{at_points, numbers};
 /// Longer lists are compared only in the given order, and larger sets are not compared.
 const LONGEST: usize = 64;
 
-/// Whether an answer equals the gold answer; `None` if that cannot be decided.
+/// Returns whether an answer equals the gold answer; `None` if that cannot be decided.
 pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     if gold == answer {
         return Some(true);
@@ -34,7 +34,7 @@ pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     intervals::same(gold, answer).or_else(|| structures(gold, answer))
 }
 
-/// The name and the value of an equation such as `x = 5` or `f(x) = 2x`.
+/// Returns the name and the value of an equation such as `x = 5` or `f(x) = 2x`.
 fn assigned(expr: &Expr) -> Option<(&Expr, &Expr)> {
     let is_assigned = expr.symbol == Relation("=") && expr.parts[0].is_name();
     is_assigned.then(|| (&expr.parts[0], &expr.parts[1]))
@@ -84,14 +84,14 @@ fn structures(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
 }
 
-/// Whether the values of a list have different names, as in `x = 1, y = 2`.
+/// Returns whether the values of a list have different names, as in `x = 1, y = 2`.
 fn have_names(values: &[Expr]) -> bool {
     let mut names = values.iter().filter_map(assigned).map(|(name, _)| name);
     let first = names.next();
     names.any(|name| Some(name) != first)
 }
 
-/// The values of a list, without their names if all names are the same, as in `x = 1, x = 2`.
+/// Returns the values of a list, without their names if all names are the same, as in `x = 1, x = 2`.
 fn unnamed(values: &[Expr]) -> Vec<Expr> {
     let have_names = have_names(values);
     let bare = |value| {

@@ -57,7 +57,7 @@ impl Symbol {
         }
     }
 
-    /// A node with the given parts; a single part is returned as it is.
+    /// Returns a node with the given parts; a single part is returned as it is.
     pub(super) fn joined(self, mut parts: Vec<Expr>) -> Expr {
         match parts.len() {
             1 => parts.swap_remove(0),
@@ -87,7 +87,7 @@ impl Expr {
         Number(whole(number).into(), None).of([])
     }
 
-    /// The number that a text consists of, with or without a point and an exponent; `None` if the exponent is too large.
+    /// Returns the number that a text consists of, with or without a point and an exponent; `None` if the exponent is too large.
     pub(super) fn literal(text: &str) -> Option<Expr> {
         let (digits, exponent) = match text.split_once(['e', 'E']) {
             Some((digits, exponent)) => (digits, exponent.parse::<i32>().ok()?),
@@ -131,14 +131,15 @@ impl Expr {
         }
     }
 
-    /// Whether this is a number, a name or a function of numbers and names, without a unit; false for the set of real numbers.
+    /// Returns whether this is a number, a name or a function of numbers and names, without a unit; false for the set of real
+    /// numbers.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.symbol, Number(..) | Name(_) | Function(_)) && !self.is(REALS)
     }
 
-    /// Whether this can be the name of a value: a letter, points in a row such as `AB`, a ratio or the length `|AB|` of such
-    /// points, an unknown function, a trigonometric function of angles, or a tuple of names. Other products and powers of letters
-    /// are expressions of unknowns.
+    /// Returns whether this can be the name of a value: a letter, points in a row such as `AB`, a ratio or the length `|AB|` of
+    /// such points, an unknown function, a trigonometric function of angles, or a tuple of names. Other products and powers of
+    /// letters are expressions of unknowns.
     pub(super) fn is_name(&self) -> bool {
         let is_angle = |name: &str| name.starts_with('\\') || name.starts_with(char::is_uppercase);
         match self.symbol {
@@ -154,8 +155,8 @@ impl Expr {
         }
     }
 
-    /// Whether all letters of a product, a ratio or a union name points or sets. Such letters are capital or, in a ratio, may
-    /// have subscripts instead.
+    /// Returns whether all letters of a product, a ratio or a union name points or sets. Such letters are capital or, in a ratio,
+    /// may have subscripts instead.
     fn is_of_points(&self) -> bool {
         let is_ratio = self.parts.iter().any(|part| part.symbol == Function("1/"));
         let is_point = |part: &Expr| match part.symbol {
@@ -171,7 +172,7 @@ impl Expr {
         }
     }
 
-    /// The elements; each element with a `\pm` becomes two elements.
+    /// Returns the elements; each element with a `\pm` becomes two elements.
     pub(super) fn both_signs(elements: Vec<Expr>) -> Vec<Expr> {
         let signed = |element: Expr| {
             let has_both = element.walk().any(|part| part.symbol == Function("\\pm"));
@@ -191,7 +192,7 @@ impl Expr {
         }
     }
 
-    /// Whether this is the constant with this name.
+    /// Returns whether this is the constant with this name.
     pub(super) fn is(&self, constant: &str) -> bool {
         matches!(&self.symbol, Name(name) if name == constant)
     }
@@ -211,7 +212,7 @@ impl Expr {
         }
     }
 
-    /// The variables of the expressions, in alphabetical order.
+    /// Returns the variables of the expressions, in alphabetical order.
     pub(super) fn variables<'e>(exprs: &[&'e Expr]) -> BTreeSet<&'e str> {
         let parts = exprs.iter().flat_map(|expr| expr.walk());
         parts.filter_map(Expr::variable).collect()

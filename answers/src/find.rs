@@ -27,7 +27,7 @@ pub(super) enum Found {
     Text(String),
 }
 
-/// The answer that the marks of a completion give: `<answer>`, a box, `####`, `answer is`.
+/// Returns the answer that the marks of a completion give: `<answer>`, a box, `####`, `answer is`.
 pub(super) fn marked(source: &str) -> Found {
     if !turn::has_tags(source) {
         return untagged(source);
@@ -68,13 +68,13 @@ fn untagged(text: &str) -> Found {
 /// `\boxed` without a brace counts only at the end of a text: it is a box that was cut off.
 static BOX: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\(?:boxed|fbox)\s*(?:\{|$)"));
 
-/// Whether a text has a box. `box` is searched for first, because the pattern is slow on many backslashes.
+/// Returns whether a text has a box. `box` is searched for first, because the pattern is slow on many backslashes.
 fn has_box(text: &str) -> bool {
     text.contains("box") && BOX.is_match(text)
 }
 
-/// The content of the last tag that marks an answer; the closing tag may be missing. `None` if there is no such tag, or if a box
-/// follows the tag.
+/// Returns the content of the last tag that marks an answer; the closing tag may be missing. `None` if there is no such tag, or
+/// if a box follows the tag.
 fn tagged(text: &str) -> Option<String> {
     const TAG: &str = "(?:(?:final[-_ ]?)?(?:answer|solution)|final|ans)";
     static OPEN: LazyLock<Regex> = LazyLock::new(|| {
@@ -95,9 +95,9 @@ fn tagged(text: &str) -> Option<String> {
     values.filter(|_| !has_box(&text[end..])).map(list)
 }
 
-/// The contents of the last mark and of the marks joined to it, each with its joint to the content before it; and the position
-/// where the last mark ends. `None` if there is no mark; no contents if a mark is never closed. `content` takes the text after a
-/// mark, and returns the range of the content and the position where the mark ends.
+/// Returns the contents of the last mark and of the marks joined to it, each with its joint to the content before it; and the
+/// position where the last mark ends. `None` if there is no mark; no contents if a mark is never closed. `content` takes the text
+/// after a mark, and returns the range of the content and the position where the mark ends.
 fn last_marks<'t>(
     text: &'t str,
     open: &Regex,
@@ -195,7 +195,7 @@ fn behind_phrase(text: &str) -> Option<Found> {
     (!sentence.is_empty()).then_some(found)
 }
 
-/// The values at the start of a text, up to the first value that is not joined to the value before it.
+/// Returns the values at the start of a text, up to the first value that is not joined to the value before it.
 fn joined<'t>(text: &str, items: Vec<Item<'t>>) -> Values<'t> {
     /// A unit may have a formula of its own, as in `$5$ $\text{cm}$`.
     const UNIT: [&str; 5] = ["\\text", "\\mathrm", "\\%", "\\circ", "^"];
@@ -217,8 +217,8 @@ fn joined<'t>(text: &str, items: Vec<Item<'t>>) -> Values<'t> {
     values
 }
 
-/// Whether a text without a mark is an answer as a whole: a choice, a ratio, or one line of mathematics, even if it cannot be
-/// read.
+/// Returns whether a text without a mark is an answer as a whole: a choice, a ratio, or one line of mathematics, even if it
+/// cannot be read.
 pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     static WORD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\pL{2,}[,.:;?!]*$"));
     /// The beginning of a sentence, such as `So` in `So x = 5`.

@@ -6,8 +6,8 @@ use super::expr::{Expr, REALS, Symbol};
 use super::value;
 use Symbol::{Interval, Joined, List, Or, Relation, Set, Tuple};
 
-/// Whether this is an interval, a union, intersection or difference of sets, the set of real numbers, or an inequality. A tuple
-/// or a list of numbers alone is not a region.
+/// Returns whether this is an interval, a union, intersection or difference of sets, the set of real numbers, or an inequality. A
+/// tuple or a list of numbers alone is not a region.
 fn is_region(expr: &Expr) -> bool {
     matches!(expr.symbol, Interval(_) | Joined(_)) || expr.is(REALS) || is_inequality(expr)
 }
@@ -20,9 +20,9 @@ fn is_inequality(expr: &Expr) -> bool {
     }
 }
 
-/// Whether two sets are the same: the points tried are all ends, a point between each two neighbouring ends, and a point beyond
-/// each outermost end. `None` if one of them is not a set of numbers, if both are only tuples or lists, or if there are several
-/// variables.
+/// Returns whether two sets are the same: the points tried are all ends, a point between each two neighbouring ends, and a point
+/// beyond each outermost end. `None` if one of them is not a set of numbers, if both are only tuples or lists, or if there are
+/// several variables.
 pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
     if !is_region(a) && !is_region(b) || Expr::variables(&[a, b]).len() > 1 {
         return None;
@@ -45,7 +45,7 @@ pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
     Some(true)
 }
 
-/// The value of an expression without variables; it can be infinite.
+/// Returns the value of an expression without variables; it can be infinite.
 pub(super) fn end(expr: &Expr) -> Option<f64> {
     match expr.infinity() {
         0 => value::constant(expr)?.real(),
@@ -62,7 +62,7 @@ fn order(a: f64, b: f64) -> Ordering {
     }
 }
 
-/// Whether a number is in a set; the ends of the set are appended to `ends`. `None` if this is not a set of numbers.
+/// Returns whether a number is in a set; the ends of the set are appended to `ends`. `None` if this is not a set of numbers.
 fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
     let mut end = |part: &Expr| {
         let end = self::end(part)?;

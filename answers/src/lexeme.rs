@@ -26,19 +26,19 @@ pub(super) fn is_number(text: &str) -> bool {
     digits.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Whether a text consists of digits.
+/// Returns whether a text consists of digits.
 pub(super) fn is_whole(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether this is a variable: one letter, Latin or Greek, which can have a subscript.
+/// Returns whether this is a variable: one letter, Latin or Greek, which can have a subscript.
 pub(super) fn is_letter(text: &str) -> bool {
     let name = text.split('_').next().unwrap_or_default();
     let is_one = name.starts_with(char::is_alphabetic) && name.chars().nth(1).is_none();
     is_one || GREEK.split(' ').any(|own| own == name)
 }
 
-/// Whether a lexeme begins with a letter but is not a variable: a unit, `and`, any other word.
+/// Returns whether a lexeme begins with a letter but is not a variable: a unit, `and`, any other word.
 pub(super) fn is_word(text: &str) -> bool {
     text.starts_with(char::is_alphabetic) && !is_letter(text)
 }
@@ -57,20 +57,20 @@ const FUNCTIONS: &str = "sin cos tan cot sec csc asin acos atan ln log exp abs f
 /// Other names that stand for their command in plain text, as `pi` does for `\pi`.
 const NAMES: &str = "sqrt pi infinity infty alpha beta theta lambda cup";
 
-/// The function with this name; `arcsin` is another name of `asin`.
+/// Returns the function with this name; `arcsin` is another name of `asin`.
 pub(super) fn function(name: &str) -> Option<&'static str> {
     let inverse = name.strip_prefix("arc");
     let is_it = |own: &&str| *own == name || inverse.is_some() && own.strip_prefix('a') == inverse;
     FUNCTIONS.split(' ').find(is_it)
 }
 
-/// Whether a word in plain text stands for a command, as `sin`, `sqrt` and `theta` do.
+/// Returns whether a word in plain text stands for a command, as `sin`, `sqrt` and `theta` do.
 pub(super) fn is_name(word: &str) -> bool {
     function(word).is_some() || NAMES.split(' ').any(|own| own == word)
 }
 
-/// Whether a text consists of letters only, and some of these form a word. `odd` is a word and not a product; `sin x` is a
-/// function; `xy` is a product, because its letters name variables.
+/// Returns whether a text consists of letters only, and some of these form a word. `odd` is a word and not a product; `sin x` is
+/// a function; `xy` is a product, because its letters name variables.
 pub(super) fn is_words(text: &str) -> bool {
     static KNOWN: LazyLock<Regex> =
         LazyLock::new(|| pattern("^(?:(?i:and|or)|\\pL|[k-np-tv-z]{2,3})$"));
@@ -104,7 +104,7 @@ struct Lexer {
     brackets: usize,
 }
 
-/// The lexemes of a text; `None` if there are too many of them, or too many open brackets.
+/// Returns the lexemes of a text; `None` if there are too many of them, or too many open brackets.
 pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
     let (mut lexer, mut rest) = (Lexer::default(), text);
     loop {
@@ -164,7 +164,7 @@ impl Lexer {
         sign.len()
     }
 
-    /// A number: digits, with or without group separators, then a fraction and an exponent.
+    /// Returns a number: digits, with or without group separators, then a fraction and an exponent.
     fn number(&mut self, text: &str) -> usize {
         static GROUPS: LazyLock<Regex> = LazyLock::new(|| {
             pattern(r"^[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)")

@@ -15,7 +15,7 @@ pub(super) struct Item<'t> {
     pub(super) inside: &'t str,
 }
 
-/// The formulas of a text.
+/// Returns the formulas of a text.
 pub(super) fn formulas(text: &str) -> Vec<Item<'_>> {
     static MARK: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?s)\$\$?|\\."));
     let (mut found, mut open) = (Vec::new(), None::<Match>);
@@ -36,8 +36,8 @@ pub(super) fn formulas(text: &str) -> Vec<Item<'_>> {
     found
 }
 
-/// Whether the text between two dollar signs is a formula. The text is not a formula if the signs mean money, as in `$5 and that
-/// is $7`, or if the text spans two paragraphs.
+/// Returns whether the text between two dollar signs is a formula. The text is not a formula if the signs mean money, as in `$5
+/// and that is $7`, or if the text spans two paragraphs.
 fn is_formula(formula: &str, behind: &str) -> bool {
     let is_digit = |c: char| c.is_ascii_digit();
     let is_open = formula.ends_with(' ') || behind.starts_with(is_digit);
@@ -45,7 +45,7 @@ fn is_formula(formula: &str, behind: &str) -> bool {
     !is_money && !formula.contains("\n\n")
 }
 
-/// The formulas that are not empty, and the numbers between formulas.
+/// Returns the formulas that are not empty, and the numbers between formulas.
 pub(super) fn items(text: &str) -> Vec<Item<'_>> {
     let (mut items, mut end) = (Vec::new(), 0);
     for formula in formulas(text) {
@@ -114,7 +114,7 @@ pub(super) fn joint(between: &str) -> Option<Joint> {
 /// Values that a text names together, each with its joint to the value before it.
 pub(super) type Values<'t> = Vec<(Joint, &'t str)>;
 
-/// The values as the text of a list.
+/// Returns the values as the text of a list.
 pub(super) fn list(values: Values) -> String {
     let mut list = String::new();
     for (joint, value) in values {
@@ -139,9 +139,9 @@ struct Run<'t> {
     before: &'t str,
 }
 
-/// The value that a sentence names, as in `The largest $n$ is 34`: the last value after a verb or at the beginning, else the last
-/// value of all. Values that are joined are one list. `None` after a word such as `not`, or if the text has mathematics outside
-/// formulas, of which a number is only a part.
+/// Returns the value that a sentence names, as in `The largest $n$ is 34`: the last value after a verb or at the beginning, else
+/// the last value of all. Values that are joined are one list. `None` after a word such as `not`, or if the text has mathematics
+/// outside formulas, of which a number is only a part.
 pub(super) fn named(text: &str) -> Option<String> {
     static VERB: LazyLock<Regex> = LazyLock::new(|| {
         let adverbs = "about|approximately|exactly|precisely|only|just|simply|therefore|thus|then|hence|now|also|indeed|equal|given|\
@@ -202,7 +202,7 @@ pub(super) fn named(text: &str) -> Option<String> {
     Some(list(run.values))
 }
 
-/// The last formula or number of a text, with the values before it if an `and` or `or` joins them to it.
+/// Returns the last formula or number of a text, with the values before it if an `and` or `or` joins them to it.
 pub(super) fn last_of(text: &str) -> Option<String> {
     let items = items(text);
     let (last, others) = items.split_last()?;

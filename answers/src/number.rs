@@ -41,7 +41,7 @@ pub(super) fn whole(number: impl Into<BigInt>) -> Rational {
     Rational::from_integer(number.into())
 }
 
-/// A number times a power of ten; `None` if the power is too large.
+/// Returns a number times a power of ten; `None` if the power is too large.
 pub(super) fn shifted(number: BigInt, power: i32) -> Option<Rational> {
     spend(4 * u64::from(power.unsigned_abs()))?;
     let ten = BigInt::from(10).pow(power.unsigned_abs());
@@ -52,8 +52,8 @@ pub(super) fn shifted(number: BigInt, power: i32) -> Option<Rational> {
     }
 }
 
-/// The reduced quotient of a whole number and a positive whole number. One division reduces both numbers to the size of the
-/// smaller; `gcd` then finds their divisor by halving.
+/// Returns the reduced quotient of a whole number and a positive whole number. One division reduces both numbers to the size of
+/// the smaller; `gcd` then finds their divisor by halving.
 pub(super) fn quotient(above: BigInt, below: BigInt) -> Option<Rational> {
     spend(above.bits() + below.bits())?;
     if below.is_one() || above.is_zero() {

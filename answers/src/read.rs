@@ -20,7 +20,7 @@ pub(super) const LONGEST: usize = 10_500;
 /// The most levels of fractions, roots, powers and brackets inside each other; a chain of unions may have half as many.
 const DEEPEST: usize = 120;
 
-/// The meaning of a cleaned answer; `None` if it is not mathematics, or cannot be read.
+/// Returns the meaning of a cleaned answer; `None` if it is not mathematics, or cannot be read.
 pub(super) fn read(text: &str) -> Option<Expr> {
     if text.len() > LONGEST || is_words(text) {
         return None;
@@ -65,7 +65,7 @@ fn joins(text: &str) -> bool {
     text.eq_ignore_ascii_case("and") || text.eq_ignore_ascii_case("or")
 }
 
-/// Whether this is the sign before the condition in the description of a set.
+/// Returns whether this is the sign before the condition in the description of a set.
 fn is_bar(text: &str) -> bool {
     matches!(text, ":" | "|" | "\\mid")
 }
@@ -88,12 +88,12 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// The part of the current lexeme that was not read yet; empty at the end.
+    /// Returns the part of the current lexeme that was not read yet; empty at the end.
     fn text(&self) -> &'t str {
         &self.ahead(0)[self.taken..]
     }
 
-    /// The text of the lexeme that is `count` ahead; empty beyond the end.
+    /// Returns the text of the lexeme that is `count` ahead; empty beyond the end.
     fn ahead(&self, count: usize) -> &'t str {
         let lexeme = self.lexemes.get(self.at + count);
         lexeme.map_or("", |lexeme| &lexeme.text)
@@ -103,7 +103,7 @@ impl<'t> Parser<'t> {
         self.text() == text
     }
 
-    /// Whether a side of a relation must end here.
+    /// Returns whether a side of a relation must end here.
     fn is_end(&self) -> bool {
         let text = self.text();
         matches!(text, "" | "," | ";")
@@ -141,7 +141,7 @@ impl<'t> Parser<'t> {
         Some(symbol.joined(Expr::both_signs(elements)))
     }
 
-    /// The elements of a list, and whether it contains an `or`.
+    /// Returns the elements of a list, and whether it contains an `or`.
     fn elements(&mut self) -> Option<(Vec<Expr>, bool)> {
         let (mut elements, mut has_or) = (Vec::new(), false);
         loop {
@@ -158,7 +158,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A relation, or a value.
+    /// Returns a relation, or a value.
     fn element(&mut self) -> Option<Expr> {
         let start = self.at;
         let (mut sides, mut signs) = (vec![self.side()], Vec::new());
@@ -216,7 +216,7 @@ impl<'t> Parser<'t> {
         None
     }
 
-    /// A value, or a chain of unions, intersections and differences of sets, which is evaluated from left to right.
+    /// Returns a value, or a chain of unions, intersections and differences of sets, which is evaluated from left to right.
     fn union(&mut self) -> Option<Expr> {
         let mut value = self.quantity()?;
         for _ in 0..DEEPEST / 2 {
@@ -229,8 +229,8 @@ impl<'t> Parser<'t> {
         None
     }
 
-    /// The content of brackets: a value (perhaps its floor, ceiling or absolute value), a set, a tuple or an interval. The
-    /// content of `{x : x > 1}` is its condition.
+    /// Returns the content of brackets: a value (perhaps its floor, ceiling or absolute value), a set, a tuple or an interval.
+    /// The content of `{x : x > 1}` is its condition.
     fn bracketed(&mut self) -> Option<Expr> {
         let open = self.text();
         self.advance(1);
@@ -270,7 +270,7 @@ impl<'t> Parser<'t> {
         Some(symbol.of(Expr::both_signs(parts)))
     }
 
-    /// A matrix; `None` for a determinant.
+    /// Returns a matrix; `None` for a determinant.
     fn matrix(&mut self) -> Option<Expr> {
         let environment = self.environment("\\begin")?;
         if environment == "array" {
@@ -295,7 +295,7 @@ impl<'t> Parser<'t> {
         (is_whole && !environment.ends_with("vmatrix")).then(|| Symbol::Matrix.of(rows))
     }
 
-    /// The name of the environment that `mark` begins or ends here.
+    /// Returns the name of the environment that `mark` begins or ends here.
     fn environment(&mut self, mark: &str) -> Option<&'t str> {
         let is_mark = self.take(mark) && self.take("{");
         let name = self.text();
@@ -304,7 +304,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// An equation; for tuples of the same length, as in `(x, y) = (1, 2)`, one equation per element.
+/// Returns an equation; for tuples of the same length, as in `(x, y) = (1, 2)`, one equation per element.
 fn equations(first: Expr, last: Expr) -> Expr {
     let equation = |(first, last)| Symbol::Relation("=").of([first, last]);
     let are_tuples = [&first, &last].map(|side| side.symbol == Symbol::Tuple) == [true; 2];

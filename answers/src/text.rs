@@ -9,8 +9,8 @@ pub(super) fn pattern(source: &str) -> Regex {
     Regex::new(source).expect("patterns are written here and tried by tests")
 }
 
-/// A cleaned text, normalised so that equal answers are equal texts: case, articles, blanks, fonts, periods and commas do not
-/// count.
+/// Returns a cleaned text, normalised so that equal answers are equal texts: case, articles, blanks, fonts, periods and commas do
+/// not count.
 pub(super) fn folded(text: &str) -> String {
     // The point of a number stays, the points of `a.m.` are removed.
     static POINTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(^|[^0-9])[.,]+|[.,]+([^0-9]|$)"));
@@ -25,7 +25,7 @@ pub(super) fn folded(text: &str) -> String {
         .replace(' ', "")
 }
 
-/// The letter of a choice in a cleaned text, such as `B`, `(B)`, `B. 42` and `Option B`.
+/// Returns the letter of a choice in a cleaned text, such as `B`, `(B)`, `B. 42` and `Option B`.
 pub(super) fn choice(text: &str) -> Option<char> {
     static CHOICE: LazyLock<Regex> = LazyLock::new(|| {
         let head = r"^\s*(?i:option\s*)?(?i:choice\s*)?(?i:answer\s*)?";
@@ -46,13 +46,13 @@ pub(super) fn choice(text: &str) -> Option<char> {
     Some(letter.to_ascii_uppercase())
 }
 
-/// A time or a ratio: `3:00`, `1 : 2 : 3`, `7:45 a.m.`
+/// Returns a time or a ratio: `3:00`, `1 : 2 : 3`, `7:45 a.m.`
 pub(super) fn is_ratio(text: &str) -> bool {
     static RATIO: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[0-9.]+(?::[0-9.]+)+(?:am|pm)?$"));
     text.contains(':') && RATIO.is_match(&folded(text))
 }
 
-/// The ratio after the last `=`, as in `V_1:V_2 = 2:3`.
+/// Returns the ratio after the last `=`, as in `V_1:V_2 = 2:3`.
 pub(super) fn named_ratio(text: &str) -> Option<&str> {
     let (_, ratio) = text.rsplit_once('=')?;
     is_ratio(ratio).then_some(ratio.trim())

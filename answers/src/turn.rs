@@ -13,8 +13,8 @@ const AUTHORS: &str = "Human|User|USER|HUMAN|Assistant|ASSISTANT|Instruction";
 
 static TOKEN: LazyLock<Regex> = LazyLock::new(|| pattern(&tokens().join("|")));
 
-/// The patterns of the special tokens of Llama, Qwen (ChatML), Mistral, Gemma, Phi, DeepSeek, GLM, Kimi, Granite, EXAONE, gpt-oss
-/// and other models.
+/// Returns the patterns of the special tokens of Llama, Qwen (ChatML), Mistral, Gemma, Phi, DeepSeek, GLM, Kimi, Granite, EXAONE,
+/// gpt-oss and other models.
 pub(super) fn tokens() -> [String; 11] {
     let names = "bos|eos|pad|unk|sep|eot|eod|eoa|sop|eop|BOS|EOS|PAD|UNK";
     let squares = "PAD|EOS|BOS|SEP|CLS|UNK|gMASK|/?INST|TOOL_CALLS|/?TOOL_RESULTS|/?AVAILABLE_TOOLS|/?SYSTEM_PROMPT";
@@ -160,7 +160,7 @@ fn said(text: &str) -> Cow<'_, str> {
     .into()
 }
 
-/// Whether a text can have tokens or tags. The test is quick, because most texts have neither.
+/// Returns whether a text can have tokens or tags. The test is quick, because most texts have neither.
 pub(super) fn has_tags(text: &str) -> bool {
     let begins_tag = |at: usize| match &text.as_bytes()[at..] {
         [b'<', next, ..] => next.is_ascii_alphabetic() || b"/| \xef".contains(next),
@@ -174,7 +174,7 @@ pub(super) fn has_tags(text: &str) -> bool {
     text.starts_with("analysis") || (0..text.len()).any(begins_tag)
 }
 
-/// The model's own words, without thoughts and tools; `None` if the text has only thoughts that do not end.
+/// Returns the model's own words, without thoughts and tools; `None` if the text has only thoughts that do not end.
 pub(super) fn own(text: &str) -> Option<Cow<'_, str>> {
     /// The end of thoughts. `analysis .. assistantfinal` is from gpt-oss without its special tokens: only the channels' names
     /// remain.

@@ -20,7 +20,7 @@ static UNIT_NAMES: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
     words.flat_map(named).collect()
 });
 
-/// The name in [`UNITS`] of a word after a number, in the singular or the plural: a unit, `%`, `/` for `per`, `square` or
+/// Returns the name in [`UNITS`] of a word after a number, in the singular or the plural: a unit, `%`, `/` for `per`, `square` or
 /// `cubic`, or a power of ten.
 pub(super) fn unit(word: &str) -> Option<&'static str> {
     let singular = word.strip_suffix('s').unwrap_or(word);
@@ -28,7 +28,7 @@ pub(super) fn unit(word: &str) -> Option<&'static str> {
     names.get(word).or_else(|| names.get(singular)).copied()
 }
 
-/// The name of a currency, for a sign that can stand before a number.
+/// Returns the name of a currency, for a sign that can stand before a number.
 pub(super) fn currency(sign: &str) -> Option<&'static str> {
     unit(sign).filter(|_| matches!(sign, "¤" | "€" | "£" | "¥" | "₹"))
 }

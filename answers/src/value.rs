@@ -23,7 +23,7 @@ impl Numeral {
         }
     }
 
-    /// The value in double precision; `None` if it is outside the range: too large, or so small that it would become 0.
+    /// Returns the value in double precision; `None` if it is outside the range: too large, or so small that it would become 0.
     pub(super) fn near(&self) -> Option<Complex64> {
         match self {
             Exact(value) => {
@@ -40,18 +40,18 @@ impl Numeral {
     }
 }
 
-/// The real part, if the imaginary part is 0 up to rounding errors.
+/// Returns the real part, if the imaginary part is 0 up to rounding errors.
 fn real(value: Complex64) -> Option<f64> {
     (value.im.abs() <= 1e-12 * value.norm().max(1e-3)).then_some(value.re)
 }
 
-/// The value of an expression without variables.
+/// Returns the value of an expression without variables.
 pub(super) fn constant(expr: &Expr) -> Option<Numeral> {
     value(expr, &|_| None)
 }
 
-/// The value of an expression at given values of its variables; `None` if the expression has no value there, or a value that is
-/// too large.
+/// Returns the value of an expression at given values of its variables; `None` if the expression has no value there, or a value
+/// that is too large.
 pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Rational>) -> Option<Numeral> {
     look(210)?;
     Some(match &expr.symbol {
@@ -76,7 +76,8 @@ pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Rational>) -> Optio
     })
 }
 
-/// The square of a product or a quotient of rational numbers and their square roots, exactly; `None` for any other expression.
+/// Returns the square of a product or a quotient of rational numbers and their square roots, exactly; `None` for any other
+/// expression.
 pub(super) fn square(expr: &Expr) -> Option<Rational> {
     let exact = |expr: &Expr| constant(expr)?.exact().cloned();
     let parts = &expr.parts;
@@ -186,7 +187,7 @@ fn near_power(base: Complex64, exponent: Complex64) -> Option<Complex64> {
     (result.norm() > 0.0).then_some(result)
 }
 
-/// The reciprocal; `None` near a pole.
+/// Returns the reciprocal; `None` near a pole.
 fn inverse(value: Complex64) -> Option<Complex64> {
     (value.norm() > 1e-12).then(|| value.inv())
 }

@@ -118,7 +118,7 @@ pub enum FloatBuffer {
 }
 
 impl FloatBuffer {
-    /// The number of values.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         match self {
             FloatBuffer::F32(values) => values.len(),
@@ -126,12 +126,12 @@ impl FloatBuffer {
         }
     }
 
-    /// Whether there are no values.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the numbers are f64; they are f32 otherwise.
+    /// Returns whether the numbers are f64; they are f32 otherwise.
     pub fn is_f64(&self) -> bool {
         matches!(self, FloatBuffer::F64(_))
     }
@@ -277,7 +277,7 @@ impl TokenValues {
         self
     }
 
-    /// The number of rows; `None` if the values are compact.
+    /// Returns the number of rows; `None` if the values are compact.
     pub(super) fn responses(&self) -> Option<usize> {
         match &self.rows {
             Rows::Compact => None,
@@ -286,7 +286,7 @@ impl TokenValues {
         }
     }
 
-    /// The range of a response's row in the numbers; `None` if the values are compact.
+    /// Returns the range of a response's row in the numbers; `None` if the values are compact.
     pub(crate) fn row(&self, response: usize) -> Option<Range<usize>> {
         match &self.rows {
             Rows::Compact => None,

@@ -79,7 +79,7 @@ impl KnownColumn {
     }
 }
 
-/// The column with this name, if it has a fixed level.
+/// Returns the column with this name, if it has a fixed level.
 pub fn column(name: &str) -> Option<&'static KnownColumn> {
     COLUMNS.iter().find(|known| known.name == name)
 }
@@ -116,7 +116,7 @@ pub(crate) const ADVANTAGES: &str = "advantages";
 #[cfg(feature = "files")]
 const OWN: char = '=';
 
-/// The name of a column's tensor in a saved file.
+/// Returns the name of a column's tensor in a saved file.
 #[cfg(feature = "files")]
 pub(crate) fn saved_name(column: &str) -> Cow<'_, str> {
     match [ADVANTAGES, "__metadata__"].contains(&column) || column.starts_with(OWN) {

@@ -78,12 +78,12 @@ impl Computed {
         }
     }
 
-    /// The level of the values: `Response` or `Token` for a reward or an advantage.
+    /// Returns the level of the values: `Response` or `Token` for a reward or an advantage.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// The values: one per cell of the level.
+    /// Returns the values: one per cell of the level.
     pub fn buffer(&self) -> &FloatBuffer {
         let (layout, width) = (&*self.layout, self.layout.width());
         match &*self.values {
@@ -108,7 +108,7 @@ impl Computed {
         }
     }
 
-    /// Whether the values are f64; they are f32 otherwise.
+    /// Returns whether the values are f64; they are f32 otherwise.
     pub fn is_f64(&self) -> bool {
         match &*self.values {
             Values::Cells(cells) => cells.is_f64(),
@@ -117,7 +117,7 @@ impl Computed {
         }
     }
 
-    /// The number of values.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.layout.size(self.level)
     }
@@ -137,7 +137,7 @@ impl Computed {
         self.buffer().iter()
     }
 
-    /// The layout of the values.
+    /// Returns the layout of the values.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
@@ -168,7 +168,7 @@ impl Computed {
         }
     }
 
-    /// The value of each token that counts, response by response.
+    /// Returns the value of each token that counts, response by response.
     pub fn per_token(&self) -> impl Iterator<Item = f64> + '_ {
         let value = self.lookup();
         (0..self.layout.responses()).flat_map(move |response| {

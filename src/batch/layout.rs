@@ -207,32 +207,32 @@ impl Layout {
         }
     }
 
-    /// The name of a group.
+    /// Returns the name of a group.
     pub fn group_id(&self, group: usize) -> &GroupId {
         &self.ids[group]
     }
 
-    /// The group of a response.
+    /// Returns the group of a response.
     pub fn group_of(&self, response: usize) -> usize {
         self.groups.of[response] as usize
     }
 
-    /// The responses of a group, in batch order.
+    /// Returns the responses of a group, in batch order.
     pub fn members(&self, group: usize) -> &[u32] {
         self.groups.members(group)
     }
 
-    /// The indices of a response's tokens in a token tensor.
+    /// Returns the indices of a response's tokens in a token tensor.
     pub fn tokens_of(&self, response: usize) -> Range<usize> {
         self.token_start[response]..self.token_start[response + 1]
     }
 
-    /// The response to which a token (by its index in a token tensor) belongs.
+    /// Returns the response to which a token (by its index in a token tensor) belongs.
     pub fn response_of_token(&self, token: usize) -> usize {
         self.token_start.partition_point(|&start| start <= token) - 1
     }
 
-    /// The indices of a group's positions in a position tensor.
+    /// Returns the indices of a group's positions in a position tensor.
     pub fn positions_of(&self, group: usize) -> Range<usize> {
         self.position_start[group]..self.position_start[group + 1]
     }
@@ -244,27 +244,27 @@ impl Layout {
         (group, index - self.position_start[group])
     }
 
-    /// Whether the responses are turns of trajectories; otherwise, each response is a trajectory.
+    /// Returns whether the responses are turns of trajectories; otherwise, each response is a trajectory.
     pub fn has_trajectories(&self) -> bool {
         self.turns.is_some()
     }
 
-    /// The trajectory of a response.
+    /// Returns the trajectory of a response.
     pub fn trajectory_of(&self, response: usize) -> usize {
         self.trajectories.of[response] as usize
     }
 
-    /// The responses of a trajectory, in the order of its turns.
+    /// Returns the responses of a trajectory, in the order of its turns.
     pub fn rows_of(&self, trajectory: usize) -> &[u32] {
         self.trajectories.members(trajectory)
     }
 
-    /// The group of a trajectory.
+    /// Returns the group of a trajectory.
     pub fn group_of_trajectory(&self, trajectory: usize) -> usize {
         self.group_of(self.rows_of(trajectory)[0] as usize)
     }
 
-    /// The indices of a group's trajectories in a trajectory tensor, as ranges.
+    /// Returns the indices of a group's trajectories in a trajectory tensor, as ranges.
     pub fn trajectories_of(&self, group: usize) -> Vec<Range<usize>> {
         let members = self.members(group).iter();
         let all = members.map(|&member| self.trajectory_of(member as usize));
@@ -327,18 +327,18 @@ impl Layout {
         self.rows.row_length(response)
     }
 
-    /// Whether all rows have the same length, as in an array [B, T].
+    /// Returns whether all rows have the same length, as in an array [B, T].
     pub fn is_padded(&self) -> bool {
         let mut lengths = (0..self.responses()).map(|response| self.row_length(response));
         lengths.all(|length| length == self.width())
     }
 
-    /// The length of the longest row.
+    /// Returns the length of the longest row.
     pub fn width(&self) -> usize {
         self.rows.width
     }
 
-    /// The layout of some of the responses, in the given order.
+    /// Returns the layout of some of the responses, in the given order.
     pub(crate) fn select(&self, responses: &[usize]) -> Layout {
         let groups = responses.iter().map(|&response| self.group_of(response));
         let turns = self.turns.as_ref().map(|turns| {
@@ -349,7 +349,7 @@ impl Layout {
         Layout::new(groups, name, self.rows.select(responses), turns)
     }
 
-    /// The layout of one group's responses. Their new indices follow the order of [`Layout::members`].
+    /// Returns the layout of one group's responses. Their new indices follow the order of [`Layout::members`].
     pub(crate) fn group(&self, group: usize) -> Layout {
         let members = self.members(group).iter().map(|&member| member as usize);
         self.select(&members.collect::<Vec<_>>())

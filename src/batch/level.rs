@@ -45,7 +45,7 @@ impl Level {
         Level::Token,
     ];
 
-    /// The name that scripts use, such as `group` in `r.mean("group")`.
+    /// Returns the name that scripts use, such as `group` in `r.mean("group")`.
     pub const fn name(self) -> &'static str {
         const NAMES: [&str; 6] = [
             "batch",

@@ -47,7 +47,7 @@ pub struct TokenRun {
 }
 
 impl TokenRun {
-    /// The columns of the run.
+    /// Returns the columns of the run.
     pub fn columns(self) -> Range<usize> {
         self.start as usize..self.start as usize + self.len as usize
     }
@@ -140,7 +140,7 @@ impl Tokens {
         tokens
     }
 
-    /// The length of a row, including the tokens that do not count.
+    /// Returns the length of a row, including the tokens that do not count.
     pub(crate) fn row_length(&self, response: usize) -> usize {
         self.lengths[response]
     }

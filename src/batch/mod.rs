@@ -29,7 +29,7 @@ pub(crate) const SOLUTIONS: [&str; 2] = ["solution", "answer"];
 /// Text columns by name.
 type TextColumns = BTreeMap<Arc<str>, Buffer<Arc<str>>>;
 
-/// Whether the answer in a completion equals the answer in a reference solution.
+/// Returns whether the answer in a completion equals the answer in a reference solution.
 fn is_answer(_solution: &str, _completion: &str) -> bool {
     #[cfg(feature = "answers")]
     return compared(_solution, _completion).0 == advlab_answers::Verdict::Equal;
@@ -159,12 +159,12 @@ impl Batch {
         &self.layout
     }
 
-    /// The training step of the batch; 0 if no step was given.
+    /// Returns the training step of the batch; 0 if no step was given.
     pub fn step(&self) -> u64 {
         self.step.unwrap_or(0)
     }
 
-    /// The training step of the batch, if a step was given.
+    /// Returns the training step of the batch, if a step was given.
     pub fn given_step(&self) -> Option<u64> {
         self.step
     }
@@ -176,7 +176,7 @@ impl Batch {
         self
     }
 
-    /// The names of all columns except texts, in alphabetical order.
+    /// Returns the names of all columns except texts, in alphabetical order.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         self.columns.keys().map(|name| &**name)
     }
@@ -187,7 +187,7 @@ impl Batch {
         responses.chain(self.token_columns().map(|(name, _)| name))
     }
 
-    /// Whether there is a column of numbers with this name.
+    /// Returns whether there is a column of numbers with this name.
     pub fn has(&self, name: &str) -> bool {
         self.columns.contains_key(name)
     }
@@ -197,24 +197,24 @@ impl Batch {
         self.response_buffer(name).map(|values| &**values)
     }
 
-    /// A response column as a buffer, which can be shared.
+    /// Returns a response column as a buffer, which can be shared.
     pub fn response_buffer(&self, name: &str) -> Option<&Buffer<f64>> {
         self.columns.get(name)?.response()
     }
 
-    /// All response columns with their names.
+    /// Returns all response columns with their names.
     pub fn response_columns(&self) -> impl Iterator<Item = (&str, &Buffer<f64>)> {
         let columns = self.columns.iter();
         columns.filter_map(|(name, values)| Some((&**name, values.response()?)))
     }
 
-    /// All token columns with their names.
+    /// Returns all token columns with their names.
     pub fn token_columns(&self) -> impl Iterator<Item = (&str, &TokenValues)> {
         let columns = self.columns.iter();
         columns.filter_map(|(name, values)| Some((&**name, values.token()?)))
     }
 
-    /// A token column.
+    /// Returns a token column.
     pub fn token_column(&self, name: &str) -> Option<&TokenValues> {
         self.columns.get(name)?.token()
     }
@@ -230,7 +230,7 @@ impl Batch {
         self.texts.iter().map(|(name, texts)| (&**name, texts))
     }
 
-    /// A text column by its name.
+    /// Returns a text column by its name.
     pub fn text(&self, name: &str) -> Option<&[Arc<str>]> {
         self.texts.get(name).map(|texts| &**texts)
     }
@@ -275,7 +275,7 @@ impl Batch {
         Some(self.verified.get_or_init(|| right.into()).clone())
     }
 
-    /// A batch of some of the responses, in the given order.
+    /// Returns a batch of some of the responses, in the given order.
     pub fn select(&self, responses: &[usize]) -> Batch {
         let columns = self.columns.iter().map(|(name, column)| {
             let column = match column {

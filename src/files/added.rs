@@ -27,7 +27,7 @@ pub enum AddedColumn {
 }
 
 impl AddedColumn {
-    /// The name of the column's field in JSONL or parquet.
+    /// Returns the name of the column's field in JSONL or parquet.
     pub fn name(self) -> &'static str {
         match self {
             AddedColumn::Advantage => "advantage",

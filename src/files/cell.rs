@@ -54,7 +54,7 @@ impl Cell<'_> {
         }
     }
 
-    /// A number, a boolean as 0 or 1, or null as NaN, because pandas writes null for NaN.
+    /// Returns a number, a boolean as 0 or 1, or null as NaN, because pandas writes null for NaN.
     pub(super) fn number(&self) -> f64 {
         match self {
             Cell::Bool(value) => f64::from(u8::from(*value)),
@@ -348,7 +348,7 @@ pub(super) fn value_at<'a>(fields: &[(&str, &'a str)], path: &str) -> Option<&'a
     value_of(fields, path).or_else(|| path.match_indices('.').find_map(below))
 }
 
-/// A number, a boolean as 0 or 1, or null as NaN, because pandas writes null for NaN.
+/// Returns a number, a boolean as 0 or 1, or null as NaN, because pandas writes null for NaN.
 pub(super) fn number(raw: &str) -> f64 {
     match type_of(raw) {
         JsonType::Bool => f64::from(u8::from(raw == "true")),

@@ -28,7 +28,7 @@ const ENDINGS: [(&str, Format); 8] = [
     (".ndjson.zst", Format::Lines),
 ];
 
-/// Whether the file's name has the ending of a rollouts format.
+/// Returns whether the file's name has the ending of a rollouts format.
 pub fn is_rollouts(path: &Path) -> bool {
     Format::named(path).is_some()
 }
@@ -119,8 +119,8 @@ fn folder_of_rollouts(folder: &Path) -> PathBuf {
     if used.is_dir() { used } else { folder.into() }
 }
 
-/// Whether a JSONL file in a folder of rollouts holds something else: SkyRL writes statistics of its evaluations, and Tinker's
-/// cookbook its metrics, checkpoints and times, and, beside the rollouts of a step, those of an evaluation.
+/// Returns whether a JSONL file in a folder of rollouts holds something else: SkyRL writes statistics of its evaluations, and
+/// Tinker's cookbook its metrics, checkpoints and times, and, beside the rollouts of a step, those of an evaluation.
 fn is_apart(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let others = "aggregated_results metrics checkpoints timing_spans trace_events";
@@ -158,7 +158,7 @@ fn collect(folder: &Path, seen: &mut HashSet<PathBuf>, found: &mut Vec<PathBuf>)
     Ok(())
 }
 
-/// The entries of a folder, ordered by the numbers in their names.
+/// Returns the entries of a folder, ordered by the numbers in their names.
 fn entries_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
     let mut entries: Vec<PathBuf> = entries.collect::<io::Result<_>>()?;
@@ -166,7 +166,7 @@ fn entries_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// The batches in a folder, ordered by the numbers in their names: each file of rollouts, and each subfolder that has a
+/// Returns the batches in a folder, ordered by the numbers in their names: each file of rollouts, and each subfolder that has a
 /// number in its name and holds files of lines. If the path is a file, it is the only batch.
 ///
 /// # Errors
@@ -202,7 +202,7 @@ pub fn steps(path: impl AsRef<Path>) -> Result<Vec<PathBuf>, Diagnostics> {
     Err(error.with_help(help).into())
 }
 
-/// The last number in the name of a file or a folder: 12 for `step_12.jsonl`.
+/// Returns the last number in the name of a file or a folder: 12 for `step_12.jsonl`.
 pub fn step_of(path: &Path) -> Option<u64> {
     let parts = order(Path::new(path.file_name()?));
     parts.into_iter().rev().find_map(|(_, number)| number)

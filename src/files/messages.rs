@@ -73,8 +73,8 @@ pub(super) fn may_be_chat(text: &str) -> bool {
     ["[{", "{\\\"", "{\""].iter().any(begins)
 }
 
-/// The texts that the policy wrote. A completion is a text, a number, the messages of a chat, one message, the JSON of messages
-/// in a string, or a list of one completion. The error describes a value of another shape.
+/// Returns the texts that the policy wrote. A completion is a text, a number, the messages of a chat, one message, the JSON of
+/// messages in a string, or a list of one completion. The error describes a value of another shape.
 pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
     match cell::type_of(raw) {
         JsonType::Null => Ok(Vec::new()),
@@ -94,8 +94,8 @@ pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
     }
 }
 
-/// The texts that the policy wrote, if a text is the JSON of messages. `None` for any other text, so that an answer in JSON stays
-/// unchanged.
+/// Returns the texts that the policy wrote, if a text is the JSON of messages. `None` for any other text, so that an answer in
+/// JSON stays unchanged.
 fn chat_in(text: &str) -> Option<Vec<Cow<'static, str>>> {
     let text = text.trim();
     let all = match cell::type_of(text) {
@@ -131,8 +131,8 @@ fn author<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
     string(fields, "role").or_else(|| string(fields, "from"))
 }
 
-/// The messages of a chat as one text, each after its role if there are several. A chat with other fields than roles and texts
-/// stays in JSON, because prompts that differ only in these fields are different groups.
+/// Returns the messages of a chat as one text, each after its role if there are several. A chat with other fields than roles and
+/// texts stays in JSON, because prompts that differ only in these fields are different groups.
 fn text_of_chat(raw: &str) -> Option<String> {
     let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
     let text = |message: &Map<String, Json>| -> Option<String> {
@@ -148,7 +148,7 @@ fn text_of_chat(raw: &str) -> Option<String> {
     Some(texts.map_or(raw.to_string(), |texts| texts.join("\n")))
 }
 
-/// The texts of the assistant's messages. `raw` is the whole chat, for errors.
+/// Returns the texts of the assistant's messages. `raw` is the whole chat, for errors.
 fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String> {
     let (mut said, mut stranger) = (Vec::new(), None);
     for message in messages {
@@ -180,7 +180,7 @@ fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String
     }
 }
 
-/// The text of a message.
+/// Returns the text of a message.
 fn content<'a>(fields: &Fields<'a>) -> Result<Cow<'a, str>, String> {
     let values = CONTENT
         .iter()
@@ -208,7 +208,7 @@ fn content<'a>(fields: &Fields<'a>) -> Result<Cow<'a, str>, String> {
     Ok(texts.join("\n").into())
 }
 
-/// The text of a part; `None` if the part is an image, a call or a thought.
+/// Returns the text of a part; `None` if the part is an image, a call or a thought.
 fn text_of_part(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     let wrong = || format!("a message whose content holds {}", describe(raw));
     let fields = match cell::type_of(raw) {
@@ -225,9 +225,9 @@ fn text_of_part(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     Ok(string(&fields, "text").or_else(|| string(&fields, "content")))
 }
 
-/// The reference: a text, a number, a list of one reference, or an object with the reference in one of the fields [`REFERENCES`].
-/// A list of several texts stays a list, because any of these texts is right (see `batch::references`). `None` if the value is
-/// null or an empty list; the error describes a value of another shape.
+/// Returns the reference: a text, a number, a list of one reference, or an object with the reference in one of the fields
+/// [`REFERENCES`]. A list of several texts stays a list, because any of these texts is right (see `batch::references`). `None` if
+/// the value is null or an empty list; the error describes a value of another shape.
 pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     match cell::type_of(raw) {
         JsonType::Null => Ok(None),

@@ -65,17 +65,17 @@ pub fn read(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Rollouts, D
 }
 
 impl Rollouts {
-    /// The file from which the batch was read.
+    /// Returns the file from which the batch was read.
     pub fn path(&self) -> &Path {
         &self.place.path
     }
 
-    /// The line of a response in the file, from 1, if the file has lines.
+    /// Returns the line of a response in the file, from 1, if the file has lines.
     pub fn line(&self, response: usize) -> Option<usize> {
         self.place.line(self.row(response))
     }
 
-    /// The index of a response in the file.
+    /// Returns the index of a response in the file.
     fn row(&self, response: usize) -> usize {
         let kept = self.whole.as_ref().map(|(_, kept)| kept[response]);
         kept.unwrap_or(response)

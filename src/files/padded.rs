@@ -86,7 +86,7 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table> {
     Ok(table)
 }
 
-/// The group of each response, from a tensor of whole numbers, which are the indices of `names` if there are names.
+/// Returns the group of each response, from a tensor of whole numbers, which are the indices of `names` if there are names.
 fn groups(tensor: &FileTensor, names: Option<&[GroupId]>, place: &Place) -> Result<Vec<GroupId>> {
     const EXPECTED: &str = "whole numbers [B], one for each response";
     let wrong =
@@ -143,8 +143,8 @@ fn ids(tensor: &FileTensor) -> Result<Result<Vec<GroupId>, (usize, f64)>> {
     Ok(ids.collect())
 }
 
-/// A tensor [B, T] as a mask; or, if an entry is neither 0 nor 1, its response, column and value. Only a block of rows is in
-/// memory at a time, because a mask may take 8 bytes per token.
+/// Returns a tensor [B, T] as a mask; or, if an entry is neither 0 nor 1, its response, column and value. Only a block of rows is
+/// in memory at a time, because a mask may take 8 bytes per token.
 pub(super) fn mask(tensor: &FileTensor) -> Result<Result<Tokens, (usize, usize, f64)>> {
     const BLOCK: usize = 16 << 20;
     let (rows, width) = (tensor.shape[0], tensor.shape[1]);
@@ -174,7 +174,7 @@ struct SavedHeader {
     texts: BTreeMap<String, Vec<String>>,
 }
 
-/// The content of the header that advlab writes; `None` for a trainer's file.
+/// Returns the content of the header that advlab writes; `None` for a trainer's file.
 fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
     match (strings.get(MARK.0), MARK.1) {
         (None, _) => return Ok(None),
@@ -260,7 +260,7 @@ impl Batch {
         write_file(out, &strings, &tensors)
     }
 
-    /// The columns of numbers, and the mask if the columns do not determine the lengths of the responses.
+    /// Returns the columns of numbers, and the mask if the columns do not determine the lengths of the responses.
     fn new_columns(&self) -> Vec<NewColumn<'_>> {
         let layout: &Layout = self.layout();
         let column = |name, values, per_token, dtype| NewColumn {
@@ -290,7 +290,7 @@ impl Batch {
         columns
     }
 
-    /// The group of each response, if the names of all groups are numbers.
+    /// Returns the group of each response, if the names of all groups are numbers.
     fn group_numbers(&self) -> Option<Vec<i64>> {
         let layout = self.layout();
         let numbers =

@@ -45,7 +45,8 @@ type Reader = SerializedFileReader<File>;
 /// Number of rows that are decoded at a time, so that a list whose values are not needed takes little memory.
 const ROWS: usize = 1024;
 
-/// The result of a function of the crate `parquet`; an error if the function panics, which happens with some damaged files.
+/// Returns the result of a function of the crate `parquet`; an error if the function panics, which happens with some damaged
+/// files.
 fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
     match caught(read) {
         Some(read) => read.map_err(io::Error::other),
@@ -73,7 +74,7 @@ fn open(file: File) -> io::Result<Reader> {
     )))
 }
 
-/// The lines of a file, or of all files of a folder in turn; each row of a parquet file becomes a line of JSON.
+/// Returns the lines of a file, or of all files of a folder in turn; each row of a parquet file becomes a line of JSON.
 pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
     text::lines(path, progress, |file, progress| {
         if !has_ending(file, "parquet") {
@@ -93,7 +94,7 @@ pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines
     })
 }
 
-/// A row as a JSON object.
+/// Returns a row as a JSON object.
 fn line(row: &Row) -> String {
     object(row.get_column_iter().map(|(name, field)| (&**name, field)))
 }
@@ -106,7 +107,7 @@ fn object<'r>(fields: impl Iterator<Item = (&'r str, &'r Field)>) -> String {
     format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
 }
 
-/// A value; nested values are in JSON.
+/// Returns a value; nested values are in JSON.
 fn cell_of(field: &Field) -> Cell<'_> {
     match field {
         Field::Null => Cell::Null,
@@ -156,7 +157,7 @@ fn cell_of(field: &Field) -> Cell<'_> {
     }
 }
 
-/// A checksum of the end of a file, where parquet stores the columns, their places and their statistics.
+/// Returns a checksum of the end of a file, where parquet stores the columns, their places and their statistics.
 fn checksum_of_end(path: &Path) -> io::Result<u32> {
     let mut file = regular_file::open(path)?;
     let (mut end, length) = (Vec::new(), file.metadata()?.len());
@@ -218,7 +219,7 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table, Diagnost
     Ok(table.finish())
 }
 
-/// The leaf of a column, if the column is to be read by a typed reader, as lists of numbers.
+/// Returns the leaf of a column, if the column is to be read by a typed reader, as lists of numbers.
 fn list_of(file: &Reader, root: &TypePtr, keep: &Keep) -> Option<usize> {
     let schema = file.metadata().file_metadata().schema_descr();
     let leaf = leaf_of(file, root)?;
@@ -226,14 +227,15 @@ fn list_of(file: &Reader, root: &TypePtr, keep: &Keep) -> Option<usize> {
     (is_list && !keep.ids && keep.kind == TextKind::Any).then_some(leaf)
 }
 
-/// The first leaf of a column; an empty struct has none.
+/// Returns the first leaf of a column; an empty struct has none.
 fn leaf_of(file: &Reader, root: &TypePtr) -> Option<usize> {
     let schema = file.metadata().file_metadata().schema_descr();
     let mut leaves = 0..schema.num_columns();
     leaves.find(|&leaf| schema.get_column_root(leaf).name() == root.name())
 }
 
-/// The number of rows according to the file's metadata: the sum over its row groups, or the footer's number if that is larger.
+/// Returns the number of rows according to the file's metadata: the sum over its row groups, or the footer's number if that is
+/// larger.
 fn rows_of(file: &Reader) -> u64 {
     let metadata = file.metadata();
     let groups = metadata.row_groups().iter();
@@ -242,13 +244,13 @@ fn rows_of(file: &Reader) -> u64 {
     all.max(whole_number(metadata.file_metadata().num_rows()))
 }
 
-/// A number of the metadata, or 0 if it is negative, because the file may be corrupt.
+/// Returns a number of the metadata, or 0 if it is negative, because the file may be corrupt.
 fn whole_number(claim: i64) -> u64 {
     u64::try_from(claim).unwrap_or(0)
 }
 
-/// The memory that a column takes, according to the file's metadata: the numbers of its lists, or a value for each row. A list
-/// whose values are not needed takes at most the numbers of a row group.
+/// Returns the memory that a column takes, according to the file's metadata: the numbers of its lists, or a value for each row. A
+/// list whose values are not needed takes at most the numbers of a row group.
 fn bytes_of(file: &Reader, root: &TypePtr, keep: &Keep) -> u64 {
     let rows = rows_of(file);
     let groups = file.metadata().row_groups().iter();
@@ -306,8 +308,8 @@ fn read_column(file: &Reader, root: &TypePtr, column: &mut FileColumn) -> Result
     Ok(())
 }
 
-/// Whether a column is a list of numbers, in the layout that all but old files use: a group that contains a repeated group that
-/// contains one leaf.
+/// Returns whether a column is a list of numbers, in the layout that all but old files use: a group that contains a repeated
+/// group that contains one leaf.
 fn is_list_of_numbers(root: &Type, leaf: &ColumnDescriptor) -> bool {
     let info = root.get_basic_info();
     let is_list = info.logical_type_ref() == Some(&LogicalType::List)

@@ -22,7 +22,7 @@ impl Place {
         self.blank.is_some()
     }
 
-    /// The line of a response, from 1, if the file has lines.
+    /// Returns the line of a response, from 1, if the file has lines.
     pub(super) fn line(&self, response: usize) -> Option<usize> {
         let blank = self.blank.as_ref()?;
         Some(response + 1 + blank.partition_point(|&after| after <= response))
@@ -36,7 +36,7 @@ impl Place {
         }
     }
 
-    /// A response in words, such as `line 3` or `response 2`.
+    /// Returns a response in words, such as `line 3` or `response 2`.
     pub(super) fn name_of(&self, response: usize) -> String {
         match self.line(response) {
             Some(line) => format!("line {line}"),
@@ -44,7 +44,7 @@ impl Place {
         }
     }
 
-    /// An error in the file, at the line of a response if there is one.
+    /// Returns an error in the file, at the line of a response if there is one.
     pub(super) fn error(&self, response: Option<usize>, error: Diagnostic) -> Diagnostic {
         let error = error.in_file(&self.path);
         match response.and_then(|response| self.line(response)) {
@@ -53,7 +53,7 @@ impl Place {
         }
     }
 
-    /// The error for a value of a column, at a response and one of its tokens.
+    /// Returns the error for a value of a column, at a response and one of its tokens.
     pub(super) fn wrong(
         &self,
         column: &str,
@@ -74,7 +74,7 @@ impl Place {
     }
 }
 
-/// The error for an input that has changed since it was read.
+/// Returns the error for an input that has changed since it was read.
 pub(super) fn changed(input: &Path, what: impl fmt::Display) -> Diagnostic {
     Diagnostic::error(format!(
         "the file changed after it was read ({what}); try again"

@@ -37,7 +37,7 @@ pub(super) enum Role {
     Any,
 }
 
-/// The role of a column with this name.
+/// Returns the role of a column with this name.
 pub(super) fn role(name: &str) -> Role {
     match name {
         "group" => Role::Group,
@@ -297,7 +297,7 @@ impl Schema {
         Err(Diagnostic::error(what).with_help(first + second))
     }
 
-    /// The name of a field without `--map`, translated if it is a trainer's name.
+    /// Returns the name of a field without `--map`, translated if it is a trainer's name.
     pub(super) fn own<'a>(&self, field: &'a str) -> &'a str {
         match self.kind {
             FileKind::Lines => field,
@@ -306,7 +306,7 @@ impl Schema {
         }
     }
 
-    /// The reading of a column among [`Schema::readings`].
+    /// Returns the reading of a column among [`Schema::readings`].
     pub(super) fn reading(&self, ours: &str) -> Option<&Reading> {
         self.readings.iter().find(|reading| reading.ours == ours)
     }
@@ -316,7 +316,7 @@ impl Schema {
         ours == "reward" && !self.rewards.is_empty() || fields.iter().any(is_read)
     }
 
-    /// The names under which a field is read; no name if another field is read under the field's own name.
+    /// Returns the names under which a field is read; no name if another field is read under the field's own name.
     pub(super) fn of(&self, field: &str) -> Vec<Reading> {
         let mapped = self
             .readings
@@ -330,7 +330,7 @@ impl Schema {
         mapped
     }
 
-    /// Whether a field is read under more than one name.
+    /// Returns whether a field is read under more than one name.
     pub(super) fn is_read_twice(&self, field: &str) -> bool {
         let readings = self.readings.iter();
         readings.filter(|reading| reading.theirs == field).count() > 1
@@ -398,8 +398,8 @@ static DUMPS: LazyLock<Vec<Dump>> = LazyLock::new(|| {
     dumps.into_values().flatten().collect()
 });
 
-/// The fields that may hold a column of texts: the columns' own names, then the names that dumps have for the first column. Of a
-/// dump from which the line is not, such a field must be a text, because a number under `label` may be a verdict.
+/// Returns the fields that may hold a column of texts: the columns' own names, then the names that dumps have for the first
+/// column. Of a dump from which the line is not, such a field must be a text, because a number under `label` may be a verdict.
 #[cfg(feature = "answers")]
 pub(super) fn likely_fields<'a>(
     columns: &[&'static str],
@@ -430,8 +430,8 @@ impl Dump {
         self.known_by.iter().all(is) && !(self.adds_rewards && is_rewarded)
     }
 
-    /// The columns whose sum is the reward: columns with `reward` in their name or, if there are none, all unknown numbers,
-    /// because the column of a judge model has the model's name.
+    /// Returns the columns whose sum is the reward: columns with `reward` in their name or, if there are none, all unknown
+    /// numbers, because the column of a judge model has the model's name.
     fn summands(fields: Fields) -> Vec<String> {
         let unknown = fields.iter().filter(|(name, found)| {
             let is_number = matches!(found, JsonType::Number | JsonType::Bool | JsonType::Null);

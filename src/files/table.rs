@@ -37,8 +37,8 @@ impl Table {
         }
     }
 
-    /// The column of a field, which is added if it is new. The expected next column is tried first, because most lines have the
-    /// same fields in the same order.
+    /// Returns the column of a field, which is added if it is new. The expected next column is tried first, because most lines
+    /// have the same fields in the same order.
     pub(super) fn column(&mut self, name: &str) -> &mut FileColumn {
         let next = self.columns.get(self.next);
         let found = if next.is_some_and(|next| next.name() == name) {
@@ -180,18 +180,18 @@ impl FileColumn {
         }
     }
 
-    /// The name in the file.
+    /// Returns the name in the file.
     pub(super) fn name(&self) -> &str {
         &self.reading.theirs
     }
 
-    /// Whether the column has a known role, or the user asked for it. Without a mask, the first such array gives the number of
-    /// tokens of each response.
+    /// Returns whether the column has a known role, or the user asked for it. Without a mask, the first such array gives the
+    /// number of tokens of each response.
     pub(super) fn is_known(&self) -> bool {
         self.reading.role != Role::Any || self.reading.asked
     }
 
-    /// The number of values that a response has in a column of token values.
+    /// Returns the number of values that a response has in a column of token values.
     pub(super) fn length(&self, response: usize) -> usize {
         match &self.data {
             ColumnData::Lists(lists) => lists.length(response),
@@ -200,18 +200,18 @@ impl FileColumn {
         }
     }
 
-    /// The first response with more or fewer values than tokens.
+    /// Returns the first response with more or fewer values than tokens.
     pub(super) fn differs(&self, tokens: &Tokens) -> Option<usize> {
         let mut responses = 0..tokens.responses();
         responses.find(|&at| self.length(at) != tokens.row_length(at))
     }
 
-    /// Whether there is a text for every response.
+    /// Returns whether there is a text for every response.
     pub(super) fn is_text(&self) -> bool {
         matches!(self.data, ColumnData::Texts(..)) && self.filled > 0 && self.odd.is_none()
     }
 
-    /// The numbers of a column with one number per response.
+    /// Returns the numbers of a column with one number per response.
     pub(super) fn numbers(self) -> Result<Vec<f64>> {
         let of_id = |id: &GroupId| match id {
             // The conversion is exact up to 2^53, like any number in a line.
@@ -226,7 +226,7 @@ impl FileColumn {
         })
     }
 
-    /// How many numbers of the column's arrays are in memory.
+    /// Returns how many numbers of the column's arrays are in memory.
     pub(super) fn size(&self) -> u64 {
         match &self.data {
             ColumnData::Lists(lists) => lists.values.len() as u64,
@@ -278,7 +278,7 @@ impl FileColumn {
         self.filled = response;
     }
 
-    /// Whether the values from this response on are still needed. Also notes the first missing value before the response.
+    /// Returns whether the values from this response on are still needed. Also notes the first missing value before the response.
     fn is_open(&mut self, response: usize) -> bool {
         let is_open = self.odd.is_none() || matches!(self.data, ColumnData::Null);
         if is_open && self.filled < response {
@@ -372,7 +372,7 @@ impl FileColumn {
 }
 
 impl Keep {
-    /// The text of a value; the error describes a value without one.
+    /// Returns the text of a value; the error describes a value without one.
     fn read<'a>(&self, cell: &'a Cell) -> Result<Cow<'a, str>, String> {
         if let (Cell::Text(text), TextKind::Any) = (cell, self.kind) {
             return Ok(Cow::Borrowed(text));

@@ -88,7 +88,7 @@ fn chained<'a>(parts: impl Iterator<Item = io::Result<Lines<'a>>> + Send + 'a) -
     })
 }
 
-/// A reader of lines that are generated one by one.
+/// Returns a reader of lines that are generated one by one.
 pub(super) fn of_each<'a>(
     lines: impl Iterator<Item = io::Result<String>> + Send + 'a,
 ) -> Lines<'a> {

@@ -11,7 +11,7 @@ pub(super) type Rows = Box<dyn Iterator<Item = String> + Send>;
 /// Splits a trainer's line into one line per response; `None` if another trainer wrote the line.
 pub(super) type Unfold = fn(&str) -> Option<Rows>;
 
-/// The function that splits the lines of a file, chosen by its first line.
+/// Returns the function that splits the lines of a file, chosen by its first line.
 pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     let fields = cell::fields(first).ok()?;
     let of = |name: &str| cell::value_of(&fields, name).map(cell::type_of);
@@ -32,7 +32,7 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     }
 }
 
-/// The responses that a sampling script or a data set wrote into one line, as texts or lists of messages. A line with one
+/// Returns the responses that a sampling script or a data set wrote into one line, as texts or lists of messages. A line with one
 /// completion or one score is a single response, whatever texts are beside it.
 fn responses<'a>(fields: &[(&str, &'a str)]) -> Option<Vec<&'a str>> {
     let raw = |name: &str| cell::value_of(fields, name);
@@ -83,7 +83,7 @@ fn columns(line: &str) -> Option<Rows> {
     Some(Box::new((0..rows).map(row)))
 }
 
-/// The name of a row's group in NeMo-RL, where responses to the same prompt tokens form a group; `None` for other rows.
+/// Returns the name of a row's group in NeMo-RL, where responses to the same prompt tokens form a group; `None` for other rows.
 fn prompt_hash(fields: &[(&str, &str)]) -> Option<String> {
     let of = |name: &str| cell::elements(cell::value_of(fields, name)?);
     let (tokens, mask) = (of("token_ids")?, of("token_loss_mask")?);

@@ -198,7 +198,7 @@ pub fn verify_lines(
     Ok(all_choices.notes().map(Diagnostic::note).collect())
 }
 
-/// The field of the first of some columns, in lines with the fields `all`; `first` has the types of the first line.
+/// Returns the field of the first of some columns, in lines with the fields `all`; `first` has the types of the first line.
 fn field(
     columns: &[&'static str],
     asked: Option<&str>,

@@ -34,7 +34,7 @@ impl HookInputs<'_> {
         }
     }
 
-    /// A token column.
+    /// Returns a token column.
     pub(super) fn tokens(&self, name: &str) -> Option<&TokenValues> {
         self.batch.token_column(name)
     }

@@ -333,7 +333,7 @@ impl Tensor {
         self.0.level
     }
 
-    /// Whether the values are f64; only token tensors may be f32.
+    /// Returns whether the values are f64; only token tensors may be f32.
     pub fn is_f64(&self) -> bool {
         self.0.is_f64
     }

@@ -15,7 +15,7 @@ const ENOUGH: u32 = 6;
 /// whole numbers.
 const LARGE: i64 = 10_000_000_000;
 
-/// Whether expressions are the same number or the same function.
+/// Returns whether expressions are the same number or the same function.
 pub(super) fn numbers(gold: &Expr, answer: &Expr) -> Option<bool> {
     if gold.infinity() != 0 || answer.infinity() != 0 {
         return Some(gold.infinity() == answer.infinity());
@@ -45,17 +45,17 @@ pub(super) fn numbers(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
 }
 
-/// Whether two numbers agree in double precision, to within `tolerance` times the largest of `least` and the two numbers. Two
-/// numbers of magnitude below 1e-15 always agree.
+/// Returns whether two numbers agree in double precision, to within `tolerance` times the largest of `least` and the two numbers.
+/// Two numbers of magnitude below 1e-15 always agree.
 fn are_near(a: &Numeral, b: &Numeral, tolerance: f64, least: f64) -> Option<bool> {
     let (a, b) = (a.near()?, b.near()?);
     let scale = a.norm().max(b.norm());
     Some((a - b).norm() <= tolerance * scale.max(least) || scale < 1e-15)
 }
 
-/// Whether one number is the other number, rounded; `None` if rounding is not allowed. Rounding is allowed if the gold answer is
-/// not a whole number, in two cases: the answer is a decimal of at least six digits and the gold answer is not a decimal, or the
-/// gold answer is a decimal of at least three digits.
+/// Returns whether one number is the other number, rounded; `None` if rounding is not allowed. Rounding is allowed if the gold
+/// answer is not a whole number, in two cases: the answer is a decimal of at least six digits and the gold answer is not a
+/// decimal, or the gold answer is a decimal of at least three digits.
 fn rounded(
     (gold, value): (&Expr, &Numeral),
     (answer, other): (&Expr, &Numeral),
@@ -74,7 +74,7 @@ fn rounded(
     }
 }
 
-/// Whether `short` is `value` rounded to `places` digits after the point, with halves rounded away from 0.
+/// Returns whether `short` is `value` rounded to `places` digits after the point, with halves rounded away from 0.
 fn is_rounded(value: &Numeral, short: &Rational, places: u32) -> Option<bool> {
     let Some(value) = value.exact() else {
         let unit = 10f64.powi(-(places.min(300) as i32));

@@ -54,7 +54,7 @@ impl Parser<'_> {
         Some(Function("root").of([order, inside]))
     }
 
-    /// A number, which may have a mark of repeating digits: `0.1\overline{6}`, `0.333\ldots`.
+    /// Returns a number, which may have a mark of repeating digits: `0.1\overline{6}`, `0.333\ldots`.
     fn number(&mut self, text: &str) -> Option<Expr> {
         let Some((_, fraction)) = text.split_once('.') else {
             return Expr::literal(text);
@@ -80,7 +80,7 @@ impl Parser<'_> {
         Expr::literal(text)
     }
 
-    /// A function with its power, its base and its argument: `\sin^2 x`, `\log_2 8`.
+    /// Returns a function with its power, its base and its argument: `\sin^2 x`, `\log_2 8`.
     fn applied(&mut self, function: &'static str) -> Option<Expr> {
         let base = if function == "log" && self.take("_") {
             self.argument()?
@@ -113,7 +113,7 @@ impl Parser<'_> {
         })
     }
 
-    /// An argument without brackets: adjacent factors, up to the next function.
+    /// Returns an argument without brackets: adjacent factors, up to the next function.
     fn bare_argument(&mut self) -> Option<Expr> {
         let mut product = self.factor()?;
         while self.starts_factor() && self.text().strip_prefix('\\').and_then(function).is_none() {
@@ -123,12 +123,12 @@ impl Parser<'_> {
     }
 }
 
-/// The inverse function: `asin` for `\sin^{-1}`.
+/// Returns the inverse function: `asin` for `\sin^{-1}`.
 fn inverse(name: &str) -> Option<&'static str> {
     function(&format!("a{name}"))
 }
 
-/// A decimal whose last digits repeat forever.
+/// Returns a decimal whose last digits repeat forever.
 fn repeating(head: &str, period: &str) -> Option<Expr> {
     let places = head.split_once('.').filter(|_| is_whole(period))?.1.len();
     let nines = format!("{}{}", "9".repeat(period.len()), "0".repeat(places));

@@ -11,9 +11,9 @@ const OPERATORS: &str =
 /// Functions whose names have several letters, in plain text.
 const FUNCTIONS: &str = "Pr Var Cov gcd lcm deg det dim max min sup inf arg sgn";
 
-/// The left side of an equation as a name; `None` if it is an expression. A derivative, a function with its argument and a word
-/// are names, because an expression would not show what they are; so is a side that cannot be read as an expression but can be a
-/// name.
+/// Returns the left side of an equation as a name; `None` if it is an expression. A derivative, a function with its argument and
+/// a word are names, because an expression would not show what they are; so is a side that cannot be read as an expression but
+/// can be a name.
 pub(super) fn label(head: &[Lexeme], side: Option<&Expr>) -> Option<Expr> {
     let texts: Vec<&str> = head.iter().map(|lexeme| &*lexeme.text).collect();
     let is_label = if side.is_none() {
@@ -27,7 +27,7 @@ pub(super) fn label(head: &[Lexeme], side: Option<&Expr>) -> Option<Expr> {
     is_label.then(|| Expr::name(parts.collect::<Vec<_>>().join(" ")))
 }
 
-/// Whether this can be a name: it begins with an operator, or has no number and no sign of a sum outside brackets.
+/// Returns whether this can be a name: it begins with an operator, or has no number and no sign of a sum outside brackets.
 fn is_odd_name(texts: &[&str]) -> bool {
     let text = |at: usize| texts.get(at).copied().unwrap_or_default();
     let mut depth = 0;
@@ -42,7 +42,7 @@ fn is_odd_name(texts: &[&str]) -> bool {
     is_name && (1..=60).contains(&texts.len())
 }
 
-/// Whether this is a function with its argument in brackets: `P(X=1)`, `E[X]`, `f^{-1}(3)`; `x(x+1)` is a product.
+/// Returns whether this is a function with its argument in brackets: `P(X=1)`, `E[X]`, `f^{-1}(3)`; `x(x+1)` is a product.
 fn is_applied(head: &[Lexeme], texts: &[&str]) -> bool {
     let Some(open) = texts.iter().position(|text| matches!(*text, "(" | "[")) else {
         return false;
@@ -72,7 +72,7 @@ fn is_applied(head: &[Lexeme], texts: &[&str]) -> bool {
     !inside.contains(first) && (is_function || power.is_empty() && is_value)
 }
 
-/// Whether three letters in a row are a word: `sum`, `Ann`, but not `xyz`, `abc`.
+/// Returns whether three letters in a row are a word: `sum`, `Ann`, but not `xyz`, `abc`.
 fn is_short_word(head: &[Lexeme], texts: &[&str]) -> bool {
     let word = texts.concat();
     let is_run = head.len() == 3 && head.iter().all(|lexeme| lexeme.is_of_run);

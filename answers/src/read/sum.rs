@@ -8,7 +8,7 @@ use super::super::units::{currency, unit};
 use super::factor::is_command_of_factor;
 use super::{Parser, joins};
 
-/// Whether this node can be in a fraction of whole numbers: a whole number without a sign, or a fraction.
+/// Returns whether this node can be in a fraction of whole numbers: a whole number without a sign, or a fraction.
 fn is_of_digits(part: &Expr) -> bool {
     match &part.symbol {
         Number(value, _) => value.is_integer() && !value.is_negative(),
@@ -17,7 +17,7 @@ fn is_of_digits(part: &Expr) -> bool {
 }
 
 impl Parser<'_> {
-    /// A number with the words and signs after it.
+    /// Returns a number with the words and signs after it.
     pub(super) fn quantity(&mut self) -> Option<Expr> {
         let outer = self.currency.take();
         let mut value = self.sum()?;
@@ -71,7 +71,7 @@ impl Parser<'_> {
         Some(Symbol::Measured(format!("{parts:?}")).of([value]))
     }
 
-    /// A sum of products.
+    /// Returns a sum of products.
     pub(super) fn sum(&mut self) -> Option<Expr> {
         self.nested(|parser| {
             let mut terms = vec![parser.term()?];
@@ -82,7 +82,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A product with its signs, including a currency sign.
+    /// Returns a product with its signs, including a currency sign.
     fn term(&mut self) -> Option<Expr> {
         let sign = self.text();
         let currency = currency(sign);
@@ -100,7 +100,7 @@ impl Parser<'_> {
         })
     }
 
-    /// A value, with or without a minus before it.
+    /// Returns a value, with or without a minus before it.
     pub(super) fn signed(&mut self, read: fn(&mut Self) -> Option<Expr>) -> Option<Expr> {
         if self.take("-") {
             Some(read(self)?.negated())
@@ -149,7 +149,7 @@ impl Parser<'_> {
         self.at > 0 && is_number(&self.lexemes[self.at - 1].text)
     }
 
-    /// The fraction of a mixed number such as `3 1/2`; it must not have a power.
+    /// Returns the fraction of a mixed number such as `3 1/2`; it must not have a power.
     fn slashed(&self) -> Option<Expr> {
         let (above, below) = (self.text(), self.ahead(2));
         let is_fraction = is_whole(above) && self.ahead(1) == "/" && is_whole(below);
@@ -176,7 +176,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether the letter here is a known unit that is upright, or that stands apart at the end of a value.
+    /// Returns whether the letter here is a known unit that is upright, or that stands apart at the end of a value.
     fn is_unit(&self) -> bool {
         let lexeme = &self.lexemes[self.at];
         let is_upright = lexeme.is_upright && !matches!(&*lexeme.text, "i" | "e");
@@ -185,7 +185,8 @@ impl Parser<'_> {
         (is_upright || lexeme.is_apart && is_last) && is_known
     }
 
-    /// A primary with its powers, exclamation marks and degrees: at most four of these, because each is a level of the tree.
+    /// Returns a primary with its powers, exclamation marks and degrees: at most four of these, because each is a level of the
+    /// tree.
     pub(super) fn factor(&mut self) -> Option<Expr> {
         self.nested(|parser| {
             let mut base = parser.primary()?;
@@ -222,8 +223,8 @@ impl Parser<'_> {
         })
     }
 
-    /// The argument of a command: a group in braces, or the next factor. If a whole number follows, the argument is its first
-    /// digit that was not read yet.
+    /// Returns the argument of a command: a group in braces, or the next factor. If a whole number follows, the argument is its
+    /// first digit that was not read yet.
     pub(super) fn argument(&mut self) -> Option<Expr> {
         let text = self.text();
         if text == "{" {

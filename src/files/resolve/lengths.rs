@@ -16,8 +16,8 @@ const MASK: &str = "1 for a token that counts, 0 for a token that does not";
 type Lengths = (Tokens, String, Option<&'static str>);
 
 impl Resolving<'_> {
-    /// The tokens that count, found from the mask or a known token column, from `length` or the words of the completion, or from
-    /// unknown columns, if these agree. A column with other lengths is an error if it is known, and is skipped otherwise.
+    /// Returns the tokens that count, found from the mask or a known token column, from `length` or the words of the completion,
+    /// or from unknown columns, if these agree. A column with other lengths is an error if it is known, and is skipped otherwise.
     pub(super) fn tokens(&mut self) -> Result<Option<Tokens>> {
         let arrays = std::mem::take(&mut self.arrays);
         let mask = arrays
@@ -57,7 +57,7 @@ impl Resolving<'_> {
         Ok(Some(tokens))
     }
 
-    /// The reason why a column does not have a value for each token; an error if the column is known.
+    /// Returns the reason why a column does not have a value for each token; an error if the column is known.
     fn misfit(&self, lengths: Option<&Lengths>, column: &FileColumn) -> Result<Option<String>> {
         let Some((tokens, from, counted)) = lengths else {
             let why = "nothing says how many tokens a response has (`mask`, `length`)";
@@ -86,13 +86,13 @@ impl Resolving<'_> {
         }))
     }
 
-    /// The lengths that a column has: each of its values belongs to a token that counts.
+    /// Returns the lengths that a column has: each of its values belongs to a token that counts.
     fn lengths_of(&self, column: &FileColumn) -> Lengths {
         let lengths = (0..self.responses).map(|response| column.length(response));
         (Tokens::full(lengths), column.name().to_string(), None)
     }
 
-    /// The lengths from `length` or from the words of completions.
+    /// Returns the lengths from `length` or from the words of completions.
     fn counted_lengths(&mut self) -> Option<Lengths> {
         if let Some(column) = self.find("length") {
             // Other data are skipped here, because the builder of the batch reads tensors and refuses all other data.
@@ -125,9 +125,9 @@ impl Resolving<'_> {
         Some((tokens, from, Some(what)))
     }
 
-    /// The lengths of unknown arrays, if they agree. An array that is empty for some response (a list of errors, for example)
-    /// does not prove that the response has no tokens, and is not used; nor is an older advantage, which may belong to another
-    /// batch.
+    /// Returns the lengths of unknown arrays, if they agree. An array that is empty for some response (a list of errors, for
+    /// example) does not prove that the response has no tokens, and is not used; nor is an older advantage, which may belong to
+    /// another batch.
     fn lengths_of_unknown(&mut self, arrays: &[FileColumn]) -> Option<Lengths> {
         let (responses, are_lines) = (self.responses, self.place.has_lines());
         let full = arrays.iter().filter(|column| {

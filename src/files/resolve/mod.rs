@@ -136,7 +136,7 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
     Ok(rollouts)
 }
 
-/// The tensor of a column, if its name may mean a mask.
+/// Returns the tensor of a column, if its name may mean a mask.
 fn mask_like(column: &FileColumn) -> Option<&FileTensor> {
     match &column.data {
         ColumnData::Tensor(tensor) if tensor.name.contains("mask") => Some(tensor),
@@ -144,7 +144,7 @@ fn mask_like(column: &FileColumn) -> Option<&FileTensor> {
     }
 }
 
-/// The values that a column should hold, for messages. `rows` is the number of responses if the column is a tensor.
+/// Returns the values that a column should hold, for messages. `rows` is the number of responses if the column is a tensor.
 fn expected(reading: &Reading, rows: Option<usize>) -> String {
     let text = match (reading.role, reading.ours.as_str(), rows) {
         (Role::Mask | Role::Token, _, Some(rows)) => {
@@ -168,7 +168,7 @@ fn expected(reading: &Reading, rows: Option<usize>) -> String {
 }
 
 impl Resolving<'_> {
-    /// The columns under the names of the schema: a column for each name.
+    /// Returns the columns under the names of the schema: a column for each name.
     fn readings(&mut self, columns: Vec<FileColumn>) -> Result<Vec<FileColumn>> {
         let names = self.schema.clone();
         let are_tensors = names.kind != FileKind::Lines;
@@ -259,8 +259,8 @@ impl Resolving<'_> {
         Ok(())
     }
 
-    /// The level of a column that has a number, or an array of numbers, for every response. Any other column is skipped, or is an
-    /// error.
+    /// Returns the level of a column that has a number, or an array of numbers, for every response. Any other column is skipped,
+    /// or is an error.
     fn level(&mut self, column: &FileColumn) -> Result<Option<Level>> {
         let (reading, rows) = (&column.reading, self.responses);
         let role = reading.role;
@@ -456,7 +456,7 @@ impl Resolving<'_> {
         Err(self.place.wrong(&reading.theirs, at, found, EXPECTED))
     }
 
-    /// The groups and the step of the batch. If a dump has several steps, groups are distinguished by step.
+    /// Returns the groups and the step of the batch. If a dump has several steps, groups are distinguished by step.
     fn of_steps(&mut self, groups: Vec<GroupId>) -> Result<(Vec<GroupId>, u64)> {
         let steps = self.steps()?;
         let differs = |values: &[f64]| values.iter().any(|value| *value != values[0]);
@@ -486,8 +486,8 @@ impl Resolving<'_> {
         Ok((groups.into_iter().enumerate().map(split).collect(), step))
     }
 
-    /// The numbers that split groups. A number that is taken for a step by its name alone splits no groups if each response would
-    /// become a group of its own, because it may be the number of the sample.
+    /// Returns the numbers that split groups. A number that is taken for a step by its name alone splits no groups if each
+    /// response would become a group of its own, because it may be the number of the sample.
     fn splitting<'a>(
         &mut self,
         parts: Vec<(&'a str, Vec<f64>)>,
@@ -518,8 +518,8 @@ impl Resolving<'_> {
         kept
     }
 
-    /// The sum of the rewards of several reward functions, without the functions that have no reward for a response; NaN if no
-    /// function has a reward.
+    /// Returns the sum of the rewards of several reward functions, without the functions that have no reward for a response; NaN
+    /// if no function has a reward.
     fn sum_of_rewards(&self) -> Option<Vec<f64>> {
         let mut sums: Option<Vec<f64>> = None;
         for name in &self.schema.rewards {
@@ -536,7 +536,7 @@ impl Resolving<'_> {
         sums
     }
 
-    /// Whether computations with token columns use f64; without token columns, whether columns of responses are f64.
+    /// Returns whether computations with token columns use f64; without token columns, whether columns of responses are f64.
     fn is_f64(&self) -> bool {
         let is_wide = |column: &FileColumn| match &column.data {
             ColumnData::Tensor(tensor) => tensor.dtype == safetensors::Dtype::F64,
@@ -658,7 +658,7 @@ impl Resolving<'_> {
     }
 }
 
-/// The numbers of a column of arrays.
+/// Returns the numbers of a column of arrays.
 fn token_values(data: ColumnData, dtype: Option<Dtype>) -> Result<TokenValues> {
     if let ColumnData::Tensor(tensor) = &data {
         let shape = (tensor.shape[0], tensor.shape[1]);

@@ -88,8 +88,8 @@ impl Rollouts {
         Ok(notes.collect())
     }
 
-    /// The first invalid value of a column where the mask is 1, or where it is 0, as its response, token and value; and the
-    /// number of invalid values.
+    /// Returns the first invalid value of a column where the mask is 1, or where it is 0, as its response, token and value; and
+    /// the number of invalid values.
     fn odd_values<T: Precision>(
         &self,
         (values, numbers): (&TokenValues, &[T]),

@@ -13,7 +13,7 @@ pub(super) struct Location<'a> {
 }
 
 impl Location<'_> {
-    /// The columns of the tokens, if they are the tokens of one response whose mask has no holes.
+    /// Returns the columns of the tokens, if they are the tokens of one response whose mask has no holes.
     pub(super) fn only_run(&self) -> Option<Range<usize>> {
         if self.responses.len() != 1 {
             return None;

@@ -61,7 +61,7 @@ impl Arg<'_> {
         }
     }
 
-    /// Whether both arguments are the same values in memory.
+    /// Returns whether both arguments are the same values in memory.
     pub(super) fn is_same(&self, other: &Arg<'_>) -> bool {
         match (self, other) {
             (Arg::Tile(a), Arg::Tile(b)) => a == b,
@@ -145,7 +145,7 @@ impl<'a> Execution<'a> {
         self.methods[step]
     }
 
-    /// Whether the next pass can read the step's values without computing them.
+    /// Returns whether the next pass can read the step's values without computing them.
     pub(super) fn is_readable(&self, step: usize) -> bool {
         self.values[step].is_some() || self.uniform[step].is_some()
     }
@@ -182,7 +182,8 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// Whether a step on tokens is computed in a pass. If the step cannot be fused with other steps, the pass has only this step.
+/// Returns whether a step on tokens is computed in a pass. If the step cannot be fused with other steps, the pass has only this
+/// step.
 pub(super) fn goes_by_tile(prim: &Prim) -> bool {
     matches!(
         prim,
