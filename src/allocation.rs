@@ -1,4 +1,4 @@
-//! Counts the memory that each thread allocates: the last limit on a script's memory, whatever the script allocates it for.
+//! Counts the memory that each thread allocates. This count is the last limit on a script's memory, whatever its use.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

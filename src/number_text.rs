@@ -1,4 +1,4 @@
-//! Writes counts, percentages, durations and values for people, and chooses the number of decimals, also in tables.
+//! Writes counts, percentages, durations and values as text for people, with suitable numbers of decimals, also in tables.
 
 use std::time::Duration;
 

@@ -61,7 +61,7 @@ pub fn visible(text: &str) -> String {
     escaped(text, &[])
 }
 
-/// Like [`visible`]; the characters in `kept` stay as they are.
+/// Works like [`visible`], but leaves the characters in `kept` as they are.
 pub fn escaped(text: &str, kept: &[char]) -> String {
     let obeyed = |letter: char| {
         letter.is_control()

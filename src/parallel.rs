@@ -11,7 +11,7 @@ use crate::allocation::{held, moved};
 /// The number of parts of a loop for each thread. A thread whose parts are short takes more parts.
 const PARTS_PER_THREAD: usize = 16;
 
-/// Locks a mutex, also after a panic: no panic can leave the data of our locks half changed.
+/// Locks a mutex, even after a panic, because no panic can leave the data of this library's locks inconsistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -30,7 +30,7 @@ pub(crate) fn each<R: Send>(
     each_with(count, grain, &|| (), &|(), index| of(index))
 }
 
-/// Like [`each`]; the neighbouring results that one thread computes share a value that `scratch` makes.
+/// Works like [`each`], but neighbouring results that one thread computes share a value that `scratch` makes.
 pub(crate) fn each_with<S, R: Send>(
     count: usize,
     grain: usize,

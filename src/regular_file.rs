@@ -1,4 +1,4 @@
-//! Opens regular files only, because opening a pipe waits until a program writes into it, and a device may have no end.
+//! Opens only regular files, because opening a pipe waits until a program writes to it, and reading a device may never end.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};

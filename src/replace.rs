@@ -1,4 +1,4 @@
-//! Replaces a file by a new file, which is written beside the old file and then renamed over it.
+//! Replaces a file by a new file, which is written in the same folder and then renamed to the old file's name.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -95,7 +95,7 @@ impl Replacement {
     /// Begins to write; the file that is at `path` stays until [`Replacement::finish`].
     ///
     /// # Errors
-    /// [`Diagnostics`] if it cannot be written.
+    /// [`Diagnostics`] if the file cannot be written.
     pub fn new(path: &Path) -> Result<Self, Diagnostics> {
         let (file, beside) = Self::open(path).map_err(|error| cannot_be_written(path, &error))?;
         Ok(Replacement {

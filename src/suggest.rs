@@ -1,4 +1,4 @@
-//! The known name nearest to a misspelt name, for every message that asks "did you mean".
+//! Finds the known name that is nearest to a misspelt name, for messages that ask "did you mean".
 
 /// Returns the candidate nearest to `name`, or `None` if nothing is close enough to be a likely slip.
 ///

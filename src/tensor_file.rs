@@ -1,5 +1,5 @@
-//! Tensors in safetensors files: a file's header, checked against its bytes; numbers read from it; new files, and copies with
-//! more tensors.
+//! Tensors in safetensors files: this module reads and checks a file's header, reads numbers, and writes new files and copies
+//! with more tensors.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -26,10 +26,10 @@ type Result<T> = std::result::Result<T, Diagnostic>;
 // Numbers are read in place, and files store them with the lowest byte first.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// The most bytes that the format allows for the header.
+/// The maximum number of bytes that the format allows for the header.
 const HEADER: u64 = 100_000_000;
 
-/// How many numbers a thread converts at a time.
+/// The number of values that a thread converts at a time.
 const PART: usize = 1 << 14;
 
 /// The strings in the header of a file, by their keys.
@@ -47,13 +47,13 @@ struct Header {
 /// A tensor of a file: its type, shape and location.
 #[derive(Clone, Debug)]
 pub struct FileTensor {
-    /// Its name in the file.
+    /// The tensor's name in the file.
     pub name: String,
-    /// The type of its elements.
+    /// The type of the elements.
     pub dtype: Dtype,
-    /// Its size in each dimension.
+    /// The size in each dimension.
     pub shape: Vec<usize>,
-    /// Its first byte in the file.
+    /// The position of the tensor's first byte in the file.
     at: u64,
     /// The number of its bytes. The header has been checked: the type and the shape need exactly this many bytes, and the file
     /// has them.
@@ -61,7 +61,7 @@ pub struct FileTensor {
     file: Arc<(PathBuf, File)>,
 }
 
-/// Runs `$body` with `$T` the type of a tensor's numbers.
+/// Runs `$body` with `$T` as the type of a tensor's numbers.
 macro_rules! each_number {
     ($dtype:expr, $T:ident => $body:expr, else $other:expr) => {
         $crate::tensor_file::each_number!(@ $dtype, $T, $body, $other, BOOL u8, U8 u8, I8 i8, U16 u16, I16 i16, U32 u32,
@@ -168,7 +168,7 @@ impl FileTensor {
         each_number!(self.dtype, T => size_of::<T>() > 0, else false)
     }
 
-    /// Type and shape in words, such as `f32 [128, 1024]`.
+    /// Returns the type and the shape in words, such as `f32 [128, 1024]`.
     pub fn describe(&self) -> String {
         let dtype = self.dtype.to_string().to_lowercase();
         format!("{dtype} {:?}", self.shape)

@@ -9,7 +9,7 @@ use super::value::value;
 use Symbol::{List, Measured, Or, Percent, Relation, Set, Tuple};
 use numbers::{at_points, numbers};
 
-/// Longer lists are compared only in the given order, and larger sets are not compared.
+/// The maximum length of a list that is compared in any order, and the maximum size of a set that is compared at all.
 const LONGEST: usize = 64;
 
 /// Returns whether an answer equals the gold answer; `None` if that cannot be decided.

@@ -6,7 +6,7 @@ use num_bigint::BigInt;
 
 use super::number::{Rational, shifted, whole};
 
-/// How a decimal was written.
+/// The form in which a decimal was written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Decimal {
     /// The number of digits after the point.

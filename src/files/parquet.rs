@@ -1,5 +1,5 @@
-//! Parquet: reads a file as a table, column by column, or its rows as JSON lines; copies a file with columns added and the other
-//! columns unchanged. Lists of numbers are read with typed readers, which is many times faster than row by row.
+//! Parquet files: reads a file as a table, column by column, or as JSON lines, row by row; copies a file with columns added and
+//! the other columns unchanged. Typed readers read lists of numbers many times faster than a reader of rows.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -42,7 +42,7 @@ use crate::replace::Replacement;
 
 type Reader = SerializedFileReader<File>;
 
-/// Number of rows that are decoded at a time, so that a list whose values are not needed takes little memory.
+/// The number of rows that are decoded at a time. It is small, so that a list whose values are not needed takes little memory.
 const ROWS: usize = 1024;
 
 /// Returns the result of a function of the crate `parquet`; an error if the function panics, which happens with some damaged
@@ -124,7 +124,7 @@ fn cell_of(field: &Field) -> Cell<'_> {
         Field::UByte(value) => Cell::Int((*value).into()),
         Field::UShort(value) => Cell::Int((*value).into()),
         Field::UInt(value) => Cell::Int((*value).into()),
-        // Widening does not change the numbers.
+        // The conversion to f64 does not change the numbers.
         Field::Float16(value) => Cell::Number((*value).into()),
         Field::Float(value) => Cell::Number((*value).into()),
         Field::Double(value) => Cell::Number(*value),
@@ -152,7 +152,7 @@ fn cell_of(field: &Field) -> Cell<'_> {
             let values = map.entries().iter().map(|(_, value)| value);
             Cell::Json(object(keys.iter().map(String::as_str).zip(values)).into())
         }
-        // Integers beyond 63 bits, and types that the crate may add.
+        // These are integers that exceed i64, and types that the crate may add.
         other => Cell::Json(other.to_string().into()),
     }
 }
@@ -166,7 +166,7 @@ fn checksum_of_end(path: &Path) -> io::Result<u32> {
     Ok(crc32c::crc32c(&end))
 }
 
-/// Reads a file as a table, a part of its columns on each thread.
+/// Reads a file as a table. Each thread reads a part of the columns.
 pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table, Diagnostic> {
     let failed = |error: io::Error| cannot_be_read(path, &error);
     let file = || regular_file::open(path).and_then(open);
@@ -348,7 +348,7 @@ fn read_lists(file: &Reader, leaf: usize, column: &mut FileColumn) -> Result<()>
         match group.get_column_reader(leaf)? {
             From::BoolColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
             From::Int32ColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
-            // The conversion is exact up to 2^53, like any number in JSONL.
+            // The conversion is exact up to 2^53, as for any number in JSONL.
             From::Int64ColumnReader(from) => each(from, rows, levels, |&x| x as f64, push),
             From::FloatColumnReader(from) => each(from, rows, levels, |&x| x.into(), push),
             From::DoubleColumnReader(from) => each(from, rows, levels, |&x| x, push),

@@ -13,7 +13,7 @@ pub(super) struct Place {
     pub(super) path: PathBuf,
     /// For each blank line, the index of the response after it; `None` if responses are not lines.
     pub(super) blank: Option<Vec<usize>>,
-    /// Checksum of what was read: all lines, the end of a parquet file, or the header of a tensor file.
+    /// The checksum of all lines, of the end of a parquet file, or of the header of a tensor file.
     pub(super) sum: u32,
 }
 

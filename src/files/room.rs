@@ -6,7 +6,7 @@ use std::io::{self, Read};
 /// The memory that a response takes without its arrays, in bytes.
 pub(super) const ROW: u64 = 64;
 
-/// Half of the memory that the process can still take; the other half is needed because growing vectors are copied.
+/// A limit of half the memory that the process can still take. The other half is needed when growing vectors are copied.
 #[derive(Clone, Copy)]
 pub(super) struct Room(u64);
 

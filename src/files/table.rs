@@ -13,7 +13,7 @@ use crate::batch::GroupId;
 use crate::batch::layout::Tokens;
 use crate::tensor_file::FileTensor;
 
-/// The columns of a file, and what its fields are read as.
+/// The columns of a file, and the names under which its fields are read.
 #[derive(Default)]
 pub(super) struct Table {
     pub(super) schema: Arc<Schema>,
@@ -125,10 +125,10 @@ impl Lists {
 /// The values of a column, all of the same type.
 #[derive(Clone, Debug, Default)]
 pub(super) enum ColumnData {
-    /// Only nulls so far.
+    /// The column has only nulls so far.
     #[default]
     Null,
-    /// A number per response, 0 and 1 for booleans.
+    /// A number per response; a boolean is 0 or 1.
     Numbers(Vec<f64>),
     /// Names of groups: strings or integers. An integer beyond i64 becomes the string of its digits.
     Ids(Vec<GroupId>),
@@ -144,7 +144,8 @@ pub(super) enum ColumnData {
 /// One field of the lines, or one tensor.
 #[derive(Clone, Debug)]
 pub(super) struct FileColumn {
-    /// The name of the field or tensor, and what it is read as; `resolve` makes a copy of the column for each further reading.
+    /// The name of the field or tensor, and the column as which it is read. If there are several such columns, `resolve` copies
+    /// it.
     pub(super) reading: Reading,
     pub(super) keep: Keep,
     pub(super) data: ColumnData,
@@ -266,7 +267,7 @@ impl FileColumn {
             return;
         }
         if let ColumnData::Null = self.data {
-            // This gives the column its type.
+            // The null gives the column its type.
             drop(self.give(&Cell::Null));
         }
         match &mut self.data {

@@ -8,11 +8,11 @@ use super::super::expr::{Expr, Function};
 use super::super::number::{Rational, look, whole};
 use super::super::value::{Numeral, constant, square, value};
 
-/// The fewest digits with which a decimal answer may be the rounded gold answer.
+/// The minimum number of digits of a decimal answer that may be the rounded gold answer.
 const ENOUGH: u32 = 6;
 
-/// A larger exact number is not compared with an inexact number, because the error of a root may exceed the distance between two
-/// whole numbers.
+/// The largest exact number that is compared with an inexact number. Beyond it, the error of a root may exceed the distance
+/// between two whole numbers.
 const LARGE: i64 = 10_000_000_000;
 
 /// Returns whether expressions are the same number or the same function.
@@ -106,7 +106,7 @@ const POINTS: [[i64; 4]; 10] = [
     [-9, 216, 46, -75],
 ];
 
-/// Functions of more variables are not compared.
+/// The maximum number of variables of functions that are compared.
 const MOST_NAMES: usize = 16;
 
 /// Calls `evaluate` once per point, with the point's values for the variables of both expressions, and collects the results that
@@ -151,7 +151,7 @@ fn functions(gold: &Expr, answer: &Expr) -> Option<bool> {
     });
     let is_same = !compared.contains(&false);
     if is_same {
-        // If the limit of work is used up, only some of the points were compared.
+        // If the limit of work has been reached, only some of the points were compared, so the result is undecided.
         look(1)?;
     }
     (!is_same || compared.len() >= 2).then_some(is_same)

@@ -24,10 +24,10 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::{counted, exact};
 use crate::tensor_file::FileTensor;
 
-/// How many unknown fields get a note of their own; a file can have a new unknown field in each line.
+/// The maximum number of unknown fields that get a note of their own; a file can have a new unknown field in each line.
 const SHOWN: usize = 5;
 
-/// Fields that are guessed to be the training step, or a part of it.
+/// The fields that are taken for the training step, or for a part of it, by their names alone.
 const GUESSED: [&str; 3] = ["iteration", "update", "epoch"];
 
 /// A batch from a file, with the data needed to write an advantage to a copy of that file.
@@ -36,7 +36,7 @@ const GUESSED: [&str; 3] = ["iteration", "update", "epoch"];
 pub struct Rollouts {
     /// The columns and their layout.
     pub batch: Batch,
-    /// Notes on the reader's decisions and on the fields that it skipped, because the reader must decide nothing silently.
+    /// Notes on the reader's decisions and on the fields that it skipped, because it must not decide anything silently.
     pub notes: Vec<Diagnostic>,
     /// The unit of the batch's tokens: `token`, or `word` if lengths count the words of completions.
     pub unit: &'static str,
@@ -48,7 +48,7 @@ pub struct Rollouts {
     pub(super) is_f64: bool,
 }
 
-/// The state while the columns of a file are made into a batch.
+/// The state of converting the columns of a file to a batch.
 #[derive(Default)]
 struct Resolving<'a> {
     schema: Arc<Schema>,
@@ -319,7 +319,7 @@ impl Resolving<'_> {
             (Role::Completion, _) if column.keep.counts => {
                 self.no_length = Some((reading.theirs.clone(), why));
             }
-            // No note, because a string or an object is not meant to be a column.
+            // There is no note, because a string or an object is not meant to be a column.
             (Role::Any, ColumnData::Null | ColumnData::Other | ColumnData::Texts(..))
             | (Role::Completion, ColumnData::Null) => {}
             _ => self.left_out(&reading.theirs, &why),
