@@ -16,8 +16,7 @@ pub fn counted(number: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", count(number))
 }
 
-/// Returns a number in JSON. NaN and infinities, which JSON does not have, become strings, so that they are visible and can be
-/// compared.
+/// Returns a number in JSON. NaN and infinities, which JSON does not have, become strings, which are visible and comparable.
 pub fn in_json(value: f64) -> serde_json::Value {
     match value.is_finite() {
         true => value.into(),

@@ -46,8 +46,7 @@ impl Paint {
 /// The columns of a line in files, pipes and tests.
 pub const WIDTH: usize = 80;
 
-/// Returns the columns of a terminal that a string takes. Some characters take two columns, and some take none; [`Paint`]'s codes
-/// take none.
+/// Returns the columns of a terminal that a string takes. Some characters take two, and some none; [`Paint`]'s codes take none.
 pub fn width(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
     let first = parts.next().map_or(0, UnicodeWidthStr::width);

@@ -131,8 +131,7 @@ impl Expr {
         }
     }
 
-    /// Returns whether this is a number, a name or a function of numbers and names, without a unit; false for the set of real
-    /// numbers.
+    /// Returns whether this is a number, name or function of both, without a unit; false for the set of real numbers.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.symbol, Number(..) | Name(_) | Function(_)) && !self.is(REALS)
     }

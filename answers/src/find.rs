@@ -217,8 +217,8 @@ fn joined<'t>(text: &str, items: Vec<Item<'t>>) -> Values<'t> {
     values
 }
 
-/// Returns whether a text without a mark is an answer as a whole: a choice, a ratio, or one line of mathematics, even if it
-/// cannot be read.
+/// Returns whether a whole text without a mark is an answer: a choice, a ratio, or one line of mathematics, even an unreadable
+/// one.
 pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     static WORD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\pL{2,}[,.:;?!]*$"));
     /// The beginning of a sentence, such as `So` in `So x = 5`.

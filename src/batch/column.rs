@@ -146,8 +146,7 @@ impl FloatBuffer {
         (0..self.len()).map(self.reader())
     }
 
-    /// Returns a function that reads numbers by their index, converted to f64. It asks the buffer's owner for the memory only
-    /// once.
+    /// Returns a function that reads numbers by their index, converted to f64. It asks the owner for the memory only once.
     pub(crate) fn reader(&self) -> impl Fn(usize) -> f64 + Copy + '_ {
         let (f32s, f64s): (&[f32], &[f64]) = match self {
             FloatBuffer::F32(values) => (values, &[]),
@@ -260,8 +259,7 @@ impl TokenValues {
         (0..values.len()).map(move |token| values.get(token))
     }
 
-    /// Returns the values of the tokens that count, response by response. If the numbers are already compact, they are not
-    /// copied.
+    /// Returns the values of the tokens that count, response by response. Compact values are not copied.
     pub fn compact(&self, layout: &Layout) -> FloatBuffer {
         match self.rows {
             Rows::Compact => self.numbers.clone(),

@@ -142,8 +142,7 @@ impl Computed {
         &self.layout
     }
 
-    /// Returns the value at a token of a response, converted to f64. At a coarser level, this is the value of the cell that
-    /// contains the token.
+    /// Returns the value at a token of a response, converted to f64. At a coarser level, it is the value of the token's cell.
     ///
     /// `token` is an index among the response's tokens that count, from 0. Panics if there is no such response or token.
     pub fn at(&self, response: usize, token: usize) -> f64 {

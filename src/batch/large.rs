@@ -92,8 +92,7 @@ impl SpareMemory {
         }
         let values = match values {
             Some(values) => *values,
-            // A quarter more memory is allocated, because the next batch may have more tokens. The system provides memory only
-            // when it is written.
+            // A quarter more memory is allocated, because the next batch may have more tokens. Unwritten memory costs nothing.
             None if is_large::<T>(count) => zeros(count + count / 4)?,
             None => zeros(count)?,
         };
@@ -133,8 +132,7 @@ impl<T: Plain> Drop for Large<T> {
         if !is_large::<T>(self.count) {
             return;
         }
-        // Until the pages are written again, the kernel may reclaim them if it needs memory. If it does not need memory, this
-        // call takes 0.1 ms.
+        // Until the pages are written again, the kernel may reclaim them if it needs memory. Otherwise, this call takes 0.1 ms.
         #[cfg(target_os = "linux")]
         advise(&mut values, libc::MADV_FREE);
         if let Ok(mut spares) = self.spare.0.try_lock() {

@@ -131,8 +131,7 @@ impl Batch {
         BatchBuilder::default()
     }
 
-    /// Returns five responses to two prompts, with all usual columns. Two of the three responses to `a` are correct, and no
-    /// response to `b`.
+    /// Returns five responses to two prompts, with all usual columns. Two of three to `a` are correct, and none of two to `b`.
     ///
     /// All examples of the documentation run on this batch.
     pub fn example() -> Batch {

@@ -127,8 +127,7 @@ pub(super) fn type_of(raw: &str) -> JsonType {
     }
 }
 
-/// Returns the parts that `read` finds in a text. The text may contain `NaN` and `Infinity`, which Python writes but JSON
-/// forbids.
+/// Returns the parts that `read` finds in a text. The text may have `NaN` and `Infinity`, which JSON forbids.
 fn parts<'a>(
     text: &'a str,
     read: impl for<'t> Fn(&'t str) -> Option<Vec<(&'t str, &'t str)>>,
@@ -143,8 +142,8 @@ fn parts<'a>(
     Some(parts.collect())
 }
 
-/// The byte order mark, which some programs write at the beginning of a file. If files were concatenated, a later line can begin
-/// with it, too.
+/// The byte order mark, which some programs write at the beginning of a file. In concatenated files, a later line can begin with
+/// it.
 pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Returns the fields of a line in order. Keys (with their quotes) and values are as written in the line.
@@ -357,8 +356,7 @@ pub(super) fn number(raw: &str) -> f64 {
     }
 }
 
-/// Adds the values of an array, converted as [`number`] converts them. If a value is text or nested, the error describes the
-/// array.
+/// Adds the values of an array, converted as [`number`] converts them. Text or a nested value is an error.
 pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static str> {
     let mut rest = &raw.as_bytes()[1..];
     loop {

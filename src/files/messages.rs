@@ -65,8 +65,7 @@ pub(super) fn answer(mut said: Vec<Cow<'_, str>>) -> Cow<'_, str> {
     at.map_or(Cow::Borrowed(""), |at| said.swap_remove(at))
 }
 
-/// Returns whether a text, which may be escaped, could be the JSON of messages, judging by its start. Most texts fail this test,
-/// and are not parsed.
+/// Returns whether a text, which may be escaped, could be the JSON of messages, judging by its start. Most texts fail this test.
 pub(super) fn may_be_chat(text: &str) -> bool {
     let start = text.trim_start();
     let begins = |begin: &&str| start.starts_with(*begin);

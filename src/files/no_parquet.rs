@@ -1,5 +1,4 @@
-//! Replaces `parquet.rs` in a build without the feature `parquet`: reading a parquet file fails with an error that names the
-//! missing feature.
+//! Replaces `parquet.rs` in a build without the feature `parquet`: reading a parquet file fails and names the feature.
 
 use std::io;
 use std::path::Path;

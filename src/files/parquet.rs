@@ -45,8 +45,7 @@ type Reader = SerializedFileReader<File>;
 /// The number of rows that are decoded at a time. It is small, so that a list whose values are not needed takes little memory.
 const ROWS: usize = 1024;
 
-/// Returns the result of a function of the crate `parquet`; an error if the function panics, which happens with some damaged
-/// files.
+/// Calls a function of the crate `parquet`. A panic, which some damaged files cause, becomes an error.
 fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
     match caught(read) {
         Some(read) => read.map_err(io::Error::other),

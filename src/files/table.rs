@@ -144,8 +144,7 @@ pub(super) enum ColumnData {
 /// One field of the lines, or one tensor.
 #[derive(Clone, Debug)]
 pub(super) struct FileColumn {
-    /// The name of the field or tensor, and the column as which it is read. If there are several such columns, `resolve` copies
-    /// it.
+    /// The name of the field or tensor, and the column as which it is read. `resolve` copies it for more columns.
     pub(super) reading: Reading,
     pub(super) keep: Keep,
     pub(super) data: ColumnData,

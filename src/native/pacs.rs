@@ -94,8 +94,7 @@ fn of_scores(inputs: &HookInputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)>
     Some((loss, by_score))
 }
 
-/// Returns a response's weighted cross entropy, and the derivative by the logit of the mean loss, in which each response has the
-/// weight `share`.
+/// Returns a response's weighted cross entropy, and the derivative by the logit of the mean, in which a response weighs `share`.
 fn cross_entropy(logit: f64, label: f64, weight: f64, share: f64) -> (f64, f64) {
     let log_sigmoid = |x: f64| Unary::LogSigmoid.eval(x);
     let sigmoid = |x: f64| Unary::Sigmoid.eval(x);

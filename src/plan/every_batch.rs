@@ -74,8 +74,8 @@ impl Plan {
         Diagnostic::error(message).with_help(help).at(span)
     }
 
-    /// Makes the error for a tensor whose values the script read. A column has no line of its own, so the error is at the call
-    /// that reads values.
+    /// Makes the error for a tensor whose values the script read. A column has no line of its own, so the error is at the reading
+    /// call.
     fn looked_at(&self, tensor: &Tensor) -> Diagnostic {
         let about = self.recipe.about();
         let made = tensor.origin().and_then(|origin| about.place_of(origin));

@@ -18,8 +18,7 @@ impl Plan {
         self.is_of_every_batch() && other.is_of_every_batch() && is_same()
     }
 
-    /// Returns whether every batch, step and state has this formula, and the formula has no values that the script computed
-    /// itself.
+    /// Returns whether every batch, step and state has this formula, without values that the script computed itself.
     fn is_of_every_batch(&self) -> bool {
         let mut nodes = self.graph.nodes.iter();
         !nodes.any(|node| node.row == VALUES) && self.of_every_batch().is_ok()

@@ -24,8 +24,7 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     let k = k.min(n - k);
     let mut product = 1.0f64;
     for i in 1..=k {
-        // Exact while the numbers are below 2^53, because the product before the division and its result C(n - k + i, i) are
-        // integers.
+        // Exact while the numbers are below 2^53, because the product and the quotient C(n - k + i, i) are integers.
         product = product * (n - k + i) as f64 / i as f64;
         // The loop multiplies at most about a thousand factors, because each factor at least doubles the product.
         if product.is_infinite() {

@@ -185,8 +185,7 @@ impl Parser<'_> {
         (is_upright || lexeme.is_apart && is_last) && is_known
     }
 
-    /// Returns a primary with its powers, exclamation marks and degrees: at most four of these, because each is a level of the
-    /// tree.
+    /// Returns a primary with its powers, exclamation marks and degrees: at most four, because each is a level of the tree.
     pub(super) fn factor(&mut self) -> Option<Expr> {
         self.nested(|parser| {
             let mut base = parser.primary()?;

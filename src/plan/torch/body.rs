@@ -215,8 +215,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// Returns whether values are known to be 0 at tokens that do not count, which is true of token columns and their
-    /// differences.
+    /// Returns whether values are known to be 0 at tokens that do not count, as in token columns and their differences.
     fn is_masked(&self, arg: &Arg) -> bool {
         self.node_of(arg).is_some_and(|node| match node.row {
             COLUMN => node.level == Level::Token,
