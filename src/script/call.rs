@@ -1,4 +1,4 @@
-//! The context of a call: the limits, random numbers and reports that the hooks of one step share.
+//! The context of a call: its limits, its random numbers and its reports, which all hooks of the call share.
 
 use std::mem::{replace, take};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,33 +21,33 @@ pub(crate) struct CallContext {
     effects: Mutex<Effects>,
 }
 
-/// The effects of scripts in a call: the number of random tensors that they drew, what they reported and remembered, and the
-/// notes of the host.
+/// The effects of the scripts in a call, such as their draws, reports and remembered values, and the host's notes on the call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Effects {
     /// The hook that is running; `None` at the prompt.
     pub(super) hook: Option<Hook>,
     draws: u64,
-    /// The number of times that scripts reported, printed, recalled or remembered something.
+    /// How many times scripts reported, printed, recalled or remembered something.
     pub(super) said: u64,
-    /// The reported metrics. They are computed together with the hook's result, so that common parts are computed once.
+    /// The reported metrics. They are computed together with the hook's result, so that parts that they share are computed only
+    /// once.
     pub(super) metrics: Vec<Metric>,
     pub(crate) prints: Vec<String>,
     printed: usize,
     /// Notes on columns that stand in for other columns, such as `old_logp` for `logp`.
     pub(crate) notes: Vec<String>,
-    /// The calls of `map_groups`, one for each location in a script.
+    /// The last call of `map_groups` at each location in a script.
     pub(super) map_groups: Vec<MapGroupsNote>,
     /// The values that the recipe remembers by key.
     pub(super) tables: Tables,
 }
 
-/// A number that a script reports, by its hook and its name. It has one value; in a function of `map_groups`, it has one value
+/// A reported metric: its hook, its name and its values. It has one value or, if a function of `map_groups` reports it, one value
 /// for each group that reported it.
 pub(super) type Metric = ((Option<Hook>, String), Vec<Tensor>);
 
 impl CallContext {
-    /// A call at a step. `update` is the index of the step's loss computation.
+    /// Makes a context for a call at a step. `update` is as in `Host::call_under`.
     pub(super) fn new(context: Context, seed: u64, step: u64, update: Option<u64>) -> Arc<Self> {
         context.guard.forget_failure();
         Arc::new(CallContext {
@@ -63,7 +63,8 @@ impl CallContext {
         &self.context.guard
     }
 
-    /// The result of a hook; or the error that ended the call, even if a function ignored that error.
+    /// Returns the result of a hook or, if the guard has ended the call, the guard's error, even if a function ignored that
+    /// error.
     pub(crate) fn unless_failed<T>(&self, result: Raised<T>) -> Raised<T> {
         match self.guard().failure() {
             Some(error) if result.is_ok() => Err(error.into()),
@@ -75,7 +76,7 @@ impl CallContext {
         lock(&self.effects)
     }
 
-    /// Takes all effects but the remembered values. The sequence of random numbers continues.
+    /// Takes all effects except the remembered values, which stay, as does the position in the sequence of random numbers.
     pub(crate) fn take_reports(&self) -> Effects {
         let mut now = self.effects();
         let rest = Effects {
@@ -86,22 +87,22 @@ impl CallContext {
         replace(&mut *now, rest)
     }
 
-    /// Whether scripts drew random numbers, or reported or remembered something, after `before` was taken. If they did, one call
-    /// for all groups cannot replace a call per group, because each of the calls would have these effects.
+    /// Returns whether scripts drew random numbers, or reported, recalled or remembered something, after `before` was taken. If
+    /// so, one call for all groups cannot replace one call per group, because each of these calls would have such effects.
     pub(super) fn has_effect_since(&self, before: &Effects) -> bool {
         let now = self.effects();
         (now.draws, now.said) != (before.draws, before.said)
     }
 
-    /// Undoes the effects that scripts had after `before` was taken. The notes of the host stay, because each is given only
-    /// once.
+    /// Undoes the effects that scripts had after `before` was taken. The host's notes stay, because each note is made only once.
     pub(super) fn restore(&self, before: Effects) {
         let mut now = self.effects();
         let notes = take(&mut now.notes);
         *now = Effects { notes, ..before };
     }
 
-    /// The key of the next random tensor, made from the run's seed, the step, the number of earlier draws, and the update.
+    /// Returns the key of the next random tensor, which is a hash of the run's seed, the step, the number of earlier draws, and
+    /// the update.
     pub(super) fn next_key(&self) -> u64 {
         let mut effects = self.effects();
         let mut hash = Sha256::new();
@@ -144,7 +145,7 @@ impl Effects {
         joined.into_iter().try_for_each(|metric| self.keep(metric))
     }
 
-    /// Keeps a metric, in place of an earlier metric of the same hook and name. An error if there would be more than `METRICS`
+    /// Keeps a metric, in place of an earlier metric of the same hook and name. Fails if there would be more than `METRICS`
     /// metrics.
     fn keep(&mut self, metric: Metric) -> Result<(), CallError> {
         let mut known = self.metrics.iter_mut();
@@ -160,8 +161,8 @@ impl Effects {
         Ok(())
     }
 
-    /// The metrics in the order of their first reports. Each is the mean over the groups that reported it. If several hooks
-    /// report metrics of the same name, each name begins with its hook, as in `reward/clipped`.
+    /// Computes the metrics, in the order of their first reports. Each metric is the mean over the groups that reported it. If
+    /// several hooks report metrics of the same name, the hook is prefixed to each of these names, as in `reward/clipped`.
     ///
     /// # Errors
     /// [`TensorError`] if a metric cannot be computed.
@@ -198,13 +199,13 @@ impl Effects {
         }
     }
 
-    /// Keeps a printed line. Beyond the limit, one last line says that the step prints more.
+    /// Keeps a printed line. If the step prints more than the limit, one last line says so, and all further lines are dropped.
     pub(super) fn print(&mut self, line: &str) {
         self.said += 1;
         if self.printed > PRINTED_BYTES {
             return;
         }
-        // The end of a line counts too, so that empty lines are bounded.
+        // The line break counts too, so that the number of empty lines is limited.
         self.printed += line.len() + 1;
         self.prints.push(if self.printed > PRINTED_BYTES {
             "... (this step prints more than is kept)".to_string()

@@ -1,4 +1,4 @@
-//! Makes a recipe from a script: compiles it with its imports, reads its hooks and parameters, and lints it.
+//! Makes a recipe from a script: compiles the script with its imports, finds its hooks and parameters, and lints it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ fn compiled(
     for source in sources.keys() {
         reads_more |= !lint::reads(script.code(source), &mut reads);
     }
-    // A loss also reads `logp`, because its gradient is taken with respect to `logp`.
+    // A recipe with a loss also reads `logp`, because the gradient of the loss is taken with respect to `logp`.
     reads.extend(hooks.contains(&Hook::Loss).then(|| "logp".to_string()));
     let compiled = Compiled {
         version: Version::of(&name, text.as_bytes(), &sources),
@@ -100,7 +100,7 @@ fn compiled(
     })
 }
 
-/// The functions of an engine that scripts may call, by name.
+/// Returns the functions of an engine that scripts may call, by name.
 pub(crate) fn natives(engine: &Engine) -> Arities {
     by_name(engine.collect_fn_metadata(
         None,
@@ -113,8 +113,8 @@ pub(crate) fn natives(engine: &Engine) -> Arities {
     ))
 }
 
-/// Lints the script and its imports; fails if any of them has an error. Only the script's own warnings are returned, because the
-/// warnings of an import are for its author.
+/// Lints the script and its imports, and fails if any of them has an error. Returns only the script's own warnings, because the
+/// warnings of an imported script concern that script's author.
 fn linted(
     ast: &AST,
     script: &Script<'_>,
@@ -142,7 +142,7 @@ fn linted(
     }
 }
 
-/// The hooks that the script defines; fails if the parameters of a hook are not as many as in its signature, or if there is
+/// Returns the hooks that the script defines. Fails if a hook has the wrong number of parameters, or if the script defines
 /// neither `advantage` nor `loss`.
 fn hooks(ast: &AST, script: &Script<'_>) -> Result<Vec<Hook>, Diagnostics> {
     let mut hooks = Vec::new();
@@ -211,7 +211,7 @@ fn declared(
         .map_err(|(name, why)| wrong(format!("parameter `{name}`: {why}"), script.key(&name)))
 }
 
-/// A doc comment without its `//!` marks.
+/// Returns a doc comment without its `//!` marks.
 fn doc(comment: &str) -> String {
     let lines = comment.lines().map(|line| {
         let line = line.trim_start().trim_start_matches("//!");

@@ -1,4 +1,4 @@
-//! The script engine without functions, and helpers that add functions and types to its modules.
+//! Makes a script engine that has no functions yet, and adds functions and types to modules.
 
 use std::any::TypeId;
 
@@ -13,8 +13,9 @@ use rhai::{
 
 use super::error::{CallError, Raised, located};
 
-/// Rhai's own functions; `natives.txt` lists the functions that scripts may call. The packages for time, files and bytes are left
-/// out: no formula needs them, and a step's result must depend only on the batch, the state and the seed.
+/// Returns the packages of Rhai's own functions; `natives.txt` lists the functions that scripts may call. The packages for time,
+/// files and bytes are excluded, because no formula needs them, and a step's result must depend only on the batch, the state and
+/// the seed.
 pub(crate) fn packages() -> [Shared<Module>; 9] {
     [
         ArithmeticPackage::new().as_shared_module(),
@@ -29,7 +30,7 @@ pub(crate) fn packages() -> [Shared<Module>; 9] {
     ]
 }
 
-/// An engine with the tokens of the recipes' language, and without functions.
+/// Makes an engine that reads the tokens of the recipe language and has no functions.
 pub(in crate::script) fn bare() -> Engine {
     let mut engine = Engine::new_raw();
     #[expect(
@@ -40,15 +41,15 @@ pub(in crate::script) fn bare() -> Engine {
     engine
 }
 
-/// Rhai's token in the recipes' language: there, `with` is a method of batches, and `^` and infinite numbers are errors.
+/// Converts a Rhai token to the recipe language, in which `with` is a method of batches, and `^` and infinite numbers are errors.
 pub(crate) fn own_token(token: Token) -> Token {
     match token {
         Token::Reserved(word) if *word == "with" => Token::Identifier(word),
-        // A number that is too large would otherwise silently be infinite.
+        // A number that is too large would otherwise silently become infinite.
         Token::FloatConstant(number) if !number.0.is_finite() => {
             Token::LexError(LexError::MalformedNumber(number.1.to_string()).into())
         }
-        // Rhai's `^` of integers is bitwise (`2 ^ 3` is 1), but users expect the power.
+        // Rhai's `^` is the bitwise exclusive or of integers (`2 ^ 3` is 1), but users expect a power.
         Token::XOr | Token::XOrAssign => Token::Reserved(Box::new("^".into())),
         token => token,
     }
@@ -65,7 +66,7 @@ pub(in crate::script) fn add<A: 'static, const N: usize, const X: bool, R, const
     FuncRegistration::new(name).set_into_module(module, function);
 }
 
-/// Adds a function with arguments of the given types, where `Dynamic` stands for any type.
+/// Adds a function whose arguments have the given types; `Dynamic` stands for any type.
 pub(in crate::script) fn add_raw(
     module: &mut Module,
     name: &str,
@@ -87,10 +88,10 @@ pub(in crate::script) fn add_raw(
     FuncRegistration::new(name).set_into_module_raw(module, types, function);
 }
 
-/// A method without arguments.
+/// A method that takes no arguments.
 pub(in crate::script) type Method<T> = fn(&T) -> Result<Dynamic, CallError>;
 
-/// Adds a type with the method that converts a value to a string, and with other methods.
+/// Adds a type, the function that converts its values to strings, and its other methods.
 pub(in crate::script) fn add_type<T: Variant + Clone>(
     module: &mut Module,
     name: &str,

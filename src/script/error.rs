@@ -1,4 +1,4 @@
-//! The errors of native functions, in the form in which the engine passes them to the script.
+//! The errors of our native functions, in the form in which the engine passes them to the script.
 
 use rhai::{Dynamic, EvalAltResult, NativeCallContext, Position};
 
@@ -13,7 +13,7 @@ pub(crate) struct CallError {
     pub(crate) diagnostic: Diagnostic,
     /// The location where the tensor that caused the error was made.
     pub(super) origin: Option<Origin>,
-    /// Whether the error ends the script, because time or memory has run out or the call was cancelled.
+    /// Whether the error ends the script: a limit was exceeded, or the call was cancelled.
     ends_script: bool,
 }
 
@@ -57,7 +57,7 @@ impl From<TensorError> for CallError {
     }
 }
 
-/// The help for an error of an operation; `None` if the message needs no help.
+/// Returns the help for an error of a tensor operation; `None` if the message needs no help.
 fn help_for(error: &TensorError) -> Option<String> {
     let help = match &error.kind {
         TensorErrorKind::Argument(_) if !error.op.starts_with(char::is_alphabetic) => {
@@ -96,13 +96,13 @@ impl From<TensorError> for Box<EvalAltResult> {
     }
 }
 
-/// The error of a native function, taken out of an error value of the engine.
+/// Returns the error of a native function that an error value of the engine contains.
 pub(super) fn call_error(value: &Dynamic) -> Option<CallError> {
     value.read_lock::<CallError>().map(|error| error.clone())
 }
 
-/// The result of a native function. An error that ends the script gets the location of the call, because the engine loses that
-/// location.
+/// Converts the result of a native function. An error that ends the script gets the location of the call, which the engine would
+/// lose.
 pub(super) fn located<T>(context: &NativeCallContext, result: Result<T, CallError>) -> Raised<T> {
     Ok(result.map_err(|mut problem| {
         if problem.ends_script {
@@ -112,7 +112,7 @@ pub(super) fn located<T>(context: &NativeCallContext, result: Result<T, CallErro
     })?)
 }
 
-/// The location of a native call in the script.
+/// Returns the location, in the script, of the call of a native function.
 pub(super) fn origin(context: &NativeCallContext) -> Origin {
     let position = context.call_position();
     Origin {

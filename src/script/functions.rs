@@ -1,8 +1,7 @@
-//! The functions that scripts may call, and the engine that runs a call's scripts with them.
+//! The functions that scripts may call, and the engine that runs the scripts of a call.
 //!
-//! Each call has its own engine, so that its limits, its metrics and its printed lines belong to that call and nothing is
-//! global. The functions are in modules that all engines share, because registering them takes as long as computing the
-//! advantage of a small batch.
+//! Each call has its own engine, so that limits, metrics and printed lines belong to the call and nothing is global. The engines
+//! share the modules of functions, because registering the functions takes as long as computing the advantage of a small batch.
 
 use std::any::TypeId;
 use std::collections::HashSet;
@@ -31,7 +30,8 @@ use crate::allocation::held;
 use crate::diagnostic::Diagnostic;
 use crate::tensor::{Level, Stopped, Tensor, TensorError};
 
-/// The functions that scripts may call. If two modules have the same function, the engine takes the function of the later module.
+/// The modules of the functions that scripts may call. If two modules contain the same function, the engine uses that of the
+/// later module.
 #[derive(Clone, Debug)]
 pub(crate) struct Functions(Arc<[Shared<Module>]>);
 
@@ -52,11 +52,11 @@ impl Default for Functions {
     }
 }
 
-/// The table of the functions that scripts may call, except the rows of the op table. It says what limits each function's time
-/// and memory.
+/// The table of the functions that scripts may call, except those of the op table. It says what limits the time and memory of
+/// each function.
 const NATIVES: &str = include_str!("natives.txt");
 
-/// The row of a function in that table, such as `pad: array, int, any`.
+/// Returns the row that a function has in [`NATIVES`], such as `pad: array, int, any`.
 fn row_of(function: &FuncMetadata) -> String {
     macro_rules! types {
         ($($type:ty = $name:literal),+) => { [$((TypeId::of::<$type>(), $name)),+] };
@@ -77,13 +77,13 @@ fn row_of(function: &FuncMetadata) -> String {
     row.trim_end().to_string()
 }
 
-/// Whether a function of the language itself is in the table.
+/// Returns whether a function of the language itself is in the table [`NATIVES`].
 pub(crate) fn is_listed(function: &FuncMetadata) -> bool {
     static ROWS: LazyLock<HashSet<&str>> = LazyLock::new(|| NATIVES.lines().collect());
     ROWS.contains(&*row_of(function))
 }
 
-/// The functions of the language itself that are not in the table, so that no script may call them.
+/// The functions of the language itself that are not in the table [`NATIVES`]: no script may call them.
 static REFUSED: LazyLock<Vec<(String, Vec<TypeId>)>> = LazyLock::new(|| {
     let mut engine = Engine::new_raw();
     packages().into_iter().for_each(|package| {
@@ -96,7 +96,6 @@ static REFUSED: LazyLock<Vec<(String, Vec<TypeId>)>> = LazyLock::new(|| {
     engine.collect_fn_metadata(None, unlisted, true)
 });
 
-/// Whether a function is refused.
 pub(super) fn is_refused(function: &FuncMetadata) -> bool {
     let mut all = REFUSED.iter();
     all.any(|(name, types)| *name == *function.name && **types == *function.param_types)
@@ -115,13 +114,13 @@ fn refuse(own: &mut Module) {
 }
 
 impl Functions {
-    /// These functions, and the functions of one more module.
+    /// Returns these functions and, in addition, the functions of a module.
     pub(crate) fn with(&self, module: Module) -> Functions {
         let modules = self.0.iter().cloned();
         Functions(modules.chain([module.into()]).collect())
     }
 
-    /// An engine for one call, in which functions see the constants.
+    /// Makes the engine of one call, in which the script's functions see its constants.
     pub(crate) fn engine(
         &self,
         call: &Arc<CallContext>,
@@ -131,7 +130,7 @@ impl Functions {
         for module in self.0.iter() {
             engine.register_global_module(module.clone());
         }
-        // With fast operators, the engine would not look up overrides of its own operators.
+        // Fast operators are switched off because the engine would ignore our replacements of its own operators.
         engine.set_fast_operators(false);
         bound(&mut engine, call);
         watch(&mut engine, constants.clone());
@@ -140,7 +139,7 @@ impl Functions {
     }
 }
 
-/// Operations between two checks of the guard; they take about 10 microseconds.
+/// The number of operations between two checks of the guard; they take about 10 microseconds.
 const OPERATIONS_PER_CHECK: u64 = 64;
 
 /// Limits the resources of a script: operations, depth, values, and the time and memory of the call.
@@ -155,11 +154,11 @@ fn bound(engine: &mut Engine, call: &Arc<CallContext>) {
         .set_fail_on_invalid_map_property(true)
         .disable_symbol("eval");
     let (guard, before) = (call.guard().clone(), held());
-    // Operations are counted here, because the engine's own count starts again at the caller's number whenever a native function
-    // calls a closure.
+    // Operations are counted here because the engine's own count returns to the caller's number after each closure that a native
+    // function calls.
     let operations = AtomicU64::new(0);
     engine.on_progress(move |_| {
-        // Two operations are used instead of an atomic addition, because a script runs in one thread.
+        // A load and a store suffice instead of an atomic addition, because a script runs in one thread.
         let now = operations.load(Ordering::Relaxed) + 1;
         operations.store(now, Ordering::Relaxed);
         if !now.is_multiple_of(OPERATIONS_PER_CHECK) {
@@ -173,16 +172,16 @@ fn bound(engine: &mut Engine, call: &Arc<CallContext>) {
         if let Err(stopped) = checked {
             guard.fail(&TensorError::new("script", stopped));
         }
-        // This also ends a script whose limit was exceeded elsewhere, if the engine ignored that error.
+        // This also ends a script that exceeded a limit elsewhere if the engine ignored that error.
         Some(Dynamic::from(CallError::from(guard.failure()?)))
     });
 }
 
-/// Measures variables when one of them is read, at intervals that grow with their size, so that measuring takes only a
-/// fraction of the script's time. Also gives closures the batch and the script's constants.
+/// Measures the variables when one of them is read, at intervals that grow with their size, so that measuring takes only a
+/// fraction of the script's time. Also makes the batch available in closures, and the script's constants in functions.
 fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
     let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
-    // The engine marks as deprecated any API that may change in a later version; we pin the version.
+    // The engine marks every unstable API as deprecated; we pin the engine's version.
     #[allow(deprecated)]
     engine.on_var(move |name, index, context| {
         let read = reads.fetch_add(1, Ordering::Relaxed);
@@ -196,12 +195,12 @@ fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
     });
 }
 
-/// A copy of the batch if the variable is a batch that a closure has captured. The copy is cheap.
+/// Returns a copy of the batch if the variable is a batch that a closure has captured. The copy is cheap.
 ///
-/// The engine locks a captured variable while one of its methods runs, so `batch.map_groups(|g| ... batch ...)` would find it
-/// locked. A batch needs no lock, because it never changes.
+/// The engine locks a captured variable while a method of the variable runs, so the closure in `batch.map_groups(|g| ... batch
+/// ...)` could not read it. A batch needs no lock, because it never changes.
 fn captured_batch(scope: &Scope<'_>, name: &str, index: usize) -> Option<Dynamic> {
-    // The engine counts variables from the last one, which is 1; 0 is a variable that it looks up by name.
+    // The engine counts variables from the last variable, whose index is 1; index 0 means that it looks up the variable by name.
     let (found, _, value) = scope.iter_raw().nth(index.checked_sub(1)?)?;
     if !value.is_shared() || found != name {
         return None;

@@ -3,21 +3,21 @@
 /// A function that a script can define for advlab to call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Hook {
-    /// `reward(batch, p)` replaces the reward.
+    /// `reward(batch, p)` computes a reward that replaces the batch's reward.
     Reward,
-    /// `weight(batch, p)` says how much each response counts in the loss.
+    /// `weight(batch, p)` computes how much each response counts in the loss.
     Weight,
-    /// `advantage(batch, p)` gives the advantage.
+    /// `advantage(batch, p)` computes the advantage.
     Advantage,
-    /// `loss(batch, p)` gives the loss, differentiable in `batch.logp`.
+    /// `loss(batch, p)` computes the loss, which must be differentiable with respect to `batch.logp`.
     Loss,
-    /// `returns(batch, p)` gives the target of a trainer's critic.
+    /// `returns(batch, p)` computes the targets of a trainer's critic.
     Returns,
     /// `params()` declares the parameters.
     Params,
-    /// `init(p)` makes the state.
+    /// `init(p)` makes the initial state.
     Init,
-    /// `migrate(old, p)` carries the state of an older version over.
+    /// `migrate(old, p)` converts the state of another version to a state of this version.
     Migrate,
 }
 
@@ -34,15 +34,15 @@ impl Hook {
         Hook::Migrate,
     ];
 
-    /// The hooks that each step of a run computes from a batch: `hook(batch, p)`.
+    /// The hooks that a step of a run calls with its batch, as `hook(batch, p)`.
     pub const OF_BATCH: [Hook; 4] = [Hook::Reward, Hook::Weight, Hook::Advantage, Hook::Loss];
 
-    /// The function's name.
+    /// Returns the name of the hook's function.
     pub const fn name(self) -> &'static str {
         self.signature().0
     }
 
-    /// The names of its parameters.
+    /// Returns the names of the function's parameters.
     pub const fn parameters(self) -> &'static [&'static str] {
         self.signature().1
     }

@@ -1,4 +1,4 @@
-//! The host: what the calls of recipes share, such as functions, limits and a seed. `load.rs` loads recipes with it.
+//! The host: the data that the calls of recipes share, such as functions, limits and a seed. `load.rs` loads recipes with a host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use crate::batch::large::SpareMemory;
 use crate::tensor::profile::Profile;
 use crate::tensor::{Context, Guard, Trace};
 
-/// Loads recipes, and holds their shared data: functions, limits, a seed. The seed is 0 unless it is set.
+/// Loads recipes, and holds the data that their calls share: functions, limits and a seed. The default seed is 0.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     pub(crate) functions: Functions,
     limits: Limits,
     seed: u64,
-    /// Whether results at token level are written as the rows of an array [B, T].
+    /// Whether results at token level are stored as the rows of a padded array [B, T].
     pub(super) by_rows: bool,
     profile: Option<Arc<Profile>>,
     trace: Option<Arc<Trace>>,
-    /// The kernels of built-ins.
+    /// The native kernels of built-ins, and when they are used.
     pub(super) native: Native,
-    /// The guard of all calls; if there is none, each call has a guard of its own.
+    /// The guard that all calls share; if it is `None`, each call gets a new guard.
     guard: Option<Arc<Guard>>,
-    /// Memory that earlier calls no longer use, for the next call.
+    /// Memory that earlier calls have released, and that the next call reuses.
     spare: SpareMemory,
 }
 
 impl Host {
-    /// A host with the default limits and the seed 0.
+    /// Makes a host with the default limits and the seed 0.
     pub fn new() -> Host {
         Host::default()
     }
@@ -45,7 +45,7 @@ impl Host {
         self.limits
     }
 
-    /// The seed, from which `batch.random` draws.
+    /// Returns the seed from which `batch.random` draws.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -55,37 +55,38 @@ impl Host {
         Host { seed, ..self }
     }
 
-    /// The same host for callers that take results by [`Computed::into_rows`](crate::batch::Computed::into_rows): the values are
-    /// written straight into the rows, instead of being copied there.
+    /// Returns the same host for callers that take results by [`Computed::into_rows`](crate::batch::Computed::into_rows): values
+    /// are computed directly in these rows, so that no copy is needed.
     pub fn with_padded_results(self) -> Host {
         let by_rows = true;
         Host { by_rows, ..self }
     }
 
-    /// The same host, which records the time of computations in a profile.
+    /// Returns the same host, but one that records the times of computations in a profile.
     pub fn with_profile(self, profile: Arc<Profile>) -> Host {
         let profile = Some(profile);
         Host { profile, ..self }
     }
 
-    /// The same host, which notes the calls of scripts in a trace.
+    /// Returns the same host, but one that records the operations and calls of scripts in a trace.
     pub(crate) fn with_trace(self, trace: &Arc<Trace>) -> Host {
         let trace = Some(trace.clone());
         Host { trace, ..self }
     }
 
-    /// The same host with kernels for the hooks of built-ins. A kernel's results have the same bits as the script's.
+    /// Returns the same host with native kernels for built-ins. A kernel gives the same bits as the built-in's script.
     pub fn with_native(self, native: &Native) -> Host {
         let native = native.clone();
         Host { native, ..self }
     }
 
-    /// A call at a step, under a guard of its own unless the host has a guard for all calls.
+    /// Starts a call at a step, under the host's guard or, if the host has none, under a new guard.
     pub(crate) fn call(&self, step: u64) -> Arc<CallContext> {
         self.call_under(&self.guard(), step, None)
     }
 
-    /// A call at a step, under a guard. `update` is the index of the step's loss computation.
+    /// Starts a call at a step, under a guard. If the call computes a loss, `update` is the number of losses computed earlier in
+    /// the step.
     pub(super) fn call_under(
         &self,
         guard: &Arc<Guard>,
@@ -101,19 +102,19 @@ impl Host {
         CallContext::new(context, self.seed, step, update)
     }
 
-    /// The same host with one guard for all calls: the holder of the guard can cancel the running call.
+    /// Returns the same host with one guard for all calls, by which another thread can cancel the running call.
     pub fn with_guard(self, guard: Arc<Guard>) -> Host {
         let guard = Some(guard);
         Host { guard, ..self }
     }
 
-    /// The guard of the next call: the host's, or a new one.
+    /// Returns the guard of the next call: the host's guard or, if the host has none, a new guard.
     pub fn guard(&self) -> Arc<Guard> {
         let new = || self.guard_for(self.limits.time);
         self.guard.clone().unwrap_or_else(new)
     }
 
-    /// A guard with the host's limit on memory and the given limit on time.
+    /// Makes a guard with the host's memory limit and the given time limit.
     pub(crate) fn guard_for(&self, time: Duration) -> Arc<Guard> {
         Guard::sharing(&self.spare, Some(time), self.limits.memory)
     }

@@ -1,4 +1,4 @@
-//! The imports of a script: built-ins, and scripts in the script's folder.
+//! Resolves the imports of a script, which are built-ins or scripts in the script's folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::diagnostic::Diagnostic;
 use crate::parallel::lock;
 use crate::suggest;
 
-/// The functions by name, each with the numbers of parameters that it takes.
+/// For each name of a function, the numbers of parameters with which the function is defined.
 pub(crate) type Arities = BTreeMap<String, Vec<usize>>;
 
 pub(super) fn by_name(functions: impl IntoIterator<Item = (String, usize)>) -> Arities {
@@ -34,7 +34,7 @@ pub(crate) fn functions_of(ast: &AST) -> Arities {
     by_name(functions.map(|f| (f.name.to_string(), f.params.len())))
 }
 
-/// The imports at the top of a script whose paths are literals: each path as it is written, and the alias, which may be empty.
+/// Returns the path and the alias, which may be empty, of each import at the top level of a script whose path is a literal.
 pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
     ast.statements().iter().filter_map(|statement| {
         let Stmt::Import(import, _) = statement else {
@@ -47,14 +47,15 @@ pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The constants that a script's functions see: the constants whose values are literals, such as `const K = 4;`. A constant is
-/// skipped if a parameter or a loop variable has the same name, because the optimiser would replace the variable by the constant.
+/// Returns the constants that a script's functions see: those whose values are literals, such as `const K = 4;`. A constant is
+/// skipped if a parameter or a loop variable has the same name, because the optimiser would replace that variable by the
+/// constant.
 pub(super) fn constants(text: &str) -> Scope<'static> {
     let mut scope = Scope::new();
     if !text.contains("const") {
         return scope;
     }
-    // A bare engine suffices, because it accepts unknown functions and evaluates nothing.
+    // A bare engine suffices, because unknown functions compile and nothing is evaluated.
     let mut engine = bare();
     engine.set_optimization_level(OptimizationLevel::None);
     // The error is ignored here because the compilation that follows reports it.
@@ -76,7 +77,7 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
         true
     });
     for (name, _, value) in ast.iter_literal_variables(true, false) {
-        // The engine turns variables that a closure captures into parameters; such parameters do not count here.
+        // Each variable that a closure captures is a parameter of the closure's function; such parameters do not count here.
         let is_parameter = |name| {
             let functions = ast.iter_functions().filter(|f| f.params.contains(&name));
             functions.count() > captured.iter().filter(|own| *own == name).count()
@@ -88,16 +89,16 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
     scope
 }
 
-/// Finds imports in the folder of the script's file, if there is one, and then among the built-ins.
+/// Finds imports first in the folder of the script's file, if the script has a file, and then among the built-ins.
 #[derive(Clone)]
 pub(crate) struct Imports {
     folder: Option<PathBuf>,
-    /// Files that were read before; their contents are taken from here.
+    /// The contents of files that were read earlier; these files are not read again.
     pub(super) read: BTreeMap<PathBuf, FileBytes>,
     found: Arc<Mutex<FoundImports>>,
 }
 
-/// The imported scripts, by the path that the import gives.
+/// The imported scripts, by the path as it is written in the import.
 pub(super) type Modules = BTreeMap<String, (AST, Shared<Module>)>;
 
 /// The imports found so far.
@@ -105,16 +106,17 @@ pub(super) type Modules = BTreeMap<String, (AST, Shared<Module>)>;
 pub(crate) struct FoundImports {
     pub(crate) sources: Sources,
     pub(super) modules: Modules,
-    /// The imports that are being loaded, outermost first. An import of one of these would never end.
+    /// The imports that are being loaded, outermost first. An import of a script in this list is circular.
     loading: Vec<String>,
     /// The files in which imports were sought, with their contents.
     pub(super) files: BTreeMap<PathBuf, FileBytes>,
-    /// The import that could not be found or read, or that is circular. It is kept because the engine does not give its location.
+    /// The path of the import that could not be found or read, or that is circular. The import is located by this path, because
+    /// the engine does not give its location.
     pub(super) missing: Option<String>,
 }
 
 impl Imports {
-    /// `folder` is the script's folder; without it, only built-ins can be imported.
+    /// Resolves imports in `folder`, the script's folder; if it is `None`, only built-ins can be imported.
     pub(crate) fn new(folder: Option<&Path>) -> Imports {
         Imports {
             folder: folder.map(Path::to_path_buf),
@@ -127,7 +129,7 @@ impl Imports {
         lock(&self.found)
     }
 
-    /// The name and text of an imported script.
+    /// Finds an imported script, and returns its name and its text.
     fn read(&self, path: &str) -> Result<(Arc<str>, Arc<str>), CallError> {
         const WHAT: &str =
             "an import is the name of a built-in, or of a file in the script's own folder";

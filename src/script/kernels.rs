@@ -1,4 +1,4 @@
-//! Decides when a kernel computes a built-in's loss in place of the script. The kernels are listed in [`crate::native`].
+//! Decides when a native kernel computes a built-in's loss in place of its script. The kernels are listed in [`crate::native`].
 
 use std::collections::HashMap;
 use std::mem::take;
@@ -15,10 +15,10 @@ use crate::tensor::Guard;
 /// When kernels are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// A kernel is used for a kind of call once it has given the same bits as the script and was faster than the script. This is
-    /// the default of the commands.
+    /// A kernel is used for a kind of call after it has given the same bits as the script in less time. This is the default of
+    /// the commands.
     Auto,
-    /// Every call for which there is a kernel uses the kernel, unless the kernel declines.
+    /// Every call for which a kernel exists uses the kernel, unless the kernel declines the call.
     On,
     /// No kernel is used. This is the default of the library.
     #[default]
@@ -27,23 +27,23 @@ pub enum Mode {
 
 /// A call's inputs, as a kernel reads them.
 pub(crate) struct HookInputs<'a> {
-    /// The batch, with the advantage that the loss gets.
+    /// The batch, with the advantage that the loss gets, if any.
     pub(crate) batch: Batch,
     /// The batch as the script sees it, with derived columns.
     pub(crate) script: ScriptBatch,
     pub(crate) guard: &'a Arc<Guard>,
     pub(crate) params: &'a Params,
-    /// The factor on the gradient; set if the gradient is wanted as the advantage.
+    /// The factor by which the gradient is multiplied to give the advantage; `None` if the gradient itself is wanted.
     pub(crate) factor: Option<f64>,
-    /// Whether an f32 gradient is written as the rows of an array [B, T].
+    /// Whether an f32 gradient is stored as the rows of a padded array [B, T].
     pub(crate) by_rows: bool,
 }
 
-/// Computes the loss of a built-in, with its gradient in place of the advantage; `None` if the kernel declines.
+/// Computes the loss of a built-in. The outcome has the gradient in place of the advantage; it is `None` if the kernel declines.
 pub(crate) type Kernel = fn(&HookInputs<'_>) -> Option<Outcome>;
 
-/// The kernels by built-in, the mode that says when kernels are used, and how kernels compared with their scripts in this
-/// process. Clones share these comparisons.
+/// The kernels by built-in, the mode that says when they are used, and the results of comparing them with their scripts in this
+/// process. Clones share these results.
 #[derive(Clone, Debug, Default)]
 pub struct Native {
     pub(crate) kernels: &'static [(&'static str, Kernel)],
@@ -57,18 +57,19 @@ pub(crate) struct Known {
     defects: Vec<String>,
 }
 
-/// The way in which a kind of call is computed.
+/// How a kind of call is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Choice {
-    /// The script has run, so that its code and memory are warm: at the next call, script and kernel both run and are compared.
+    /// The script has run once, so that its code and memory are warm. At the next call, both script and kernel run and are
+    /// compared.
     Compare,
     Kernel,
     Script,
 }
 
 impl Native {
-    /// The outcome of the kernel, or of the script if the kernel is not used or declines. `call` names the kernel in messages,
-    /// and `kind` has everything that selects the kernel's code.
+    /// Returns the outcome of the kernel, or of the script if the kernel is not used or declines. `call` names the kernel in
+    /// messages; `call` and `kind` together identify the kind of call.
     pub(super) fn answer(
         &self,
         call: &str,
@@ -90,7 +91,7 @@ impl Native {
         if choice.is_none() {
             lock(&self.known).choices.insert(key, Choice::Compare);
         } else if choice == Some(Choice::Compare)
-            // The second run is compared, because the first meets cold code and memory.
+            // The kernel's second run is compared, because its first run meets cold code and memory.
             && let Some(own) = kernel().and_then(|_| kernel())
         {
             let agrees = same_bits(&outcome, &own);
@@ -111,12 +112,14 @@ impl Native {
         Ok(outcome)
     }
 
-    /// Messages about kernels whose results differed from the results of their scripts since the last call of this function.
+    /// Returns messages about the kernels that have been found, since the last call of this function, to differ from their
+    /// scripts.
     pub fn defects(&self) -> Vec<String> {
         take(&mut lock(&self.known).defects)
     }
 
-    /// The kernel of a built-in's loss, which also computes the equivalent advantage; `None` if the mode is [`Mode::Off`].
+    /// Returns the kernel of a built-in's loss, which can also compute the equivalent advantage; `None` if there is no kernel or
+    /// the mode is [`Mode::Off`].
     pub(super) fn kernel(&self, builtin: &str) -> Option<Kernel> {
         let mut kernels = self.kernels.iter().filter(|_| self.mode != Mode::Off);
         kernels

@@ -1,4 +1,4 @@
-//! The library: the texts of the scripts that come with advlab.
+//! The library: the scripts that come with advlab.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use super::version::Sources;
 /// A script that comes with advlab.
 #[derive(Clone, Copy, Debug)]
 pub struct Builtin {
-    /// Its name, as in `advlab apply passk`.
+    /// The script's name, as in `advlab apply passk`.
     pub name: &'static str,
-    /// Its folder in `stdlib/`: one of [`RECIPE_KINDS`], or `shared`.
+    /// The script's folder in `stdlib/`: one of [`RECIPE_KINDS`], or `shared`.
     pub kind: &'static str,
-    /// Its script, unchanged.
+    /// The script's text.
     pub text: &'static str,
 }
 
-/// The kinds of recipes in the order in which they are listed, each with its heading. Each kind is a folder of `stdlib/`.
+/// The kinds of recipes, each with its heading, in the order of the lists. Each kind is a folder of `stdlib/`.
 pub const RECIPE_KINDS: [(&str, &str); 7] = [
     ("outcome", "advantages of outcome rewards"),
     ("passk", "Pass@k: advantages of k draws"),
@@ -26,7 +26,7 @@ pub const RECIPE_KINDS: [(&str, &str); 7] = [
     ("loss", "losses"),
 ];
 
-/// Scripts of `stdlib/`, by the folder of their kind.
+/// Lists scripts of `stdlib/`, by the folder of their kind.
 macro_rules! scripts {
     ($($kind:literal: $($name:literal)+;)+) => {
         &[$($(Builtin {
@@ -37,7 +37,7 @@ macro_rules! scripts {
     };
 }
 
-/// The recipes that come with advlab, by kind, ordered so that a newcomer meets the simple ones first.
+/// The recipes that come with advlab, by kind, simple recipes first.
 pub const BUILTINS: &[Builtin] = scripts! {
     "outcome": "grpo" "dr_grpo" "rloo" "grpo_loo" "maxrl" "opo" "gpg" "lite_ppo" "prpo" "opmd" "asymre" "rec" "w_reinforce" "mgpo" "wapo" "gdpo" "rae" "spo";
     "passk": "passk" "passk_full_sampling" "passk_bootstrap" "passk_exceeding" "passk_combination"
@@ -52,7 +52,7 @@ pub const BUILTINS: &[Builtin] = scripts! {
         "clip_cov" "kl_cov" "high_entropy" "dro" "opmd_loss" "a_star_po" "gvpo" "real" "tis" "rejection" "opsm" "fipo" "gapo" "vespo" "topr";
 };
 
-/// Scripts that built-ins import and that are not recipes.
+/// The scripts that built-ins import and that are not recipes.
 const SHARED: &[Builtin] = scripts! { "shared": "aggregate"; };
 
 impl Builtin {
@@ -61,13 +61,13 @@ impl Builtin {
         BUILTINS.iter().find(|builtin| builtin.name == name)
     }
 
-    /// The scripts that can be imported: recipes, and the functions that they share.
+    /// Returns the scripts that can be imported: the recipes, and the scripts with functions that recipes share.
     pub fn importable() -> impl Iterator<Item = &'static Builtin> {
         BUILTINS.iter().chain(SHARED)
     }
 
-    /// The built-in that has exactly the text of a script, if the script's imports also have the names and texts of built-ins;
-    /// the script may have any name.
+    /// Returns the built-in that has exactly the text of a script, provided that the script's imports also have the names and the
+    /// texts of built-ins. The script itself may have any name.
     pub(super) fn of(name: &str, text: &str, sources: &Sources) -> Option<&'static Builtin> {
         let builtin = BUILTINS.iter().find(|builtin| builtin.text == text)?;
         let mut imports = sources.iter().filter(|(import, _)| &***import != name);

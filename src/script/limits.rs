@@ -3,19 +3,19 @@
 
 use std::time::Duration;
 
-/// The limits of one call of a recipe. These calls are [`Recipe::advantage`](super::Recipe::advantage) with the hooks `reward`
-/// and `weight`, [`Recipe::loss`](super::Recipe::loss) for each update, and [`Recipe::returns`](super::Recipe::returns).
-/// [`Recipe::for_step`](super::Recipe::for_step) puts several calls under one limit.
+/// The limits of one call of a recipe. Each of these is one call: [`Recipe::advantage`](super::Recipe::advantage), with the hooks
+/// `reward` and `weight`; [`Recipe::loss`](super::Recipe::loss), for one update; and [`Recipe::returns`](super::Recipe::returns).
+/// [`Recipe::for_step`](super::Recipe::for_step) puts several calls under the same limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The time limit for all hooks of the call together; native code obeys it too.
+    /// The time limit for all hooks of the call together, including the tensor operations that they request.
     pub time: Duration,
-    /// The maximum number of bytes that the tensors of the call hold at the same time.
+    /// The maximum number of bytes that the tensors of the call may hold at the same time.
     pub memory: usize,
 }
 
 impl Default for Limits {
-    /// A minute and 4 GiB: far more than a step needs, and still a limit for a script that does not terminate.
+    /// Returns one minute and 4 GiB: far more than a step needs, but enough to stop a script that does not terminate.
     fn default() -> Self {
         Limits {
             time: Duration::from_secs(60),
@@ -24,46 +24,47 @@ impl Default for Limits {
     }
 }
 
-/// Bytes of a script's text. A recipe has a few kilobytes; a larger script contains data, and compiling megabytes takes minutes.
+/// The maximum size of a script, in bytes. A recipe has a few kilobytes; a larger script contains data, and takes minutes to
+/// compile.
 pub(super) const SCRIPT_BYTES: usize = 256 << 10;
-/// The depth to which calls may be nested. A hook needs three or four levels.
+/// The maximum depth of nested calls. A hook needs three or four levels.
 pub(super) const CALL_LEVELS: usize = 32;
-/// The depth to which expressions may be nested, outside and inside functions.
+/// The maximum depth of nested expressions, both outside and inside functions.
 pub(super) const EXPRESSION_DEPTH: usize = 64;
-/// The most operations per call. A formula computed group by group over 4096 groups takes a million; an endless loop reaches the
-/// limit in a second.
+/// The maximum number of script operations per call. A formula computed group by group over 4096 groups takes a million; an
+/// endless loop reaches the limit in a second.
 pub(super) const OPERATIONS: u64 = 20_000_000;
-/// Bytes of a string, together with all other strings in the same array or map.
+/// The maximum number of bytes of a string, or of all strings in an array or a map together.
 pub(super) const TEXT_BYTES: usize = 1 << 20;
-/// Elements of an array, together with the elements of the arrays in it. The limit is this low because the engine counts all
-/// elements at each `push`: filling an array of this size takes a second.
+/// The maximum number of elements of an array, including the elements of nested arrays. The limit is low because the engine
+/// counts all elements at each `push`, so that filling an array of this size takes a second.
 pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
-/// The most elements that are made of an array that would be longer. The engine refuses an array of this length, so further
-/// elements are not needed.
+/// The number of elements at which we stop filling an array that would be longer: the engine refuses an array of this length
+/// anyway.
 pub(super) const ENOUGH: usize = ARRAY_ELEMENTS + 1;
-/// Entries of a map, together with the entries of the maps in it.
+/// The maximum number of entries of a map, including the entries of nested maps.
 pub(super) const MAP_ENTRIES: usize = 1 << 14;
-/// The depth to which arrays, maps and closures may be nested.
+/// The maximum depth of nested arrays, maps and closures.
 pub(super) const VALUE_DEPTH: usize = 64;
-/// Bytes of all variables of a function, without tensors.
+/// The maximum number of bytes of all variables of a function, not counting tensors.
 pub(super) const VARIABLE_BYTES: usize = 64 << 20;
-/// The depth to which the arrays and maps of a state may be nested. A checkpoint's JSON has two levels per map, and readers stop
-/// at 128.
+/// The maximum depth of nested arrays and maps in a state. A checkpoint's JSON has two levels per map, and JSON readers stop at
+/// 128 levels.
 pub(super) const STATE_DEPTH: usize = 32;
-/// Metrics of a step; its notes have the same limit.
+/// The maximum number of metrics of a step, and of its notes.
 pub(super) const METRICS: usize = 256;
-/// Bytes that are kept of what a step prints.
+/// The maximum number of printed bytes that are kept for a step.
 pub(super) const PRINTED_BYTES: usize = 1 << 20;
-/// Keys of a table of remembered values, unless the script sets another limit.
+/// The maximum number of keys of a table of remembered values, unless the script sets another limit.
 pub(super) const TABLE_KEYS: usize = 200_000;
-/// Keys of all tables of a state together.
+/// The maximum number of keys of all tables of a state together.
 pub(super) const ALL_KEYS: usize = 1 << 20;
-/// Bytes of all tables of a state together.
+/// The maximum number of bytes of all tables of a state together.
 pub(super) const ALL_BYTES: usize = 256 << 20;
 
 /// The message for a script that exceeds [`OPERATIONS`].
 pub(super) const WORK: &str = "stopped after 20 million operations, more than any formula needs";
-/// The message for a script whose values exceed the memory of the call.
+/// The message for a script whose values exceed the memory limit of the call.
 pub(super) const MEMORY: &str =
     "stopped: besides its tensors, the script takes more memory than any formula needs";
 /// The help for a value that has grown beyond its limit.

@@ -1,7 +1,7 @@
-//! The lint: finds mistakes in a script that the compiler does not report and that a run would report late or never.
+//! The lint: finds mistakes in a script that the compiler does not report, and that a run would report late or never.
 //!
-//! Rhai resolves a function at the call, so a typo in a branch that is rarely taken would end a run days
-//! later; and some code that looks right does something else silently.
+//! Rhai looks up a function only when it is called, so a misspelt name in a branch that is rarely taken could end a run after
+//! days. Other code looks correct, but silently does something else.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -20,15 +20,15 @@ use crate::diagnostic::Diagnostic;
 use crate::number_text::counted;
 use crate::suggest;
 
-/// The maximum number of findings that are listed for a script.
+/// The maximum number of findings that the lint lists for a script.
 const LISTED: usize = 20;
 
-/// Functions that Rhai itself handles and that are in no table, such as `call`, which calls a function pointer, and `is_def_var`,
-/// which looks up a name.
+/// Functions that Rhai handles itself, without registering them, such as `call`, which calls a function pointer, and
+/// `is_def_var`, which looks up a name.
 const BY_THE_ENGINE: &str = "call curry Fn is_def_var is_def_fn type_of print debug is_shared";
 
-/// Finds what is certainly a mistake: calls of functions that do not exist or do not take this number of arguments, and operators
-/// with another meaning in Python.
+/// Finds what is certainly a mistake: calls of functions that do not exist or do not take the given number of arguments, and
+/// operators that mean something else in Python.
 pub(super) fn errors(
     ast: &AST,
     script: &Script<'_>,
@@ -36,7 +36,7 @@ pub(super) fn errors(
     imports: &Modules,
 ) -> Vec<Diagnostic> {
     let own = functions_of(ast);
-    // Only imports at the top are considered, because any other import is refused elsewhere.
+    // Only imports at the top level are considered, because all other imports are refused elsewhere.
     let modules: HashMap<&str, Arities> = imports_of(ast)
         .filter_map(|(path, alias)| {
             let alias = if alias.is_empty() { path } else { alias };
@@ -78,7 +78,8 @@ pub(super) fn errors(
     found
 }
 
-/// The error for a call of a function that does not exist, or that takes only the numbers of arguments in `counts`.
+/// Returns the error for a call of a function that does not exist, or that does not take `count` arguments but one of the numbers
+/// in `counts`.
 fn wrong_call(
     script: &Script<'_>,
     (path, name): (&str, &str),
@@ -110,11 +111,12 @@ fn wrong_call(
     }
 }
 
-/// Finds what is likely a mistake: parameters that are never read or that a hook sets, and misspelt hooks.
+/// Finds what is probably a mistake: parameters that are never read or that a hook sets, and misspelt hooks.
 pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warn = |message, help: String, at| Diagnostic::warning(message).with_help(help).at(at);
-    // `batch.NAME` is a column, even if a parameter has the same name. If `p` is passed on as a whole, any parameter may be read.
+    // `batch.NAME` reads a column, even if a parameter has the same name. If `p` as a whole is passed on, any parameter may be
+    // read.
     let read: HashSet<&str> = sites(code)
         .filter(|site| site.text(-1) == "." && site.text(-2) != "batch")
         .map(|site| site.text(0))
@@ -153,7 +155,8 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     unread.chain(set).chain(hooks).collect()
 }
 
-/// Warns of functions that are never called and whose name and number of parameters suggest a hook that the script lacks.
+/// Warns of functions that are never called, and whose name and number of parameters resemble those of a hook that the script
+/// lacks.
 fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warnings = functions.iter().filter_map(|(name, counts)| {
@@ -172,8 +175,9 @@ fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
     warnings.collect()
 }
 
-/// Adds the columns that code may read: `x.name` unless `x` is `p` or `this`, `x["name"]`, the literal arguments of `column`,
-/// `has` and `key`, and `trajectory` for the level. Returns false if the code may compute the name of a column, or use `columns`.
+/// Adds to `reads` the columns that code may read: `name` from `x.name`, unless `x` is `p` or `this`, and from `x["name"]`; the
+/// literal arguments of `column`, `has` and `key`; and `trajectory`, if the code names that level. Returns false if the code may
+/// compute the name of a column, or calls `columns`.
 pub(super) fn reads(code: &[Token<'_>], reads: &mut BTreeSet<String>) -> bool {
     const BY_NAME: [&str; 4] = ["column", "columns", "has", "key"];
     let mut are_all = true;
@@ -203,10 +207,10 @@ pub(super) fn reads(code: &[Token<'_>], reads: &mut BTreeSet<String>) -> bool {
             _ if before == "[" && next == "]" => reads.extend(literal(token)),
             _ => {}
         }
-        // The level `trajectory` comes from the column of the same name.
+        // The level `trajectory` is made from the column of the same name.
         let is_level = |text: &String| text == Level::Trajectory.name();
         reads.extend(literal(token).filter(is_level));
-        // A string that is the name of one of these functions may become a pointer to it.
+        // A string with the name of one of these functions may become a pointer to that function.
         are_all &= literal(token).is_none_or(|text| !BY_NAME.contains(&&*text));
     }
     are_all

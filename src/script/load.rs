@@ -1,4 +1,4 @@
-//! Loads recipes: built-ins by their names, scripts by their paths, or from text.
+//! Loads recipes: a built-in by its name, a script by its path, or a recipe from its text.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,11 +15,11 @@ use super::version::Version;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::suggest;
 
-/// The loss for recipes without a loss, unless a run names another loss.
+/// The loss that recipes without a loss use, unless a run names another loss.
 const DEFAULT_LOSS: &str = "ppo_clip";
 
 impl Host {
-    /// The loss for a recipe that has only an advantage: `ppo_clip`.
+    /// Loads the default loss for recipes that have only an advantage: `ppo_clip`.
     pub fn loss(&self) -> Result<Recipe, Diagnostics> {
         self.load(DEFAULT_LOSS)
     }
@@ -27,15 +27,15 @@ impl Host {
     /// Loads a recipe: a built-in by its name, or a script by its path.
     ///
     /// # Errors
-    /// [`Diagnostics`] if there is no such recipe, or if it does not compile, fails the lint, or declares its parameters
-    /// wrongly.
+    /// [`Diagnostics`] if there is no such recipe, or if the recipe does not compile, fails the lint, or declares invalid
+    /// parameters.
     pub fn load(&self, recipe: &str) -> Result<Recipe, Diagnostics> {
         self.load_files(&SourceFiles::of(recipe)).0
     }
 
-    /// Like [`Host::load`], but from the bytes in `read` instead of the files' present content; an import that is not in `read`
-    /// is read now. Also returns the files that the recipe needs, even if it does not compile: the script, and the files in which
-    /// its imports were sought.
+    /// Loads a recipe like [`Host::load`], but from the file contents in `read` instead of the present contents; an import that
+    /// is not in `read` is read now. Also returns the files that the recipe needs, even if the recipe does not compile: the
+    /// script, and the files in which its imports were sought.
     pub fn load_files(&self, read: &SourceFiles) -> (Result<Recipe, Diagnostics>, SourceFiles) {
         if let Some(builtin) = Builtin::find(&read.recipe) {
             return (self.compile(builtin.name, builtin.text), read.clone());
@@ -63,16 +63,17 @@ impl Host {
         (compiled, reading)
     }
 
-    /// Compiles a recipe from a string. Messages call the recipe `name`; the recipe can import only built-ins.
+    /// Compiles a recipe from a string. `name` is the recipe's name in messages. The recipe can import only built-ins.
     pub fn compile(&self, name: &str, text: &str) -> Result<Recipe, Diagnostics> {
         compile(self, name, text, &Imports::new(None))
     }
 
-    /// Compiles a recipe again from its [`Recipe::name`] and [`Recipe::sources`], without its files: this gives the same version
-    /// in another process or on another machine, independently of the files there.
+    /// Compiles a recipe again from its [`Recipe::name`] and [`Recipe::sources`]. This gives the same version in another process
+    /// or on another machine, because no files are read.
     ///
     /// # Errors
-    /// As [`Host::load`]; also if a built-in that the recipe imports has another text in this version of advlab.
+    /// [`Diagnostics`] as for [`Host::load`]; also if a built-in that the recipe imports has another text in this version of
+    /// advlab.
     pub fn restore<'a>(
         &self,
         name: &str,
@@ -85,7 +86,7 @@ impl Host {
             if source == name {
                 script = text;
             } else if builtin.is_some() {
-                // The built-in was used, so a file of that name is ignored.
+                // The recipe used the built-in, so a file of the same name must be ignored.
                 let missing = Err((ErrorKind::NotFound, String::new()));
                 let file = folder.join(format!("{source}.rhai"));
                 imports.read.insert(file, missing);
@@ -109,7 +110,7 @@ impl Host {
         compile(self, name, script, &imports)
     }
 
-    /// As [`Host::compile`]; the recipe can also import the scripts in a folder.
+    /// Compiles a recipe like [`Host::compile`], but one that can also import the scripts in a folder.
     pub fn compile_beside(
         &self,
         name: &str,
@@ -120,7 +121,7 @@ impl Host {
     }
 }
 
-/// The error for a text that is neither the name of a built-in nor the path of a script.
+/// Returns the error for a text that is neither the name of a built-in nor the path of a script.
 fn no_recipe(recipe: &str) -> Diagnostic {
     if let Some(kind) = another_kind(Path::new(recipe)) {
         return Diagnostic::error(format!("`{recipe}` is {kind}, not a recipe")).with_help(

@@ -1,4 +1,4 @@
-//! Operators that mean something else in Python: `-x ** y`, and `//`, which begins a comment here.
+//! Finds operators that mean something else in Python: `-x ** y`, and `//`, which begins a comment here.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) fn misread_operators(
 ) -> Vec<Diagnostic> {
     let code = code(text);
     let minuses = sites(&code).filter(|site| site.token().kind == TokenKind::Negation);
-    // In a script, the minus binds more tightly than `**`; in Python, Julia and algebra, the minus applies to the power.
+    // In a script, a minus sign binds more tightly than `**`; in Python, Julia and algebra, it applies to the power.
     let powers = minuses
         .filter(|minus| operator_after(&code[minus.index + 1..]) == Some("**"))
         .map(|minus| {
@@ -32,8 +32,8 @@ pub(crate) fn misread_operators(
     powers.chain(divisions).collect()
 }
 
-/// The first operator, bracket or separator after the operand at the start of `code`. The operand includes its calls, indices and
-/// members.
+/// Returns the first operator, bracket or separator after the operand at the start of `code`. The operand includes its calls,
+/// indices and members.
 fn operator_after<'a>(code: &[Token<'a>]) -> Option<&'a str> {
     let mut depth = 0;
     let mut rest = code.iter().filter(|token| {
@@ -47,7 +47,8 @@ fn operator_after<'a>(code: &[Token<'a>]) -> Option<&'a str> {
     ends.map(|token| token.text)
 }
 
-/// Finds every `//` between an expression and a likely operand. In Rhai it begins a comment, so the division is lost.
+/// Finds each `//` between an expression and a text that is probably an operand. In Rhai, `//` begins a comment, so no division
+/// happens.
 pub(crate) fn floor_divisions(
     source: &Arc<str>,
     text: &Arc<str>,
@@ -80,15 +81,15 @@ pub(crate) fn floor_divisions(
     divisions.collect()
 }
 
-/// Whether the text of a comment is the right side of a division, perhaps with more code after it: an expression of numbers,
-/// known variables and operations. A lone number in brackets, such as the number of an equation, and a lone 0, `p` or `batch` are
-/// taken for comments.
+/// Returns whether the text of a comment is probably the right side of a division, perhaps with more code after it: an expression
+/// of numbers, known variables and operations. If the text is only a number in brackets, such as the number of an equation, or
+/// only 0, `p` or `batch`, it is taken for a comment.
 fn is_operand(comment: &str, is_variable: &dyn Fn(&str) -> bool) -> bool {
     let (operand, rest) = comment.split_once(';').unwrap_or((comment, ""));
     let operand = operand.trim_end_matches(['{', ' ']);
     let mut tokens = code(operand);
     let mut open = 0;
-    // A closing bracket that no bracket here opens belongs to a bracket before the `//`.
+    // A closing bracket without an opening bracket here belongs to a bracket before the `//`.
     let closing = tokens.iter().position(|token| {
         open += token.nesting();
         open < 0

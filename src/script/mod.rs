@@ -1,4 +1,4 @@
-//! The Rhai host: recipes with their hooks, parameters and state, in a sandbox, with diagnostics.
+//! Hosts Rhai: compiles recipes, runs their hooks in a sandbox, keeps their state, and explains their errors.
 //!
 //! Only this module and `session` use Rhai.
 

@@ -1,5 +1,5 @@
-//! The results of hooks: an advantage or a loss, with the hooks' reports; and a summary of an outcome: the number of groups that
-//! carry a signal, and the distribution of the advantage.
+//! The results of hooks: an advantage or a loss, with the hooks' reports; and a summary of an outcome, such as the number of
+//! groups without a signal and the distribution of the advantage.
 
 use std::time::Duration;
 
@@ -16,32 +16,32 @@ use crate::tensor::{Depth, Level, Moments};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Reports {
-    /// The numbers that `metric` reported, by name; a name is prefixed with its hook, as in `reward/clipped`, if two hooks report
-    /// it.
+    /// The numbers that `metric` reported, by name. If several hooks report a metric of the same name, the hook is prefixed to
+    /// each of these names, as in `reward/clipped`.
     pub metrics: Vec<(String, f64)>,
-    /// The reported metrics: for each, the hook that reported it and its name.
+    /// The hook that reported each metric, and the metric's name.
     pub(super) reporters: Vec<(Hook, String)>,
     /// The printed lines.
     pub prints: Vec<String>,
     /// Notes on substituted columns, such as `old_logp` for `logp`.
     pub notes: Vec<String>,
-    /// The calls of `map_groups`, one for each location in a script.
+    /// The last call of `map_groups` at each location in a script.
     pub map_groups: Vec<MapGroupsNote>,
     /// The time that the hooks took.
     pub time: Duration,
-    /// The time of the kernel, if a kernel computed the result in place of a built-in's script.
+    /// The time that the kernel took, if a native kernel computed the result in place of a built-in's script.
     pub native: Option<Duration>,
 }
 
 impl Reports {
-    /// The hook that reported a metric; `Advantage` if the hook is not known.
+    /// Returns the hook that reported a metric; `Advantage` if the hook is unknown.
     pub fn reporter(&self, metric: &str) -> Hook {
         let found = self.reporters.iter().find(|(_, name)| name == metric);
         found.map_or(Hook::Advantage, |(hook, _)| *hook)
     }
 
-    /// Adds the reports and the time of a loss. If both reports have a metric of the same name, each of the two metrics begins
-    /// with its hook, as in `loss/clipped`.
+    /// Adds the reports and the time of a loss. If both reports have a metric of the same name, the hook is prefixed to both
+    /// names, as in `loss/clipped`.
     pub fn add(&mut self, mut loss: Reports) {
         for (name, _) in &mut loss.metrics {
             let reporter = self.reporter(name);
@@ -64,17 +64,19 @@ impl Reports {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The reward, if the recipe replaced it: at response or token level.
+    /// The reward that the recipe computed, at response or token level; `None` if the recipe has no `reward` hook.
     pub reward: Option<Computed>,
-    /// How much each response counts in a loss, at response level: from the `weight` hook, or the column `weight`.
+    /// The weight of each response in a loss, at response level: from the `weight` hook or, if there is no such hook, from the
+    /// column `weight`.
     pub weight: Option<Computed>,
     /// The advantage, at response or token level.
     pub advantage: Computed,
-    /// The loss, if the advantage is derived from a loss as -M dloss/dlogp, with M the number of tokens.
+    /// The loss, if the advantage is derived from a loss, as -M dloss/dlogp, where M is the number of tokens.
     pub loss: Option<f64>,
-    /// Which responses are right, if the batch says so: `batch.correct`, as scripts see it.
+    /// The column `correct` as scripts see it, 1 for a correct response; `None` if the batch has no such column and it cannot be
+    /// derived.
     pub correct: Option<Computed>,
-    /// What the hooks reported.
+    /// The reports of the hooks.
     pub reports: Reports,
 }
 
@@ -84,14 +86,14 @@ pub struct Outcome {
 pub struct Loss {
     /// The loss.
     pub value: f64,
-    /// dloss/dlogp, at token level.
+    /// The gradient dloss/dlogp, at token level.
     pub gradient: Computed,
-    /// What the hook reported.
+    /// The reports of the hook.
     pub reports: Reports,
 }
 
 impl Outcome {
-    /// An advantage, or the gradient of a loss, without anything else.
+    /// Makes an outcome that has only an advantage, or the gradient of a loss in its place.
     pub(crate) fn of(advantage: Computed) -> Outcome {
         Outcome {
             advantage,
@@ -103,17 +105,17 @@ impl Outcome {
         }
     }
 
-    /// The weight of a response's advantage; 1 if the advantage is derived from a loss, because the loss already contains the
-    /// weight.
+    /// Returns the weight of a response's advantage; 1 if there are no weights, or if the advantage is derived from a loss,
+    /// because such a loss already contains the weights.
     pub fn counts(&self, response: usize) -> f64 {
         let weight = self.weight.as_ref().filter(|_| self.loss.is_none());
         weight.map_or(1.0, |weight| weight.at(response, 0))
     }
 
-    /// The batch that a loss should get: with the weights as its column `weight`.
+    /// Returns the batch to pass to a loss: `batch` with the outcome's weights as its column `weight`.
     ///
     /// # Errors
-    /// As [`Batch::with`], if `batch` is not the batch of this outcome.
+    /// [`Diagnostics`] of [`Batch::with`], if `batch` is not the batch of this outcome.
     pub fn weighted(&self, batch: &Batch) -> Result<Batch, Diagnostics> {
         match &self.weight {
             Some(weight) => batch.clone().with("weight", weight),
@@ -122,7 +124,7 @@ impl Outcome {
     }
 }
 
-/// Whether a kernel's results and reports equal the script's bit for bit.
+/// Returns whether the results and reports of a kernel and of the script are equal, bit for bit.
 pub(super) fn same_bits(script: &Outcome, kernel: &Outcome) -> bool {
     let of = |a: Option<&Computed>, b: Option<&Computed>| match (a, b) {
         (Some(a), Some(b)) => {
@@ -147,12 +149,13 @@ pub(super) fn same_bits(script: &Outcome, kernel: &Outcome) -> bool {
         && told(script) == told(kernel)
 }
 
-/// Mean, standard deviation (ddof 1, as `std` in scripts), minimum and maximum of some values; all 0 if there are no values.
+/// The mean, standard deviation (ddof 1, like `std` in scripts), minimum and maximum of some values; all are 0 if there are no
+/// values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Statistics {
     /// The mean.
     pub mean: f64,
-    /// The standard deviation, ddof 1; 0 for a single value.
+    /// The standard deviation with ddof 1; 0 for a single value.
     pub std: f64,
     /// The smallest value.
     pub min: f64,
@@ -161,7 +164,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// The statistics of some values.
+    /// Computes the statistics of some values.
     pub fn of(values: impl Iterator<Item = f64>) -> Statistics {
         let all = Moments::of_selected(values.map(|value| (value, true)), Depth::Squares);
         if all.count == 0 {
@@ -175,8 +178,8 @@ impl Statistics {
         }
     }
 
-    /// Pearson's correlation of the pairs of `a` and `b`, each pair counted as often as `counts` says; `None` if all of `a`, or
-    /// all of `b`, are equal.
+    /// Computes Pearson's correlation of `a` and `b`, where pair i is counted `counts[i]` times; `None` if all values of `a`, or
+    /// all values of `b`, are equal.
     pub fn correlation(a: &[f64], b: &[f64], counts: &[f64]) -> Option<f64> {
         let whole: f64 = counts.iter().sum();
         let [a, b] = [a, b].map(|x| -> Vec<f64> {
@@ -192,20 +195,20 @@ impl Statistics {
     }
 }
 
-/// The loss -A * ratio at the first update, where logp = old_logp and the ratio is 1. Each response counts by its weight.
+/// The loss -A * ratio at the first update, when logp = old_logp and so the ratio is 1. Each response counts by its weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LossAtStart {
-    /// Averaged over tokens.
+    /// The loss averaged over tokens.
     pub over_tokens: f64,
-    /// Averaged over each response's tokens, and then over responses.
+    /// The loss averaged over each response's tokens, and then over responses.
     pub over_responses: f64,
     /// The sum of |dloss/dlogp| for the loss averaged over tokens; this sum is the mean of |A| over tokens.
     pub gradient_mass: f64,
 }
 
 impl LossAtStart {
-    /// Whether a mean of A is 0 except for rounding, although A is not 0. Up to 1e-6 counts as rounding, because f32 has seven
-    /// digits.
+    /// Returns whether a mean of A is 0 except for rounding, although A is not 0. A mean of up to 1e-6 times the mean of |A|
+    /// counts as rounding, because f32 has seven digits.
     pub fn is_zero(&self, mean: f64) -> bool {
         self.gradient_mass > 0.0 && mean.abs() <= 1e-6 * self.gradient_mass
     }
@@ -215,49 +218,49 @@ impl LossAtStart {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Number of groups.
+    /// The number of groups.
     pub groups: usize,
-    /// Size of the smallest and of the largest group.
+    /// The sizes of the smallest and of the largest group.
     pub group_size: [usize; 2],
-    /// Number of responses.
+    /// The number of responses.
     pub responses: usize,
-    /// Number of tokens that count.
+    /// The number of tokens that count.
     pub tokens: usize,
-    /// Groups whose responses are all right; `None` if the batch does not say which responses are right.
+    /// The number of groups whose responses are all correct; `None` if the outcome does not say which responses are correct.
     pub all_right: Option<usize>,
-    /// Groups whose responses are all wrong; `None` if `all_right` is `None`.
+    /// The number of groups whose responses are all incorrect; `None` if `all_right` is `None`.
     pub all_wrong: Option<usize>,
     /// The level of the advantage: `response` or `token`.
     pub level: &'static str,
-    /// The statistics of the advantage's values, at its own level.
+    /// The statistics of the advantage, over its values at that level.
     pub advantage: Statistics,
-    /// Groups in which every response has the weight 0, or the advantage 0 on all its tokens: the policy learns nothing from
-    /// them.
+    /// The number of groups from which the policy learns nothing, because each response has weight 0, or advantage 0 on all its
+    /// tokens.
     pub groups_without_signal: usize,
-    /// Responses with weight 0, which the loss ignores; `None` if there are no weights.
+    /// The number of responses with weight 0, which the loss ignores; `None` if there are no weights.
     pub without_weight: Option<usize>,
-    /// The statistics of the weights; `None` if all are 0 or 1.
+    /// The statistics of the weights; `None` if there are no weights, or if all weights are 0 or 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<Statistics>,
-    /// Tokens whose advantage or weight is exactly 0.
+    /// The number of tokens whose advantage or weight is exactly 0.
     pub tokens_without_signal: usize,
-    /// The effective number of responses that carry the weighted sum of |A|: (sum of s)² / (sum of s²), where s is a response's
-    /// weight times the sum of |A| over its tokens, or times its |A| if the batch has no tokens; 0 if every s is 0.
+    /// The effective number of responses that contribute to the weighted sum of |A|: (sum of s)² / (sum of s²), where s is a
+    /// response's weight times the sum of |A| over its tokens (its |A| if the batch has no tokens). It is 0 if every s is 0.
     pub effective_responses: f64,
-    /// The loss of a trainer at its first update; `None` if the advantage is derived from a loss.
+    /// The loss of a trainer at the first update; `None` if the advantage is derived from a loss.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_at_start: Option<LossAtStart>,
 }
 
 impl Summary {
-    /// Counts groups, tokens and signals.
+    /// Summarizes an outcome.
     pub fn of(outcome: &Outcome) -> Summary {
         let (advantage, layout) = (&outcome.advantage, outcome.advantage.layout());
         let value = advantage.lookup();
         let is_per_token = advantage.level() == Level::Token;
         let weight = outcome.weight.as_ref().map(Computed::buffer);
-        // For each response: the number of its tokens without a signal, whether the whole response has no signal, and its s, as
-        // in `effective_responses`.
+        // Of a response, computes the number of tokens without a signal, whether the whole response has no signal, and s as in
+        // `effective_responses`.
         let of_response = |response: usize| {
             let tokens = layout.tokens_of(response);
             let is_out = weight.is_some_and(|weight| weight.get(response) == 0.0);
@@ -267,7 +270,7 @@ impl Summary {
                 (zeros == count, sum)
             } else {
                 let alone = value(response, 0);
-                // In a batch without tokens, the advantage of the response itself counts.
+                // In a batch without tokens, the response's own advantage counts.
                 let is_alone = layout.tokens() == 0;
                 let sum = if is_alone { alone.abs() } else { sum };
                 (is_out || alone == 0.0, sum)
@@ -335,7 +338,7 @@ impl Summary {
         }
     }
 
-    /// The summary as rows: a label and a text.
+    /// Returns the summary as rows, each with a label and a text.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
         let mut rows = Vec::new();
         if let (Some(right), Some(wrong)) = (self.all_right, self.all_wrong) {

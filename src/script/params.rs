@@ -1,4 +1,4 @@
-//! Parameters: the declarations of a recipe's `params()`, and the values that a command or a config sets.
+//! Parameters: the declarations in a recipe's `params()`, and the values that a command or a configuration sets.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::diagnostic::Diagnostic;
 use crate::number_text::in_json;
 use crate::suggest;
 
-/// A parameter's value. In JSON it is a value of the corresponding type.
+/// A parameter's value. It is serialized as the JSON value of the corresponding type.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ParamValue {
@@ -21,11 +21,11 @@ pub enum ParamValue {
     Number(f64),
     /// True or false.
     Bool(bool),
-    /// A string; usually one of some choices.
+    /// A string, which is often limited to some choices.
     Text(String),
-    /// Values of one kind, such as the names of columns: an array in scripts, `a,b` on the command line.
+    /// A list of values of one type, such as the names of columns: an array in scripts, `a,b` on the command line.
     List(Vec<ParamValue>),
-    /// Not set: `()` in scripts, `none` on the command line.
+    /// The value of a parameter that is not set: `()` in scripts, `none` on the command line.
     Unset,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for ParamValue {
     }
 }
 
-/// A number that JSON cannot represent is a string, such as `"inf"`.
+/// Serializes a number; one that JSON cannot represent becomes a string, such as `"inf"`.
 fn number_or_text<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     in_json(*number).serialize(serializer)
 }
@@ -95,11 +95,11 @@ pub struct ParamSpec {
     pub name: String,
     /// The default value; its type is the parameter's type.
     pub default: ParamValue,
-    /// The least value allowed.
+    /// The minimum, if there is one.
     pub min: Option<f64>,
-    /// The greatest value allowed.
+    /// The maximum, if there is one.
     pub max: Option<f64>,
-    /// Whether a bound is an integer: then a parameter whose default is not set takes only integers.
+    /// Whether the first bound that is given is an integer: if so, a parameter that is not set by default takes only integers.
     pub is_whole: bool,
     /// The allowed strings; empty if any string is allowed.
     pub choices: Vec<String>,
@@ -108,7 +108,7 @@ pub struct ParamSpec {
 }
 
 impl ParamSpec {
-    /// The values that the parameter takes, such as `an integer, at least 1`.
+    /// Describes the values that the parameter takes, such as `an integer, at least 1`.
     pub fn takes(&self) -> String {
         let (list, kind) = match &self.default {
             ParamValue::List(values) => ("a list of ", values.first()),
@@ -128,7 +128,7 @@ impl ParamSpec {
             Some(ParamValue::Text(_)) => "a string",
             Some(ParamValue::List(_)) | None => "a value",
         };
-        // An upper bound is not shown if it is the largest integer, because that is no limit in practice.
+        // An upper bound that equals the largest integer is not shown, because it is no limit in practice.
         let bounds = match (self.min, self.max.filter(|max| *max < i64::MAX as f64)) {
             (Some(min), Some(max)) => format!(" from {min} to {max}"),
             (Some(min), None) => format!(", at least {min}"),
@@ -138,7 +138,7 @@ impl ParamSpec {
         format!("{list}{kind}{bounds}")
     }
 
-    /// The value, converted to the parameter's type. The error for a value of another type or out of bounds says what the
+    /// Converts a value to the parameter's type. The error for a value of another type, or outside the bounds, says what the
     /// parameter takes.
     fn check(&self, found: ParamValue) -> Result<ParamValue, Diagnostic> {
         self.fit(Some(&self.default), found.clone()).ok_or_else(|| {
@@ -156,7 +156,8 @@ impl ParamSpec {
         })
     }
 
-    /// The value converted to the type of `kind` (any type if `None`); `None` if that fails or the value is out of bounds.
+    /// Converts a value to the type of `kind` (any type if `None`). Returns `None` if that fails, or if the value is outside the
+    /// bounds.
     fn fit(&self, kind: Option<&ParamValue>, setting: ParamValue) -> Option<ParamValue> {
         use ParamValue::{Bool, Integer, List, Number, Text, Unset};
         let is_within = |number: f64| {
@@ -172,7 +173,7 @@ impl ParamSpec {
             (Some(Unset), Unset) => Some(Unset),
             (Some(Unset), setting) if self.is_whole => self.fit(Some(&Integer(0)), setting),
             (Some(Unset), setting) => self.fit(Some(&Number(0.0)), setting),
-            // The conversion is exact up to 2^53, which suffices because parameters are small numbers.
+            // The conversion is exact up to 2^53, which suffices because parameters are small.
             (Some(Number(_)), Integer(whole)) => self.fit(kind, Number(whole as f64)),
             (Some(Integer(_)) | None, Integer(whole)) => {
                 is_within(whole as f64).then_some(Integer(whole))
@@ -188,9 +189,9 @@ impl ParamSpec {
     }
 }
 
-/// Parses a text as the type of `kind` (a number if `None`); a text that does not parse is a string.
+/// Parses a text as a value of the type of `kind` (as a number if `None`); a text that does not parse becomes a string.
 pub(super) fn read(kind: Option<&ParamValue>, text: &str) -> ParamValue {
-    // `inf` is a number; digits that exceed the largest number are a mistake, because they would silently be infinite.
+    // `inf` is a number, but digits that exceed the largest number are a mistake, because they would silently become infinite.
     let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
     let number = || text.parse().ok().filter(is_meant).map(ParamValue::Number);
     let read = match kind {
@@ -208,7 +209,7 @@ pub(super) fn read(kind: Option<&ParamValue>, text: &str) -> ParamValue {
     read.unwrap_or_else(|| ParamValue::Text(text.to_string()))
 }
 
-/// The elements of a list: `a,b`, or JSON, in which a string may contain a comma.
+/// Splits a list, written as `a,b` or as JSON, in which a string may contain a comma.
 fn items(text: &str) -> Vec<String> {
     if let Ok(items) = serde_json::from_str::<Vec<serde_json::Value>>(text) {
         let text = |item: &serde_json::Value| match item.as_str() {
@@ -230,7 +231,7 @@ fn items(text: &str) -> Vec<String> {
 pub struct Params(Vec<(ParamSpec, ParamValue)>);
 
 impl Params {
-    /// Reads the result of `params()`; an error is the name of the parameter and the problem with it.
+    /// Reads the result of `params()`. An error consists of the name of a parameter and the problem with that parameter.
     pub(super) fn declared(map: &Map) -> Result<Params, (String, String)> {
         let declared = map.iter().map(|(name, value)| {
             let parameter = declare(name, value).map_err(|why| (name.to_string(), why))?;
@@ -240,7 +241,7 @@ impl Params {
         declared.collect::<Result<_, _>>().map(Params)
     }
 
-    /// The parameters with their values, in alphabetical order.
+    /// Returns the parameters with their values, in alphabetical order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&ParamSpec, &ParamValue)> {
         self.0.iter().map(|(parameter, value)| (parameter, value))
     }
@@ -254,11 +255,11 @@ impl Params {
         self.iter().find(|(parameter, _)| parameter.name == name)
     }
 
-    /// Sets a parameter; `value` makes the new value, given the default, which has the parameter's type.
+    /// Sets a parameter to the result of `value`, which gets the parameter's default because it shows the parameter's type.
     ///
     /// # Errors
-    /// A [`Diagnostic`] that names the nearest parameter if there is no parameter of that name, and the accepted values if the
-    /// value does not fit.
+    /// A [`Diagnostic`]: if there is no parameter of that name, it names the most similar parameter; if the value does not fit,
+    /// it says which values do.
     pub(super) fn set(
         &mut self,
         name: &str,
@@ -280,7 +281,7 @@ impl Params {
         names.collect()
     }
 
-    /// The map that hooks get as `p`.
+    /// Makes the map that hooks get as `p`.
     pub(crate) fn to_map(&self) -> Map {
         let entries = self
             .iter()
@@ -290,7 +291,7 @@ impl Params {
 }
 
 impl fmt::Display for Params {
-    /// The settings in a line: `k=2 std=sample`.
+    /// Writes the settings in one line: `k=2 std=sample`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let settings = self
             .iter()

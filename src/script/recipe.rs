@@ -32,47 +32,47 @@ pub(crate) struct Compiled {
     pub(super) sources: Sources,
     pub(super) hooks: Vec<Hook>,
     pub(super) version: Version,
-    /// The built-in whose text the script and its imports have, if there is one.
+    /// The built-in whose text equals the script's, if there is one and all imports are built-ins too.
     pub(super) builtin: Option<&'static Builtin>,
     pub(super) doc: String,
     pub(super) warnings: Vec<Diagnostic>,
     pub(super) reads: BTreeSet<String>,
-    /// Whether the code may compute the name of a column.
+    /// Whether the code may read columns that are not in `reads`, because it may compute the name of a column.
     pub(super) reads_more: bool,
-    /// Constants that functions see.
+    /// The constants that the script's functions see.
     pub(super) constants: Arc<Scope<'static>>,
     pub(super) functions: Vec<String>,
 }
 
 impl Recipe {
-    /// A built-in's name, or the script's path, as messages show it.
+    /// Returns the name that messages show: a built-in's name, or the script's path.
     pub fn name(&self) -> &str {
         &self.script.name
     }
 
-    /// The version of the script's content and of all that it imports.
+    /// Returns the version, which identifies the content of the script and of all its imports.
     pub fn version(&self) -> &Version {
         &self.script.version
     }
 
-    /// The `//!` comment at the script's top, without the marks.
+    /// Returns the `//!` comment at the top of the script, without the marks.
     pub fn doc(&self) -> &str {
         &self.script.doc
     }
 
-    /// The first line of the doc comment, without its full stop.
+    /// Returns the first line of the script's doc comment, without its full stop.
     pub fn summary(&self) -> &str {
         let line = self.doc().lines().next().unwrap_or("");
         line.strip_suffix('.').unwrap_or(line)
     }
 
-    /// The script's own source, without its imports.
+    /// Returns the script's own text, without its imports.
     pub fn text(&self) -> &str {
         let own = self.script.sources.get(&self.script.name);
         own.map_or("", |text| text)
     }
 
-    /// The names and sources of the script and of all that it imports.
+    /// Returns the names and the texts of the script and of all its imports.
     pub fn sources(&self) -> impl Iterator<Item = (&str, &str)> {
         let sources = self.script.sources.iter();
         sources.map(|(name, text)| (&**name, &**text))
@@ -83,24 +83,26 @@ impl Recipe {
         self.script.hooks.contains(&hook)
     }
 
-    /// The columns that the code of the script and of its imports may read: `batch.NAME`, `batch["NAME"]`, and literal arguments
-    /// of `column`, `has` and `key`. Includes properties of maps that look like properties of a batch, and `logp` for a loss.
+    /// Returns the columns that the code of the script and of its imports may read: `batch.NAME`, `batch["NAME"]`, and literal
+    /// arguments of `column`, `has` and `key`. This includes the names of other properties than a batch's, such as those of a
+    /// map, and `logp` if the recipe has a loss.
     pub fn reads(&self) -> &BTreeSet<String> {
         &self.script.reads
     }
 
-    /// Whether the recipe names `trajectory`, as a level or a column, or `step_reward`: a trainer's adapter then gives it a row for
-    /// each turn.
+    /// Returns whether the code names `trajectory`, as a level or a column, or `step_reward`. If so, a trainer's adapter gives
+    /// the recipe one row per turn.
     pub fn takes_turns(&self) -> bool {
         ["trajectory", "step_reward"]
             .iter()
             .any(|name| self.reads().contains(*name))
     }
 
-    /// All columns that a batch needs for this recipe: the columns that the recipe reads, the columns from which these may be
-    /// derived, and `random`. `None` if the script may compute the name of a column, because it may then read any column.
+    /// Returns all columns that a batch needs for this recipe: the columns that the recipe reads, the columns from which they may
+    /// be derived, and `random`. Returns `None` if the script may compute the name of a column, because it may then read any
+    /// column.
     pub fn columns(&self) -> Option<BTreeSet<String>> {
-        // Random numbers may be given as a column.
+        // A batch may give the random numbers as a column.
         const ALWAYS: [&str; 1] = ["random"];
         const DERIVED: [(&str, &[&str]); 4] = [
             ("logp", &["old_logp"]),
@@ -132,13 +134,13 @@ impl Recipe {
         self.params.set(name, |default| read(Some(default), text))
     }
 
-    /// Sets a parameter.
+    /// Sets a parameter to a value, with the errors of [`Recipe::set_text`].
     pub fn set(&mut self, name: &str, setting: ParamValue) -> Result<(), Diagnostic> {
         self.params.set(name, |_| setting)
     }
 
-    /// Takes over those settings of another recipe, usually an older version, that differ from the other recipe's defaults. A
-    /// setting is skipped if this recipe has no parameter of that name, or if the parameter refuses the value.
+    /// Copies the settings of another recipe, usually an older version, that differ from that recipe's defaults. A setting is
+    /// skipped if this recipe has no parameter of that name, or if the parameter refuses the value.
     pub fn keep_settings(&mut self, of: &Recipe) {
         for (parameter, value) in of.params.iter() {
             if *value != parameter.default {
@@ -147,19 +149,19 @@ impl Recipe {
         }
     }
 
-    /// The recipe with one guard for all its calls in a step: from now on, all hooks together have the time and the
-    /// memory of [`Limits`](super::Limits).
+    /// Returns the recipe with one guard for all its calls in a step: from now on, the time and the memory in
+    /// [`Limits`](super::Limits) are for all hooks together.
     pub fn for_step(&self) -> Recipe {
         let host = self.host.clone();
         self.on(&host.with_guard(self.host.guard()))
     }
 
-    /// The host that compiled the recipe, or the host that [`Recipe::on`] gave it.
+    /// Returns the host that compiled the recipe or that [`Recipe::on`] gave it.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The same recipe on another host: with that host's limits, guard, seed and kernels.
+    /// Returns the same recipe on another host, with that host's limits, guard, seed and kernels.
     pub fn on(&self, host: &Host) -> Recipe {
         Recipe {
             host: host.clone(),
@@ -172,13 +174,13 @@ impl Recipe {
         &self.script.warnings
     }
 
-    /// The diagnostics of an error that a hook raised.
+    /// Converts an error that a hook raised to diagnostics.
     pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
         let script = self.about();
         script.at_hook(hook, script.explain(error))
     }
 
-    /// The error of a tensor that a hook made.
+    /// Converts the error of a tensor that a hook made to diagnostics.
     pub(crate) fn failed_by(&self, hook: Hook, error: TensorError) -> Diagnostics {
         self.failed_in(hook, &Box::<EvalAltResult>::from(CallError::from(error)))
     }

@@ -8,19 +8,19 @@ use crate::tensor::op::{self, Op};
 /// A member of a tensor or a batch, or a function that is not in the op table.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
-    /// Its name.
+    /// The member's name.
     pub name: &'static str,
-    /// Its owner.
+    /// The member's owner.
     pub of: Owner,
-    /// Its form in a script.
+    /// The form in which a script uses the member.
     pub call: &'static str,
-    /// A description, in one line.
+    /// A description of the member, in one line.
     pub doc: &'static str,
-    /// A script on the example batch.
+    /// An example: a script on the example batch.
     pub example: &'static str,
-    /// The value of the example, as a string.
+    /// The example's value, as a string.
     pub shows: &'static str,
-    /// The type of its value, as scripts call it; empty if it has no value or if the type varies.
+    /// The type of the member's value, as scripts call it; empty if the member has no value or if the type varies.
     pub gives: &'static str,
 }
 
@@ -59,12 +59,12 @@ pub static MEMBERS: LazyLock<Vec<Member>> = LazyLock::new(|| {
     rows.expect("each row of reference.txt has a head, a doc line, an example and its value")
 });
 
-/// The rows of the op table with this name. `min` and `max` each name two rows: an elementwise operation and a reduction.
+/// Returns the rows of the op table with this name. `min` and `max` each have two rows: an elementwise operation and a reduction.
 pub(crate) fn ops(name: &str) -> impl Iterator<Item = &'static Op> {
     op::table().filter(move |op| op.name == name)
 }
 
-/// The help that says how a function of advlab is called; `None` for any other name.
+/// Returns the help that says how to call a function of advlab; `None` for any other name.
 pub(super) fn signature(name: &str) -> Option<String> {
     let forms: Vec<String> = ops(name).map(Op::signature).collect();
     if forms.is_empty() {

@@ -1,4 +1,4 @@
-//! The values that a recipe remembers over the steps of a run: named tables that map a text to a number.
+//! The values that a recipe remembers over the steps of a run: named tables that map texts to numbers.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use super::limits::{ALL_BYTES, ALL_KEYS};
 
-/// The approximate bytes of an empty table, and of an entry without the text of its key.
+/// The approximate sizes in bytes of an empty table, and of an entry without the text of its key.
 const TABLE_BYTES: usize = 1024;
 const KEY_BYTES: usize = 80;
 
-/// The maximum number of entries per part, averaged over the parts of a table.
+/// The maximum number of entries per part of a table, on average over its parts.
 const PART: usize = 16;
 
-/// All tables of a state, by name. A clone shares the tables until they are written.
+/// All tables of a state, by name. A clone shares each table until one of the two changes it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     by_name: BTreeMap<Arc<str>, Arc<Table>>,
@@ -30,10 +30,10 @@ impl Tables {
         self.by_name.iter()
     }
 
-    /// Stores a table under a name, in place of an earlier one.
+    /// Stores a table under a name, in place of an earlier table of that name.
     ///
     /// # Errors
-    /// The limit, in words, that all tables together would exceed; then nothing is changed.
+    /// The limit, in words, if all tables together would exceed it; in this case nothing changes.
     pub(super) fn insert(&mut self, name: &str, table: Arc<Table>) -> Result<(), String> {
         let size = |table: &Arc<Table>| (table.keys, table.bytes() + name.len());
         let (before, after) = (self.get(name).map_or((0, 0), size), size(&table));
@@ -58,17 +58,18 @@ struct TableEntry {
     hash: u64,
     key: Arc<str>,
     value: f64,
-    /// The number of writes to the table up to and including the last write of this entry.
+    /// The number of writes to the table, up to and including the last write to this entry.
     written: u64,
 }
 
-/// Numbers by key. Clones share unchanged parts: a step costs as much as it writes, however large the table is.
+/// Numbers by key. Clones share unchanged parts, so the cost of a step depends on how much it writes, not on the size of the
+/// table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     /// The entries, distributed by the low bits of their hashes. The number of parts is 0 or a power of two.
     parts: Vec<Arc<Vec<TableEntry>>>,
     keys: usize,
-    /// The bytes of the keys' texts.
+    /// The total length of the keys' texts, in bytes.
     texts: usize,
     writes: u64,
 }
@@ -80,7 +81,7 @@ fn hash_of(key: &str) -> u64 {
 }
 
 impl Table {
-    /// The part of a key, and the key's place in it.
+    /// Returns the index of the part that contains a key, and the key's index in that part.
     fn find(&self, hash: u64, key: &str) -> Option<(usize, usize)> {
         let part = hash as usize % self.parts.len().max(1);
         let mut entries = self.parts.get(part)?.iter();
@@ -130,8 +131,8 @@ impl Table {
         TABLE_BYTES + KEY_BYTES * self.keys + self.texts
     }
 
-    /// If there are more keys than `most`, drops the keys that were written longest ago: an eighth of `most` more keys than
-    /// necessary, so that keys are seldom dropped. Returns whether any key was dropped.
+    /// If there are more than `most` keys, drops the keys that were written longest ago, until 7/8 of `most` are left, so that
+    /// the next drop is far away. Returns whether any key was dropped.
     pub(super) fn bound(&mut self, most: usize) -> bool {
         if self.keys <= most {
             return false;
@@ -154,7 +155,7 @@ impl Table {
         entries.into_iter()
     }
 
-    /// All keys with their values, in the order in which they were last written.
+    /// Returns all keys with their values, in the order in which they were last written.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (&Arc<str>, f64)> {
         self.ordered().map(|entry| (&entry.key, entry.value))
     }

@@ -1,17 +1,17 @@
-//! The sandbox: limits the resources of a script, so that no recipe exhausts a run's time, memory or stack. It measures the depth
-//! and the bytes of the script's variables; the limits themselves are in `limits.rs`.
+//! The sandbox: limits the resources of a script, so that no recipe exhausts a run's time, memory or stack. This file measures
+//! the depth and the bytes of a script's variables; the limits themselves are in `limits.rs`.
 //!
-//! A script's `try` cannot catch the error of an exceeded limit. Most of these errors come from the engine as `ErrorTerminated`,
-//! `ErrorDataTooLarge` and the like; the errors of native functions on tensors are converted to these.
+//! A script's `try` cannot catch the error of an exceeded limit. The engine reports such an error as `ErrorTerminated`,
+//! `ErrorDataTooLarge` or a similar kind; an exceeded limit in a tensor operation is converted to `ErrorTerminated`.
 //!
-//! The functions that a script may call are listed in `natives.txt`, with what limits their time and the memory of their result;
-//! no other functions can be called. The engine checks the size of a value that an operator or a function makes. It checks
-//! neither values set into a map by key, nor values captured by closures, nor depth. So variables are measured when one of them
-//! is read, at intervals that grow with their size, so that measuring costs a fraction of the script's own time. The call's guard
-//! counts tensors, batches and keys for as long as they live. Last, if the program counts allocations (`allocation.rs`), all
-//! memory that a script's thread allocates is limited, whatever holds it.
+//! A script can call only the functions in `natives.txt`, which also says what limits each function's time and the memory of its
+//! result. The engine checks the size of a value that an operator or a function makes. It checks neither the depth of a value,
+//! nor values set into a map by key, nor values captured by closures. Therefore we measure the variables when one of them is
+//! read, at intervals that grow with their size, which keeps the measuring to a fraction of the script's own time. The call's
+//! guard counts tensors, batches and keys as long as they exist. Finally, if the program counts allocations (`allocation.rs`),
+//! all memory that the script's thread allocates is limited, whatever it is used for.
 //!
-//! A script that exceeds a limit ends at its next operation or at its end, even if a function ignored the error.
+//! Even if a function ignores the error of an exceeded limit, the script fails: at the next check, or when it returns.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -22,7 +22,7 @@ use super::limits::{GROWS, MAP_ENTRIES, VALUE_DEPTH, VARIABLE_BYTES};
 use crate::deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// Runs code that may call scripts on a deep stack. A panic of advlab becomes an ordinary error, because a script must not end a
+/// Runs code that may call scripts, on a deep stack. A panic of advlab becomes an ordinary error, because a script must not end a
 /// run.
 pub(crate) fn guarded<R: Send>(
     doing: &str,
@@ -44,21 +44,21 @@ pub(super) fn without_panic<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R
     })
 }
 
-/// The least number of reads of variables between two measurements. It is odd because a loop often reads an even number of
-/// variables, and must not always be measured at the same variable.
+/// The minimum number of reads of variables between two measurements. It is odd because many loops read an even number of
+/// variables, and would otherwise always be measured at the same variable.
 pub(super) const READS: u64 = 61;
-/// The number of values measured per read of a variable, on average; measuring them takes less time than the read. The values are
-/// counted, and not timed, so that a script always ends at the same line.
+/// The average number of values measured per read of a variable; measuring them takes less time than the read. The interval
+/// depends on this count and not on the time, so that a script always ends at the same line.
 pub(super) const PER_READ: u64 = 8;
-/// The bytes of a value of any type, without its content.
+/// The size of a value of any type in bytes, without its content.
 const VALUE_BYTES: usize = size_of::<Dynamic>();
-/// The bytes of a map's entry, without its value.
+/// The size of a map's entry in bytes, without its key's text and its value.
 const ENTRY_BYTES: usize = 48;
 
-/// The message about an exceeded limit, which continues a sentence that begins with the value's name, and the help.
+/// The message about an exceeded limit, and its help. The message continues a sentence that begins with the value's name.
 pub(super) type Excess = (String, &'static str);
 
-/// Measures the variables of a function and its `this`; returns the number of values in them.
+/// Measures the variables of a function and its `this`, and returns the total number of values in them.
 pub(super) fn measure_all(
     scope: &Scope<'_>,
     this: Option<&Dynamic>,
@@ -79,7 +79,7 @@ pub(super) fn check_size(value: &Dynamic) -> Result<(), Excess> {
     Measure::default().measure(value, 0)
 }
 
-/// The number of values in a value, itself included; `usize::MAX` if it exceeds a limit.
+/// Counts a value and all values inside it; returns `usize::MAX` if they exceed a limit.
 pub(super) fn count(value: &Dynamic) -> usize {
     let mut total = Measure::default();
     let measured = total.measure(value, 0);
@@ -90,7 +90,8 @@ pub(super) fn count(value: &Dynamic) -> usize {
 struct Measure {
     values: u64,
     bytes: usize,
-    /// The captured variables that are being measured, because a closure may hold itself.
+    /// The addresses of the captured variables that are being measured: a closure may contain itself, which must not be measured
+    /// again.
     stack: Vec<usize>,
 }
 
@@ -138,7 +139,7 @@ impl Measure {
                 self.measure(value, depth + 1)
             })
         } else {
-            // A number or the like has no content; the guard counts the content of a tensor, a batch or a key.
+            // Numbers and other plain values have no content; the guard counts the content of tensors, batches and keys.
             Ok(())
         }
     }

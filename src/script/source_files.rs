@@ -1,4 +1,4 @@
-//! The files that a recipe was read from, by which a change of the recipe is noticed.
+//! The files from which a recipe was read, with their contents, by which a change of the recipe is noticed.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _};
@@ -10,10 +10,10 @@ use super::limits::SCRIPT_BYTES;
 use super::version::Version;
 use crate::regular_file;
 
-/// The bytes of a file when it was read, or why it could not be read: the kind of the error, and the system's message.
+/// The bytes that were read from a file, or the reason why it could not be read: the kind of the error, and the system's message.
 pub(crate) type FileBytes = Result<Arc<[u8]>, (ErrorKind, String)>;
 
-/// Reads a regular file. A file larger than the limit is read no further, and is an error.
+/// Reads a regular file. For a file larger than the limit, reading stops there and gives an error.
 pub(super) fn read(path: &Path) -> FileBytes {
     let mut bytes = Vec::new();
     let file = regular_file::open(path);
@@ -27,7 +27,7 @@ pub(super) fn read(path: &Path) -> FileBytes {
     Ok(bytes.into())
 }
 
-/// The text of a file, or the message that says why it has none.
+/// Returns the text of a file, or the message that says why there is no text.
 pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, String> {
     let path = path.display();
     let bytes = content
@@ -39,7 +39,7 @@ pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, S
     })
 }
 
-/// The kind of file that a path refers to, such as a folder, if it cannot be a script; `None` if it may be a script.
+/// Names what a path refers to, such as a folder, if that cannot be a script; returns `None` if it may be a script.
 pub(super) fn another_kind(path: &Path) -> Option<&'static str> {
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
     match ending.as_deref().and_then(|ending| ending.to_str()) {
@@ -56,7 +56,7 @@ pub(super) fn is_missing(content: &FileBytes) -> bool {
     matches!(content, Err((ErrorKind::NotFound, _)))
 }
 
-/// The folder of a file.
+/// Returns the folder of a file.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -64,7 +64,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// The names of the scripts in a folder, without their ending.
+/// Returns the names of the scripts in a folder, without the ending `.rhai`.
 pub(super) fn scripts_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let files = entries.map(|entry| PathBuf::from(entry.file_name()));
@@ -73,24 +73,25 @@ pub(super) fn scripts_in(folder: &Path) -> Vec<String> {
     names.collect()
 }
 
-/// The files that a recipe was read from, and the files in which its imports were sought, with their contents.
+/// The files from which a recipe was read, and the files in which its imports were sought, with their contents.
 ///
-/// A missing file counts too, because an import that refers to a built-in will refer to a file of that name as soon as the file
-/// exists.
+/// Missing files count too, because an import that now refers to a built-in will refer to a file of that name as soon as there is
+/// one.
 #[derive(Clone, Debug, Default)]
 pub struct SourceFiles {
     /// The recipe as the caller names it: a built-in's name, or the script's path.
     pub(super) recipe: String,
-    /// The script itself; `None` for a built-in, which has no files.
+    /// The path of the script itself; `None` for a built-in, which has no files.
     pub(crate) main: Option<PathBuf>,
     /// The script's file, and the files in which its imports were sought, including missing files.
     pub(crate) files: BTreeMap<PathBuf, FileBytes>,
-    /// The version that was read, even if it does not compile; `None` if the script could not be read.
+    /// The version that was read, even if it does not compile; `None` if it has not been loaded yet, or if the script could not
+    /// be read.
     pub version: Option<Version>,
 }
 
 impl SourceFiles {
-    /// Reads the script if `recipe` is a script's path; its imports are not yet known.
+    /// Reads the script if `recipe` is a script's path, but not its imports, which are not known yet.
     pub fn of(recipe: &str) -> SourceFiles {
         let path = Path::new(recipe);
         let is_path = recipe.contains(['/', '\\']) || recipe.ends_with(".rhai") || path.exists();
@@ -109,13 +110,13 @@ impl SourceFiles {
         self.files.get(self.main.as_ref()?)
     }
 
-    /// Whether all files that both readings contain have equal contents.
+    /// Returns whether each file that is in both readings has the same content in both.
     pub(crate) fn agrees(&self, other: &SourceFiles) -> bool {
         let same = |(path, content)| other.files.get(path).is_none_or(|now| now == content);
         self.files.iter().all(same)
     }
 
-    /// The same files with their present contents.
+    /// Reads the same files again.
     pub(crate) fn again(&self) -> SourceFiles {
         let files = self.files.keys();
         SourceFiles {

@@ -15,24 +15,24 @@ use super::value::{describe, text, written};
 use crate::diagnostic::Diagnostic;
 use crate::tensor::Tensor;
 
-/// The values that a recipe keeps from step to step: the plain values, arrays and maps that `init(p)` makes and hooks change,
-/// and what `remember` stored.
+/// The values that a recipe keeps from step to step: the plain values, arrays and maps that `init(p)` makes and hooks change, and
+/// the values that `remember` stores.
 ///
-/// A clone shares the content. serde serializes the value of [`State::to_json`], which only self-describing formats can read
-/// back.
+/// A clone shares the content. With serde, a state is serialized as the result of [`State::to_json`], which only self-describing
+/// formats can deserialize.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub struct State {
     this: Arc<Dynamic>,
     /// The values stored by `remember`, by table and key.
     pub(super) tables: Tables,
-    /// A step, and the number of losses computed in it, because each loss draws different random numbers. These numbers are not
+    /// A step, and the number of losses computed in that step: this number gives each loss its own random numbers. Neither is
     /// saved, because states are saved between steps.
     pub(super) updates: (u64, u64),
 }
 
 impl Default for State {
-    /// The state of a recipe without `init`: an empty map.
+    /// Makes the state of a recipe without `init`: an empty map.
     fn default() -> Self {
         State {
             this: Arc::new(Dynamic::from_map(Map::new())),
@@ -43,7 +43,8 @@ impl Default for State {
 }
 
 impl State {
-    /// Makes a state from a value that a hook returned or left as `this`. The error says which part cannot be in a state.
+    /// Makes a state from a value that a hook returned, or from `this` after the hooks. The error names the part that cannot be
+    /// in a state.
     pub(super) fn from_dynamic(value: Dynamic) -> Result<State, String> {
         if !value.is_map() {
             let found = describe(&value);
@@ -59,18 +60,18 @@ impl State {
         })
     }
 
-    /// The same state with other tables of remembered values.
+    /// Returns the same state with other tables of remembered values.
     pub(super) fn with_tables(self, tables: Tables) -> State {
         State { tables, ..self }
     }
 
-    /// The number of losses of a step that were computed with this state.
+    /// Returns how many losses of a step were computed with this state.
     pub(super) fn updates(&self, step: u64) -> u64 {
         let (of, updates) = self.updates;
         if of == step { updates } else { 0 }
     }
 
-    /// The value remembered in a table under a key.
+    /// Returns the value that is remembered in a table under a key.
     pub fn recall(&self, table: &str, key: &str) -> Option<f64> {
         self.tables.get(table)?.get(key)
     }
@@ -79,7 +80,7 @@ impl State {
         (*self.this).clone()
     }
 
-    /// The same state, plus those top-level entries of `other` whose keys this state lacks.
+    /// Returns this state together with the top-level entries of `other` whose keys this state lacks.
     pub(super) fn with_missing_of(&self, other: &State) -> State {
         let map = |state: &State| state.to_dynamic().try_cast::<Map>().unwrap_or_default();
         let mut whole = map(other);
@@ -90,12 +91,12 @@ impl State {
         }
     }
 
-    /// The state as JSON. [`State::from_json`] gives back the same state, bit for bit.
+    /// Converts the state to JSON. [`State::from_json`] restores the same state, bit for bit.
     ///
-    /// Integers, strings, booleans, arrays and `()` (as `null`) are themselves; `0.5` is `{"f64": "0.5"}`, a character is
-    /// `{"char": "a"}`, and a map is `{"map": {...}}`.
+    /// Integers, strings, booleans and arrays become the same types of JSON, and `()` becomes `null`. `0.5` becomes `{"f64":
+    /// "0.5"}`, a character `{"char": "a"}`, and a map `{"map": {...}}`.
     ///
-    /// The remembered values by key are a separate entry: `"tables": {"baseline": [["a prompt", "0.5"], ...]}`, in the order in
+    /// The values remembered by key are a separate entry, `"tables": {"baseline": [["a prompt", "0.5"], ...]}`, in the order in
     /// which the keys were last written.
     pub fn to_json(&self) -> Value {
         let entry = |(key, value): (&Arc<str>, f64)| json!([&**key, format!("{value:?}")]);
@@ -112,10 +113,10 @@ impl State {
         json
     }
 
-    /// Reads a state that [`State::to_json`] made.
+    /// Restores a state from the result of [`State::to_json`].
     ///
     /// # Errors
-    /// A [`Diagnostic`] with the first part that [`State::to_json`] cannot have made.
+    /// A [`Diagnostic`] that shows the first part that [`State::to_json`] cannot have made.
     pub fn from_json(value: &Value) -> Result<State, Diagnostic> {
         let mut this = value.clone();
         let tables = this.as_object_mut().and_then(|map| map.remove(TABLES));
@@ -151,17 +152,18 @@ impl fmt::Display for State {
     }
 }
 
-/// States are equal if their values have the same types and the same bits.
+/// Two states are equal if their values have the same types and the same bits.
 impl PartialEq for State {
     fn eq(&self, other: &Self) -> bool {
         self.to_json() == other.to_json()
     }
 }
 
-/// The value, copied if it shares data with a closure, because a copy of a state must not change with the closure.
+/// Returns the value as a state can hold it. A value that is shared with a closure is copied, so that the closure cannot change
+/// the state.
 ///
-/// Refuses values that cannot outlive a step: tensors and batches, which belong to one step, functions, which belong to
-/// a version, and everything else that a checkpoint cannot hold. The error is the path to the value, and the reason.
+/// Refuses values that cannot outlive a step: tensors and batches, which belong to one step; functions, which belong to one
+/// version; and everything else that a checkpoint cannot hold. The error consists of the path to the value and the reason.
 fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, (String, String)> {
     let mut value = value.flatten();
     let refused = |why| Err((String::new(), why));
@@ -194,16 +196,16 @@ fn plain(value: Dynamic, depth: usize) -> Result<Dynamic, (String, String)> {
     Ok(value)
 }
 
-/// Marks for types that JSON lacks: a float (a number in JSON is an integer here), a character, and a map, because a map's keys
-/// could equal one of these marks.
+/// Marks for types that JSON does not distinguish: a float (a JSON number is an integer here), a character, and a map, which has
+/// a mark because one of its keys could equal a mark.
 const FLOAT: &str = "f64";
 const CHARACTER: &str = "char";
 const MAP: &str = "map";
-/// The key of the tables, beside the map of the state.
+/// The key of the tables in a state's JSON.
 const TABLES: &str = "tables";
 
-/// Reads tables; `None` if they are malformed or too large, or if a number is not finite, because scripts can remember only
-/// finite numbers.
+/// Reads the tables. Returns `None` if they are malformed or too large, or if a number is not finite, because scripts can
+/// remember only finite numbers.
 fn tables_of(value: Value) -> Option<Tables> {
     let named: BTreeMap<String, Vec<(String, String)>> = serde_json::from_value(value).ok()?;
     let mut tables = Tables::default();
@@ -232,13 +234,13 @@ fn to_json(value: &Dynamic) -> Value {
         return text.as_str().into();
     }
     match (value.as_float(), value.as_char(), value.as_int()) {
-        // A NaN is given by its bits, because there are many NaNs; any other float, by the shortest string that reads back as the
+        // A NaN is written as its bits, because there are many NaNs; any other float, as the shortest string that parses to the
         // same float.
         (Ok(nan), ..) if nan.is_nan() => json!({ FLOAT: format!("NaN:{:016x}", nan.to_bits()) }),
         (Ok(float), ..) => json!({ FLOAT: format!("{float:?}") }),
         (_, Ok(letter), _) => json!({ CHARACTER: letter.to_string() }),
         (.., Ok(whole)) => whole.into(),
-        // The only other types of a state are booleans and `()`.
+        // The only other types in a state are booleans and `()`.
         _ => value.as_bool().map_or(Value::Null, Value::from),
     }
 }
@@ -250,7 +252,7 @@ fn float(text: &str) -> Option<f64> {
     }
 }
 
-/// Reads a value; the error is the first part that is not valid.
+/// Reads a value; the error is the first invalid part.
 fn from_json(value: &Value) -> Result<Dynamic, String> {
     let read = match value {
         Value::Null => Some(Dynamic::UNIT),

@@ -1,4 +1,4 @@
-//! The tokens of a script's text with their exact locations, even if the text does not compile or is still being typed.
+//! Splits a script's text into tokens with exact locations, even if the text does not compile or is still being typed.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ pub struct Token<'a> {
     pub kind: TokenKind,
     /// Its text.
     pub text: &'a str,
-    /// The number of bytes before it in the text.
+    /// The number of bytes before the token in the text.
     pub start: usize,
-    /// The line, from 1.
+    /// The number of the token's line, from 1.
     pub(crate) line: usize,
-    /// The column in characters, from 1.
+    /// The token's column, counted in characters from 1.
     pub(crate) column: usize,
     pub(crate) ending: TokenEnd,
 }
@@ -31,14 +31,14 @@ pub enum TokenKind {
     Name,
     /// A number, without a sign.
     Number,
-    /// A string or a character. A string with `${...}` is several tokens: up to the `$`, then the tokens in the braces, then
-    /// the rest after the `}`.
+    /// A string or a character. A string with `${...}` is several tokens: the text up to the `$`, the tokens of `{...}`, and the
+    /// text after the `}`.
     String,
     /// A comment.
     Comment,
-    /// A minus that negates the operand after it.
+    /// A minus sign that negates the operand after it.
     Negation,
-    /// Any other operator, bracket or mark.
+    /// Any other operator, bracket or punctuation mark.
     Symbol,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Token<'a> {
         self.kind == TokenKind::Name && self.text == name
     }
 
-    /// The location of the token; for a token of several lines, only its first line.
+    /// Returns the location of the token or, if the token has several lines, of its first line.
     pub(crate) fn span(&self, source: &Arc<str>, text: &Arc<str>) -> Span {
         let first = self.text.lines().next();
         Span {
@@ -74,7 +74,7 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// 1 if the token opens a bracket, -1 if it closes one, 0 otherwise.
+    /// Returns 1 if the token opens a bracket, -1 if it closes a bracket, and 0 otherwise.
     pub fn nesting(&self) -> i32 {
         match self.text {
             "(" | "[" | "{" | "#{" | "?[" => 1,
@@ -83,12 +83,12 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// Whether the token begins the arguments of a call. `()` is one token.
+    /// Returns whether the token begins the arguments of a call: `(`, or `()`, which is one token.
     pub fn opens_call(&self) -> bool {
         matches!(self.text, "(" | "()")
     }
 
-    /// Whether the token can end an operand, so that a minus after it subtracts.
+    /// Returns whether the token can end an operand; a minus sign after such a token subtracts.
     pub(crate) fn ends_operand(&self) -> bool {
         match self.kind {
             TokenKind::Name | TokenKind::Number | TokenKind::String => true,
@@ -98,18 +98,18 @@ impl<'a> Token<'a> {
     }
 }
 
-/// The tokens of a text without its comments.
+/// Returns the tokens of a text, without comments.
 pub fn code(text: &str) -> Vec<Token<'_>> {
     let mut all = lex(text);
     all.retain(|token| token.kind != TokenKind::Comment);
     all
 }
 
-/// The tokens of a text, including comments. There is only white space between tokens.
+/// Returns the tokens of a text, including comments. Between two tokens there is only white space.
 pub fn lex(text: &str) -> Vec<Token<'_>> {
     let mut tokens: Vec<Token<'_>> = Vec::new();
     let (mut line, mut column, mut at) = (1, 1, 0);
-    // For each open `${`, the number of braces open around it; and the total number of open braces.
+    // For each open `${`, the number of braces that were open before it; and the number of braces that are open now.
     let (mut inserted, mut braces) = (Vec::new(), 0usize);
     let mut is_in_string = false;
     loop {
@@ -136,7 +136,7 @@ pub fn lex(text: &str) -> Vec<Token<'_>> {
         };
         is_in_string = false;
         match token.text {
-            // A string, or a part of one; a part before a `${` ends in `$`.
+            // This is a string or a part of a string; a part before `${` ends in `$`.
             text if kind == TokenKind::String => {
                 let is_interpolated = text.ends_with('$') && ending == TokenEnd::Closed;
                 inserted.extend(is_interpolated.then_some(braces));
@@ -163,7 +163,7 @@ fn advance(line: &mut usize, column: &mut usize, text: &str) {
     }
 }
 
-/// The rest of a text, as the engine's tokenizer reads it.
+/// A text that the engine's tokenizer reads, and the number of bytes that it has read.
 struct Letters<'a> {
     rest: &'a str,
     read: usize,
@@ -185,10 +185,11 @@ impl InputStream for Letters<'_> {
     }
 }
 
-/// The length, kind and ending of the first token of `rest`, which does not begin with white space. `is_in_string` says that
-/// `rest` begins inside a string in backquotes.
+/// Returns the length, kind and ending of the first token of `rest`, which does not begin with white space. If `is_in_string` is
+/// true, `rest` begins inside a string in backquotes.
 ///
-/// The engine's tokenizer decides, except that a word may have any letters, and that a sign is a separate token.
+/// The engine's tokenizer decides, with two exceptions: a word may contain any letters, and the sign of a number is a separate
+/// token.
 fn token_at(
     rest: &str,
     is_in_string: bool,
@@ -228,7 +229,7 @@ fn token_at(
         _ => TokenKind::Symbol,
     };
     match (kind, token) {
-        // The end of the line is cut off, because the tokenizer reads it too.
+        // The line break, which the tokenizer has read too, is not part of the token.
         (TokenKind::String, EngineToken::LexError(_)) => {
             let length = rest[..letters.read].trim_end_matches('\n').len();
             (length, kind, TokenEnd::Cut)
@@ -236,12 +237,12 @@ fn token_at(
         _ if state.comment_level > 0 || state.is_within_text_terminated_by.is_some() => {
             (letters.read, kind, TokenEnd::Open)
         }
-        // The tokenizer reads `# ` together with its space.
+        // The space is trimmed because the tokenizer takes `# ` for one token.
         _ => closed(rest[..letters.read].trim_end().len(), kind),
     }
 }
 
-/// A token with the code around it.
+/// A token in its code: the tokens, and the token's index.
 #[derive(Clone, Copy)]
 pub(crate) struct CodeSite<'s, 'a> {
     pub(crate) code: &'s [Token<'a>],
@@ -249,7 +250,7 @@ pub(crate) struct CodeSite<'s, 'a> {
 }
 
 impl<'s, 'a> CodeSite<'s, 'a> {
-    /// The text of the token at this distance (negative: before this token); empty if there is no such token.
+    /// Returns the text of the token `offset` tokens after this token (before it, if negative); empty if there is no such token.
     pub(crate) fn text(&self, offset: isize) -> &'a str {
         let index = self.index.checked_add_signed(offset);
         let token = index.and_then(|index| self.code.get(index));
@@ -265,7 +266,7 @@ pub(crate) fn sites<'s, 'a>(code: &'s [Token<'a>]) -> impl Iterator<Item = CodeS
     (0..code.len()).map(move |index| CodeSite { code, index })
 }
 
-/// The names that are given to variables, parameters and functions.
+/// Returns the names of the variables, parameters and functions that the code declares.
 pub(crate) fn declared_names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
     let declared = sites(code).filter(|site| {
         let (before, after) = (site.text(-1), site.text(1));
@@ -276,25 +277,25 @@ pub(crate) fn declared_names<'a>(code: &[Token<'a>]) -> Vec<&'a str> {
     declared.map(|site| site.text(0)).collect()
 }
 
-/// The strings, comments and brackets that are open at the end of a text that is being typed.
+/// The end of a text that is being typed: its open brackets, and the string or comment that is still open.
 #[derive(Default)]
 pub struct Unfinished<'a> {
-    /// The code before the unclosed string or comment in `last`.
+    /// The tokens before the open string or comment in `last`, without comments.
     pub code: Vec<Token<'a>>,
-    /// A string or a comment that has no end yet.
+    /// The string or comment that has no end yet.
     pub last: Option<Token<'a>>,
-    /// The brackets that are open, as indices in `code`.
+    /// The indices, in `code`, of the open brackets.
     pub(crate) brackets: Vec<usize>,
-    /// Whether an earlier token is invalid, so that more text cannot complete the input.
+    /// Whether the text contains an error that no further text can correct, such as a wrong closing bracket.
     pub(crate) is_wrong: bool,
 }
 
-/// The unclosed brackets, strings and comments at the end of a text.
+/// Finds the brackets, the string or the comment that are open at the end of a text.
 pub fn unfinished(text: &str) -> Unfinished<'_> {
     let mut open = Unfinished::default();
     let all = lex(text);
     for (index, token) in all.iter().enumerate() {
-        // A line comment at the end of the text is open as well: further input belongs to it.
+        // A line comment at the end of the text counts as open, because the next characters typed belong to it.
         let is_last = index + 1 == all.len();
         let is_comment = token.kind == TokenKind::Comment;
         if is_last
@@ -323,7 +324,8 @@ pub fn unfinished(text: &str) -> Unfinished<'_> {
 }
 
 impl<'a> Unfinished<'a> {
-    /// Whether the next line belongs to this input: a bracket, a string or a comment is open, or an operand is missing.
+    /// Returns whether the input continues on the next line, because a bracket, a string or a comment is open, or an operand is
+    /// missing.
     pub fn goes_on(&self) -> bool {
         if let Some(last) = self
             .last
@@ -340,8 +342,8 @@ impl<'a> Unfinished<'a> {
         !self.is_wrong && (!self.brackets.is_empty() || lacks_operand)
     }
 
-    /// The innermost call whose arguments are being typed: the tokens up to the call's name, and the byte where the arguments
-    /// begin.
+    /// Returns the innermost call whose arguments are being typed: the tokens up to and including its name, and the byte at which
+    /// its arguments begin.
     pub fn call(&self) -> Option<(&[Token<'a>], usize)> {
         let &at = self.brackets.last()?;
         let is_call = self.code[at].text == "(" && at > 0;

@@ -1,22 +1,22 @@
-//! Values of scripts: read as numbers and tensors, described in messages, and written in the notation of scripts.
+//! Reads values of scripts as numbers and tensors, describes them in messages, and writes them in the notation of scripts.
 
 use rhai::{Array, Dynamic, ImmutableString, Map};
 
 use super::error::CallError;
 use crate::tensor::{Level, Tensor, TensorError};
 
-/// A plain number; true and false are 1 and 0, like the results of comparisons.
+/// Returns the value if it is a plain number; true and false are 1 and 0, like the results of comparisons.
 pub(crate) fn number(value: &Dynamic) -> Option<f64> {
     match (value.as_float(), value.as_int(), value.as_bool()) {
         (Ok(number), ..) => Some(number),
-        // The conversion is exact up to 2^53, as in any script that mixes integers and floats.
+        // The conversion is exact up to 2^53, as wherever a script mixes integers and floats.
         (_, Ok(whole), _) => Some(whole as f64),
         (.., Ok(truth)) => Some(f64::from(u8::from(truth))),
         _ => None,
     }
 }
 
-/// The value as a tensor, if it is a tensor or a number.
+/// Returns the value as a tensor, if it is a tensor or a number.
 pub(crate) fn as_tensor(value: &Dynamic) -> Option<Tensor> {
     match value.read_lock::<Tensor>() {
         Some(tensor) => Some(tensor.clone()),
@@ -24,12 +24,12 @@ pub(crate) fn as_tensor(value: &Dynamic) -> Option<Tensor> {
     }
 }
 
-/// The text of a string.
+/// Returns the text of a value that is a string.
 pub(crate) fn text(value: &Dynamic) -> Option<ImmutableString> {
     Some(value.read_lock::<ImmutableString>()?.clone())
 }
 
-/// The level of this name; the error for an unknown level names the function that takes it.
+/// Returns the level of a name; the error for an unknown level names `function`, which was called with it.
 pub(crate) fn level_of(function: &'static str, name: &str) -> Result<Level, CallError> {
     name.parse::<Level>().map_err(|unknown| {
         let mut error = CallError::from(TensorError::level(function, &unknown));
@@ -38,7 +38,7 @@ pub(crate) fn level_of(function: &'static str, name: &str) -> Result<Level, Call
     })
 }
 
-/// Describes a value in messages: "a string (\"gruop\")", "a group tensor".
+/// Describes a value for a message: "a string (\"gruop\")", "a group tensor".
 pub(crate) fn describe(value: &Dynamic) -> String {
     if let Some(text) = text(value) {
         let start: String = text.chars().take(40).collect();
@@ -58,7 +58,7 @@ pub(crate) fn describe(value: &Dynamic) -> String {
 /// The maximum number of values that the string of a tensor or a key shows.
 const SHOWN: usize = 8;
 
-/// The string of a tensor or a key: its first values in brackets, and the number of further values.
+/// Makes the string of a tensor or a key: its first values in brackets, and the number of further values.
 pub(super) fn in_brackets(name: &str, all: usize, values: impl Iterator<Item = String>) -> String {
     let mut shown: Vec<String> = values.take(SHOWN).collect();
     if all > SHOWN {
@@ -67,9 +67,9 @@ pub(super) fn in_brackets(name: &str, all: usize, values: impl Iterator<Item = S
     format!("{name} [{}]", shown.join(", "))
 }
 
-/// A type's name and its name in messages, from any name that the engine or its parser uses for it.
+/// Returns a type's short name and its name in messages, given any name that the engine or its parser uses for the type.
 pub(crate) fn type_named(name: &str) -> (&'static str, &'static str) {
-    // If a type is not registered under a name, its name is its path in Rust.
+    // A type that is not registered under a name is named by its path in Rust.
     let name = name.trim();
     let last = name.rsplit("::").next().unwrap_or(name);
     match last.trim_end_matches('>') {
@@ -95,7 +95,7 @@ pub(crate) fn type_named(name: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// A value of a type that a state can hold, in the notation of scripts.
+/// Writes a value of a type that a state can hold, in the notation of scripts.
 pub(crate) fn written(value: &Dynamic) -> String {
     if let Some(map) = value.read_lock::<Map>() {
         let entries = map

@@ -1,4 +1,4 @@
-//! The texts of a recipe, and the version that identifies them.
+//! The texts of a recipe's scripts, and the version that identifies them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use hmac_sha256::Hash as Sha256;
 
-/// The scripts of a recipe, by name, with their texts.
+/// The texts of a recipe's scripts, by name.
 pub(crate) type Sources = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Identifies the exact content of a recipe with all its imports: a SHA-256 in hexadecimal digits.
+/// Identifies the exact content of a recipe and all its imports, by a SHA-256 in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(String);
 
 impl Version {
     pub(super) fn of(main: &str, text: &[u8], imports: &Sources) -> Version {
         let mut hash = Sha256::new();
-        // The main script's name is left out of the hash, so that a copy of a built-in is the same version until it is edited.
+        // The main script's name is not hashed, so that a copy of a built-in is the same version until it is edited.
         let mut add = |text: &[u8]| {
             hash.update((text.len() as u64).to_le_bytes());
             hash.update(text);
@@ -34,12 +34,12 @@ impl Version {
         Version(digits.concat())
     }
 
-    /// All 64 digits.
+    /// Returns all 64 digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The first six digits, which messages show.
+    /// Returns the first six digits, which messages show.
     pub fn short(&self) -> &str {
         &self.0[..6]
     }

@@ -1,8 +1,7 @@
-//! Plain numbers in scripts, made to behave as users of Python expect; and replacements of Rhai's functions that lack a limit or
-//! an error.
+//! Makes plain numbers in scripts behave as users of Python expect, and replaces functions of Rhai that lack a limit or an error.
 //!
 //! Rhai's own division of integers truncates (`1 / 2` is 0), and its comparison of floats has a tolerance (`1e-17 > 0.0` is
-//! false). In a formula, either would be a silent error.
+//! false). Both would be silent errors in a formula.
 
 use std::any::TypeId;
 
@@ -17,7 +16,7 @@ use crate::script::sandbox::count;
 /// `to_int`.
 pub(in crate::script) fn numbers(module: &mut Module) {
     replace(module);
-    // The engine's own function is replaced because its check of the size overflows, so that it would make an array of 2^49
+    // The engine's own function is replaced because its size check overflows, so that it would try to make an array of 2^49
     // elements.
     add(
         module,

@@ -1,4 +1,4 @@
-//! Arrays in scripts: `sum`, `mean`, `min` and `max`, sorting, and `dedup` with a comparer.
+//! Registers functions of arrays in scripts: `sum`, `mean`, `min` and `max`, sorting, and `dedup` with a comparison function.
 
 use std::any::TypeId;
 use std::cmp::Ordering;
@@ -12,7 +12,7 @@ use crate::script::value::{as_tensor, describe, number, text};
 use crate::tensor::Tensor;
 use crate::tensor::op::{self, Argument, Class, Op};
 
-/// Registers the functions of arrays. `sum`, `mean`, `min` and `max` give a number if all elements are numbers, else a tensor.
+/// Registers the functions. `sum`, `mean`, `min` and `max` return a number if all elements are numbers, and otherwise a tensor.
 pub(in crate::script) fn arrays(module: &mut Module) {
     for (name, row) in [("sum", "+"), ("mean", "+"), ("min", "min"), ("max", "max")] {
         let row = op::table()
@@ -60,8 +60,8 @@ pub(in crate::script) fn arrays(module: &mut Module) {
     }
 }
 
-/// Removes each element that repeats the last element kept, as the comparer `is` decides. The engine's own function ignores a
-/// comparer's errors.
+/// Removes each element that `is`, the comparison function, finds equal to the last remaining element. The engine's own `dedup`
+/// ignores errors of the comparison function.
 fn without_repeats(context: &NativeCallContext, array: Array, is: &FnPtr) -> Raised<Array> {
     let mut kept = Array::new();
     for value in array {
@@ -73,9 +73,9 @@ fn without_repeats(context: &NativeCallContext, array: Array, is: &FnPtr) -> Rai
     Ok(kept)
 }
 
-/// A stable merge sort, because Rhai's own sort goes wrong without an error: it continues after an error of the comparer, ignores
-/// the results of a comparer that gives floats, and leaves an array with a NaN as it is. The standard library's sort may panic if
-/// the comparer is inconsistent.
+/// Sorts by a stable merge sort, because Rhai's own sort can fail silently: it continues after an error of the comparison
+/// function, ignores results that are floats, and leaves an array with a NaN unsorted. The standard library's sort may panic if
+/// the comparison function is inconsistent.
 fn sorted(
     values: &[Dynamic],
     is_before: &dyn Fn(&Dynamic, &Dynamic) -> Raised<bool>,
@@ -88,7 +88,7 @@ fn sorted(
     let mut right = sorted(right, is_before)?.into_iter().peekable();
     let mut merged = Array::with_capacity(values.len());
     while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
-        // The right value is taken only if it is less than the left one, so that equal values keep their order.
+        // The right value is taken only if it is less than the left value, so that equal values keep their order.
         let next = if is_before(b, a)? {
             &mut right
         } else {
@@ -100,8 +100,8 @@ fn sorted(
     Ok(merged)
 }
 
-/// Whether `a` is less than `b`; an error if they have no order: a NaN, a number and a text, or values that are neither numbers
-/// nor texts.
+/// Returns whether `a` is less than `b`. Fails if they have no order: if one is NaN, if one is a number and the other a string,
+/// or if one is neither a number nor a string.
 fn is_less(a: &Dynamic, b: &Dynamic) -> Raised<bool> {
     let letter = |value: &Dynamic| Some(value.as_char().ok()?.to_string().into());
     let order = match (a.as_int(), b.as_int(), number(a), number(b)) {
@@ -117,7 +117,7 @@ fn is_less(a: &Dynamic, b: &Dynamic) -> Raised<bool> {
     })?)
 }
 
-/// Whether the comparer puts `a` before `b`, which it says by true or by a number below 0.
+/// Returns whether the comparison function puts `a` before `b`, by returning true or a number below 0.
 fn is_before(
     context: &NativeCallContext,
     comparer: &FnPtr,
@@ -155,7 +155,7 @@ fn reduce(name: &str, row: &'static Op, array: &Array) -> Result<Tensor, CallErr
         Ok::<Tensor, CallError>(row.apply(&both)?)
     })?;
     match name {
-        // The length is exact as a float, because the size of an array is limited.
+        // The conversion of the length to a float is exact, because the size of an array is limited.
         "mean" => Ok(op::mul(
             &reduced,
             &Tensor::number(1.0 / array.len() as f64),

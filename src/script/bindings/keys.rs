@@ -1,4 +1,4 @@
-//! Keys: names that distinguish responses, such as an agent or a prompt; and the values remembered by key.
+//! Keys, which give each response a name, such as an agent or a prompt; and the functions for values remembered by key.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -15,10 +15,10 @@ use crate::script::value::{as_tensor, describe, in_brackets, number, text};
 use crate::tensor::op::{self, Argument};
 use crate::tensor::{Frame, Level, Reservation, Tensor, TensorError};
 
-/// The bytes that a name takes in addition to its text.
+/// The number of bytes that a name takes in addition to its text.
 const NAME_BYTES: usize = 48;
 
-/// A text for each response: from a column, from the group's name, or from several of these joined.
+/// A name for each response: its text in a column, the name of its group, or several of these joined.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     /// The index of each response's name in `names`, at response level.
@@ -29,7 +29,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key made of the texts of all responses.
+    /// Makes a key from the texts of all responses.
     pub(in crate::script) fn of(
         frame: &Arc<Frame>,
         call: &Arc<CallContext>,
@@ -38,7 +38,7 @@ impl Key {
         let mut names: Vec<Arc<str>> = Vec::new();
         let mut seen: HashMap<Arc<str>, usize> = HashMap::new();
         let codes = texts.map(|text| {
-            // The index is exact as a float, because there are far fewer than 2^53 names.
+            // The conversion of the index to a float is exact, because there are far fewer than 2^53 names.
             *seen.entry(text).or_insert_with_key(|text| {
                 names.push(text.clone());
                 names.len() - 1
@@ -54,13 +54,13 @@ impl Key {
         })
     }
 
-    /// The text of each response.
+    /// Returns the name of each response.
     pub(in crate::script) fn texts(&self) -> Result<Vec<Arc<str>>, TensorError> {
         let codes = self.codes.evaluate()?;
         Ok(codes.iter().map(|code| self.name(code)).collect())
     }
 
-    /// The name at the index `code`.
+    /// Returns the name at the index `code`.
     pub(in crate::script) fn name(&self, code: f64) -> Arc<str> {
         self.names[code as usize].clone()
     }
@@ -69,8 +69,8 @@ impl Key {
         self.codes.frame().expect("a key is one of a batch")
     }
 
-    /// Compares each response's name by `==` or `!=`, with one text or number or with the response's name in another key; gives 1
-    /// or 0.
+    /// Compares each response's name, by `==` or `!=`, with a text, with a number, or with the response's name in another key.
+    /// The values of the result are 1 and 0.
     fn compare(&self, sign: &str, other: &Dynamic) -> Result<Tensor, CallError> {
         let row = op::table()
             .find(|op| op.name == sign)
@@ -131,8 +131,8 @@ pub(in crate::script) fn key_type(module: &mut Module) {
         add(module, sign, with_any);
         add(module, sign, with_name);
     }
-    // `remember(table, key, value)` and `running(table, key, a, b, c)`, each also with the maximum number of keys as a last
-    // argument.
+    // Registers `remember(table, key, value)` and `running(table, key, a, b, c)`, both also with the maximum number of keys as an
+    // additional last argument.
     let (text, key) = (TypeId::of::<ImmutableString>(), TypeId::of::<Key>());
     let (any, most) = (TypeId::of::<Dynamic>(), TypeId::of::<INT>());
     for (name, count, types) in [
@@ -157,8 +157,8 @@ fn summary(key: &Key) -> Result<Dynamic, CallError> {
     Ok(in_brackets("key", texts.len(), names).into())
 }
 
-/// Expands a tensor or a number to one value per response of a batch; fails if the tensor belongs to another batch or has values
-/// per token.
+/// Expands a tensor or a number to one value per response of a batch. Fails if the tensor belongs to another batch or is at token
+/// level.
 pub(in crate::script) fn of_responses(
     frame: &Arc<Frame>,
     value: &Dynamic,
@@ -178,7 +178,7 @@ pub(in crate::script) fn of_responses(
 
 fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> {
     let (texts, start) = (key.texts()?, of_responses(key.frame(), start)?);
-    // A recall counts as an effect, so that `map_groups` calls its function for each group, because the result depends on the
+    // A recall counts as an effect because its result depends on the group, so that `map_groups` must call its function for each
     // group.
     let known = {
         let mut effects = key.call.effects();
@@ -193,9 +193,10 @@ fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> 
     Ok(Tensor::of_responses(key.frame(), values)?)
 }
 
-/// Computes `remember`, with one value per response, or `running`, with three. Writes the responses in batch order, and returns
-/// each key's previous value; for a new key, the first of the values given for that response. Beyond the maximum number of keys,
-/// the keys written longest ago are forgotten. If a new value is not finite, nothing is written.
+/// Computes `remember` (`count` is 1: one value per response) or `running` (`count` is 3: three values per response). Writes a
+/// value for each response, in batch order, and returns the value that its key had before; for a new key, the first of the
+/// response's given values. Beyond the maximum number of keys, the keys written longest ago are forgotten. If a new value is not
+/// finite, nothing is written.
 fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let (Some(name), Some(key)) = (text(args[0]), args[1].read_lock::<Key>()) else {
         unreachable!("the function is registered for a string and a key");

@@ -1,4 +1,4 @@
-//! The types of values that scripts compute with, and their functions.
+//! Registers the types of values with which scripts compute, and the functions of these types.
 
 pub(crate) mod arithmetic;
 pub(crate) mod arrays;

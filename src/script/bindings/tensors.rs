@@ -1,4 +1,5 @@
-//! Registers the ops of the table as script functions, for every mix of tensors and numbers, and the other methods of tensors.
+//! Registers the op table's operations as script functions, for all combinations of tensors and numbers, and the other methods of
+//! tensors.
 
 use std::any::TypeId;
 
@@ -16,14 +17,14 @@ use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Trace};
 
 /// Registers each row of the op table under its name, once for each number of arguments that the row takes.
 ///
-/// A named function accepts any type, so that a wrong argument gets our message. If the types match one of Rhai's own functions
-/// of numbers exactly (`exp(1.0)`), Rhai prefers that function. An operator is registered here with at least one tensor; on
-/// numbers and strings, the operators come from Rhai or from `arithmetic.rs`. Every pair of types with a tensor is registered,
-/// because Rhai silently treats an unregistered pair as unequal.
+/// A named function accepts arguments of any type, so that we report a wrong argument. If the types match one of Rhai's own
+/// functions of numbers exactly (`exp(1.0)`), Rhai prefers that function. An operator is registered here for operands of which at
+/// least one is a tensor; operators on numbers and strings come from Rhai or from `arithmetic.rs`. A tensor is registered with an
+/// operand of any type, because Rhai silently treats operands of an unregistered pair of types as unequal.
 pub(in crate::script) fn ops(module: &mut Module) {
     let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());
     for op in op::table() {
-        // `min` and `max` have a row in each of two classes: a level as the second argument means the reduction.
+        // `min` and `max` have two rows, of different classes: if the second argument is a level, the reduction is meant.
         let is_twin = |other: &&Op| other.class != op.class && other.params.len() > 1;
         let twin = reference::ops(op.name).find(is_twin);
         let is_operator = !op.name.starts_with(char::is_alphabetic);
@@ -43,7 +44,8 @@ pub(in crate::script) fn ops(module: &mut Module) {
     }
 }
 
-/// Registers the type with the methods that are not in the op table: values, length, level, index, and conversion to a string.
+/// Registers the type of tensors with the methods that are not in the op table: values, length, level, index, and conversion to a
+/// string.
 pub(in crate::script) fn tensor_type(module: &mut Module) {
     let methods: [(&str, Method<Tensor>); 3] = [
         ("value", number_of),
@@ -51,7 +53,7 @@ pub(in crate::script) fn tensor_type(module: &mut Module) {
             let value = tensor.evaluate()?;
             Ok(value.iter().take(ENOUGH).map(Dynamic::from_float).collect())
         }),
-        // The length fits into an integer, because memory holds far fewer than 2^63 values.
+        // The length fits into an `INT`, because memory holds far fewer than 2^63 values.
         ("len", |tensor| Ok((tensor.evaluate()?.len() as INT).into())),
     ];
     add_type(module, "tensor", shown, &methods);
@@ -88,7 +90,7 @@ fn number_of(tensor: &Tensor) -> Result<Dynamic, CallError> {
 
 fn shown(tensor: &Tensor) -> Result<Dynamic, CallError> {
     let value = tensor.evaluate().inspect_err(|error| {
-        // If this fails, the engine prints the type's name instead of the error, so the guard keeps the error.
+        // If this fails, the engine prints the type's name and drops the error, so the error is kept in the guard.
         if let Some(frame) = tensor.frame().filter(|frame| !frame.is_open_view()) {
             frame.context.guard.fail(error);
         }
@@ -112,7 +114,7 @@ fn dispatch(
         _ => op,
     };
     if args.len() > op.params.len() {
-        // The engine chose this function because the row of the other class takes more arguments.
+        // The engine chose this function because it was registered for the row of the other class, which takes more arguments.
         let (name, takes, given) = (op.name, op.params.len(), args.len());
         let message = format!("`{name}` of values takes {takes} arguments, but got {given}");
         let signature = op.signature();
@@ -146,7 +148,8 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Cal
         CallError::from(TensorError::argument(op.name, param.name, expected, &found))
     };
     match param.kind {
-        // Users of other libraries write `std(dim, ddof)`; here, a plain number would select everything or nothing.
+        // Users of other libraries write `std(dim, ddof)`. Here, a plain number as the selection would select everything or
+        // nothing.
         ParamKind::Tensor if param.name == "selection" && number(value).is_some() => Err(wrong(
             "a tensor of 0 and 1, as in `x.mean(\"group\", batch.correct)`",
         )

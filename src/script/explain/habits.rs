@@ -1,15 +1,15 @@
-//! Messages and helps for words of other languages and libraries, which users write by habit. They are in `habits.txt`.
+//! Messages and help for words of other languages and libraries, which users write by habit. The texts are in `habits.txt`.
 
 use crate::diagnostic::Diagnostic;
 
 const HABITS: &str = include_str!("habits.txt");
 
-/// The text for this word in a section of the table of other languages' habits.
+/// Returns the text for a word in a section of `habits.txt`.
 pub(crate) fn habit(section: &str, word: &str) -> Option<&'static str> {
     Some(words(section, word)?.1)
 }
 
-/// The words of the row with this word, and the row's text.
+/// Finds the row with this word in a section of `habits.txt`, and returns all words of the row and its text.
 pub(super) fn words(section: &str, word: &str) -> Option<(&'static str, &'static str)> {
     let (_, rows) = HABITS.split_once(&format!("\n[{section}]\n"))?;
     let mut rows = rows.lines().take_while(|row| !row.is_empty());
@@ -20,13 +20,13 @@ pub(super) fn words(section: &str, word: &str) -> Option<(&'static str, &'static
     })
 }
 
-/// The help for a name of another language or library; `None` for any other name.
+/// Returns the help for a name of another language or library; `None` for any other name.
 pub fn help_for_foreign(name: &str) -> Option<&'static str> {
     let mut sections = ["functions", "properties", "names", "keywords", "reserved"].into_iter();
     sections.find_map(|section| habit(section, name))
 }
 
-/// The diagnostic of a row that has a message and a help; `None` if there is no such row.
+/// Makes a diagnostic from the row with this word, whose text is a message and a help; `None` if there is no such row.
 pub(super) fn row(section: &str, word: &str) -> Option<Diagnostic> {
     let (message, help) = habit(section, word)?.split_once(" | ")?;
     Some(say(message, help))
@@ -36,9 +36,9 @@ pub(super) fn say(message: impl Into<String>, help: impl Into<String>) -> Diagno
     Diagnostic::error(message).with_help(help)
 }
 
-/// The engine's own message without its position and with its first letter in lower case, to be embedded in a sentence.
+/// Returns the engine's own message, without its position and with its first letter in lower case, to be embedded in a sentence.
 pub(super) fn in_its_words(message: &str) -> String {
-    // The message ends in the position, which the caret shows anyway.
+    // The message ends with the position, which the diagnostic's caret shows anyway.
     let text = message.split(" (line ").next().unwrap_or(message);
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| {

@@ -1,4 +1,4 @@
-//! Messages for a script that cannot be compiled, and for an error that happened while a script ran.
+//! Messages for a script that cannot be compiled, and for an error that happens while a script runs.
 
 use rhai::{Dynamic, EvalAltResult, LexError, ParseErrorType};
 
@@ -19,7 +19,7 @@ pub(super) fn not_parsed(
     place: Option<Span>,
 ) -> Diagnostic {
     let here = place.as_ref();
-    // A `//` meant as a division is looked for first, because it is a comment that may hide the end of a statement.
+    // A `//` that is meant as a division is sought first, because it begins a comment, which may hide the end of a statement.
     let (source, last) = here.map_or((script.name, usize::MAX), |at| (&at.source, at.line));
     if let Some(text) = script.sources.get(source) {
         let mut hidden = floor_divisions(source, text, &|_| false).into_iter();
@@ -41,7 +41,7 @@ pub(super) fn not_parsed(
             let message = format!("a `{token}` is missing after this");
             let other = || say(message, "is something missing before this?");
             let missing = row("missing", token).unwrap_or_else(other);
-            // The words of the row are the signs, each of which may be what is missing.
+            // Any one of the row's words may be the missing token.
             let signs = words("missing", token).map_or(&**token, |(signs, _)| signs);
             let signs = signs.split(' ').filter(|sign| *sign != "in");
             let fixed = signs.fold(missing, |error, sign| error.with_fix("", sign));
@@ -80,13 +80,14 @@ pub(super) fn not_parsed(
     diagnostic.at(place)
 }
 
-/// The diagnostic of code that another language would accept, if the parser's own message is unhelpful; `None` for other code.
+/// Returns the diagnostic of code that belongs to another language, if the parser's own message is unhelpful; `None` for other
+/// code.
 fn foreign(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<Diagnostic> {
     let (site, line) = (script.site(place), script.line(place));
     let word = |index: usize| line.get(index).map_or("", |token| token.text);
     let begins = match (word(0), word(1)) {
         ("let", "mut") => "let-mut",
-        // As in `let a = 1, b = 2`.
+        // The code is like `let a = 1, b = 2`.
         ("let", _) if site.text(0) == "," && site.text(2) == "=" => "let-two",
         ("import", _) if line.iter().any(|token| token.kind == TokenKind::String) => "",
         (first, _) => first,
@@ -165,7 +166,7 @@ fn reserved(name: &str) -> Diagnostic {
 /// The maximum number of characters of a thrown value that a message shows.
 const SHOWN: usize = 200;
 
-/// The diagnostic of an error; `place` is the location that the engine reports.
+/// Returns the diagnostic of an error; `place` is the location that the engine reports.
 pub(super) fn failed(
     script: &Script<'_>,
     error: &EvalAltResult,
@@ -183,7 +184,7 @@ pub(super) fn failed(
             let mut signs = line.iter().map(|token| token.text);
             mismatch(expected, found, signs.find(|sign| ["&&", "||"].contains(sign)))
         }
-        // An import whose path is computed fails only when the script runs.
+        // An import whose path is computed can fail only when the script runs.
         EvalAltResult::ErrorModuleNotFound(path, _) => say(
             format!("cannot import \"{path}\" here"),
             "imports come at the top of the script, and their names are literals",
@@ -234,12 +235,12 @@ fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
         }
         _ => return None,
     };
-    // The engine does not always give a location. If it gives none and the script has only one loop, that loop is shown, because
-    // it is the likely cause.
+    // The engine does not always report a location. If it reports none, and the script has only one loop, that loop is shown,
+    // because it is the likely cause.
     Some(diagnostic.at(script.only_loop()))
 }
 
-/// The diagnostic of an error that one of our native functions or the script's own `throw` raised.
+/// Returns the diagnostic of an error that one of our native functions or the script's own `throw` raised.
 fn thrown(value: &Dynamic) -> Diagnostic {
     if let Some(error) = call_error(value) {
         return error.diagnostic;
@@ -256,7 +257,7 @@ fn thrown(value: &Dynamic) -> Diagnostic {
     Diagnostic::error(shown)
 }
 
-/// The diagnostic of a value of the wrong type; `sign` is the `&&` or `||` in its line, if any.
+/// Returns the diagnostic of a value of the wrong type; `sign` is the first `&&` or `||` in its line, if there is one.
 fn mismatch(expected: &str, found: &str, sign: Option<&str>) -> Diagnostic {
     let ((name, expected), (found_name, found)) = (type_named(expected), type_named(found));
     let help = match (name, found_name, sign) {
@@ -291,7 +292,7 @@ fn immutable() -> Diagnostic {
     )
 }
 
-/// The diagnostic of a wrong index; `what` is the engine's text, such as `tensor [i64] = f64`.
+/// Returns the diagnostic of an invalid use of an index; `what` is the engine's text, such as `tensor [i64] = f64`.
 fn indexing(what: &str) -> Diagnostic {
     let (object, index) = what.split_once(" [").unwrap_or((what, ""));
     let (name, object) = type_named(object);
@@ -307,8 +308,8 @@ fn indexing(what: &str) -> Diagnostic {
     say(format!("{object} cannot be indexed by {index}"), help)
 }
 
-/// The diagnostic of a wrong property; `what` is the engine's text, such as `Unknown property 'size' - a getter is not registered
-/// for type 'i64'`.
+/// Returns the diagnostic of an invalid use of a property; `what` is the engine's text, such as `Unknown property 'size' - a
+/// getter is not registered for type 'i64'`.
 fn property(what: &str) -> Diagnostic {
     let mut quoted = what.split('\'').skip(1).step_by(2);
     let (name, owner) = (quoted.next().unwrap_or(""), quoted.next().unwrap_or(""));

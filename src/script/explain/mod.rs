@@ -1,4 +1,4 @@
-//! Turns the script engine's errors into diagnostics, which say in the field's terms what happened, where, and what to do.
+//! Turns the script engine's errors into diagnostics, which say in the user's terms what happened, where, and what to do.
 
 pub(crate) mod habits;
 mod messages;
@@ -18,7 +18,7 @@ impl Script<'_> {
         let mut source: Arc<str> = self.name.clone();
         let mut trace = Vec::new();
         let mut innermost = error;
-        // Each layer of errors names the function or the module in which the error inside it happened.
+        // Each error that wraps another error names the function or the module in which the inner error happened.
         loop {
             match innermost {
                 EvalAltResult::ErrorInFunctionCall(function, of, inner, position) => {
@@ -52,8 +52,8 @@ impl Script<'_> {
         trace.into_iter().fold(diagnostic, Diagnostic::with_note)
     }
 
-    /// The location that the error of a native function carries: the location of the hook that failed, or of the line that made
-    /// the tensor that caused the error. That line may differ from the line that asked for the tensor's value.
+    /// Returns the location that the error of a native function carries: either that of its diagnostic, or that of the line that
+    /// made the tensor that caused the error, which may differ from the line that requested the tensor's value.
     fn reported_place(&self, error: &EvalAltResult) -> Option<Span> {
         let (EvalAltResult::ErrorRuntime(value, _) | EvalAltResult::ErrorTerminated(value, _)) =
             error

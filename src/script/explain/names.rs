@@ -1,5 +1,5 @@
-//! Messages for names that do not exist: functions, variables, modules, keys of maps. The message for a column is in
-//! `bindings/batch/columns.rs`.
+//! Messages for functions, variables, modules and keys of maps that do not exist. The message for a column that does not exist is
+//! in `bindings/batch/columns.rs`.
 
 use super::habits::{NO_ELSE, habit, row, say};
 use super::script::{CLOSURE, Script};
@@ -14,7 +14,7 @@ use crate::script::value::type_named;
 use crate::suggest;
 use crate::tensor::Level;
 
-/// The help for the bare name of a built-in recipe; `None` for any other name.
+/// Returns the help for a name that is a built-in recipe's; `None` for any other name.
 fn recipe(name: &str) -> Option<String> {
     let is_loss = !Builtin::find(name)?.text.contains("fn advantage(");
     let hook = if is_loss { "loss" } else { "advantage" };
@@ -24,14 +24,16 @@ fn recipe(name: &str) -> Option<String> {
     ))
 }
 
-/// Whether a name is a column or another property of `batch`, so that `batch.` may have been forgotten before it.
+/// Returns whether a name is a column or another property of `batch`, in which case the user may have forgotten `batch.` before
+/// it.
 fn is_column(script: &Script<'_>, name: &str) -> bool {
     column_names::column(name).is_some()
         || ["advantage", "groups", "step"].contains(&name)
         || script.columns.iter().any(|column| column == name)
 }
 
-/// The diagnostic of a call that the engine found no function for; `call` is the engine's text, such as `mean (tensor, ?)`.
+/// Returns the diagnostic of a call for which the engine found no function; `call` is the engine's text, such as `mean (tensor,
+/// ?)`.
 pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Diagnostic {
     let (name, arguments) = call.split_once(" (").unwrap_or((call, ")"));
     let arguments: Vec<&str> = arguments
@@ -59,7 +61,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
         let help = habit("reserved", name).unwrap_or_else(|| operator_help(&arguments));
         return say(format!("`{name}` does not work with {with}"), help);
     }
-    // The lint knows the number of arguments but not their types, and calls each argument `something`.
+    // The lint knows the number of arguments, but not their types, so each argument is `something`.
     let with = if arguments.iter().all(|argument| *argument == "something") {
         format!("with {given}")
     } else {
@@ -74,7 +76,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     let code = script.code(script.name);
     let is_known = script.functions.iter().any(|known| known == short);
     let functions = script.functions.iter().map(String::as_str);
-    // Names of one letter are not compared, because they are similar to every operator.
+    // A name of one letter is not compared with other names, because it is similar to every operator.
     let functions = functions.filter(|known| short.len() > 1 && !known.starts_with(CLOSURE));
     let message = if is_known {
         format!("there is no function `{name}` {with}")
@@ -101,7 +103,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     say(message, help)
 }
 
-/// Whether the code, or the prompt before it, declares a variable of that name.
+/// Returns whether the code declares a variable of that name, or the prompt has one.
 fn is_variable(script: &Script<'_>, code: &[Token<'_>], name: &str) -> bool {
     declared_names(code).contains(&name) || script.variables.iter().any(|known| known == name)
 }
@@ -144,7 +146,8 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     likely(script, name, place, &message).unwrap_or_else(|| say(message, unknown))
 }
 
-/// The diagnostic with help for the most likely meaning of a name that is not a variable; `None` if no meaning is likely.
+/// Returns the diagnostic of a name that is not a variable, with help for its most likely meaning; `None` if no meaning is
+/// likely.
 fn likely(script: &Script<'_>, name: &str, place: &Span, message: &str) -> Option<Diagnostic> {
     let (site, line) = (script.site(place), script.line(place));
     let code = site.code;
@@ -198,7 +201,7 @@ fn likely(script: &Script<'_>, name: &str, place: &Span, message: &str) -> Optio
     } else {
         let variables = script.variables.iter().map(String::as_str);
         let known = declared_names(code).into_iter().chain(variables);
-        // A single letter is similar to any other letter, so that only its other case is suggested.
+        // A single letter is similar to any other letter, so only the same letter in the other case is suggested.
         let is_likely = |known: &&str| name.len() > 1 || known.eq_ignore_ascii_case(name);
         let known = known.filter(|known| *known != name && is_likely(known));
         let near = suggest::nearest(name, known)?;
@@ -207,11 +210,11 @@ fn likely(script: &Script<'_>, name: &str, place: &Span, message: &str) -> Optio
     Some(say(message, help))
 }
 
-/// The diagnostic of a key that a map lacks: the parameters, the state, or another map.
+/// Returns the diagnostic of a key that is missing in a map, which may be the parameters or the state.
 pub(super) fn no_key(script: &Script<'_>, key: &str, place: Option<&Span>) -> Diagnostic {
     let site = place.map(|place| script.site(place));
     let code = site.map_or(&[][..], |site| site.code);
-    // The name before the dot: `p` of `p.k`.
+    // The name before the dot, such as `p` in `p.k`.
     let receiver = site.and_then(|site| match &code[..site.index] {
         [.., receiver, dot] if dot.text == "." && receiver.kind != TokenKind::Symbol => {
             Some(receiver.text)

@@ -1,4 +1,4 @@
-//! A script with its sources and names, in which diagnostics find the location of an error.
+//! A script with its sources and the names that it may use, in which diagnostics find the location of an error.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -23,16 +23,16 @@ pub(crate) struct Script<'a> {
     pub(crate) parameters: Vec<String>,
     /// All functions that the script can call.
     pub(crate) functions: Vec<String>,
-    /// The variables of the prompt.
+    /// The variables of the prompt, if the script is an input of the prompt.
     pub(crate) variables: Vec<String>,
-    /// The columns of the prompt's batch.
+    /// The columns of the prompt's batch, if the script is an input of the prompt.
     pub(crate) columns: Vec<String>,
     /// The tokens of each source, by the source's name; read on first use.
     pub(crate) code: OnceCell<BTreeMap<&'a str, Vec<Token<'a>>>>,
 }
 
 impl<'a> Script<'a> {
-    /// A script with its sources, before its names are known.
+    /// Makes a script with its sources, but without the names that it may use.
     pub(crate) fn new(name: &'a Arc<str>, sources: &'a Sources) -> Self {
         Script {
             name,
@@ -45,7 +45,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// The diagnostic of a hook. If the diagnostic has no location, it is given the hook's definition.
+    /// Returns the diagnostic of a hook. If it has no location, it gets the location of the hook's definition.
     pub(in crate::script) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {
         match diagnostic.span {
             Some(_) => diagnostic.into(),
@@ -53,13 +53,13 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// The location of an origin; `None` if it is not in a source of the script.
+    /// Returns the location of an origin; `None` if the origin is not in one of the script's sources.
     pub(crate) fn place_of(&self, origin: &Origin) -> Option<Span> {
         let source = origin.source.as_ref().unwrap_or(self.name);
         self.span(source, origin.line, origin.column)
     }
 
-    /// The location of a position in a source; `None` if the position is unknown or the source is not one of the script's.
+    /// Returns the location of a position in a source; `None` if the position is unknown, or if the script has no such source.
     pub(in crate::script) fn place(&self, source: &Arc<str>, position: Position) -> Option<Span> {
         self.span(source, position.line()?, position.position().unwrap_or(1))
     }
@@ -77,14 +77,14 @@ impl<'a> Script<'a> {
         let here = code.get(index);
         let is_here = |token: &&Token<'_>| (token.line, token.column) == (line, column);
         let token = match here.filter(is_here) {
-            // The engine reports a property at its dot; the property's name is the next token.
+            // The engine reports the dot before a property, whose name is the next token.
             Some(dot) if dot.text == "." => code.get(index + 1),
             token => token,
         };
         Some(token.map_or(span, |token| token.span(source, text)))
     }
 
-    /// The first token that does not begin before the location.
+    /// Returns the first token that begins at the location or after it.
     pub(super) fn site(&self, span: &Span) -> CodeSite<'_, 'a> {
         let code = self.code(&span.source);
         let place = (span.line, span.column);
@@ -92,7 +92,7 @@ impl<'a> Script<'a> {
         CodeSite { code, index }
     }
 
-    /// The tokens of the location's line.
+    /// Returns the tokens that begin in the location's line.
     pub(super) fn line(&self, span: &Span) -> &[Token<'a>] {
         let code = self.code(&span.source);
         let start = code.partition_point(|token| token.line < span.line);
@@ -100,7 +100,7 @@ impl<'a> Script<'a> {
         &code[start..end]
     }
 
-    /// The location right after the previous token, where something is missing.
+    /// Returns the location immediately after the token before `span`, at which something is missing.
     pub(super) fn end_before(&self, span: &Span) -> Span {
         let CodeSite { code, index } = self.site(span);
         let Some(last) = code[..index].last() else {
@@ -116,7 +116,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// The tokens of a source without its comments.
+    /// Returns the tokens of a source, without comments.
     pub(in crate::script) fn code(&self, source: &str) -> &[Token<'a>] {
         let all = self.code.get_or_init(|| {
             let sources = self.sources.iter();
@@ -129,13 +129,13 @@ impl<'a> Script<'a> {
         self.sources.get(self.name).cloned().unwrap_or_default()
     }
 
-    /// The location of a function's definition in the script itself.
+    /// Returns the location of a function's definition, in the script itself.
     pub(crate) fn definition(&self, function: &str) -> Option<Span> {
         self.first(|site| site.text(0) == function && site.text(-1) == "fn")
     }
 
-    /// The first call of a function or use of a property, in the script or in a script that it imports. `p.NAME` and `this.NAME`
-    /// do not count, because they are a parameter and an entry of the state.
+    /// Returns the first location, in the script or in its imports, where a name is called as a function or used as a property.
+    /// `p.NAME` and `this.NAME` do not count, because they are a parameter and an entry of the state.
     pub(crate) fn use_of(&self, name: &str) -> Option<Span> {
         let is_use = |site: &CodeSite<'_, '_>| {
             let is_call = matches!(site.text(1), "(" | "()") && site.text(-1) != "fn";
@@ -145,15 +145,15 @@ impl<'a> Script<'a> {
         self.all(is_use).next()
     }
 
-    /// The location where the script declares a parameter; without a declaration, the first use of the name as the key of a
-    /// map.
+    /// Returns the location where the script declares a parameter or, if it declares none of that name, where the name is first
+    /// used as the key of a map.
     pub(in crate::script) fn key(&self, key: &str) -> Option<Span> {
         let is_key = |site: &CodeSite<'_, '_>| site.text(0) == key && site.text(1) == ":";
         let declared = self.first(|site| is_key(site) && site.text(2) == "#{");
         declared.or_else(|| self.first(is_key))
     }
 
-    /// The location of an import, in the script or in a script that it imports.
+    /// Returns the location of an import, in the script or in one of its imports.
     pub(in crate::script) fn import(&self, path: &str) -> Option<Span> {
         let path = format!("\"{path}\"");
         let is_import =
@@ -161,19 +161,19 @@ impl<'a> Script<'a> {
         self.all(is_import).next()
     }
 
-    /// The only `loop` or `while` in all sources; `None` if there is none, or more than one.
+    /// Returns the location of the only `loop` or `while` in all sources; `None` if there is none, or more than one.
     pub(super) fn only_loop(&self) -> Option<Span> {
         let mut loops = self.all(|site| matches!(site.text(0), "loop" | "while"));
         loops.next().filter(|_| loops.next().is_none())
     }
 
-    /// The first token of the script itself for which `is_it` holds.
+    /// Returns the location of the first token in the script itself for which `is_it` is true.
     fn first(&self, is_it: impl Fn(&CodeSite<'_, '_>) -> bool) -> Option<Span> {
         let mut all = self.all(is_it);
         all.find(|span| span.source == *self.name)
     }
 
-    /// The tokens of all sources for which `is_it` holds.
+    /// Returns the locations of the tokens in all sources for which `is_it` is true.
     fn all(&self, is_it: impl Fn(&CodeSite<'_, '_>) -> bool) -> impl Iterator<Item = Span> {
         self.sources.iter().flat_map(move |(source, text)| {
             let found = sites(self.code(source)).filter(|site| is_it(site));

@@ -1,4 +1,4 @@
-//! Runs a recipe's hooks: `init` and `migrate` for the state, all other hooks on a batch. Their list is `Hook` in `../hook.rs`.
+//! Runs a recipe's hooks, which `../hook.rs` lists: `init` and `migrate` make a state, and the other hooks compute on a batch.
 
 mod request;
 mod run;
@@ -21,7 +21,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::Tensor;
 
 impl Recipe {
-    /// The state to start a run with: what `init(p)` returns, or an empty map if there is no `init`.
+    /// Returns the initial state of a run: the result of `init(p)`, or an empty map if there is no `init`.
     ///
     /// # Errors
     /// [`Diagnostics`] if `init` fails, or returns a value that cannot be a state.
@@ -32,8 +32,8 @@ impl Recipe {
         self.state_from(Hook::Init, (self.params.to_map(),))
     }
 
-    /// The state with which this version continues after another version: the result of `migrate(old, p)`. Without a `migrate`,
-    /// it is the old state, plus the entries that only `init(p)` has. The values remembered by key stay in both cases.
+    /// Returns the state with which this version continues after another version: the result of `migrate(old, p)` or, if there is
+    /// no `migrate`, the old state plus the entries that only `init(p)` has. In both cases, the values remembered by key stay.
     pub fn migrate(&self, old: &State) -> Result<State, Diagnostics> {
         if !self.has(Hook::Migrate) {
             return Ok(old.with_missing_of(&self.init()?));
@@ -57,20 +57,20 @@ impl Recipe {
         })
     }
 
-    /// An engine for one call of the recipe's hooks.
+    /// Makes the engine of one call of the recipe's hooks.
     pub(super) fn engine(&self, call: &Arc<CallContext>) -> Engine {
         self.host.functions.engine(call, &self.script.constants)
     }
 
-    /// Computes the advantage: `reward` and `weight`, if there are any, then `advantage`; for a recipe that only has a loss,
-    /// the equivalent -M dloss/dlogp, with M the number of tokens.
+    /// Computes the advantage: calls `reward` and `weight`, if the recipe has them, and then `advantage`. If the recipe has only
+    /// a loss, the advantage is the equivalent -M dloss/dlogp, where M is the number of tokens.
     ///
     /// `state` changes only if all hooks succeed.
     ///
     /// # Errors
-    /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward, weight or advantage: not a
-    /// tensor, of a level other than response or token, or with values that are not finite. A weight must be at response level
-    /// and not negative.
+    /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward, weight or advantage. It is
+    /// invalid if it is not a tensor, is not at response or token level, or has values that are not finite. A weight must be at
+    /// response level and must not be negative.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
         let request = Request {
             recipe: self,
@@ -82,11 +82,12 @@ impl Recipe {
         request.answer(state)
     }
 
-    /// Computes the recipe's loss and its gradient with respect to `logp`. The hook sees `advantage` as `batch.advantage`.
+    /// Computes the recipe's loss and its gradient with respect to `logp`. The hook reads the argument `advantage` as
+    /// `batch.advantage`.
     ///
     /// # Errors
-    /// As [`Recipe::advantage`]; also if `advantage` belongs to another batch, if the recipe has a `weight` hook and the batch
-    /// has no column `weight`, or if the loss is not one value or does not depend on `batch.logp`.
+    /// [`Diagnostics`] as for [`Recipe::advantage`]; also if `advantage` belongs to another batch, if the recipe has a `weight`
+    /// hook but the batch has no column `weight`, or if the loss is not a single value or does not depend on `batch.logp`.
     pub fn loss(
         &self,
         batch: &Batch,
@@ -112,8 +113,9 @@ impl Recipe {
         })
     }
 
-    /// The weight of each response, from the `weight` hook, which sees the reward of the `reward` hook, or from the column
-    /// `weight`; `None` if there is neither. The hooks' changes of the state are not kept.
+    /// Computes the weight of each response by the `weight` hook, which sees the result of the `reward` hook. If there is no
+    /// `weight` hook, returns the column `weight` or, if there is none, `None`. Changes that the hooks make to the state are not
+    /// kept.
     pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
         let input = ScriptBatch::new(self.host.call(batch.step()), batch);
         self.with_hooks(Hook::Weight, input, state, |hooks| {
@@ -122,8 +124,8 @@ impl Recipe {
         })
     }
 
-    /// The target of a critic, if the recipe has the hook `returns`: at response or token level. The hook's changes of
-    /// the state are not kept.
+    /// Computes the targets of a critic, at response or token level, if the recipe has the hook `returns`. Changes that the hooks
+    /// make to the state are not kept.
     pub fn returns(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
         if !self.has(Hook::Returns) {
             return Ok(None);
@@ -135,10 +137,10 @@ impl Recipe {
         })
     }
 
-    /// A hook's tensor over the batch of a session; the hooks before it run too.
+    /// Runs a hook on the batch of a session, after the hooks that precede it in a step, and returns its tensor.
     ///
-    /// The hooks start from the state that `init` makes. A recipe without a loss uses `loss`, or else
-    /// [`Host::loss`](super::Host::loss); a recipe without an advantage uses the advantage equivalent to its loss.
+    /// The hooks start from the state that `init` makes. If the recipe has no loss, `loss` is used or, if that is `None`,
+    /// [`Host::loss`](super::Host::loss). If it has no advantage, the advantage equivalent to its loss is used.
     pub(crate) fn tensor(
         &self,
         hook: Hook,
@@ -171,8 +173,9 @@ impl Recipe {
         })
     }
 
-    /// The tensors of the recipe's hooks over a batch, not yet computed, and the state that the hooks leave. The hooks are called
-    /// as in a step of a run, except that `returns` is called too, and `loss` sees the batch's own weight and advantage.
+    /// Calls the recipe's hooks on a batch, and returns their tensors, not yet computed, and the state after the calls. The hooks
+    /// are called as in a step of a run, except that `returns` is called too, and `loss` sees the batch's own weight and
+    /// advantage.
     pub(crate) fn traced(
         &self,
         batch: &ScriptBatch,
@@ -204,8 +207,8 @@ impl Recipe {
         })
     }
 
-    /// Messages about kernels whose results differed from the results of their scripts since the last call of this function. All
-    /// recipes of a host share these messages.
+    /// Returns messages about the kernels that have been found, since the last call of this function, to differ from their
+    /// scripts. All recipes of a host share these messages.
     pub fn kernel_defects(&self) -> Vec<String> {
         self.host.native.defects()
     }

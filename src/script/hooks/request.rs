@@ -1,4 +1,4 @@
-//! A request for the advantage or the loss of a batch, and its answer by the script or by the kernel of a built-in.
+//! A request for the advantage or the loss of a batch, which the script or the native kernel of a built-in answers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::script::sandbox::without_panic;
 use crate::script::state::State;
 use crate::tensor::{Guard, Moments};
 
-/// The maximum number of bytes that a kernel holds per response, besides tokens: a few numbers and sums.
+/// The maximum number of bytes that a kernel holds per response, not counting tokens: a few numbers and sums.
 const BYTES_PER_RESPONSE: usize = 8 * size_of::<f64>() + 2 * size_of::<Moments>();
 
 /// A request for the advantage or the loss of a batch.
@@ -22,13 +22,13 @@ pub(super) struct Request<'a> {
     pub(super) recipe: &'a Recipe,
     pub(super) hook: Hook,
     pub(super) batch: &'a Batch,
-    /// The advantage that the loss gets.
+    /// The advantage that the loss gets, if any.
     pub(super) advantage: Option<&'a Computed>,
     pub(super) guard: Arc<Guard>,
 }
 
 impl Request<'_> {
-    /// Answers the request; `state` changes only if that succeeds.
+    /// Answers the request. `state` changes only if the request succeeds.
     pub(super) fn answer(&self, state: &mut State) -> Result<Outcome, Diagnostics> {
         let (script, native) = (&self.recipe.script, &self.recipe.host.native);
         let kernel = script
@@ -53,7 +53,7 @@ impl Request<'_> {
         )
     }
 
-    /// Answers the request by the script; `state` changes only if that succeeds.
+    /// Answers the request by running the script. `state` changes only if the request succeeds.
     fn by_script(&self, state: &mut State) -> Result<Outcome, Diagnostics> {
         let started = Instant::now();
         let (step, is_loss) = (self.batch.step(), self.hook == Hook::Loss);
@@ -99,8 +99,8 @@ impl Request<'_> {
         Ok(outcome)
     }
 
-    /// What the kernel computes for the batch that the script would get; `None` if the kernel declines or fails, or if there is
-    /// not enough memory.
+    /// Runs the kernel on the batch that the script would get. Returns `None` if the kernel declines or fails, or if there is not
+    /// enough memory.
     fn by_kernel(&self, kernel: Kernel) -> Option<Outcome> {
         let started = Instant::now();
         let (host, layout) = (&self.recipe.host, self.batch.layout());
@@ -128,8 +128,8 @@ impl Request<'_> {
     }
 }
 
-/// Which responses are right in the batch as it was given: a shaped reward does not change that. `None` if the batch does not
-/// say.
+/// Returns the column `correct` of the batch before any hook, because a shaped reward does not change which responses are
+/// correct. Returns `None` if the batch has no such column and it cannot be derived.
 fn correct(input: &ScriptBatch) -> Option<Computed> {
     let value = input.find("correct").ok()??.evaluate().ok()?;
     Some(value.over(input.frame().layout()))

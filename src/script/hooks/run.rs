@@ -1,4 +1,4 @@
-//! One call of a recipe's hooks, with their results checked and computed.
+//! Runs the hooks of one call of a recipe, and checks and computes their results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::script::state::State;
 use crate::script::value::{describe, number};
 use crate::tensor::{Level, Origin, Tensor, Value, depends_on, grad, op};
 
-/// One call of a recipe's hooks: an engine, the batch, and the state as it changes.
+/// The running hooks of one call: an engine, the batch, and the state, which the hooks change.
 pub(super) struct HookRun<'a> {
     pub(super) recipe: &'a Recipe,
     engine: Engine,
-    /// The batch as it was given.
+    /// The batch of the call, without changes by hooks.
     pub(super) input: ScriptBatch,
     /// Columns that replace the batch's own columns.
     pub(super) given: BTreeMap<String, Tensor>,
     state: Dynamic,
-    /// The hook that is being computed: an error without a location is shown at this hook's definition.
+    /// The hook that is running or whose result is being computed. An error without a location is shown at its definition.
     hook: Hook,
 }
 
@@ -68,7 +68,7 @@ impl HookRun<'_> {
         self.input.with(self.given.clone())
     }
 
-    /// The state as the hooks left it.
+    /// Returns the state after the hooks' changes.
     pub(super) fn finished_state(&mut self) -> Raised<State> {
         let tables = std::mem::take(&mut self.input.call().effects().tables);
         let mut hooks = Hook::OF_BATCH.into_iter();
@@ -88,7 +88,8 @@ impl HookRun<'_> {
         invoke(self.recipe, &self.engine, hook, &mut self.state, args)
     }
 
-    /// Runs the `reward` hook, if there is one. Its result replaces the batch's own reward from here on, at both levels.
+    /// Runs the `reward` hook, if there is one. For the hooks after it, its result replaces the batch's own reward at both
+    /// levels.
     pub(super) fn reward(&mut self) -> Raised<Option<Computed>> {
         if !self.recipe.has(Hook::Reward) {
             return Ok(None);
@@ -103,8 +104,8 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// The weight of each response, from the `weight` hook or from the column; later hooks see it as `batch.weight`. Fails if the
-    /// hook gives a negative weight.
+    /// Returns the weight of each response, from the `weight` hook or, if there is none, from the column. Later hooks see it as
+    /// `batch.weight`. Fails if the hook gives a negative weight.
     pub(super) fn weight(&mut self) -> Raised<Option<Computed>> {
         self.hook = Hook::Weight;
         let layout = self.input.frame().layout().clone();
@@ -126,7 +127,8 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// Adds the advantage to the batch that the loss gets. Fails if the recipe has a `weight` hook and the batch has no weights.
+    /// Adds the advantage to the batch for the loss. Fails if the recipe has a `weight` hook but the batch has no column
+    /// `weight`.
     pub(super) fn give(&mut self, batch: &Batch, advantage: Option<&Computed>) -> Raised<()> {
         if self.recipe.has(Hook::Weight) && !batch.has("weight") {
             // The loss must not silently be computed without weights.
@@ -161,7 +163,7 @@ impl HookRun<'_> {
         Err(CallError::new(message, help).into())
     }
 
-    /// dloss/dlogp and the loss, not yet computed.
+    /// Calls the `loss` hook, and returns dloss/dlogp and the loss, not yet computed.
     pub(super) fn loss(&mut self) -> Raised<(Tensor, Option<Tensor>)> {
         let batch = self.batch();
         let loss = self.loss_tensor(batch.clone())?;
@@ -177,9 +179,9 @@ impl HookRun<'_> {
         Ok((grad(&loss, &logp)?, Some(loss)))
     }
 
-    /// The advantage, not yet computed. If the recipe has only a loss, the advantage is -M dloss/dlogp, with M the number of
-    /// tokens, and the loss is returned as well: a policy-gradient loss with this advantage, averaged over tokens, has the
-    /// gradient of the loss.
+    /// Returns the advantage, not yet computed. If the recipe has only a loss, the advantage is -M dloss/dlogp, where M is the
+    /// number of tokens, because a policy-gradient loss with this advantage, averaged over tokens, has the same gradient as the
+    /// recipe's loss. In this case, the loss is returned too.
     pub(super) fn advantage(&mut self) -> Raised<(Tensor, Option<Tensor>)> {
         if self.recipe.has(Hook::Advantage) {
             return Ok((self.signal(Hook::Advantage)?, None));
@@ -196,7 +198,7 @@ impl HookRun<'_> {
         Ok((tensor, value))
     }
 
-    /// Calls a hook that gives a value to each response or token, and returns the tensor, not yet computed.
+    /// Calls a hook that gives a value to each response or token, and returns its tensor, not yet computed.
     pub(super) fn signal(&mut self, hook: Hook) -> Raised<Tensor> {
         let batch = self.batch();
         let result = self.call(hook, batch)?;
@@ -214,8 +216,8 @@ impl HookRun<'_> {
         match (tensor, level) {
             (Some(tensor), Some(Level::Response)) => return Ok(tensor),
             (Some(tensor), Some(Level::Token)) if !is_weight => return Ok(tensor),
-            // If all groups took the same branch of a function of `map_groups`, the result of that function may be a number. A
-            // filter's value for a group applies to all responses of the group.
+            // The result may be a number, if a function of `map_groups` returned one for every group. A filter's weight for a
+            // group applies to all responses of the group.
             (Some(tensor), Some(level))
                 if tensor.is_number_of_each_group()
                     || level == Level::Trajectory
@@ -249,8 +251,8 @@ impl HookRun<'_> {
         Err(CallError::new(message, help).into())
     }
 
-    /// The values of a hook's tensor, or of the gradient of a loss. The tensor, the loss and the reported metrics are computed
-    /// together, so that common parts are computed once.
+    /// Computes the values of a hook's tensor, or of the gradient of a loss. The tensor, the loss and the reported metrics are
+    /// computed together, so that the parts that they share are computed only once.
     pub(super) fn compute(&self, tensor: &Tensor, loss: Option<&Tensor>) -> Raised<Computed> {
         let metrics = self.input.call().effects().metrics.clone();
         let metrics = metrics.into_iter().flat_map(|(_, values)| values);
@@ -267,7 +269,8 @@ impl HookRun<'_> {
         Ok(value.over(self.input.frame().layout()))
     }
 
-    /// The value of a result. If it is not finite, the error says where, and which line of the script caused it.
+    /// Computes the value of a result. If it is not finite, the error says at which response or token, and which line of the
+    /// script caused it.
     fn finite(&self, tensor: &Tensor, what: &str) -> Raised<Arc<Value>> {
         let value = tensor.evaluate()?;
         let Some((index, found)) = value.first_not_finite() else {
@@ -327,15 +330,16 @@ pub(super) fn invoke(
     Ok(value.flatten())
 }
 
-/// The name of a division by a difference, such as n - 1, the number of the other responses in a group.
+/// The name under which [`culprit`] reports a division by a difference, such as n - 1, the number of other responses in a group.
 const OTHERS: &str = "/ (n - 1)";
-/// The maximum number of steps back from the result; a formula has a few dozen steps.
+/// The maximum number of operations that [`culprit`] goes back from the result; a formula has a few dozen.
 const STEPS: usize = 1000;
 
-/// The operation that first gave NaN or an infinity, and the line of the script that is nearest to it on the way from the result.
-/// The search goes back from a tensor that is not finite, step by step, to an argument that is not finite.
+/// Finds the first operation that gave NaN or an infinity, and the line of the script that requested it or, if that is unknown,
+/// an operation shortly after it. The search begins at the result, and goes from each tensor to its first argument that is not
+/// finite.
 ///
-/// `None` if a value on the way can no longer be computed, because time or memory has run out.
+/// Returns `None` if an argument can no longer be computed, because time or memory has run out.
 fn culprit(result: &Tensor) -> Option<(&'static str, Option<Origin>)> {
     let mut culprit = result.clone();
     let mut origin = result.origin().cloned();

@@ -1,4 +1,4 @@
-//! Columns as scripts see them: columns of the batch, columns derived from these, and columns that a script adds.
+//! Columns as scripts see them: the batch's own columns, columns derived from them, and columns that a script adds.
 
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
@@ -17,8 +17,8 @@ use crate::script::value::{as_tensor, describe};
 use crate::suggest;
 use crate::tensor::{Frame, Level, Reservation, Stopped, Tensor, TensorError, op};
 
-/// The batch of a call as a script sees it: the whole batch, one of its groups, the same responses in other groups, or any of
-/// these with columns added or replaced.
+/// A batch as a script sees it: the whole batch of a call, one of its groups, the same responses in other groups, or any of these
+/// with columns added or replaced.
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptBatch(pub(super) Arc<Inner>);
 
@@ -27,37 +27,38 @@ pub(super) struct Inner {
     pub(super) whole: Arc<WholeBatch>,
     /// The steps that lead from the whole batch to this batch.
     pub(super) steps: Vec<Step>,
-    /// Columns that hide the whole batch's columns of the same name, such as a shaped reward, the advantage, or columns of a
-    /// script. Each column has the number of steps from the whole batch to the batch to which the column was added.
+    /// Columns that hide the whole batch's columns of the same name, such as a shaped reward, the advantage, or columns that a
+    /// script adds. With each column is the number of steps from the whole batch to the batch to which the column was added.
     pub(super) added: Arc<BTreeMap<String, (Tensor, usize)>>,
-    /// Columns that were carried here from an earlier batch, by name; each is carried once, so that a gradient meets the same
-    /// node everywhere.
+    /// Columns that were converted to this batch from a batch fewer steps away, by name. Each is converted only once, so that a
+    /// gradient meets the same node everywhere.
     carried: Arc<Mutex<BTreeMap<String, Tensor>>>,
     _reservation: Option<Reservation>,
 }
 
-/// The batch that the call was given, with the tensors and keys that were made from its columns so far.
+/// The batch of a call, with the tensors and keys that have been made from its columns so far.
 #[derive(Debug)]
 pub(super) struct WholeBatch {
     pub(super) frame: Arc<Frame>,
     pub(super) call: Arc<CallContext>,
     pub(super) batch: Batch,
-    /// Tensors by column name, each made once, so that a gradient with respect to `batch.logp` meets the same node everywhere.
+    /// Tensors by column name. Each is made only once, so that a gradient with respect to `batch.logp` meets the same node
+    /// everywhere.
     columns: Mutex<BTreeMap<String, Tensor>>,
     /// Keys by the names of their columns.
     pub(super) keys: Mutex<BTreeMap<Vec<String>, Key>>,
 }
 
-/// A step from one batch to another that has the same columns.
+/// A step from one batch to another batch with the same columns: to one of its groups, or to other groups.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     frame: Arc<Frame>,
-    /// The index of the group that the step goes to; `None` if all responses stay.
+    /// The index of the group, if the step goes to one group; `None` if all responses stay.
     pub(super) group: Option<usize>,
 }
 
-/// Columns that can be derived if the batch lacks them, each with the columns from which it is derived: any one of these
-/// suffices. `verified`, `length` and `turn` are not derived from a single column: `follows` says when they can be derived.
+/// Columns that can be derived if the batch lacks them, each with the columns of which any one suffices to derive it. `verified`,
+/// `length` and `turn` are not derived from a single column: `follows` says when they can be derived.
 const DERIVED: [(&str, &[&str]); 7] = [
     ("reward", &["token_reward", "correct", "verified"]),
     ("token_reward", &["reward", "correct", "verified"]),
@@ -73,7 +74,7 @@ pub(crate) const OLD_FOR_LOGP: &str =
     "there is no column `logp`: `old_logp` is used instead, as at a step's first update";
 
 impl ScriptBatch {
-    /// The whole batch of a call.
+    /// Makes the whole batch of a call.
     pub(crate) fn new(call: Arc<CallContext>, batch: &Batch) -> Self {
         let whole = WholeBatch {
             frame: Frame::new(batch.layout().clone(), batch.is_f64(), call.context.clone()),
@@ -91,7 +92,7 @@ impl ScriptBatch {
         added: Arc<BTreeMap<String, (Tensor, usize)>>,
         carried: Arc<Mutex<BTreeMap<String, Tensor>>>,
     ) -> Self {
-        // 1,024 bytes are one node of a map, with room for 11 entries; a batch seldom has more added columns.
+        // 1,024 bytes are for one node of a map, which has room for 11 entries; a batch seldom has more added columns.
         let bytes = size_of::<Inner>() + 1024 + 128 * added.len();
         ScriptBatch(Arc::new(Inner {
             _reservation: whole.call.guard().hold(bytes),
@@ -102,7 +103,7 @@ impl ScriptBatch {
         }))
     }
 
-    /// The same batch with the given columns, which hide the batch's own columns of the same names.
+    /// Returns the same batch with the given columns, which hide the batch's own columns of the same names.
     pub(in crate::script) fn with(&self, columns: BTreeMap<String, Tensor>) -> Self {
         if columns.is_empty() {
             return self.clone();
@@ -114,7 +115,7 @@ impl ScriptBatch {
         ScriptBatch::of(whole.clone(), steps, added.into(), carried.clone())
     }
 
-    /// The batch after one more step.
+    /// Returns the batch one step further, whose responses or groups are those of `frame`.
     pub(super) fn after(&self, frame: Arc<Frame>, group: Option<usize>) -> ScriptBatch {
         let (this, mut steps) = (&*self.0, self.0.steps.clone());
         steps.push(Step { frame, group });
@@ -135,7 +136,7 @@ impl ScriptBatch {
         &self.0.whole.call
     }
 
-    /// Carries a tensor to this batch, from the batch that is `steps` steps after the whole batch.
+    /// Converts a tensor of the batch that is `steps` steps from the whole batch to a tensor of this batch.
     pub(super) fn carry(&self, tensor: Tensor, steps: usize) -> Result<Tensor, TensorError> {
         let mut rest = self.0.steps[steps..].iter();
         rest.try_fold(tensor, |tensor, step| match step.group {
@@ -144,13 +145,13 @@ impl ScriptBatch {
         })
     }
 
-    /// The columns of the whole batch that have been used so far.
+    /// Returns the columns of the whole batch that have been used so far.
     pub(crate) fn known_columns(&self) -> Vec<(String, Tensor)> {
         lock(&self.0.whole.columns).clone().into_iter().collect()
     }
 
-    /// The names of the batch's own columns, with the columns that a script added, and the names of the columns that can be
-    /// derived.
+    /// Returns the names of the batch's own columns, including columns that a script added, and the names of the columns that can
+    /// be derived.
     pub(crate) fn column_names(&self) -> (Vec<String>, Vec<String>) {
         let (mut own, mut derived) = self.0.whole.column_names();
         let mut added: Vec<String> = self.0.added.keys().cloned().collect();
@@ -160,7 +161,7 @@ impl ScriptBatch {
         (own, derived)
     }
 
-    /// The f64 values of a column; `None` if the column is missing, cannot be computed, or is not at response level.
+    /// Returns the f64 values of a column; `None` if the column is missing, cannot be computed, or is not at response level.
     pub(crate) fn response_values(&self, name: &str) -> Option<Buffer<f64>> {
         let value = self.find(name).ok()??.evaluate().ok()?;
         match (value.level(), value.buffer()) {
@@ -169,13 +170,13 @@ impl ScriptBatch {
         }
     }
 
-    /// A column by its name, the batch's own or derived. If there is none, the error says which columns there are.
+    /// Returns the column of a name, which may be derived. If there is none, the error says which columns there are.
     pub(crate) fn column(&self, name: &str) -> Result<Tensor, CallError> {
         let found = self.find(name)?;
         found.ok_or_else(|| self.0.whole.unknown(name))
     }
 
-    /// A column by its name; `None` if the batch neither has it nor can derive it.
+    /// Returns the column of a name; `None` if the batch neither has the column nor can derive it.
     pub(in crate::script) fn find(&self, name: &str) -> Result<Option<Tensor>, CallError> {
         let added = self.0.added.get(name).cloned();
         let found = match added {
@@ -196,8 +197,8 @@ impl ScriptBatch {
         Ok(Some(all.entry(name.to_string()).or_insert(carried).clone()))
     }
 
-    /// The same batch with columns that a script gives as tensors or numbers. They hide the batch's own columns of the same
-    /// names.
+    /// Returns the same batch with columns that a script gives as tensors or numbers, which hide the batch's own columns of the
+    /// same names.
     pub(super) fn with_columns(&mut self, columns: Map) -> Raised<ScriptBatch> {
         let mut given = BTreeMap::new();
         for (name, value) in columns {
@@ -230,7 +231,8 @@ impl ScriptBatch {
         Ok(self.with(given))
     }
 
-    /// If only one of `reward` and `token_reward` is given, derives the other, unless the given column is the batch's own.
+    /// If only one of `reward` and `token_reward` is given, derives the other from it, unless the given column is the batch's
+    /// own.
     pub(in crate::script) fn complete_rewards(
         &self,
         given: &mut BTreeMap<String, Tensor>,
@@ -245,7 +247,7 @@ impl ScriptBatch {
         Ok(())
     }
 
-    /// A column of this batch, if it was added or used already.
+    /// Returns a column of this batch, if it has been added or used already.
     fn known(&self, name: &str) -> Option<Tensor> {
         let last = self.0.steps.len();
         match self.0.added.get(name) {
@@ -255,7 +257,7 @@ impl ScriptBatch {
         }
     }
 
-    /// Whether the column is one of the batch's own columns or was added, so that it need not be derived.
+    /// Returns whether a column exists without being derived, because it is the batch's own or was added.
     pub(in crate::script) fn has(&self, name: &str) -> bool {
         self.0.added.contains_key(name) || self.0.whole.batch.has(name)
     }
@@ -272,12 +274,12 @@ impl WholeBatch {
         (own, derived)
     }
 
-    /// Whether a column can be derived from the batch's columns.
+    /// Returns whether a column can be derived from the batch's own columns.
     fn follows(&self, name: &str) -> bool {
         match DERIVED.iter().find(|(derived, _)| *derived == name) {
-            // If the mask excludes every token, there are still lengths, which are 0.
+            // If the mask excludes every token, the lengths still exist: they are 0.
             Some((name @ ("length" | "turn"), _)) => {
-                // If a response is one turn of a trajectory, the turn's number is not in its mask.
+                // If each response is one turn of a trajectory, the mask does not tell the number of the turn.
                 let is_whole = *name == "length" || !self.batch.layout().has_trajectories();
                 let has_tokens = self.batch.layout().width() > 0;
                 is_whole && (has_tokens || self.batch.token_columns().next().is_some())
@@ -315,7 +317,7 @@ impl WholeBatch {
         follows.then(|| self.derived(name)).transpose()
     }
 
-    /// Derives a column from other columns, by the usual conventions of the field.
+    /// Derives a column from other columns, by the usual conventions.
     fn derived(&self, name: &str) -> Result<Tensor, CallError> {
         Ok(match name {
             "reward" if self.batch.has("token_reward") => {
@@ -329,7 +331,7 @@ impl WholeBatch {
             "verified" => self.verified()?,
             "token_reward" => op::at_last_token(&self.column("reward")?)?,
             "correct" => {
-                // This reward is the batch's own, because a reward that a script has shaped is not a column of the whole batch.
+                // This is the batch's own reward, because a reward that a script has shaped is not a column of the whole batch.
                 op::greater(&self.column("reward")?, &Tensor::number(0.0))?
             }
             "logp" => {
@@ -338,12 +340,12 @@ impl WholeBatch {
                     .token_column("old_logp")
                     .ok_or_else(|| self.unknown(name))?;
                 self.note(OLD_FOR_LOGP);
-                // A separate leaf of the graph, because a gradient with respect to `logp` is not a gradient with respect to
-                // `old_logp`.
+                // This makes a separate leaf of the graph, because a gradient with respect to `logp` must not be one with respect
+                // to `old_logp`.
                 Tensor::column(&self.frame, old.clone())
             }
             "turn" => {
-                // The tokens between two holes of a response's mask are one turn of its trajectory.
+                // Each run of tokens between two holes in a response's mask is one turn of the trajectory.
                 let layout = self.frame.layout();
                 let runs =
                     (0..layout.responses()).flat_map(|one| layout.runs(one).iter().enumerate());
@@ -360,7 +362,7 @@ impl WholeBatch {
         })
     }
 
-    /// A response column as a tensor that shares the batch's memory.
+    /// Makes a tensor from a response column's values, which it shares with the batch.
     fn of_batch(&self, values: &Buffer<f64>) -> Result<Tensor, TensorError> {
         let values = FloatBuffer::F64(values.clone());
         Tensor::from_buffer(&self.frame, Level::Response, values)
@@ -370,7 +372,8 @@ impl WholeBatch {
         self.call.effects().note(note.to_string());
     }
 
-    /// For each response, 1 if its completion's answer equals its solution's, 0 otherwise; an error if the call is cancelled.
+    /// Computes the column `verified`: 1 if the answer of a response's completion equals that of its solution, 0 otherwise. Fails
+    /// if the call is cancelled.
     fn verified(&self) -> Result<Tensor, CallError> {
         let guard = self.call.guard();
         let right = guard.untimed(|| self.batch.verified(&|| !guard.is_cancelled()));

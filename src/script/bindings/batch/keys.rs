@@ -1,4 +1,4 @@
-//! Keys of batches: columns of texts or numbers whose values distinguish responses.
+//! Makes keys from a batch's columns of texts or numbers.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::suggest;
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
 impl ScriptBatch {
-    /// The key made of the columns that a script names; it must name at least one.
+    /// Makes the key of the columns that a script names. Fails if it names none.
     pub(super) fn key_of_names<'a>(
         &self,
         names: impl Iterator<Item = &'a Dynamic>,
@@ -29,7 +29,8 @@ impl ScriptBatch {
         self.key(&names)
     }
 
-    /// The key made of the named columns of texts or numbers; the name `group` stands for the names of the groups.
+    /// Makes the key of columns of texts or numbers. If there is no text column `group`, that name stands for the names of the
+    /// groups.
     fn key(&self, names: &[&str]) -> Result<Key, CallError> {
         if names.iter().any(|name| self.0.added.contains_key(*name)) {
             let columns = names.iter().map(|name| self.texts(name));
@@ -44,7 +45,7 @@ impl ScriptBatch {
         Ok(key)
     }
 
-    /// The text of each response in a column of texts or numbers.
+    /// Returns the text of each response in a column of texts or numbers.
     fn texts(&self, name: &str) -> Result<Vec<Arc<str>>, CallError> {
         match self.0.added.get(name) {
             Some((tensor, steps)) => numbers(name, &self.carry(tensor.clone(), *steps)?),
@@ -96,7 +97,7 @@ impl WholeBatch {
     }
 }
 
-/// The numbers of a response column as texts; an error for a column at another level.
+/// Converts the numbers of a response column to texts. Fails for a column at another level.
 fn numbers(name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, CallError> {
     if column.level() != Level::Response {
         let level = column.level();
@@ -112,8 +113,8 @@ fn numbers(name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, CallError> {
     Ok(texts.collect())
 }
 
-/// The key of the responses' texts in some columns. The texts of several columns are joined in such a way that different rows
-/// stay different.
+/// Makes a key from the responses' texts in some columns. The texts of several columns are joined so that different combinations
+/// of texts give different names.
 fn key_of(
     frame: &Arc<Frame>,
     call: &Arc<CallContext>,

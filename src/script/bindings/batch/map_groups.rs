@@ -1,8 +1,8 @@
-//! `map_groups`: a function of each group's batch, called once for all groups if that gives the same results.
+//! `map_groups`: applies a function to the batch of each group, by one call for all groups if that gives the same results.
 //!
-//! The function first gets a view of the batch in which every group is a batch of its own: the level "batch" means one group. If
-//! the function looks at a value there, reports or remembers something, draws random numbers, changes a captured variable or
-//! fails, its effects are undone, and it is called once per group.
+//! The function first gets a view of the batch in which every group acts as a whole batch: the level "batch" means one group. If
+//! the function looks at a value there, reports, recalls or remembers something, draws random numbers, changes a captured
+//! variable or fails, its effects are undone, and it is called once per group.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::script::value::{as_tensor, describe};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
 impl ScriptBatch {
-    /// The results of `f` for each group's batch, joined into one tensor of the whole batch.
+    /// Returns the results of `f` for the batch of each group, joined into one tensor of the whole batch.
     pub(super) fn map_groups(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
         if self.frame().is_open_view() {
             self.frame().note_inspected();
@@ -52,7 +52,7 @@ impl ScriptBatch {
         Ok(tensor)
     }
 
-    /// The results of all groups by one call of the function; `None` if it has to be called for each group.
+    /// Computes the results of all groups by one call of the function. Returns `None` if it has to be called for each group.
     fn called_once(&self, context: &NativeCallContext, f: &FnPtr) -> Option<Tensor> {
         let frame = self.frame().view();
         let batch = self.after(frame.clone(), None);
@@ -70,7 +70,7 @@ impl ScriptBatch {
         part.expanded(level, self.frame()).ok()
     }
 
-    /// The results of one call per group, joined into one tensor.
+    /// Calls the function once per group, and joins the results into one tensor.
     fn called_for_each(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
         let take_metrics = || take(&mut self.call().effects().metrics);
         let (before, mut metrics) = (take_metrics(), Vec::new());
@@ -79,8 +79,8 @@ impl ScriptBatch {
             let result = f.call_within_context::<Dynamic>(context, (batch,));
             metrics.extend(take_metrics());
             let part = part_of(&result?)?;
-            // A small result is evaluated now, while its nodes are in the processor's cache. An error is ignored here because it
-            // is reported when all groups are computed.
+            // A small result is evaluated now, while its nodes are in the processor's cache. An error is ignored here, because it
+            // is reported again when the joined tensor is computed.
             let is_large = matches!(part.level(), Level::Token | Level::Position);
             let _ = (!is_large).then(|| part.evaluate());
             Ok((part, frame))
@@ -119,12 +119,13 @@ fn part_of(result: &Dynamic) -> Raised<Tensor> {
     })
 }
 
-/// The values of the variables that a function has captured.
+/// Returns the values of the variables that a function has captured.
 fn captured(f: &FnPtr) -> Vec<Dynamic> {
     f.iter_curry().map(Dynamic::flatten_clone).collect()
 }
 
-/// Whether a captured value is unchanged: a tensor or a batch must be the same object, any other value must have equal content.
+/// Returns whether a captured value is unchanged. A tensor or a batch must be the same object; any other value must have equal
+/// content.
 fn is_same(a: &Dynamic, b: &Dynamic) -> bool {
     if let (Some(a), Some(b)) = (a.read_lock::<Tensor>(), b.read_lock::<Tensor>()) {
         return std::ptr::eq(a.inner(), b.inner());

@@ -1,4 +1,4 @@
-//! The batch as scripts see it: its own and derived columns as properties, groups, keys, and random numbers.
+//! The batch as scripts see it: columns as properties, and methods for groups, keys, and random numbers.
 
 mod columns;
 mod groups;
@@ -18,8 +18,8 @@ use crate::script::value::{as_tensor, describe, level_of};
 use crate::tensor::{Level, Tensor, TensorError, op};
 
 impl ScriptBatch {
-    /// Random numbers; or the column `random`, if there is one at that level, so that a recipe can reproduce another program's
-    /// results.
+    /// Draws random numbers or, if there is a column `random` at that level, returns this column, so that a recipe can reproduce
+    /// another program's results.
     fn random(&self, level: Level) -> Result<Tensor, CallError> {
         if self.has("random") {
             let given = self.column("random")?;
@@ -30,8 +30,8 @@ impl ScriptBatch {
         Ok(Tensor::random(self.frame(), level, self.call().next_key()))
     }
 
-    /// 1 for `k` responses of each cell of a level, drawn at random, or for all responses of a cell with fewer than `k`; 0 for
-    /// the other responses.
+    /// Draws `k` random responses of each cell of a level, or all responses of a cell with fewer than `k`. The result is 1 for
+    /// the drawn responses, and 0 for the others.
     fn subset(&self, level: &str, k: &Dynamic) -> Result<Tensor, CallError> {
         let level = level_of("subset", level)?;
         let k = as_tensor(k).ok_or_else(|| {
@@ -46,7 +46,7 @@ pub(in crate::script) fn batch_type(module: &mut Module) {
     add_type(module, "batch", summary, &[]);
     module.set_indexer_get_fn(|batch: &mut Batch, name: ImmutableString| {
         Raised::Ok(match name.as_str() {
-            // Steps are far below 2^63.
+            // The conversion is exact, because steps are far below 2^63.
             "step" => Dynamic::from_int(batch.call().step as INT),
             "key" if !batch.has(&name) => Dynamic::from(batch.own_key()?),
             "groups" => batch.groups().take(ENOUGH).map(Dynamic::from).collect(),
@@ -83,7 +83,7 @@ pub(in crate::script) fn batch_type(module: &mut Module) {
         };
         add(module, name, regroup);
     }
-    // `batch.key(NAME)`, with one to three names, or with an array of names.
+    // Registers `batch.key(NAME, ...)`, which takes one to three names, or an array of names.
     for count in 1..=3 {
         let mut types = vec![TypeId::of::<Batch>()];
         types.resize(1 + count, TypeId::of::<Dynamic>());
