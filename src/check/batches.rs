@@ -1,14 +1,13 @@
-//! Small batches: a batch with all usual columns, and variants of a batch whose results the checks compare.
+//! Makes the batches of the checks: a small batch with all usual columns, and variants of a batch.
 
 use crate::batch::{Batch, BatchBuilder, Column, FloatBuffer, GroupId};
 
-/// The name of the degenerate batch in which every response is a group.
+/// The name of the degenerate batch in which every response is a group of its own.
 pub(super) const ALONE: &str = "groups of one";
-/// The degenerate batch with responses of which no token counts, such as those that an off-policy correction rejected.
+/// The name of the degenerate batch in which no token counts in some responses, as after a rejection by an off-policy correction.
 pub(super) const REJECTED: &str = "a response without tokens";
 
-/// The name of a degenerate batch; whether it occurs in every run or only in some kinds of runs; and the function that makes it
-/// from another batch.
+/// The name of a degenerate batch, whether such a batch occurs in every run, and the function that makes it from another batch.
 type Degenerate = (&'static str, bool, fn(&Batch) -> Batch);
 
 /// The degenerate batches that a recipe may soon meet in training.
@@ -25,14 +24,14 @@ pub const DEGENERATE: [Degenerate; 6] = [
     }),
 ];
 
-/// The largest distance of `logp` from `old_logp`: far enough for a ratio to be clipped.
+/// The largest difference between `logp` and `old_logp`, which is large enough for ratios to be clipped.
 const MOVED: f64 = 0.4;
 
 type ByToken<'a> = &'a dyn Fn(usize, usize) -> f64;
 
-/// A batch with all usual columns: group sizes, rewards and lengths vary, and the groups are interleaved.
+/// Makes a batch with all usual columns. Group sizes, rewards and lengths vary, and the groups are interleaved.
 pub fn usual() -> Batch {
-    // The last group is large and mostly wrong, so that a `k` of 4 changes its advantages.
+    // The last group is large and most of its responses are wrong, so that `k = 4` changes its advantages.
     let groups: [i64; 26] = [
         7, 3, 7, 5, 3, 7, 5, 3, 7, 3, 5, 7, 3, 5, 9, 2, 9, 2, 9, 2, 9, 2, 2, 2, 2, 2,
     ];
@@ -60,7 +59,7 @@ pub fn usual() -> Batch {
     }
     let text = |i: usize, kinds: usize| i * 7 % 5 % kinds;
     let trajectory = |i: usize| (groups[i], text(i, 2));
-    // The turns of a trajectory stand in the reverse order.
+    // The turns of each trajectory are in reverse order.
     let is_later = |i: usize, j: &usize| trajectory(i) == trajectory(*j);
     let turn = |i: usize| (i + 1..groups.len()).filter(|j| is_later(i, j)).count() as f64;
     let responses: [(&str, &dyn Fn(usize) -> f64); 10] = [
@@ -103,22 +102,22 @@ fn buffer(values: impl Iterator<Item = f64>, is_f64: bool) -> FloatBuffer {
     }
 }
 
-/// The batch with new groups: `group` gives the group of a response by its index.
+/// Returns the batch with new groups; `group` maps the index of a response to its group.
 pub fn regrouped(batch: &Batch, group: &dyn Fn(usize) -> usize) -> Batch {
     copy(batch, Some(group), &|_| usize::MAX, batch.is_f64(), "")
 }
 
-/// The batch with each response cut to its first `most(i)` tokens, where `i` is the index of the response.
+/// Returns the batch with each response cut to its first `most(i)` tokens, where `i` is the index of the response.
 pub fn shortened(batch: &Batch, most: &dyn Fn(usize) -> usize) -> Batch {
     copy(batch, None, most, batch.is_f64(), "")
 }
 
-/// The batch with its tokens in one of the two precisions.
+/// Returns the batch with its token columns in f64 or f32.
 pub(super) fn in_precision(batch: &Batch, is_f64: bool) -> Batch {
     copy(batch, None, &|_| usize::MAX, is_f64, "")
 }
 
-/// The batch without the column of a name.
+/// Returns the batch without the column of a name.
 pub(crate) fn without(batch: &Batch, name: &str) -> Batch {
     copy(batch, None, &|_| usize::MAX, batch.is_f64(), name)
 }
@@ -144,7 +143,7 @@ fn copy(
         builder = builder.lengths(responses.clone().map(kept));
     }
     for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
-        // If `length` counts the tokens, it becomes the number of tokens that remain; any other length stays.
+        // If `length` is the number of tokens, it becomes the number of tokens that remain; any other length stays.
         let value = |i: usize| {
             if name == "length" && values[i] == tokens(i) as f64 {
                 kept(i) as f64
@@ -164,8 +163,8 @@ fn copy(
     built(builder)
 }
 
-/// Adds what a loss needs and the batch lacks: an `advantage`, which is the reward less its mean over the batch, and a `logp`
-/// that differs from `old_logp`.
+/// Adds the columns that a loss needs, if the batch lacks them: an `advantage`, which is the reward minus its mean over the
+/// batch, and a `logp` that differs from `old_logp`.
 pub(super) fn with_what_losses_need(batch: &Batch) -> Batch {
     let mut batch = batch.clone();
     let layout = batch.layout().clone();
@@ -191,19 +190,19 @@ pub(super) fn with_what_losses_need(batch: &Batch) -> Batch {
     })
 }
 
-/// The batch with `logp` equal to `old_logp`, as when the tokens were sampled; unchanged if it has no `old_logp`.
+/// Returns the batch with `logp` equal to `old_logp`, as when the tokens were sampled; unchanged if it has no `old_logp`.
 pub fn on_policy(batch: &Batch) -> Batch {
     made_of(batch, "old_logp", "logp", |_, _, old| old)
 }
 
-/// The batch with a response column; `value` gives each value by the index of the response.
+/// Returns the batch with a response column; `value` maps the index of a response to its value.
 pub(super) fn with_responses(batch: &Batch, name: &str, value: impl Fn(usize) -> f64) -> Batch {
     let values = (0..batch.layout().responses()).map(value).collect();
     batch.clone().replacing(name, Column::Response(values))
 }
 
-/// The batch with new values in a token column, if it has that column: computed from the index of the response, the index of
-/// the token, and the old value.
+/// Returns the batch with new values in a token column, if it has that column. `value` computes them from the index of the
+/// response, the index of the token, and the old value.
 pub(super) fn with_tokens(
     batch: &Batch,
     name: &str,
@@ -212,7 +211,7 @@ pub(super) fn with_tokens(
     made_of(batch, name, name, value)
 }
 
-/// The batch with the token column `name` computed from the column `from`; unchanged if it has no column `from`.
+/// Returns the batch with the token column `name` computed from the column `from`; unchanged if it has no column `from`.
 fn made_of(
     batch: &Batch,
     from: &str,
@@ -231,7 +230,7 @@ fn made_of(
     batch.clone().replacing(name, Column::Token(values.into()))
 }
 
-/// The batch with its advantage multiplied by a number.
+/// Returns the batch with its advantage multiplied by a number.
 pub(super) fn with_scaled_advantage(batch: &Batch, scale: f64) -> Batch {
     match batch.response_column("advantage") {
         Some(column) => with_responses(batch, "advantage", |i| scale * column[i]),
@@ -239,8 +238,8 @@ pub(super) fn with_scaled_advantage(batch: &Batch, scale: f64) -> Batch {
     }
 }
 
-/// The batch with new rewards, computed from the index of the response and of its group, in each of the columns `reward`,
-/// `token_reward` and `correct` that it has.
+/// Returns the batch with new rewards in those of the columns `reward`, `token_reward` and `correct` that it has. `reward`
+/// computes each from the index of the response and the index of its group.
 pub fn with_rewards(batch: &Batch, reward: impl Fn(usize, usize) -> f64) -> Batch {
     let layout = batch.layout();
     let reward = |response: usize| reward(response, layout.group_of(response));
@@ -258,7 +257,7 @@ pub fn with_rewards(batch: &Batch, reward: impl Fn(usize, usize) -> f64) -> Batc
     batch
 }
 
-/// A number in [0, 1) that looks random and is the same everywhere.
+/// Returns a number in [0, 1) that looks random but depends only on the arguments.
 pub(super) fn wave(response: usize, token: usize, salt: usize) -> f64 {
     let x = (response * 31 + token * 17 + salt * 101) as f64;
     (x * 0.618_033_988_749_894_9).fract()

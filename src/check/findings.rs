@@ -1,4 +1,4 @@
-//! The findings of the checks, and the runs of a recipe from which they come.
+//! The findings of the checks, and the runs of a recipe that give them.
 
 use CheckResult::{Fails, Holds, Note};
 
@@ -12,14 +12,14 @@ use crate::script::{Hook, Outcome, Recipe, State};
 pub enum CheckResult {
     /// The property holds.
     Holds,
-    /// The property need not hold, and does not; the user may want to know this.
+    /// The property does not hold. It need not hold, but the user may want to know.
     Note,
-    /// The property must hold, and does not.
+    /// The property must hold, but does not.
     Fails,
 }
 
 impl CheckResult {
-    /// The result in a word: `holds`, `fails` or `note`.
+    /// Returns the result as a word: `holds`, `fails` or `note`.
     pub fn name(self) -> &'static str {
         match self {
             Holds => "holds",
@@ -33,21 +33,21 @@ impl CheckResult {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The check in a few words, such as `groups are independent`.
+    /// The name of the check, such as `groups are independent`.
     pub check: &'static str,
-    /// Its result.
+    /// The result of the check.
     pub result: CheckResult,
-    /// The details in one line; empty if there is nothing to say.
+    /// The details, in one line; empty if there are none.
     pub detail: String,
-    /// The recipe's own error, if the recipe failed.
+    /// The recipe's error, if the recipe failed.
     pub error: Option<Diagnostics>,
 }
 
-/// The detail of a check that groups of one do not pass.
+/// The detail of a check whose property does not hold in groups of one.
 pub(super) const ALONE_GET: &str = "not in groups of one, see above";
 /// The name of the check on an ordinary batch.
 pub(super) const MIXED: &str = "mixed groups";
-/// For a recipe that also has an advantage: the name of the loss's check on an ordinary batch.
+/// The name of the check that runs the loss on an ordinary batch, if the recipe also has an advantage.
 pub(super) const LOSS: &str = "the loss";
 /// The largest difference that counts as rounding.
 pub(super) const EXACT: f64 = 1e-9;
@@ -57,7 +57,7 @@ pub(super) struct Checks<'a> {
     /// Whether each run of the recipe computes the loss after the advantage.
     pub(super) runs_loss: bool,
     pub(super) findings: Vec<Finding>,
-    /// The largest |A| of a response that is a group of one; 0 if such groups are refused.
+    /// The largest |A| of a response that is a group of its own; 0 if the recipe refuses such groups.
     pub(super) alone: f64,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Checks<'a> {
         });
     }
 
-    /// Adds the result `Holds`, or the result `otherwise` with its reason if the check does not hold.
+    /// Adds the result `Holds` if `holds` is true, and otherwise the result `otherwise` with the detail `why`.
     pub(super) fn holds_or(
         &mut self,
         check: &'static str,
@@ -113,7 +113,7 @@ impl<'a> Checks<'a> {
         dry_run(self.recipe, batch, &self.recipe.init()?, self.runs_loss)
     }
 
-    /// Runs the recipe on a batch and adds a finding; `None` if the recipe fails.
+    /// Runs the recipe on a batch, and adds a finding. Returns `None` if the recipe fails.
     pub(super) fn runs(
         &mut self,
         check: &'static str,
@@ -126,8 +126,8 @@ impl<'a> Checks<'a> {
                 Some(outcome)
             }
             Err(error) => {
-                // If an operation refuses the batch, that is a note. A result that is not finite, or a failure on an ordinary
-                // batch, is a failure.
+                // A result that is not finite, or an error on an ordinary batch, fails the check; an error on another batch is
+                // only a note.
                 let must = error[0].kind == ProblemKind::NotFinite || matches!(check, MIXED | LOSS);
                 self.refused(check, if must { Fails } else { Note }, error);
                 None
@@ -155,7 +155,7 @@ impl<'a> Checks<'a> {
         match largest(outcome.advantage.buffer().iter()) {
             0.0 if self.alone > EXACT => self.add(CHECK, Note, ALONE_GET),
             0.0 => self.add(CHECK, Holds, "exactly, whatever the reward"),
-            // A rounding error is never intended; a larger value may be.
+            // A rounding error is never intended, but a larger value may be.
             x if x < 1e-6 => self.add(CHECK, Fails, format!("off by rounding: up to {x:.1e}")),
             x => {
                 let detail = format!("groups without a difference get up to {x:.3}");
@@ -165,8 +165,8 @@ impl<'a> Checks<'a> {
     }
 }
 
-/// Runs every hook of a step on a copy of the state. If the recipe also has an advantage, its loss runs only if `runs_loss` is
-/// true.
+/// Runs every hook of a step, with a copy of the state. If the recipe has both an advantage and a loss, the loss runs only if
+/// `runs_loss` is true.
 ///
 /// # Errors
 /// [`Diagnostics`] of the first hook that fails.
@@ -179,7 +179,7 @@ pub fn dry_run(
     recipe.returns(batch, state)?;
     let mut state = state.clone();
     let outcome = recipe.advantage(batch, &mut state)?;
-    // If a recipe has only a loss, its advantage has computed the loss already.
+    // If a recipe has only a loss, the loss has run already, because the advantage is computed from it.
     if runs_loss && recipe.has(Hook::Loss) && recipe.has(Hook::Advantage) {
         let (weighted, advantage) = (outcome.weighted(batch)?, Some(&outcome.advantage));
         recipe.loss(&weighted, advantage, &mut state)?;
@@ -187,7 +187,7 @@ pub fn dry_run(
     Ok(outcome)
 }
 
-/// The largest absolute value; 0 if there are no values.
+/// Returns the largest absolute value; 0 if there are no values.
 pub(super) fn largest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, |most, x| most.max(x.abs()))
 }

@@ -1,4 +1,4 @@
-//! Checks that equivalent batches have the same advantages, and reports notable properties of the recipe.
+//! Checks that equivalent batches give the same advantages, and reports notable properties of the recipe.
 
 use rayon::ThreadPoolBuilder;
 
@@ -11,12 +11,12 @@ use crate::diagnostic::Diagnostics;
 use crate::number_text::counted;
 use crate::script::{Outcome, Summary};
 
-/// The maximum number of groups that are each run as a separate batch.
+/// The maximum number of groups on which the recipe runs separately, with each group as the whole batch.
 const ALONE: usize = 16;
 
 impl Checks<'_> {
     pub(super) fn invariant(&mut self, batch: &Batch, base: &Outcome) {
-        // The reverse order is used because it changes which of two equal responses or groups comes first.
+        // The reverse order is used because it changes, for any two equal responses or groups, which of them comes first.
         let reversed: Vec<usize> = (0..batch.layout().responses()).rev().collect();
         self.same("permuted responses", base, (batch, &reversed), |off| {
             let why = format!("the order of responses matters: by up to {off:.3}");
@@ -41,7 +41,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Compares the advantages of a batch's responses, in the given order, with the advantages in `base`.
+    /// Compares the advantages of a batch, with its responses in the given order, with the advantages in `base`.
     fn same(
         &mut self,
         check: &'static str,
@@ -59,7 +59,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Adds to the last finding by how much the responses without tokens change the advantages of the other responses.
+    /// Adds, as the detail of the last finding, by how much the responses without tokens change the advantages of the other
+    /// responses.
     pub(super) fn rejected(&mut self, batch: &Batch, base: &Outcome) {
         let layout = batch.layout();
         let has_tokens = |&response: &usize| !layout.tokens_of(response).is_empty();
@@ -141,11 +142,11 @@ impl Checks<'_> {
         let lowered = counted(right_down, "right one");
         let all = layout.responses();
         let why = format!("{raised} raised, {lowered} lowered, of {all}");
-        // If a recipe has only a loss, the check of the loss covers the sign.
+        // If a recipe has only a loss, another check reports the sign of the loss.
         if base.loss.is_some() || !prefers_wrong(layout, right, means) {
             return self.holds_or(SIGN, wrong_up + right_down == 0, Note, why);
         }
-        // Whether the advantages stay the same when right and wrong are swapped.
+        // This run shows whether the advantages stay the same when right and wrong responses are swapped.
         let turned = self.advantage(&with_rewards(batch, |i, _| 1.0 - right.at(i, 0)));
         if turned.is_ok_and(|turned| bits(&turned) == bits(base)) {
             self.add(
@@ -159,7 +160,7 @@ impl Checks<'_> {
         }
     }
 
-    /// The largest change of an advantage or a weight in a group when that group is the whole batch, over the first 16 groups.
+    /// Returns the largest change of an advantage or a weight in one of the first 16 groups when that group is the whole batch.
     pub(super) fn influence(&self, batch: &Batch, base: &Outcome) -> Result<f64, Diagnostics> {
         let layout = base.advantage.layout();
         let mut most = 0.0f64;
@@ -167,8 +168,8 @@ impl Checks<'_> {
             let members: Vec<usize> = layout.members(group).iter().map(|&i| i as usize).collect();
             let alone = self.advantage(&batch.select(&members))?;
             let off = |scale| differences(&base.advantage, &members, &alone.advantage, scale);
-            // Under a loss averaged over responses, a group's weight depends on its share of the tokens, so that the weight
-            // differs when the group is alone.
+            // The advantage of a loss that is averaged over responses has a factor that depends on the batch's number of tokens
+            // per response, so this factor differs when the group is alone.
             let per_token = |computed: &Computed| {
                 computed.layout().responses() as f64 / computed.layout().tokens() as f64
             };
@@ -185,8 +186,8 @@ impl Checks<'_> {
     }
 }
 
-/// Whether the right responses have a lower mean advantage than the wrong responses in some group, and a higher mean advantage in
-/// no group.
+/// Returns whether the right responses of some group have a lower mean advantage than its wrong responses, and those of no group
+/// a higher mean advantage.
 fn prefers_wrong(layout: &Layout, right: &Computed, advantage: &[f64]) -> bool {
     let lead = |group: usize| {
         let members = layout.members(group).iter().map(|&i| i as usize);
@@ -202,8 +203,8 @@ fn prefers_wrong(layout: &Layout, right: &Computed, advantage: &[f64]) -> bool {
     leads.iter().any(|&lead| lead < -EXACT) && !leads.iter().any(|&lead| lead > EXACT)
 }
 
-/// The largest difference, per token, between the values of `a` for `responses` and `scale` times the values of `b`, whose
-/// responses are in the same order.
+/// Returns the largest difference between the values of `a` for `responses` and `scale` times the values of `b`, whose responses
+/// are these responses, in the same order.
 fn differences(a: &Computed, responses: &[usize], b: &Computed, scale: f64) -> f64 {
     if a.level() != b.level() {
         return f64::INFINITY;

@@ -1,5 +1,5 @@
-//! Checks of a loss: its gradient agrees with finite differences, and a step that lowers the loss makes more likely what the
-//! advantage favours.
+//! Checks that a loss's gradient agrees with finite differences, and that a step that lowers the loss makes responses that the
+//! advantage favours more likely.
 
 use super::batches::{on_policy, wave, with_responses, with_scaled_advantage, with_tokens};
 use super::findings::CheckResult::{self, Fails, Holds, Note};
@@ -9,16 +9,16 @@ use crate::diagnostic::Diagnostics;
 use crate::script::syntax::code;
 use crate::script::{Hook, Loss};
 
-/// Half the step of a finite difference, chosen because log-probs are of the order of 1 and a loss is exact to 1e-16.
+/// Half the step of a finite difference. This size suits log-probs of the order of 1 and losses with a rounding error of 1e-16.
 const STEP: f64 = 1e-5;
 const DIRECTIONS: usize = 3;
-/// The largest relative difference allowed between a slope by finite differences and the slope by the gradient.
+/// The largest relative difference allowed between the slope by finite differences and the slope by the gradient.
 const SLOPE: f64 = 1e-4;
 
-/// The result of a check, with a one-line explanation.
+/// The result of a check, and its explanation in one line.
 type ResultLine = (CheckResult, String);
 
-/// A correlation of at most this size counts as no correlation.
+/// The absolute value up to which a correlation counts as no correlation.
 const WEAK: f64 = 0.1;
 
 impl Checks<'_> {
@@ -32,14 +32,15 @@ impl Checks<'_> {
                 Err(error) => self.refused(check, Fails, error),
             }
         }
-        // An error is ignored because the other checks report it.
+        // An error is ignored, because the other checks report it.
         if self.ignores_weights(batch).unwrap_or(false) {
             let why = "their sizes have no effect: the loss takes a weight only as 0 or not 0, or not at all";
             self.add("weights of the loss", Note, why);
         }
     }
 
-    /// Whether the recipe has weights that differ, and its loss has the same gradient with other weights.
+    /// Returns whether the sizes of the recipe's weights have no effect on the gradient of its loss, although the weights are not
+    /// all 0 or 1, or not all 1.
     fn ignores_weights(&self, batch: &Batch) -> Result<bool, Diagnostics> {
         let mut state = self.recipe.init()?;
         let outcome = self.recipe.advantage(batch, &mut state)?;
@@ -65,7 +66,7 @@ impl Checks<'_> {
         Ok(!is_silent && (is_same(&counts)? || is_same(&|_| 1.0)?))
     }
 
-    /// The loss on a batch whose advantage is multiplied by `sign`, and that advantage.
+    /// Computes the loss on a batch whose advantage is multiplied by `sign`, and returns the loss and that advantage.
     pub(super) fn loss_on(
         &self,
         batch: &Batch,
@@ -88,7 +89,8 @@ impl Checks<'_> {
                 let rows = (0..layout.responses()).flat_map(|i| column.of_response(&layout, i));
                 Computed::new(layout.clone(), Level::Token, rows.collect::<Vec<f64>>())
             }
-            // If there is no response column `advantage` either, nothing says which responses are good, so every advantage is 0.
+            // If there is no response column `advantage` either, every advantage is 0, because nothing says which responses are
+            // good.
             None => {
                 let values = by_response.unwrap_or_else(|| vec![0.0; layout.responses()]);
                 Computed::new(layout, Level::Response, values)
@@ -97,7 +99,8 @@ impl Checks<'_> {
         Ok((loss, advantage))
     }
 
-    /// Compares the gradient with finite differences, at values of logp so far from old_logp that some ratios are clipped.
+    /// Compares the gradient with finite differences, at the batch's `logp`, which may be so far from `old_logp` that some ratios
+    /// are clipped.
     fn slope(&self, batch: &Batch) -> Result<ResultLine, Diagnostics> {
         let (loss, _) = self.loss_on(batch, 1.0)?;
         let layout = loss.gradient.layout().clone();
@@ -144,8 +147,8 @@ impl Checks<'_> {
         Ok((result, format!("is {line}")))
     }
 
-    /// Whether the gradient is 0 both on `batch`, whose loss is `loss`, and at logp = old_logp, where nothing is clipped,
-    /// although the advantage is not 0.
+    /// Returns whether the gradient is 0 both on `batch`, where the loss is `loss`, and at logp = old_logp, where nothing is
+    /// clipped, although the advantage is not 0.
     fn is_flat(&self, batch: &Batch, loss: &Loss) -> bool {
         let is_zero = |loss: &Loss| largest(loss.gradient.buffer().iter()) == 0.0;
         let has_advantage = |advantage: &Computed| largest(advantage.buffer().iter()) > 0.0;
@@ -153,13 +156,13 @@ impl Checks<'_> {
         is_zero(loss) && on_policy().is_ok_and(|(loss, own)| is_zero(&loss) && has_advantage(&own))
     }
 
-    /// Whether -M dloss/dlogp (for M tokens) has the sign of the advantage: then descent on the loss makes good responses more
-    /// likely.
+    /// Checks whether -M dloss/dlogp (for M tokens) has the sign of the advantage; if so, descent on the loss makes good
+    /// responses more likely.
     pub(super) fn sign(&self, on_policy: &Batch) -> Result<ResultLine, Diagnostics> {
         let (loss, advantage) = self.loss_on(on_policy, 1.0)?;
         let (turned, _) = self.loss_on(on_policy, -1.0)?;
         let (slopes, turned) = (loss.gradient.buffer(), turned.gradient.buffer());
-        // The part of the slopes that changes sign with the advantage; a KL term or an entropy bonus cancels out of it.
+        // This is the part of the gradient that changes its sign with the advantage; a KL term or an entropy bonus cancels out.
         let odd: Vec<f64> = slopes
             .iter()
             .zip(turned.iter())
@@ -200,7 +203,7 @@ impl Checks<'_> {
     }
 }
 
-/// The correlation over tokens, uncentred because the signs matter.
+/// Returns the correlation over tokens. The values are not centred, because their signs matter.
 fn correlation(a: &Computed, b: &Computed) -> f64 {
     let (mut both, mut of_a, mut of_b) = (0.0, 0.0, 0.0);
     for (a, b) in a.per_token().zip(b.per_token()) {

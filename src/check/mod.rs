@@ -1,6 +1,6 @@
-//! Checks a recipe on degenerate batches: properties that every advantage and every loss must have, and notable properties of
-//! this recipe. A new property of an advantage goes in `invariants.rs`, a new property of a loss in `loss.rs`, and a new batch in
-//! `batches.rs`.
+//! Checks a recipe on degenerate batches: tests properties that every advantage and every loss must have, and reports notable
+//! properties of the recipe. New properties of an advantage go into `invariants.rs`, new properties of a loss into `loss.rs`, and
+//! new batches into `batches.rs`.
 
 mod batches;
 mod findings;
@@ -20,10 +20,10 @@ use crate::diagnostic::{Diagnostic, Diagnostics, ProblemKind};
 use crate::number_text::counted;
 use crate::script::{Hook, Recipe};
 
-/// Runs the recipe on degenerate batches and compares the results.
+/// Runs the recipe on degenerate batches, and compares the results.
 ///
-/// The batches are made from `input` or, if that is `None`, from a batch with all usual columns. All checks together share the
-/// time and the memory of one call ([`Limits`](crate::script::Limits) of the recipe's host). If the limit is reached, the
+/// The batches are made from `input` or, if that is `None`, from a batch with all usual columns. The time and memory limits of
+/// one call ([`Limits`](crate::script::Limits) of the recipe's host) apply to all checks together. If a limit is reached, the
 /// remaining checks are skipped, and a finding says so.
 pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     let recipe = &recipe.for_step();
@@ -33,7 +33,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         let failed = checks.findings.last_mut().filter(|_| input.is_none());
         let error = failed.and_then(|finding| finding.error.as_mut());
         if let Some(error) = error.map(Diagnostics::first_mut) {
-            // The help lists the columns of the check's own batch, which the user does not know, so it is replaced.
+            // The help is replaced because it lists the columns of our own batch, which the user does not know.
             if error
                 .help
                 .as_ref()
@@ -51,7 +51,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         return checks.findings;
     };
     let mut loss_runs = recipe.has(Hook::Loss);
-    // If the recipe has only a loss, the loss has run already, because the outcome's advantage is computed from it.
+    // If the recipe has only a loss, the loss has run already, because the advantage is computed from it.
     if loss_runs && recipe.has(Hook::Advantage) {
         checks.runs_loss = true;
         loss_runs = checks.runs(LOSS, "", &batch).is_some();
@@ -85,7 +85,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         let known = checks.findings.len();
         stage(&mut checks);
         if let Err(stopped) = guard.check() {
-            // All findings of the stage are dropped, because it is not known which of them came from the time limit.
+            // All findings of the stage are dropped, because the reached limit may have caused any of them.
             checks.findings.truncate(known);
             let why = format!("{stopped}: the remaining checks are skipped");
             checks.add("time for all checks", Fails, why);
@@ -95,8 +95,8 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     checks.findings
 }
 
-/// The checks whose results on a batch are worse with a new version of a recipe than with the old version, with their details.
-/// Both versions run under the guard of the new version's host.
+/// Returns a line on each check whose result on a batch is worse with a new version of a recipe than with the old version. Both
+/// versions run under the guard of the new version's host.
 pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
     let guard = new.host().guard();
     let [old, new] = [old, new].map(|recipe| check(recipe, Some(batch)));
@@ -105,7 +105,7 @@ pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
             "its properties were not compared: the time for the check was used up".to_string(),
         ];
     }
-    // Batches that the new version refuses are skipped, because the dry runs report them.
+    // Checks in which the new version failed with an error are skipped, because the dry runs report these errors.
     let told = new.iter().filter(|now| now.error.is_none());
     let line = |now: &Finding| {
         let was = old.iter().find(|was| was.check == now.check)?;
@@ -118,8 +118,8 @@ pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
     told.filter_map(line).collect()
 }
 
-/// Whether the recipe, with its current settings, needs a column. This is tried on a batch with all usual columns except that
-/// column.
+/// Returns whether the recipe, with its current settings, needs a column, by running it on a batch with all usual columns except
+/// this one.
 pub fn needs(recipe: &Recipe, column: &str) -> bool {
     let usual = usual();
     let is_there = usual.has(column) || usual.text(column).is_some();
@@ -127,15 +127,15 @@ pub fn needs(recipe: &Recipe, column: &str) -> bool {
     is_there && without().is_err()
 }
 
-/// The checks use the first groups of a batch, because they run the recipe dozens of times: at least two groups, and as many as
-/// are needed to reach this number of responses or this number of tokens.
+/// The checks run the recipe dozens of times, so they use only the first groups of a batch: at least two, and as many as are
+/// needed to reach this number of responses or this number of tokens.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
-/// Responses are cut so that all together have at most this many tokens, because a `length` column may claim more tokens than
-/// memory can hold.
+/// The maximum number of tokens of all responses together, to which responses are cut, because a `length` column may claim more
+/// tokens than memory can hold.
 const CELLS: usize = 1 << 21;
 
-/// The first groups of a batch in f64, with what losses need, and a description of the responses used.
+/// Returns the first groups of a batch, in f64 and with the columns that losses need, and a description of the selection.
 fn first_of(batch: &Batch) -> (Batch, String) {
     let layout = batch.layout();
     let length = |response: &usize| layout.tokens_of(*response).len();
@@ -162,31 +162,32 @@ fn first_of(batch: &Batch) -> (Batch, String) {
     (with_what_losses_need(&first), origin)
 }
 
-/// A warning if descent on the recipe's loss lowers the probability of responses that its advantage, or the reward, favours.
+/// Returns a warning if descent on the recipe's loss makes the responses less likely that its advantage, or the reward, favours.
 pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
-    // The error is ignored because the sign cannot be checked if the recipe fails on this batch.
+    // An error is ignored, because the sign cannot be checked if the recipe fails on this batch.
     let sign = Checks::new(recipe).sign(&on_policy(&usual()));
     let (_, detail) = sign.ok().filter(|(result, _)| *result == Fails)?;
     let message = format!("sign of the loss: {detail}");
     Some(Diagnostic::warning(message).with_note(format!("in {}", recipe.name())))
 }
 
-/// Whether a group has the same advantages when it is the whole batch: tried on the first groups of `batch`, with its own rewards
-/// and with other rewards, and on a batch with all usual columns.
+/// Returns whether a group keeps its advantages when it is the whole batch. This is tried on the first groups of `batch`, with
+/// their own rewards and with other rewards, and on a batch with all usual columns.
 ///
 /// # Errors
 /// [`Diagnostics`] if the recipe fails on the batch.
 pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Diagnostics> {
     let checks = Checks::new(recipe);
     let (batch, _) = first_of(batch);
-    // The groups get different fractions of right responses, because otherwise a division by a mean over the batch has no effect.
+    // The groups get different fractions of right responses, because otherwise a division by a mean over the batch would have no
+    // effect.
     let unlike = with_rewards(&batch, |response, group| {
         let share = 1.0 + (group % 3) as f64;
         f64::from(u8::from(wave(response, group, 6) * 4.0 < share))
     });
     let influence = |batch: &Batch| -> Result<f64, Diagnostics> {
         let base = checks.advantage(batch)?;
-        // If a recipe fails only on a single group, it needs the other groups.
+        // A recipe that fails only on a single group needs the other groups.
         Ok(checks.influence(batch, &base).unwrap_or(f64::INFINITY))
     };
     let mut most = influence(&batch)?;

@@ -1,5 +1,5 @@
-//! Terms and tokens that train nothing, although the recipe suggests that they do: terms whose gradient, or expected gradient, is
-//! 0, and tokens with advantage 0 in a response that has a signal.
+//! Finds terms and tokens that, against appearances, train nothing: terms whose gradient, or expected gradient, is 0, and tokens
+//! with advantage 0 in a response that has a signal.
 
 use super::batches::{
     on_policy, wave, with_responses, with_rewards, with_scaled_advantage, with_tokens,
@@ -10,11 +10,11 @@ use crate::batch::{Batch, Computed, Level, TokenValues};
 use crate::diagnostic::Diagnostics;
 use crate::script::{Hook, Loss, Outcome};
 
-/// Columns that do not depend on the token that was sampled at their place, but only on the tokens before it. `value` does not
-/// depend on that token either, and is left out because it is a baseline, whose expected gradient is meant to be 0.
+/// Columns whose value at a token depends only on the tokens before it, and not on the sampled token itself. This is also true of
+/// `value`, which is not in this list because it is a baseline, whose expected gradient is meant to be 0.
 const BEFORE_THE_TOKEN: [&str; 2] = ["entropy", "sum_pi_squared"];
 /// Columns that the check of a loss's terms does not vary: the policy's own log-probs, the signals that the loss must follow, and
-/// numbers that name trajectories.
+/// numbers that identify trajectories and turns.
 const OF_ANY_LOSS: [&str; 6] = [
     "logp",
     "old_logp",
@@ -23,19 +23,20 @@ const OF_ANY_LOSS: [&str; 6] = [
     "trajectory",
     "turn",
 ];
-/// Log-probs at the first token that differ by less than this may belong to the same token.
+/// If the log-probs at the first token differ by less than this, the sampled tokens may be the same.
 const SAME_TOKEN: f64 = 1e-2;
-/// Values of one prompt differ by less than this fraction, because an engine computes them in different batches.
+/// The relative difference up to which values count as equal for one prompt: an inference engine computes them in different
+/// batches, and so with different rounding.
 const SAME_PROMPT: f64 = 1e-3;
 
 impl Checks<'_> {
-    /// Notes terms of an advantage, or of a loss's gradient, that are the same whatever token is sampled.
+    /// Reports terms of an advantage, or of a loss's gradient, that are the same whatever token is sampled.
     pub(super) fn terms(&mut self, batch: &Batch, has_loss: bool) {
         const CHECK: &str = "terms follow the tokens";
         let names = before_the_token(batch);
         let (mut alone, mut has_effect) = (Vec::new(), false);
         for name in &names {
-            // An error is ignored because the other checks report a recipe that fails on such batches.
+            // An error is ignored, because the other checks report a recipe that fails on such batches.
             if let Ok(Some(is_alone)) = self.enters_alone(batch, name, &names, has_loss) {
                 has_effect = true;
                 alone.extend(is_alone.then_some(*name));
@@ -51,8 +52,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Whether a column enters as a term of its own, which has the same effect whatever the other columns are, and no effect on
-    /// earlier tokens. `None` if the column has no effect on single tokens.
+    /// Returns whether a column is a separate term: its effect does not depend on the other columns, and it has no effect on
+    /// earlier tokens. Returns `None` if the column has no effect on single tokens.
     fn enters_alone(
         &self,
         batch: &Batch,
@@ -73,7 +74,7 @@ impl Checks<'_> {
         }
         let mut others = with_rewards(batch, |i, _| f64::from(u8::from(wave(i, 0, 13) > 0.5)));
         if !self.recipe.has(Hook::Advantage) && others.has("advantage") {
-            // Such a loss takes the advantage from the batch.
+            // A recipe with only a loss takes the advantage from the batch.
             others = with_scaled_advantage(&others, 2.0);
         }
         for (column, _) in batch.token_columns() {
@@ -93,7 +94,7 @@ impl Checks<'_> {
         Ok(Some(differs.max(earlier) <= EXACT * most.max(1.0)))
     }
 
-    /// The signal that the policy follows: the advantage, or the gradient of a loss at logp = old_logp.
+    /// Returns the signal that the policy follows: the advantage, or the gradient of a loss at logp = old_logp.
     fn followed(&self, batch: &Batch, has_loss: bool) -> Result<Computed, Diagnostics> {
         if has_loss {
             Ok(self.loss_on(&on_policy(batch), 1.0)?.0.gradient)
@@ -102,8 +103,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Notes columns that change the value of a loss and not its gradient, such as a column of entropies, or the k1 estimate of a
-    /// KL.
+    /// Reports columns that change the value of a loss but not its gradient, such as entropies, or `ref_logp` in the k1 estimate
+    /// of a KL.
     pub(super) fn terms_of_the_loss(&mut self, batch: &Batch) {
         const CHECK: &str = "terms of the loss";
         match self.without_gradient(batch) {
@@ -116,13 +117,13 @@ impl Checks<'_> {
                 );
                 self.add(CHECK, Note, why);
             }
-            // The check of the gradient reports the error.
+            // The check of the loss's gradient reports the error.
             Err(_) => {}
         }
     }
 
     fn without_gradient<'b>(&self, batch: &'b Batch) -> Result<Vec<&'b str>, Diagnostics> {
-        // The advantage stays, so that a column's part in the advantage does not hide its part in the loss.
+        // The advantage is computed only once, so that a column's effect on the advantage does not hide its effect on the loss.
         let outcome = if self.recipe.has(Hook::Advantage) {
             let mut state = self.recipe.init()?;
             Some(self.recipe.advantage(batch, &mut state)?)
@@ -142,7 +143,7 @@ impl Checks<'_> {
         };
         let bases = [loss(batch)?, loss(&on_policy(batch))?];
         let is_flat = |base: &Loss, moved: &Batch| {
-            // An error is ignored because a recipe may refuse such a column.
+            // An error is ignored, because a recipe may refuse such values.
             loss(moved).is_ok_and(|moved| {
                 let pairs = base.gradient.buffer().iter();
                 let mut pairs = pairs.zip(moved.gradient.buffer().iter());
@@ -150,8 +151,7 @@ impl Checks<'_> {
                     && pairs.all(|(a, b)| a == b)
             })
         };
-        // The on-policy batch is compared too, because a clip bound changes only the value, and not the gradient, of tokens that
-        // it clips.
+        // The on-policy batch is tried too, because for clipped tokens a column may change only the value and not the gradient.
         let is_flat =
             |moved: &Batch| is_flat(&bases[0], moved) && is_flat(&bases[1], &on_policy(moved));
         let tokens = batch.token_columns().map(|(name, _)| {
@@ -170,14 +170,14 @@ impl Checks<'_> {
             .collect())
     }
 
-    /// Notes tokens that count and have advantage 0, whatever the rewards, although another token of their response has a signal.
+    /// Reports tokens whose advantage is 0 whatever the rewards are, although another token of the same response has a signal.
     pub(super) fn silent_tokens(&mut self, batch: &Batch, base: &Outcome) {
         let (advantage, layout) = (&base.advantage, base.advantage.layout());
-        // The equivalent advantage of a loss is 0 where the loss clips.
+        // The equivalent advantage of a loss is skipped, because it is 0 at tokens that the loss clips.
         if advantage.level() != Level::Token || base.loss.is_some() {
             return;
         }
-        // With these rewards, a difference that is 0 by chance is not 0. An error is ignored because a recipe may refuse these
+        // With other rewards, an advantage that was 0 by chance is not 0. An error is ignored, because a recipe may refuse these
         // rewards.
         let Ok(other) = self.advantage(&with_rewards(batch, |i, _| 0.2 + wave(i, 0, 16))) else {
             return;
@@ -201,7 +201,7 @@ impl Checks<'_> {
     }
 }
 
-/// The difference, value by value, of two results on the same responses.
+/// Returns the difference, value by value, of two results on the same responses.
 fn minus(a: &Computed, b: &Computed) -> Computed {
     let values = a.buffer().iter().zip(b.buffer().iter());
     let values: Vec<f64> = values.map(|(a, b)| a - b).collect();
@@ -213,8 +213,8 @@ fn quoted(names: &[&str]) -> String {
     names.join(", ")
 }
 
-/// The token columns that do not depend on the sampled token: columns known by name, and columns that have one value at the first
-/// token of all responses to a prompt, although the sampled tokens differ.
+/// Returns the token columns that do not depend on the sampled token. Some are known by name; others have the same value at the
+/// first token of all responses to a prompt, although the sampled tokens differ.
 fn before_the_token(batch: &Batch) -> Vec<&str> {
     let names = batch.token_columns().filter(|(name, column)| {
         BEFORE_THE_TOKEN.contains(name) || *name != "value" && is_of_the_prompt(batch, column)
@@ -246,6 +246,6 @@ fn is_of_the_prompt(batch: &Batch, column: &TokenValues) -> bool {
             (least, most) = (least.min(low), most.max(high));
         }
     }
-    // A column that is equal for all prompts, such as a reward on the last token, proves nothing.
+    // A column whose first values are equal for all prompts, such as a reward on the last token, proves nothing.
     most - least > SAME_PROMPT * least.abs().max(most.abs())
 }

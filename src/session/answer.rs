@@ -1,4 +1,4 @@
-//! The values of inputs, independent of the script engine.
+//! The values of a session's inputs, in types that do not depend on the script engine.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::script::explain::CLOSURE;
 use crate::script::value::text;
 use crate::tensor::{Tensor, TensorError};
 
-/// The maximum number of elements of an array or a map that are kept for display.
+/// The maximum number of elements of an array, or entries of a map, that are kept for display.
 const SHOWN: usize = 32;
 
 /// The value of an input.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// No value, for example of a `let`, a `fn` or a statement.
+    /// No value: the input is, for example, a `let`, a `fn` or another statement.
     Nothing,
-    /// True or false.
+    /// A boolean.
     Bool(bool),
     /// An integer.
     Integer(i64),
@@ -26,33 +26,33 @@ pub enum Answer {
     Number(f64),
     /// A string.
     String(String),
-    /// A tensor, computed.
+    /// A computed tensor.
     Tensor(Computed),
-    /// A batch, with its columns.
+    /// A batch with its columns.
     Batch(BatchColumns),
-    /// An array: its first elements, and the number of all its elements.
+    /// An array: its first elements, and its length.
     Array(Vec<Answer>, usize),
-    /// A map: its first entries, and the number of all its entries.
+    /// A map: its first entries, and the number of entries.
     Map(Vec<(String, Answer)>, usize),
-    /// Any other value, described: `a closure`.
+    /// A description of any other value, such as `a closure`.
     Other(String),
 }
 
-/// A batch's columns, computed.
+/// The computed columns of a batch.
 #[derive(Clone, Debug)]
 pub struct BatchColumns {
-    /// Which token belongs to which response, and which response to which group.
+    /// The layout, which says to which response each token belongs, and to which group each response.
     pub layout: Arc<Layout>,
     /// The training step.
     pub step: u64,
-    /// The columns by name: the batch's own columns, then the columns derived from these.
+    /// The columns by name: first the batch's own columns, then the columns derived from them.
     pub columns: Vec<(String, Computed)>,
-    /// How many of the columns, counted from the first, are the batch's own.
+    /// The number of the batch's own columns in `columns`.
     pub own: usize,
 }
 
 impl Answer {
-    /// A tensor's values, or a number (true is 1); nothing for any other value.
+    /// Returns a tensor's values, or a number (true is 1); empty for any other value.
     pub fn numbers(&self) -> Vec<f64> {
         match self {
             Answer::Tensor(computed) => computed.buffer().iter().collect(),
@@ -63,7 +63,7 @@ impl Answer {
         }
     }
 
-    /// Converts a value of a script, and computes its tensors.
+    /// Converts a value of a script, and computes the tensors in it.
     pub(super) fn of(value: &Dynamic) -> Result<Answer, TensorError> {
         if let Some(tensor) = value.read_lock::<Tensor>() {
             let values = tensor.evaluate()?;
@@ -111,7 +111,7 @@ impl BatchColumns {
         let (own, derived) = batch.column_names();
         let mut columns = Vec::new();
         for name in own.iter().chain(&derived) {
-            // A column that cannot be made is skipped; its error is shown when the column is asked for.
+            // A column that cannot be made is skipped; the error is shown if an input reads the column.
             let Ok(tensor) = batch.column(name) else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! A session, and the evaluation of its inputs.
+//! A session: evaluates its inputs, and makes a recipe of them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::script::syntax::code;
 use crate::script::{Hook, Host, ParamValue, Recipe, ScriptBatch};
 use crate::tensor::{Guard, Tensor, TensorError};
 
-/// The name of the recipe that was typed, in messages.
+/// The name of the typed recipe in messages.
 const TYPED: &str = "what you typed";
 
-/// Pieces of script evaluated one after the other on a batch: `_` is the last value; variables and functions persist.
+/// Evaluates pieces of script one after another on a batch. Variables and functions persist, and `_` is the last value.
 ///
 /// ```
 /// use advlab::session::{Answer, Session};
@@ -44,27 +44,28 @@ pub struct Session {
     inputs: Inputs,
     imports: Imports,
     pub(super) recipe: Option<Recipe>,
-    /// The loss of a run, for recipes without a loss.
+    /// The loss for recipes without a loss; `None` for the default loss.
     loss: Option<Recipe>,
 }
 
-/// The effects of an input.
+/// The value and the effects of an input.
 #[derive(Clone, Debug)]
 pub struct EvaluatedInput {
     /// The value of the input.
     pub answer: Answer,
-    /// The lines that it printed.
+    /// The lines that the input printed.
     pub prints: Vec<String>,
-    /// The numbers that it reported with `metric`.
+    /// The numbers that the input reported by `metric`.
     pub metrics: Vec<(String, f64)>,
-    /// Notes on columns that were read in place of others, such as `old_logp` for `logp`.
+    /// Notes on columns that were read in place of other columns, such as `old_logp` for `logp`.
     pub notes: Vec<String>,
-    /// The names of the functions that it defines.
+    /// The names of the functions that the input defines.
     pub functions: Vec<String>,
 }
 
 impl Session {
-    /// A session on a batch, bounded by the host's limits: the time limit applies per input, the memory limit to all live values.
+    /// Makes a session on a batch, with the host's limits. The time limit applies to each input, and the memory limit to all
+    /// values that exist at the same time.
     ///
     /// The batch is shared, not copied.
     pub fn new(host: &Host, batch: &Batch) -> Session {
@@ -85,22 +86,22 @@ impl Session {
         session
     }
 
-    /// The guard of the input that is being evaluated, by which another thread can cancel the input.
+    /// Returns the session's guard, by which another thread can cancel the input that is being evaluated.
     pub fn guard(&self) -> &Arc<Guard> {
         &self.guard
     }
 
-    /// The host that loads the session's recipes, with the limits of the session.
+    /// Returns the host that loads the session's recipes, with the session's guard and seed.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The recipe whose hooks inputs call.
+    /// Returns the recipe whose hooks inputs can call, if one is in use.
     pub fn recipe(&self) -> Option<&Recipe> {
         self.recipe.as_ref()
     }
 
-    /// The loss for a recipe without a loss: the run's, or the default.
+    /// Returns the loss for recipes without a loss: the loss given to [`Session::set_batch`], or the default loss.
     pub fn loss(&self) -> Result<Recipe, Diagnostics> {
         match &self.loss {
             Some(loss) => Ok(loss.on(&self.host)),
@@ -108,12 +109,12 @@ impl Session {
         }
     }
 
-    /// The inputs that ran.
+    /// Returns the inputs that ran without an error.
     pub fn inputs(&self) -> &Inputs {
         &self.inputs
     }
 
-    /// Forgets all variables, functions and imports; the batch and the recipe stay.
+    /// Removes all variables, functions, imports and inputs; the batch and the recipe stay.
     pub fn reset(&mut self) {
         self.scope = Scope::new();
         self.functions = AST::empty();
@@ -123,8 +124,8 @@ impl Session {
         self.place_own();
     }
 
-    /// Continues with another batch, with the seed from which `batch.random` draws, and with `loss` as the loss for recipes
-    /// without a loss (`ppo_clip` if it is `None`). Variables stay, including tensors of the earlier batch.
+    /// Continues with another batch. `batch.random` draws from `seed`, and recipes without a loss use `loss` (`ppo_clip` if it is
+    /// `None`). Variables stay, including tensors of the earlier batch.
     pub fn set_batch(&mut self, batch: &Batch, seed: u64, loss: Option<Recipe>) {
         self.host = self.host.clone().with_seed(seed);
         self.loss = loss;
@@ -136,7 +137,8 @@ impl Session {
     }
 
     /// Makes a recipe's hooks callable, as `reward()`, `weight()`, `advantage()` and `loss()`, and its parameters readable as
-    /// `p`. Typed functions with the name and the two arguments of a hook are removed: the last definition counts.
+    /// `p`. Typed functions with the name and the two parameters of one of these hooks are removed, because the last definition
+    /// counts.
     pub fn use_recipe(&mut self, recipe: Option<Recipe>) {
         let is_hook = |name: &str| Hook::OF_BATCH.iter().any(|hook| hook.name() == name);
         self.functions
@@ -145,12 +147,12 @@ impl Session {
         self.place_own();
     }
 
-    /// The recipe that was typed: its functions; or, if none of these is a hook, its statements, of which the last value at
-    /// response or token level is the advantage. If a hook was typed, its parameters take the settings that the recipe in use has
-    /// for the same names.
+    /// Compiles the recipe that was typed: the functions or, if neither `advantage` nor `loss` is among them, the statements,
+    /// whose last value at response or token level is the advantage. If one of these hooks was typed, the parameters take the
+    /// changed settings of the recipe in use.
     ///
     /// # Errors
-    /// As [`Host::compile`](crate::script::Host::compile).
+    /// [`Diagnostics`] as for [`Host::compile`](crate::script::Host::compile).
     pub fn typed_recipe(&self) -> Result<Recipe, Diagnostics> {
         let imports = Imports::new(Some(Path::new(".")));
         let mut recipe = compile(&self.host, TYPED, &self.typed_script(), &imports)?;
@@ -160,13 +162,13 @@ impl Session {
         Ok(recipe)
     }
 
-    /// The script that was typed, in order: imports, functions, and, if none of these is a hook, the statements as
-    /// `advantage(batch, p)`.
+    /// Returns the script that was typed: the imports, the functions and, if neither `advantage` nor `loss` is among them, the
+    /// statements as `advantage(batch, p)`.
     pub fn typed_script(&self) -> String {
         self.inputs.script(self.recipe.as_ref())
     }
 
-    /// The source of the functions of that name: from the last input that defines any, or else from the recipe.
+    /// Returns the source of the functions of a name, from the last input that defines any or, if no input does, from the recipe.
     pub fn source_of(&self, name: &str) -> Option<String> {
         let typed = self.inputs.texts().rev();
         let mut texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
@@ -179,13 +181,13 @@ impl Session {
                 .collect();
             (!functions.is_empty()).then(|| functions.join("\n\n"))
         })?;
-        // The doc comment of the script does not belong to its first function.
+        // The script's doc comment is dropped, because it does not belong to the first function.
         let lines = found.lines().skip_while(|line| line.starts_with("//!"));
         let text = lines.collect::<Vec<_>>().join("\n");
         Some(text.trim_start().to_string())
     }
 
-    /// Whether the text is a whole input that compiles.
+    /// Returns whether the text is a complete input that compiles.
     pub fn compiles(&self, text: &str) -> bool {
         let (engine, text) = (self.engine(text), self.inputs.padded(text));
         engine.compile_with_scope(&self.scope, text).is_ok()
@@ -194,8 +196,8 @@ impl Session {
     /// Evaluates an input.
     ///
     /// # Errors
-    /// [`Diagnostics`] as for a recipe, with the location in the input. The input's new variables and functions are then
-    /// removed; its changes of other variables stay.
+    /// [`Diagnostics`] as for a recipe, with the location in the input. After an error, the input's new variables and functions
+    /// are removed, but its changes to other variables stay.
     pub fn evaluate(&mut self, text: &str) -> Result<EvaluatedInput, Diagnostics> {
         self.guard.rearm();
         let known = self.scope.len();
@@ -204,8 +206,8 @@ impl Session {
             self.scope.rewind(known);
             self.place_own();
         }
-        // Showing a batch reads all its columns. The notes on these columns are dropped, because they do not belong to the next
-        // input.
+        // To show a batch, all its columns are read. The notes on these columns are dropped, because they do not belong to the
+        // next input.
         self.batch.call().take_reports();
         evaluated
     }
@@ -219,7 +221,7 @@ impl Session {
             deep_stack::call(|| reports.metrics()).map_err(|error| self.failed_in(text, error))?;
         self.own_unchanged(text)?;
         let answer = self.answer(text, &value)?;
-        // Drops variables that a later `let` of the same name hides, because they would keep their memory.
+        // Variables that a later `let` of the same name hides are dropped, because they would still take memory.
         self.scope = self.scope.clone_visible();
         if !value.is_unit() {
             self.scope.set_value(LAST, value);
@@ -242,7 +244,7 @@ impl Session {
         })
     }
 
-    /// Compiles an input after all earlier inputs; operators that mean something else in Python are errors.
+    /// Compiles an input, with the variables of the earlier inputs. Operators that mean something else in Python are errors.
     pub(super) fn compile(&self, engine: &Engine, text: &str) -> Result<AST, Diagnostics> {
         let mut ast = engine
             .compile_with_scope(&self.scope, self.inputs.padded(text))
@@ -276,15 +278,16 @@ impl Session {
         let (functions, call) = (&self.host.functions, self.batch.call());
         let mut engine = functions.engine(call, &Arc::default());
         engine.set_module_resolver(self.imports.clone());
-        // The optimiser replaces names of constants by their values, and panics at an assignment to a constant.
+        // The optimiser is switched off because it replaces the names of constants by their values, and panics at an assignment
+        // to a constant.
         engine.set_optimization_level(OptimizationLevel::None);
         self.inputs.name_last_value(&mut engine, text);
         self.hooks(&mut engine);
         engine
     }
 
-    /// Registers the hooks of the recipe in use, as `advantage()` and, as in scripts, `advantage(batch, p)`. Each call starts
-    /// from the state that `init` makes, so that the same input gives the same result.
+    /// Registers the hooks of the recipe in use, both as `advantage()` and, as in scripts, as `advantage(batch, p)`. Each call
+    /// starts from the state that `init` makes, so that the same input gives the same result each time.
     fn hooks(&self, engine: &mut Engine) {
         for hook in Hook::OF_BATCH {
             let (recipe, loss) = (self.recipe.clone(), self.loss.clone());
@@ -302,7 +305,7 @@ impl Session {
         }
     }
 
-    /// Adds the batch and the parameters to the inputs' variables.
+    /// Adds `batch` and `p` to the inputs' variables.
     fn place_own(&mut self) {
         let params = self.recipe.as_ref().map(|recipe| recipe.params().to_map());
         self.scope.set_or_push("batch", self.batch.clone());
@@ -311,7 +314,7 @@ impl Session {
         self.scope = self.scope.clone_visible();
     }
 
-    /// Refuses an input that assigns to `batch`, or that hides `p` or adds an entry to it.
+    /// Fails if the input has changed the type of `batch`, has hidden `p`, or has added an entry to it.
     fn own_unchanged(&self, text: &str) -> Result<(), Diagnostics> {
         let params = |recipe: &Recipe| recipe.params().iter().len();
         let entries = self.recipe.as_ref().map_or(0, params);
@@ -333,7 +336,7 @@ impl Session {
         Err(Diagnostic::error(message).with_help(help).at(place).into())
     }
 
-    /// The diagnostics of an error in computing the value of an input.
+    /// Returns the diagnostics of an error in computing the value of an input.
     pub(super) fn failed_in(&self, text: &str, error: TensorError) -> Diagnostics {
         let raised: Box<EvalAltResult> = CallError::from(error).into();
         self.explain(text, &raised)
@@ -363,7 +366,7 @@ impl Session {
         self.inputs.in_its_input(text, diagnostic).into()
     }
 
-    /// The variables that inputs made.
+    /// Returns the variables that inputs made.
     pub(super) fn own_variables(&self) -> impl Iterator<Item = (&str, &Dynamic)> {
         let all = self.scope.iter_raw().map(|(name, _, value)| (name, value));
         all.filter(|(name, _)| !["batch", "p", LAST].contains(name))
@@ -374,8 +377,8 @@ impl Session {
     }
 }
 
-/// The recipe whose hook runs on the session's batch, with the settings in `p`, if any. Fails if no recipe is loaded, or if
-/// `batch` is another batch.
+/// Returns the recipe in use, with the settings in `p`, to run a hook on the session's batch. Fails if no recipe is in use, if
+/// `batch` is another batch, or if the recipe refuses a setting.
 fn recipe_of(
     hook: Hook,
     recipe: Option<&Recipe>,
@@ -403,7 +406,7 @@ fn recipe_of(
     Ok(recipe)
 }
 
-/// Whether a recipe was typed.
+/// Returns whether a recipe is one that was typed in a session.
 pub fn is_typed(recipe: &Recipe) -> bool {
     recipe.name() == TYPED
 }

@@ -1,9 +1,9 @@
-//! The inputs of a session: the script that they form, and the locations of errors in them.
+//! The inputs of a session: makes a script of them, and finds the locations of errors in them.
 //!
-//! An error may be in a function of a much earlier input. The engine knows a position only as a line and a column, and a
-//! function keeps the positions of the text that it was compiled from. So each input is compiled after as many empty lines as
-//! the earlier inputs have lines, and a line number identifies the input. The first of these lines is not empty: it has the
-//! imports so far, which the engine forgets after each input.
+//! An error may be in a function of a much earlier input. The engine knows a position only as a line and a column, and a function
+//! keeps the positions in the text from which it was compiled. So each input is compiled with as many lines before it as the
+//! earlier inputs have, and therefore a line number identifies the input. These lines are empty, except the first, which contains
+//! the imports so far, because the engine forgets imports after each input.
 
 use std::collections::HashSet;
 
@@ -19,38 +19,38 @@ use crate::script::value::written;
 use crate::script::{Hook, Recipe};
 use crate::tensor::Level;
 
-/// The variable of the last value. The engine does not accept it as a name; [`Inputs::name_last_value`] makes it usable.
+/// The variable that holds the last value. The engine does not accept `_` as a name; [`Inputs::name_last_value`] makes it usable.
 pub(super) const LAST: &str = "_";
-/// The name of the last value in a saved script.
+/// The name of this variable in a saved script.
 const SAVED_LAST: &str = "last_value";
 
-/// The name of the inputs in messages.
+/// The name of an input in messages.
 pub(super) const SOURCE: &str = "input";
 
-/// After this many lines, the count begins again, because the engine counts lines in 16 bits.
+/// The number of lines after which counting begins again, because the engine counts lines in 16 bits.
 const LINES: usize = 50_000;
 
-/// The inputs of a session that ran, in order.
+/// The inputs of a session that ran without an error, in order.
 #[derive(Default)]
 pub struct Inputs {
     all: Vec<Input>,
     imports: Vec<String>,
-    /// The texts of the inputs whose lines are counted, each with an end of line.
+    /// The texts of the inputs whose lines are counted, each followed by a line break.
     counted: String,
     pub(super) signal: Option<Computed>,
 }
 
 struct Input {
     text: String,
-    /// The number of lines that are counted before the input.
+    /// The number of counted lines before the input.
     lines_before: usize,
-    /// The names of its functions.
+    /// The names of the functions that the input defines.
     functions: Vec<String>,
-    /// Whether the input had a value, which the next `_` refers to.
+    /// Whether the input had a value, to which `_` in the next input refers.
     has_value: bool,
-    /// Whether the value can be an advantage: a response or token tensor.
+    /// Whether the value can be an advantage, because it is a response or token tensor.
     is_signal: bool,
-    /// The recipe that was in use, with its settings.
+    /// The recipe that was in use when the input ran, with its settings.
     recipe: Option<Recipe>,
 }
 
@@ -63,7 +63,7 @@ impl Inputs {
         answer: &Answer,
         recipe: Option<&Recipe>,
     ) {
-        // An import inside a function is not kept, because it applies only inside the function.
+        // An import inside a function is not kept, because it is visible only in that function.
         for (path, alias) in imports_of(ast) {
             let line = format!("import \"{path}\" as {alias}; ");
             if !alias.is_empty() && !self.imports.contains(&line) {
@@ -71,7 +71,7 @@ impl Inputs {
             }
         }
         if self.lines() > LINES {
-            // An error in an earlier function is then shown in the wrong input, which is better than ending the session.
+            // From now on, an error in an earlier function is shown in the wrong input, which is better than ending the session.
             self.counted.clear();
         }
         let lines_before = self.lines();
@@ -97,30 +97,30 @@ impl Inputs {
         self.all.iter().map(|input| input.text.as_str())
     }
 
-    /// The last value that can be an advantage, on the current batch.
+    /// Returns the last value on the current batch that can be an advantage.
     pub fn signal(&self) -> Option<&Computed> {
         self.signal.as_ref()
     }
 
-    /// Whether the inputs contain an advantage or a loss as a hook, or a value that can be an advantage.
+    /// Returns whether an input defines the hook `advantage` or `loss`, or has a value that can be an advantage.
     pub fn has_advantage(&self) -> bool {
         self.has_hook() || self.all.iter().any(|input| input.is_signal)
     }
 
-    /// Whether a function was typed.
+    /// Returns whether an input defines a function.
     pub fn has_function(&self) -> bool {
         self.all.iter().any(|input| !input.functions.is_empty())
     }
 
-    /// Whether an advantage or a loss was typed as a function.
+    /// Returns whether an input defines the hook `advantage` or `loss`.
     pub fn has_hook(&self) -> bool {
         let is_hook = |name: &String| ["advantage", "loss"].contains(&name.as_str());
         let mut functions = self.all.iter().flat_map(|input| &input.functions);
         functions.any(is_hook)
     }
 
-    /// The first hook of a recipe that the inputs call, up to the last value that can be an advantage, and the recipe's name.
-    /// `None` if they call none, or if a hook was typed.
+    /// Returns the first hook of a recipe that an input calls, and the recipe's name. Only the inputs up to the last value that
+    /// can be an advantage count. Returns `None` if they call no hook, or if an input defines `advantage` or `loss`.
     pub fn called_hook(&self) -> Option<(&'static str, &str)> {
         let inputs = self.all[..=self.last_signal()?].iter();
         inputs.filter(|_| !self.has_hook()).find_map(|input| {
@@ -136,13 +136,13 @@ impl Inputs {
         })
     }
 
-    /// The index of the last input whose value can be an advantage.
+    /// Returns the index of the last input whose value can be an advantage.
     fn last_signal(&self) -> Option<usize> {
         self.all.iter().rposition(|input| input.is_signal)
     }
 
-    /// The script of all inputs: imports, functions and, if no hook was typed, the statements up to the last value that can be an
-    /// advantage, as the hook `advantage`.
+    /// Makes a script of all inputs: imports, functions and, unless an input defines `advantage` or `loss`, a hook `advantage`
+    /// with the statements up to the last value that can be an advantage.
     pub(super) fn script(&self, in_use: Option<&Recipe>) -> String {
         let result = self.last_signal().filter(|_| !self.has_hook());
         let (mut imports, mut functions, mut body) =
@@ -153,7 +153,7 @@ impl Inputs {
             let mut statements = Vec::new();
             for item in items(&input.text) {
                 if item.function.is_some() {
-                    // A function that is typed again replaces the earlier one.
+                    // A function that is typed again replaces the earlier function.
                     functions.retain(|known| known.function != item.function);
                     functions.push(item);
                 } else if item.is_import {
@@ -193,8 +193,8 @@ impl Inputs {
         lines.collect()
     }
 
-    /// `params()` with the recipe's settings, if an input reads a parameter. A hook gets the present settings, and a formula gets
-    /// the settings with which it was computed.
+    /// Makes a `params()` that returns the recipe's settings, if an input reads a parameter. If `in_use` is given, they are the
+    /// settings of that recipe; otherwise, they are the settings with which the last such input was computed.
     fn params(&self, in_use: Option<&Recipe>) -> Option<String> {
         let reads = |input: &&Input| {
             let code = code(&input.text);
@@ -205,23 +205,23 @@ impl Inputs {
         (params != "#{}").then(|| format!("fn params() {{\n    {params}\n}}"))
     }
 
-    /// The number of lines before the next input, including the line of the imports.
+    /// Returns the number of lines before the next input, including the line of the imports.
     fn lines(&self) -> usize {
         1 + self.counted.matches('\n').count()
     }
 
-    /// An input as it is compiled: the imports, then empty lines, then the text.
+    /// Returns an input as it is compiled: the imports, empty lines, and the text.
     pub(super) fn padded(&self, text: &str) -> String {
         let (imports, lines) = (self.imports.concat(), "\n".repeat(self.lines()));
         format!("{imports}{lines}{text}")
     }
 
-    /// The text of all inputs and of the next one, in which each line has the number that the engine gives it.
+    /// Returns the text of all inputs and of the next input. Each line has the number by which the engine refers to it.
     pub(super) fn whole(&self, text: &str) -> String {
         format!("\n{}{text}", self.counted)
     }
 
-    /// The diagnostic with its location counted within its input, instead of within the text of all inputs.
+    /// Converts a diagnostic's line numbers from lines of the whole text to lines of the input that they refer to.
     pub(super) fn in_its_input(&self, text: &str, mut diagnostic: Diagnostic) -> Diagnostic {
         for call in &mut diagnostic.notes {
             if let Some((what, line)) = call.rsplit_once(&format!("{SOURCE}:"))
@@ -240,9 +240,10 @@ impl Inputs {
         diagnostic
     }
 
-    /// The input of a line of the whole text: its name, the line within it, and its text.
+    /// Finds the input of a line of the whole text. Returns the input's name, the number of the line within the input, and the
+    /// input's text.
     fn input_at<'a>(&'a self, text: &'a str, line: usize) -> (&'static str, usize, &'a str) {
-        // The first line, which has the imports, counts as a line of the first input.
+        // The first line, which contains the imports, is taken for a line of the first input.
         let is_before = |input: &&Input| input.lines_before < line.max(2);
         let earlier = self.all.iter().rfind(is_before);
         let (name, before, text) = match earlier.filter(|_| line <= self.lines()) {
@@ -252,11 +253,11 @@ impl Inputs {
         (name, line.saturating_sub(before), text)
     }
 
-    /// Makes `_` the name of the last value, except as the default arm of a `switch`.
+    /// Makes `_` the name of the last value, except in the default arm of a `switch`.
     pub(super) fn name_last_value(&self, engine: &mut Engine, text: &str) {
         let place = |token: Token<'_>| (token.line + self.lines(), token.column);
         let places: HashSet<(usize, usize)> = last_values(text).into_iter().map(place).collect();
-        // The engine marks as deprecated any API that may change in a later version; we pin the version.
+        // The engine marks every unstable API as deprecated; we pin the engine's version.
         #[allow(deprecated)]
         engine.on_parse_token(move |token, position, _| {
             let place = position.line().zip(position.position());
@@ -270,16 +271,17 @@ impl Inputs {
     }
 }
 
-/// A part of an input, without its semicolon.
+/// A part of an input, such as a statement or a function, without its semicolon.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InputPart {
     pub(super) text: String,
-    /// The name of a function, and the number of its parameters.
+    /// The name and the number of parameters of the function, if the part defines a function.
     pub(super) function: Option<(String, usize)>,
     is_import: bool,
 }
 
-/// The parts of an input, with the comments before them: statements end at a semicolon, functions at their brace.
+/// Splits an input into parts, each with the comments before it. A statement ends at a semicolon, a function at its closing
+/// brace.
 pub(super) fn items(text: &str) -> Vec<InputPart> {
     let all = code(text);
     let mut items = Vec::new();
@@ -298,7 +300,7 @@ pub(super) fn items(text: &str) -> Vec<InputPart> {
     items
 }
 
-/// The name and the number of parameters of the function that these tokens define.
+/// Returns the name and the number of parameters of the function that the tokens define; `None` if they define no function.
 fn function(code: &[Token<'_>]) -> Option<(String, usize)> {
     let is_private = code.first().is_some_and(|token| token.text == "private");
     let [keyword, name, head @ ..] = &code[usize::from(is_private)..] else {
@@ -311,9 +313,9 @@ fn function(code: &[Token<'_>]) -> Option<(String, usize)> {
     (keyword.text == "fn").then(|| (name.text.to_string(), parameters))
 }
 
-/// The part that these tokens make, with the comments after `from`.
+/// Makes a part of some tokens and of the comments between `from` and the tokens.
 fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<InputPart> {
-    // A comment after the last token is dropped, because it would hide a semicolon.
+    // A comment after the last token is dropped, because a semicolon that is added later would belong to the comment.
     let (first, last) = (code.first()?, code.last()?);
     Some(InputPart {
         text: text[from..last.end()].trim().to_string(),
@@ -322,15 +324,14 @@ fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<InputPart> {
     })
 }
 
-/// The uses of the last value, `_`, except the `_` of a `switch`'s default arm, `_ => ...`.
+/// Returns the uses of the last value: every `_`, except in the default arm of a `switch`, `_ => ...`.
 fn last_values(text: &str) -> Vec<Token<'_>> {
     let code = code(text);
     let values = sites(&code).filter(|site| site.text(0) == LAST && site.text(1) != "=>");
     values.map(|site| *site.token()).collect()
 }
 
-/// The text with each `_` replaced by `last_value`, the name of the last value in a saved script, except the `_` of a default
-/// arm.
+/// Returns the text with each use of the last value, `_`, replaced by its name in a saved script.
 fn with_value_named(text: &str) -> String {
     let (mut renamed, mut from) = (String::new(), 0);
     for value in last_values(text) {

@@ -1,4 +1,4 @@
-//! A session: pieces of script evaluated one after the other on a batch, with variables and functions that persist.
+//! A session: evaluates pieces of script one after another on a batch; variables and functions persist.
 
 mod answer;
 mod evaluate;
@@ -17,7 +17,7 @@ use crate::diagnostic::Diagnostics;
 use crate::script::Host;
 
 impl Host {
-    /// Evaluates a piece of script in which `batch` is the batch: a [`Session`] of one input.
+    /// Evaluates a piece of script on a batch, which it reads as `batch`, in a [`Session`] of this one input.
     ///
     /// # Errors
     /// [`Diagnostics`] as for a recipe.

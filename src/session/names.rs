@@ -1,4 +1,4 @@
-//! The names that can be typed next: functions, variables, and the members of the value before a dot.
+//! Finds the names that can be typed next: functions, variables, and the members of the value before a dot.
 
 use rhai::{Engine, Map};
 
@@ -12,12 +12,12 @@ use crate::script::value::type_named;
 use crate::script::{Hook, MEMBERS, Member, Owner};
 use crate::tensor::op;
 
-/// Something that can be typed.
+/// A name that can be typed next.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// The text to type: `mean(` for a function with arguments, `len()` for one without, `reward` for a value.
+    /// The text to type: `mean(` for a function with arguments, `len()` for a function without arguments, `reward` for a value.
     pub text: String,
-    /// The form of a call, as in `x.mean(to, [where])`; empty for a value.
+    /// The form of a call, such as `x.mean(to, [where])`; empty for a value.
     pub call: String,
 }
 
@@ -39,25 +39,25 @@ impl Name {
 }
 
 impl Session {
-    /// Whether there is a variable of that name; `batch`, `p` and `_` are variables too.
+    /// Returns whether there is a variable of that name; `batch`, `p` and `_` are variables too.
     pub fn has_variable(&self, name: &str) -> bool {
         self.scope.contains(name)
     }
 
-    /// The names of the variables that inputs made, with their values.
+    /// Returns the names and values of the variables that inputs made.
     pub fn variables(&self) -> Vec<(String, Result<Answer, Diagnostics>)> {
         self.guard.rearm();
         let named = self
             .own_variables()
             .map(|(name, value)| (name.to_string(), self.answer("", value)));
         let variables = named.collect();
-        // Showing a batch reads all its columns. The notes on these columns are dropped, because they do not belong to the next
-        // input.
+        // To show a batch, all its columns are read. The notes on these columns are dropped, because they do not belong to the
+        // next input.
         self.batch.call().take_reports();
         variables
     }
 
-    /// The functions and variables that can be typed, in alphabetical order.
+    /// Returns the functions and variables that can be typed, in alphabetical order.
     pub fn names(&self) -> Vec<Name> {
         let mut names: Vec<Name> = of_table(0).chain(members_of(Owner::Nobody)).collect();
         names.extend(self.functions.iter_functions().map(|function| {
@@ -73,8 +73,8 @@ impl Session {
         in_order(names)
     }
 
-    /// The names that can follow a dot after the tokens, by the type of the variable before the dot. Any other expression is not
-    /// computed, but is assumed to be a tensor, which is most likely.
+    /// Returns the names that can follow a dot after the tokens. They depend on the type of the variable before the dot. An
+    /// expression that is not a variable is not computed; its type is guessed, and is usually taken to be a tensor.
     pub fn members(&self, code: &[Token<'_>]) -> Vec<Name> {
         let last = match code {
             [.., dot, _] if dot.text == "." => None,
@@ -83,8 +83,8 @@ impl Session {
         let value = last.and_then(|name| self.scope.get(name.text));
         let type_name = match (value, last.map(|token| (token.kind, token.text))) {
             (Some(value), _) => type_named(value.type_name()).0,
-            // `g` is the usual parameter of a function over groups, and an element with members is most likely an element of
-            // `batch.groups`.
+            // `g` is the usual parameter of a function of a group, and an indexed element that has members is most likely an
+            // element of `batch.groups`.
             (None, Some((TokenKind::Name, "g") | (TokenKind::Symbol, "]"))) => "batch",
             (None, Some((TokenKind::String, _))) => "string",
             (None, Some((TokenKind::Number, _))) => "f64",
@@ -108,7 +108,7 @@ impl Session {
     }
 }
 
-/// The functions of the language itself whose first argument has one of the types.
+/// Returns the functions of the language itself whose first argument has one of the types.
 fn of_language(types: &[&str]) -> Vec<Name> {
     let mut engine = Engine::new_raw();
     for package in packages() {
@@ -127,7 +127,7 @@ fn of_language(types: &[&str]) -> Vec<Name> {
     )
 }
 
-/// The members of an owner, without `x[i]`, which does not follow a dot, and `batch.NAME`, which stands for any column.
+/// Returns the members of an owner, except `x[i]`, which does not follow a dot, and `batch.NAME`, which stands for any column.
 fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
     let is_typed = move |one: &&Member| one.of == owner && !["column", "index"].contains(&one.name);
     let members = MEMBERS.iter().filter(is_typed);
@@ -140,8 +140,8 @@ fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
     })
 }
 
-/// The functions of the op table. All can be called as methods; then `receivers` is 1, because the receiver is not typed as an
-/// argument.
+/// Returns the functions of the op table. All can be called as methods; for method calls, `receivers` is 1, because the first
+/// argument is before the dot.
 fn of_table(receivers: usize) -> impl Iterator<Item = Name> {
     let rows = op::table().filter(|op| is_word(op.name));
     rows.map(move |op| Name::function(op.name, op.signature(), op.params.len() - receivers))

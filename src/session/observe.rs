@@ -1,4 +1,4 @@
-//! The values of a script's names and operations in a dry run, for an editor that shows them beside the code.
+//! Collects the values of a script's names and operations in a dry run, for an editor that shows them beside the code.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,15 +13,15 @@ use crate::script::syntax::{CodeSite, Token, TokenKind, code, sites};
 use crate::script::{Recipe, ScriptBatch, guarded};
 use crate::tensor::{Origin, Trace};
 
-/// The function that notes a value. No script has a function of this name.
+/// The name of the function that notes a value. No script has a function of this name.
 const NOTE: &str = "__advlab_note";
-/// The most values that are passed on, because a reader sees only a screenful of them.
+/// The maximum number of values that are passed on, because a user sees only a screenful of them.
 const MOST: usize = 1000;
 
 impl Recipe {
-    /// Runs the recipe on a batch, as [`dry_run`] does, and passes to `seen` the first value of each variable, parameter and
-    /// operation of the script, with the byte at which its name begins. If the run fails, these are the values from before the
-    /// failure.
+    /// Runs the recipe on a batch, as [`dry_run`] does. Passes to `seen` the first value of each variable, parameter and
+    /// operation of the script, with the byte at which its name begins. If the run fails, the values from before the failure are
+    /// passed.
     pub fn observe(&self, batch: &Batch, seen: &mut (dyn FnMut(usize, Answer) + Send)) {
         let (noted, trace) = (Noted::default(), Arc::new(Trace::default()));
         let probed = Probed::of(self.text());
@@ -33,14 +33,14 @@ impl Recipe {
                 true => (name, &*probed.text),
                 false => (name, text),
             });
-        // The error is ignored, because the recipe itself has been compiled before.
+        // The error is ignored, because the recipe itself has compiled before.
         let Ok(mut recipe) = host.restore(self.name(), sources) else {
             return;
         };
         recipe.params = self.params.clone();
         let state = recipe.init();
         let _ = state.and_then(|state| dry_run(&recipe, batch, &state, true));
-        // The error is ignored, because values that cannot be shown are not shown.
+        // The error is ignored, because values that cannot be shown are simply skipped.
         let _ = guarded("to show what the script holds", || {
             let mut values = std::mem::take(&mut *lock(&noted));
             let is_own = |origin: &Origin| {
@@ -55,7 +55,7 @@ impl Recipe {
             }
             for (at, value) in values.into_iter().take(MOST) {
                 let value = value.flatten();
-                // A batch is skipped, because the script did not compute it, and showing it computes all of its columns.
+                // A batch is skipped because the script did not compute it, and because showing it would compute all its columns.
                 if value.is::<ScriptBatch>() {
                     continue;
                 }
@@ -67,7 +67,7 @@ impl Recipe {
     }
 }
 
-/// The first value at each place of the script.
+/// The first value of each name, by the byte at which the name begins in the script.
 type Noted = Arc<Mutex<BTreeMap<usize, Dynamic>>>;
 
 fn notes_into(noted: &Noted) -> Module {
@@ -80,11 +80,11 @@ fn notes_into(noted: &Noted) -> Module {
     module
 }
 
-/// A script with a call of [`NOTE`] after each statement that sets a variable, and at the start of each body for its parameters.
-/// The calls do not change the number of any line.
+/// A script with inserted calls of [`NOTE`]: after each statement that sets a variable, and, for parameters, at the start of each
+/// body. The calls do not change any line number.
 struct Probed {
     text: String,
-    /// The calls: the byte of the text where each begins, and its length.
+    /// For each inserted call, the byte of `text` at which it begins, and its length.
     calls: Vec<(usize, usize)>,
 }
 
@@ -103,7 +103,7 @@ impl Probed {
             let (names, body) = match site.text(0) {
                 "fn" => (1..until("{"), until("{")),
                 "for" => (0..until("in"), until("{")),
-                // A closure, whose body may be a block.
+                // This is a closure, whose body may be a block.
                 "|" if ["(", ",", "="].contains(&site.text(-1)) => (0..until("|"), until("|") + 1),
                 _ if sets_variable(&site) => {
                     let end = statement_end(&code[site.index..]);
@@ -135,7 +135,7 @@ impl Probed {
         probed
     }
 
-    /// The byte of the script that the engine reports as a line and a column of the text with the calls.
+    /// Converts a line and a column in the text with the calls, as the engine reports them, to a byte of the original script.
     fn original(&self, origin: &Origin) -> Option<usize> {
         let lines = self.text.split_inclusive('\n');
         let before: usize = lines.take(origin.line.checked_sub(1)?).map(str::len).sum();
@@ -146,14 +146,14 @@ impl Probed {
     }
 }
 
-/// Whether the token is the name in `let x`, or the name at the start of `x = ...` or `x += ...`.
+/// Returns whether the token is the name in `let x`, or the name at the start of `x = ...` or `x += ...`.
 fn sets_variable(site: &CodeSite<'_, '_>) -> bool {
     let begins = ["{", "}", ";"].contains(&site.text(-1));
     let is_set = ["=", "+=", "-=", "*=", "/="].contains(&site.text(1));
     site.text(-1) == "let" || begins && is_set
 }
 
-/// The byte after the semicolon that ends a statement.
+/// Returns the byte after the semicolon that ends the statement at the start of `code`; `None` if there is no such semicolon.
 fn statement_end(code: &[Token<'_>]) -> Option<usize> {
     let mut depth = 0;
     for token in code {
@@ -167,7 +167,7 @@ fn statement_end(code: &[Token<'_>]) -> Option<usize> {
     None
 }
 
-/// The token that begins at a byte or, if that token is a dot, the name after it.
+/// Returns the byte at which a name begins: the byte `at` itself or, if there is a dot, the start of the name after the dot.
 fn name_at(text: &str, at: usize) -> Option<usize> {
     let rest = text.get(at..)?;
     let dot = rest.strip_prefix("?.").or_else(|| rest.strip_prefix('.'));

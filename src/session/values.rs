@@ -1,4 +1,4 @@
-//! Evaluates inputs only for their numbers or their gradient, without changing the session.
+//! Evaluates inputs for their numbers or their gradient, without changing the session.
 
 use rhai::{Array, Dynamic};
 
@@ -8,14 +8,14 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::value::{as_tensor, describe, number};
 use crate::tensor::{Level, Tensor, grad};
 
-/// The paired values of two inputs, with the level at which they are paired; `None` for arrays.
+/// The paired values of two inputs, and the level at which they are paired (`None` for arrays).
 pub type Pairs = (Option<Level>, Vec<(f64, f64)>);
 
 impl Session {
-    /// The numbers of an input: a tensor's level and values, or an array's values.
+    /// Returns the numbers of an input: a tensor's level and values, or an array's values.
     ///
     /// # Errors
-    /// As [`Session::evaluate`]; also if the input gives something else.
+    /// [`Diagnostics`] as for [`Session::evaluate`]; also if the input is neither a tensor nor an array of numbers.
     pub fn numbers(&mut self, text: &str) -> Result<(Option<Level>, Vec<f64>), Diagnostics> {
         let value = self.value(text)?;
         if let Some(tensor) = value.read_lock::<Tensor>() {
@@ -31,7 +31,8 @@ impl Session {
         Ok((None, numbers))
     }
 
-    /// The values of two inputs in pairs: of tensors, expanded to a common level, or of arrays of the same length.
+    /// Returns the values of two inputs in pairs. The inputs are tensors, which are expanded to a common level, or arrays of the
+    /// same length.
     pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, Diagnostics> {
         let (left, right) = (self.value(x)?, self.value(y)?);
         let (level, left, right) = match (as_tensor(&left), as_tensor(&right)) {
@@ -59,10 +60,10 @@ impl Session {
         Ok((level, left.into_iter().zip(right).collect()))
     }
 
-    /// The derivative of an input, a batch tensor, with respect to each value of `batch.logp`.
+    /// Returns the derivative of an input, which must be a batch tensor, with respect to each value of `batch.logp`.
     ///
     /// # Errors
-    /// As [`Session::evaluate`]; also if the input is not a batch tensor, or has no derivative.
+    /// [`Diagnostics`] as for [`Session::evaluate`]; also if the input is not a batch tensor, or has no derivative.
     pub fn gradient(&mut self, text: &str) -> Result<Answer, Diagnostics> {
         let value = self.value(text)?;
         let loss = as_tensor(&value)
@@ -75,7 +76,7 @@ impl Session {
         self.answer(text, &Dynamic::from(gradient))
     }
 
-    /// Runs an input for its value, and leaves the session as it was.
+    /// Returns the value of an input, and leaves the session unchanged.
     fn value(&mut self, text: &str) -> Result<Dynamic, Diagnostics> {
         self.guard.rearm();
         let engine = self.engine(text);
@@ -88,7 +89,7 @@ impl Session {
     }
 }
 
-/// The error of an input whose value has the wrong type.
+/// Returns the error for an input whose value has the wrong type.
 fn is_no(text: &str, value: &Dynamic, what: &str) -> Diagnostics {
     Diagnostic::error(format!("`{text}` is {}, {what}", describe(value))).into()
 }

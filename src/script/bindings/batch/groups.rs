@@ -1,4 +1,4 @@
-//! The groups of a batch: a batch for each group, or the same responses in other groups.
+//! Makes a batch for each group of a batch, or a batch of the same responses in other groups.
 
 use rhai::{Dynamic, ImmutableString};
 
@@ -7,14 +7,15 @@ use crate::script::bindings::keys::{Key, of_responses};
 use crate::script::error::{CallError, Raised};
 
 impl ScriptBatch {
-    /// One batch per group, in the groups' order.
+    /// Returns one batch per group, in the order of the groups.
     pub(super) fn groups(&self) -> impl Iterator<Item = ScriptBatch> {
         self.frame().note_inspected();
         let groups = 0..self.frame().layout().groups();
         groups.map(|group| self.after(self.frame().group(group), Some(group)))
     }
 
-    /// The batch with its groups split by a key or by the values of a response tensor; with `across`, the old groups are ignored.
+    /// Returns the batch with each group split by a key or by the values of a response tensor. If `across` is true, the old
+    /// groups are ignored.
     pub(super) fn regroup(&self, by: &Dynamic, across: bool) -> Result<ScriptBatch, CallError> {
         self.frame().note_inspected();
         let key = by.read_lock::<Key>();
@@ -30,7 +31,7 @@ impl ScriptBatch {
         Ok(self.after(self.frame().with_layout(layout), None))
     }
 
-    /// The name of the group, if this is the batch of one group; otherwise an error.
+    /// Returns the name of the group if this is the batch of one group, and fails otherwise.
     pub(super) fn own_key(&self) -> Raised<ImmutableString> {
         self.frame().note_inspected();
         let last = self.0.steps.last();
