@@ -186,8 +186,8 @@ impl Checks<'_> {
     }
 }
 
-/// Returns whether the right responses of some group have a lower mean advantage than its wrong responses, and those of no group
-/// a higher mean advantage.
+/// Returns whether the right responses have a lower mean advantage than the wrong responses in some group, and do not have a
+/// higher mean advantage than the wrong responses in any group.
 fn prefers_wrong(layout: &Layout, right: &Computed, advantage: &[f64]) -> bool {
     let lead = |group: usize| {
         let members = layout.members(group).iter().map(|&i| i as usize);

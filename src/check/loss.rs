@@ -39,8 +39,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Returns whether the sizes of the recipe's weights have no effect on the gradient of its loss, although the weights are not
-    /// all 0 or 1, or not all 1.
+    /// Returns whether the loss ignores the recipe's weights, or takes them only as 0 or not 0 although other sizes occur.
     fn ignores_weights(&self, batch: &Batch) -> Result<bool, Diagnostics> {
         let mut state = self.recipe.init()?;
         let outcome = self.recipe.advantage(batch, &mut state)?;

@@ -14,52 +14,52 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text;
 use crate::script::{Recipe, Version};
 
-/// Something that happened to a live recipe: see [`LiveRecipe::events`](super::LiveRecipe::events).
+/// An event of a live recipe: see [`LiveRecipe::events`](super::LiveRecipe::events).
 #[derive(Clone, Debug)]
 pub enum LiveEvent {
-    /// A new version has passed its checks: the next step uses it.
+    /// A new version has passed its checks, and the next step uses it.
     Published(VersionChange),
-    /// A version failed its checks, or at a step. The same content is not reported again if it is saved again.
+    /// A version failed its checks, or failed at a step. If the same content is saved again, this is not reported again.
     Rejected {
         /// The version that failed.
         version: Version,
-        /// Why it failed.
+        /// The error with which it failed.
         error: Diagnostics,
         /// The version that the run continues with.
         still_using: Version,
         /// Whether the version had been published and then failed at a step.
         at_step: bool,
     },
-    /// The script is missing or cannot be read. This is reported only once until the script can be read again.
+    /// The script is missing or cannot be read. This is not reported again until the script could be read in between.
     Missing {
         /// The script's path.
         path: PathBuf,
-        /// Why it cannot be read: the system's message.
+        /// The system's message, which says why the script cannot be read.
         why: String,
         /// The version that the run continues with.
         still_using: Version,
     },
-    /// The file contains the version in use again, after it was missing or contained a rejected version.
+    /// The file contains the version in use again, after it was missing or contained another version.
     Reverted {
         /// The version in use.
         version: Version,
     },
     /// A published version has warnings that the previous version did not have.
     Warned {
-        /// The version, which is used nevertheless.
+        /// The version, which is used in spite of the warnings.
         version: Version,
-        /// Warnings of the lint, and failures on batches that have not occurred in the run yet.
+        /// Warnings of the lint, and of failures on batches of a kind that may not occur in the run.
         warnings: Vec<Diagnostic>,
     },
-    /// The system reports no file events: only polling finds a save, up to a second later.
+    /// The system reports no file events, so a save is found only by polling, up to a second later.
     PollingOnly {
-        /// The system's message.
+        /// The system's message, which says why there are no file events.
         why: String,
     },
 }
 
 impl fmt::Display for LiveEvent {
-    /// One line: the event, and the version with which the run continues.
+    /// Writes one line: the event, and the version with which the run continues.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LiveEvent::Published(change) => write!(f, "{change}"),
@@ -113,22 +113,24 @@ pub struct VersionChange {
     pub from: Version,
     /// The new version.
     pub to: Version,
-    /// The time of compiling and of the dry runs.
+    /// The time that compiling and the dry runs took.
     pub checked_in: Duration,
-    /// The time from the first event of the save until the version was ready, including the wait for unchanged files.
+    /// The time from the first event of the save until the end of the checks, including the wait until the files stayed
+    /// unchanged.
     pub ready_after: Duration,
-    /// Each parameter that is new, removed or has another value, as in `k 4 -> 8`.
+    /// The parameters that are new, are removed or have another value, as in `k 4 -> 8`.
     pub parameters: Vec<String>,
-    /// Lines added to the script and to the imports that both versions have.
+    /// The number of lines added to the script and to the imports that both versions have.
     ///
-    /// Other imports do not count, so that adding `import "grpo"` counts as one line, not as grpo's forty.
+    /// Imports that only one version has do not count, so that adding `import "grpo"` counts as one line, not as the forty lines
+    /// of grpo.
     pub lines_added: usize,
-    /// Lines removed from the script and from the imports that both versions have.
+    /// The number of lines removed from the script and from the imports that both versions have.
     pub lines_removed: usize,
     /// The file names of edited imports.
     pub imports: Vec<String>,
-    /// The version's effect on the last batch: the correlation of the advantages, their std, and each property of
-    /// [`check`](crate::check::check) whose result is worse.
+    /// The version's effect on the last batch: the correlation and the standard deviations of the two versions' advantages, and
+    /// each property of [`check`](crate::check::check) whose result is worse.
     pub effect: Vec<String>,
 }
 
@@ -162,7 +164,7 @@ impl VersionChange {
 }
 
 impl fmt::Display for VersionChange {
-    /// One line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8  advantage on the last batch ...`.
+    /// Writes one line: `db6bda -> 4f8ad7  (+1 -1 lines, checked in 2.3 ms)  k 4 -> 8  advantage on the last batch ...`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from, to, time) = (&self.from, &self.to, number_text::time(self.checked_in));
         let (added, removed) = (self.lines_added, self.lines_removed);
@@ -177,8 +179,8 @@ impl fmt::Display for VersionChange {
     }
 }
 
-/// The texts of a script, with the key `None`, and of its imports, with their names. Folders do not count, because the first
-/// version of a resumed run is in another folder.
+/// Returns the text of a script, with the key `None`, and the texts of its imports, by name. The names have no folders, because
+/// the first version of a resumed run is in another folder.
 fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     let stem = |name| Path::new(name).file_stem().unwrap_or_default();
     let named = recipe
@@ -187,11 +189,11 @@ fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     named.collect()
 }
 
-/// The time limit for finding the smallest number of changed lines between versions with more than a million pairs of lines.
-/// After this time, a larger number may be shown, which can differ from one machine to another.
+/// The time limit for minimizing the number of changed lines, for versions with more than a million pairs of lines. After this
+/// time, the number may be too large, and may differ from one machine to another.
 const DEADLINE: Duration = Duration::from_millis(20);
 
-/// The numbers of lines added and removed.
+/// Returns the numbers of lines added and removed.
 fn count(old: &str, new: &str) -> (usize, usize) {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let is_large = old.len() * new.len() > 1 << 20;

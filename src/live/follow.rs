@@ -1,5 +1,5 @@
-//! The thread that follows the files: after an event it waits until they stay unchanged, checks their content, and publishes
-//! it.
+//! The thread that follows the files: after an event, it waits until the files stay unchanged, checks their content, and
+//! publishes it.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -17,41 +17,41 @@ use crate::parallel::lock;
 use crate::script::{Host, Native, Recipe, SourceFiles, Version, guarded};
 use crate::tensor::Guard;
 
-/// The most events kept for a run that does not fetch them; the oldest are dropped first.
+/// The maximum number of events that are kept for a run that does not fetch them; the oldest events are dropped.
 const EVENTS: usize = 1024;
 
-/// A check is abandoned after this many times its time limit. This wait is far longer than the limit, because comparing answers
-/// with references does not count as the script's time, and because a busy machine stalls.
+/// A check is abandoned after this many times its time limit. The factor is large because the comparison of answers with
+/// references does not count as the script's time, and because a busy machine may stall.
 const PATIENCE: u32 = 6;
 
-/// A version that passed its checks; `None` if it is the version in use.
+/// The result of successful checks: the version and the report on it; `None` if it is the version in use.
 type Checked = Option<(Recipe, Passed)>;
 
-/// The state that the run shares with the thread.
+/// The state that the run and the thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) host: Host,
     pub(super) options: LiveOptions,
-    /// Cancelled when the live recipe is dropped.
+    /// The guard that is cancelled when the live recipe is dropped.
     pub(super) guard: Arc<Guard>,
     ledger: Mutex<Ledger>,
-    /// The function [`dry_runs`], which tests replace.
+    /// The function [`dry_runs`], or another function in tests.
     dry_runs: DryRuns,
 }
 
-/// The part of the shared state that changes. It is under one lock, so that events have the order of the versions. The lock is
-/// held only while a few pointers are read or written, so that the run does not wait.
+/// The part of the shared state that changes. It is under a single lock, so that the events have the order of the versions. The
+/// lock is held only while a few pointers are read or written, so the run hardly waits for it.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) current: Arc<Published>,
     pub(super) last: Option<Arc<Observed>>,
     /// The last batch on which a version failed at a step.
     failed_on: Option<Arc<Observed>>,
-    /// Whether the rows of a batch are those of the version that computes it.
+    /// Whether the caller chooses the rows of a batch by the version, as in [`super::LiveRecipe::rows_are_turns`].
     pub(super) rows_follow: bool,
     pub(super) events: VecDeque<LiveEvent>,
     published: u64,
-    /// The callers that wait until the files are read. The thread drops a sender to end the wait.
+    /// The senders of callers that wait until the files have been read and checked. To end a wait, the thread drops the sender.
     pub(super) waiting: Vec<SyncSender<()>>,
 }
 
@@ -92,7 +92,7 @@ impl Shared {
         self.ledger().current.clone()
     }
 
-    /// Publishes a version with its warnings, or returns `false` if the version that it was compared with is no longer the
+    /// Publishes a version with its warnings. Returns `false` instead if the version with which it was compared is no longer the
     /// newest.
     pub(super) fn publish(
         &self,
@@ -117,8 +117,8 @@ impl Shared {
         true
     }
 
-    /// The result of [`Shared::check`] in a separate thread. As a thread cannot be ended from outside, a check that does not
-    /// end is abandoned, and nothing waits for it.
+    /// Runs [`Shared::check`] in a separate thread, and returns its result. A check that does not end is abandoned, because a
+    /// thread cannot be ended from outside.
     fn checked(
         self: &Arc<Self>,
         settled: &SourceFiles,
@@ -132,7 +132,7 @@ impl Shared {
         start("advlab-check", move || {
             let check = || shared.check(bound, &settled, &in_use, &files);
             let checked = guarded("to judge a version", check);
-            // An error means that the check was abandoned. It is ignored, because nothing waits for the result.
+            // An error means that the check was abandoned. It is ignored, because nobody waits for the result.
             let _ = sender.send(checked.and_then(|checked| checked));
         })?;
         let may_wait = || Instant::now() < until && !self.guard.is_cancelled();
@@ -149,8 +149,7 @@ impl Shared {
         Err(Diagnostic::error(message).with_help(help).into())
     }
 
-    /// Compiles a version and tries it; `None` if it is the version in use. `files` is set as soon as the version's imports are
-    /// known.
+    /// Compiles a version, and tries it unless it is the version in use. Sets `files` as soon as the version's imports are known.
     fn check(
         &self,
         guard: Arc<Guard>,
@@ -158,7 +157,7 @@ impl Shared {
         in_use: &Published,
         files: &OnceLock<SourceFiles>,
     ) -> Result<Checked, Diagnostics> {
-        // The check runs without kernels, because it must run the script itself.
+        // Native kernels are switched off, because the check must run the script itself.
         let host = self.host.clone().with_native(&Native::default());
         let (recipe, read) = host.with_guard(guard).load_files(settled);
         files.get_or_init(|| read);
@@ -191,8 +190,8 @@ impl Shared {
         Ok(Some((recipe, (warnings, effect))))
     }
 
-    /// Reports a version that failed at a step or in its `migrate`, and takes it out of use unless a newer version has replaced
-    /// it. Does nothing if there is no version to fall back to.
+    /// Reports a version that failed at a step or whose `migrate` failed, and takes it out of use unless a newer version has
+    /// replaced it. Does nothing if there is no version to fall back to.
     pub(super) fn withdraw(&self, failed: &Failed, is_step: bool) {
         let Some(back_to) = &failed.back_to else {
             return;
@@ -212,17 +211,17 @@ impl Shared {
         }
     }
 
-    /// Starts the thread that follows the files until the live recipe is dropped, and returns the sender that wakes it; `None` if
-    /// there is no file to follow.
+    /// Starts the thread that follows the files until the live recipe is dropped, and returns the sender that wakes it. Returns
+    /// `None` if there is no file to follow.
     ///
-    /// A resumed run starts with the version that it used: the files are checked before this returns, so that the first
-    /// step uses their content, unless it is rejected.
+    /// For a resumed run, which starts with the version that it used before, the files are checked before this function returns,
+    /// so that the first step uses their content unless it is rejected.
     pub(super) fn follow(
         self: &Arc<Self>,
         files: SourceFiles,
         is_resumed: bool,
     ) -> Result<Option<SyncSender<Instant>>, Diagnostics> {
-        // Only regular files can be followed, not pipes and devices.
+        // Pipes and devices cannot be followed, only regular files.
         let is_other = |path: &PathBuf| path.exists() && !path.is_file();
         if files.main.as_ref().is_none_or(is_other) {
             return Ok(None);
@@ -257,24 +256,24 @@ struct Follower {
     watch: Watch,
     /// The files when they were last checked.
     files: SourceFiles,
-    /// The last report about the files, which is not repeated: the version that was rejected, or `Some(None)` if the script
-    /// was missing.
+    /// The last report about the files, which is not repeated: the version that was rejected, or `Some(None)` if the script could
+    /// not be read.
     reported: Option<Option<Version>>,
     is_polling_reported: bool,
-    /// The callers that began to wait before the files were last read.
+    /// The senders of callers that began to wait before the files were last read.
     waiting: Vec<SyncSender<()>>,
 }
 
 impl Follower {
     /// Follows the files until the live recipe is dropped.
     fn follow(mut self) {
-        // The first reading needs no event, because a save may have come after the recipe was read and before its folder was
-        // watched.
+        // The first reading does not wait for an event, because a save may have happened after the recipe was read and before its
+        // folder was watched.
         let mut event = None;
         while !self.shared.guard.is_cancelled() {
             self.look(event);
             self.waiting.clear();
-            // A caller that began to wait after the last reading may have sent its wake-up while the files settled.
+            // The wake-up of a caller that began to wait after the last reading may have been consumed while the files settled.
             let is_awaited = !self.shared.ledger().waiting.is_empty();
             event = if is_awaited {
                 Some(Instant::now())
@@ -295,18 +294,17 @@ impl Follower {
             Some(version) if rejected.iter().any(|old| old == version.as_str()) => {
                 self.reported = Some(Some(version.clone()));
             }
-            // The files are checked without waiting until they stay unchanged, because a save that is still being written is
+            // The files are checked without a wait until they stay unchanged, because a save that is still being written is
             // noticed later.
             _ => self.judge(&self.files.clone(), Instant::now()),
         }
     }
 
-    /// Reads the files, after an event or without one. If their content is new, or if another attempt is requested, waits until
-    /// the files stay unchanged, and checks them.
+    /// Reads the files, because of an event or because of the polling interval. If their content is new, or if a save asks for
+    /// another attempt, waits until the files stay unchanged, and checks them.
     fn look(&mut self, event: Option<Instant>) {
         let now = self.read(&self.files.clone());
-        // If a version that was rejected or failed is saved again, it is tried again, because the batch or the state may have
-        // changed.
+        // A rejected or failed version is tried again if it is saved again, because the batch or the state may have changed.
         let current = self.shared.current();
         let version = self.files.version.as_ref();
         let is_unused = version.is_some_and(|version| version != current.version());
@@ -315,20 +313,20 @@ impl Follower {
             return;
         }
         if event.is_none() {
-            // No folder is watched until all are watched anew below, because a folder may have been deleted and made again. An
-            // error is ignored, because watching nothing cannot fail.
+            // All watches are removed here and set again below, because a folder may have been deleted and made again. An error
+            // is ignored, because watching nothing cannot fail.
             let _ = self.watch.follow(std::iter::empty());
         }
         let since = event.unwrap_or_else(Instant::now);
         let settled = self.settle(now);
-        // If the settled content is the old content, the file was only truncated for a moment, and there is nothing to check.
+        // If the files have their old content again, a file was only truncated for a moment, and there is nothing to check.
         if is_asked || !settled.agrees(&self.files) {
             self.judge(&settled, since);
         }
         self.watch_files();
     }
 
-    /// Waits until nothing has changed for [`SETTLE`](super::watch::SETTLE), but at most [`SETTLE_AT_MOST`].
+    /// Waits until the files have been unchanged for [`SETTLE`](super::watch::SETTLE), but not longer than [`SETTLE_AT_MOST`].
     fn settle(&mut self, mut files: SourceFiles) -> SourceFiles {
         let started = Instant::now();
         loop {
@@ -354,8 +352,8 @@ impl Follower {
         }
     }
 
-    /// Publishes the version in the files if it passes its checks. Returns `false` without a decision if the version that it was
-    /// compared with has been taken out of use in the meantime.
+    /// Publishes the version in the files if it passes its checks. Returns `false`, without a decision, if the version with which
+    /// it was compared has been replaced in the meantime.
     fn try_publish(&mut self, settled: &SourceFiles, since: Instant) -> Result<bool, Diagnostics> {
         let (began, shared) = (Instant::now(), self.shared.clone());
         let in_use = shared.current();
@@ -363,7 +361,7 @@ impl Follower {
         let checked = shared.checked(settled, &in_use, &files);
         let files = files.get().unwrap_or(settled).clone();
         let before = std::mem::replace(&mut self.files, files).version;
-        // The files are watched before the publication, so that a save right after it is noticed.
+        // The watches are set before the publication, so that a save immediately after it is noticed.
         self.watch_files();
         let Some((recipe, (warnings, effect))) = checked? else {
             self.reported = None;
@@ -385,7 +383,7 @@ impl Follower {
         Ok(is_published)
     }
 
-    /// Reports why the files' content is not used, unless the last report was the same.
+    /// Reports why the content of the files is not used, unless the last report was about the same version.
     fn reject(&mut self, error: Diagnostics) {
         let version = self.files.version.clone();
         if self.reported.replace(version.clone()) == Some(version.clone()) {
@@ -409,7 +407,7 @@ impl Follower {
         });
     }
 
-    /// Watches the files. Reports once if the system gives no events for them.
+    /// Watches the files. If the system gives no events for them, reports this once.
     fn watch_files(&mut self) {
         let files = self.files.files.keys().map(|path| path.as_path());
         if let Err(error) = self.watch.follow(files)

@@ -1,38 +1,39 @@
-//! Hot reload: a recipe that follows its file while a run goes on.
+//! Hot reload: a recipe that follows its file during a run.
 //!
-//! Events are only hints: the files' content decides. A thread watches the script and all that it imports, checks each new
-//! version, and publishes the versions that pass. [`LiveRecipe::step`] takes the newest published version at the beginning of a
-//! step, and never waits.
+//! A thread watches the script and all its imports, checks each new version, and publishes the versions that pass. File events
+//! only tell it when to read the files; their content decides. [`LiveRecipe::step`] takes the newest published version at the
+//! beginning of a step, and never waits for a check.
 //!
-//! A version must pass these checks, in this order and all within [`LiveOptions::deadline`], before a step uses it:
+//! Before a step uses a version, the version must pass these checks, in this order, within [`LiveOptions::deadline`] in total:
 //!
-//! 1. it compiles with all its imports, and the lint finds no error;
+//! 1. the version compiles with all its imports, and the lint finds no error;
 //! 2. it has the hooks of [`LiveOptions::requires`], and the values that the run sets fit its parameters;
-//! 3. `init` works, and `migrate` takes over the run's state;
+//! 3. `init` succeeds, and `migrate` converts the run's state;
 //! 4. a dry run succeeds on the last batch, with a copy of the state;
-//! 5. dry runs succeed on the last batch on which a version failed at a step, and on small degenerate batches that have the
-//!    columns and group sizes of the last batch.
+//! 5. dry runs succeed on the last batch on which a version failed at a step, and on small degenerate batches with the columns
+//!    and group sizes of the last batch.
 //!
-//! If the last batch has other rows than the version takes ([`LiveRecipe::rows_are_turns`]), `migrate` and the checks 4 and 5 are
-//! left to the step.
+//! If the rows of the last batch are not of the kind that the version takes ([`LiveRecipe::rows_are_turns`]), `migrate` and
+//! checks 4 and 5 are skipped, and the version first runs at a step.
 //!
-//! A failure on the last batch rejects the version. The batches of check 5 may never occur: `k = 4` fails on a group of one, but
-//! is right in a run whose groups have 16 responses. So a failure on one of these counts only if the version in use succeeds on
-//! the same batch. Such a failure rejects the version if every run meets such a batch (all right, all wrong, or the batch that
-//! made a version fail), and is a warning otherwise (groups of one, responses of one token or none). Before the first batch, the
-//! run's columns are unknown, and only a script that does not end is rejected.
+//! A failure on the last batch rejects the version. The batches of check 5 may never occur in the run: `k = 4` fails on a group
+//! of one, but is correct if all groups have 16 responses. So a failure on such a batch counts only if the version in use
+//! succeeds on the same batch. If it counts, it rejects the version if every run meets such batches (all right, all wrong, or the
+//! batch on which a version failed), and is a warning otherwise (groups of one, one group, responses of one token or none).
+//! Before the first batch, the run's columns are unknown, so only a script that does not terminate is rejected.
 //!
-//! A version that passes is also compared with the version of the last step ([`VersionChange::effect`]).
+//! A version that passes is then compared with the version of the last step ([`VersionChange::effect`]).
 //!
-//! Each version is checked in a thread of its own, which is abandoned if the check does not end. A separate process would be no
+//! Each version is checked in a separate thread, which is abandoned if the check does not end. A separate process would be no
 //! better: the batch and the state would have to be copied to it at each save, an embedder has no program to start, and a step
 //! runs the version in the run's own process anyway, on a batch that no check has seen. The limits of scripts protect the run.
 //!
-//! The state outlives a reload. A new version's `migrate(old, p)` takes the state over. Without `migrate`, the state stays, and
-//! gets the values that only the new `init(p)` has. If a version fails at a step nevertheless, the step falls back to the version
-//! before it, with the state that the earlier version left; if the earlier version fails too, to the version before it, and so on
-//! for up to eight versions. If all fail, the batch is at fault: the step fails, and everything stays as it was before the step
-//! (but a version that takes other rows than the version before it is then no longer used).
+//! The state outlives a reload: a new version's `migrate(old, p)` converts it. Without `migrate`, the state stays, plus the
+//! values that only the new `init(p)` has. If a version fails at a step although it passed its checks, the step falls back to the
+//! previous version, with the state after that version's last step; if this version fails too, to the version before it, and so
+//! on for up to eight versions. If all versions fail, the batch is at fault: the step fails, and everything stays as it was
+//! before the step. The only exception is a version that takes rows of another kind than the version before it: this version is
+//! no longer used.
 
 mod event;
 mod follow;
@@ -56,7 +57,7 @@ use follow::Shared;
 use version::{InUse, Observed};
 use watch::ring;
 
-/// A step of a run: see [`LiveRecipe::step`].
+/// The result of a step: see [`LiveRecipe::step`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LiveStep {
@@ -64,11 +65,11 @@ pub struct LiveStep {
     pub outcome: Outcome,
     /// The version that computed the advantage.
     pub loaded: Arc<Published>,
-    /// Events since the last step, in order: new versions, rejected versions, and versions that failed at this step.
+    /// The events since the last step, in order, such as new versions, rejected versions, and versions that failed at this step.
     pub events: Vec<LiveEvent>,
 }
 
-/// A recipe that follows its file, with its state.
+/// A recipe that follows its file, with the recipe's state.
 ///
 /// ```
 /// use advlab::{Batch, Host, LiveRecipe};
@@ -85,20 +86,21 @@ pub struct LiveStep {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A trainer that runs more than the advantage in a step, such as the recipe's loss on minibatches, calls the two parts of
-/// a step: [`LiveRecipe::begin_step`] takes the newest version, and [`LiveRecipe::attempt`] runs a function with it.
+/// A trainer that computes more than the advantage in a step, such as the recipe's loss on minibatches, calls the two parts of a
+/// step itself: [`LiveRecipe::begin_step`] takes the newest version, and [`LiveRecipe::attempt`] runs a function with it.
 /// [`LiveRecipe::numbered`] gives a step number to a batch that has none.
 #[derive(Debug)]
 pub struct LiveRecipe {
     shared: Arc<Shared>,
-    /// The versions of the run, at least one: the last version is in use, and a step falls back to the versions before it.
+    /// The versions of the run, of which there is at least one. The last version is in use; a step falls back to the versions
+    /// before it.
     versions: Vec<InUse>,
-    /// The versions before the current step.
+    /// The value of `versions` before the current step.
     before: Vec<InUse>,
     next_step: u64,
-    /// Whether the rows of the next batch are turns, if the caller chooses rows by the version.
+    /// Whether the rows of the next batch are turns; `None` if rows do not depend on the version.
     turns: Option<bool>,
-    /// Wakes the thread that follows the files, if the recipe has files.
+    /// The sender that wakes the thread that follows the files; `None` if no file is followed.
     bell: Option<SyncSender<Instant>>,
 }
 
@@ -110,23 +112,23 @@ impl Drop for LiveRecipe {
     }
 }
 
-/// The number of versions to fall back to. One version is too few, because an edit may fail at its first step, and the version
-/// before it at a later step.
+/// The maximum number of versions to fall back to. One is too few: an edit may fail at its first step, and the version before it
+/// at a later step.
 const FALLBACKS: usize = 8;
 
 /// The result of [`LiveRecipe::attempt`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt<R> {
-    /// The result with the first version that succeeded, or the error of the first version if all failed.
+    /// The result of the first version that succeeded or, if all failed, the error of the version that was tried first.
     pub result: Result<R, Diagnostics>,
-    /// The versions that failed, in order.
+    /// The versions that failed, in the order in which they were tried.
     pub failed: Vec<Failed>,
 }
 
 impl LiveRecipe {
-    /// Loads a recipe, a built-in by its name or a script by its path, and follows its file from here on. A built-in
-    /// has no file, and stays as it is. A relative path starts at the current folder.
+    /// Loads a recipe, a built-in by its name or a script by its path, and follows its file from now on. A built-in has no file,
+    /// and does not change. A relative path starts at the current folder.
     ///
     /// # Errors
     /// [`Diagnostics`] if the recipe cannot be loaded, lacks a required hook or does not accept the settings, or if the thread
@@ -148,10 +150,10 @@ impl LiveRecipe {
         Ok(live)
     }
 
-    /// Follows a file from here on. Its content is checked before this function returns, as in a resumed run.
+    /// Follows a recipe's file from now on. Its content is checked before this function returns, as in a resumed run.
     ///
     /// # Errors
-    /// [`Diagnostics`] if a file is followed already, or if the thread cannot be started.
+    /// [`Diagnostics`] if this live recipe already follows a file, or if the thread cannot be started.
     pub fn follow(&mut self, recipe: &str) -> Result<(), Diagnostics> {
         if self.bell.is_some() {
             let message =
@@ -163,11 +165,11 @@ impl LiveRecipe {
         Ok(())
     }
 
-    /// A live recipe that follows no file: only [`LiveRecipe::publish`] changes it. A resumed run continues with its own versions
-    /// ([`LiveOptions::left`]) instead of `recipe`.
+    /// Makes a live recipe that follows no file: new versions come only from [`LiveRecipe::publish`]. A resumed run continues
+    /// with its own versions ([`LiveOptions::left`]) instead of `recipe`.
     ///
     /// # Errors
-    /// As [`LiveRecipe::watch`].
+    /// [`Diagnostics`] as for [`LiveRecipe::watch`].
     pub fn without_file(
         host: &Host,
         recipe: Recipe,
@@ -179,7 +181,7 @@ impl LiveRecipe {
             left.push((recipe, State::default()));
         }
         let version = |(recipe, state)| {
-            // A version of a resumed run may lack a parameter that the run sets, as any edited version may.
+            // Like any edited version, a version of a resumed run may lack a parameter that the run sets.
             let recipe = options.fit(recipe, is_resumed)?.on(host);
             let state = if is_resumed { state } else { recipe.init()? };
             let loaded = Arc::new(Published::of(recipe));
@@ -200,13 +202,13 @@ impl LiveRecipe {
         })
     }
 
-    /// One step of a run: the advantage of a batch, by the newest version that passed its checks. If that version fails, the
-    /// earlier versions are tried, the latest first, and the failures are among the events. The batch is kept, so that new
-    /// versions are tried on it.
+    /// Does a step of a run: computes the advantage of a batch, with the newest version that passed its checks. If this version
+    /// fails, the earlier versions are tried, the latest first, and the failures are among the events. The batch is kept, because
+    /// new versions are tried on it.
     ///
     /// # Errors
-    /// [`Diagnostics`] of the newest version if no version can do the step; everything is as it was before, and the next step
-    /// uses the newest version again.
+    /// [`Diagnostics`] of the newest version if all versions fail. In this case, everything stays as it was before the step, and
+    /// the next step uses the newest version again.
     pub fn step(&mut self, batch: &Batch) -> Result<LiveStep, Diagnostics> {
         let batch = &self.numbered(batch);
         // The error is ignored here because the failure is among the events.
@@ -219,10 +221,11 @@ impl LiveRecipe {
         })
     }
 
-    /// Takes the newest version for the step that begins now, and migrates the state if another version did the last step.
+    /// Begins a step: takes the newest version, and migrates the state if the last step used another version.
     ///
     /// # Errors
-    /// [`Failed`] if `migrate` fails on the state; the previous version stays in use, and the failure is reported.
+    /// [`Failed`] if `migrate` fails on the state. In this case, the previous version stays in use, and an event reports the
+    /// failure.
     pub fn begin_step(&mut self) -> Result<(), Failed> {
         self.before = self.versions.clone();
         let (loaded, last) = (self.newest(), self.versions.len() - 1);
@@ -231,12 +234,12 @@ impl LiveRecipe {
             in_use.loaded = loaded;
             return Ok(());
         }
-        // `migrate` runs under the same limits as the check, so that a `migrate` that never ends does not hold up the run.
+        // `migrate` has the time limit of the checks, so that a `migrate` that does not terminate does not stop the run.
         let guard = self.shared.options.guard(&self.shared.host);
         let host = self.shared.host.clone().with_guard(guard);
         match loaded.recipe.on(&host).migrate(&in_use.state) {
             Ok(state) => {
-                // If an edit is undone, a version comes back that is among the fallbacks already.
+                // If the user has undone an edit, the version may be among the fallbacks already.
                 let (fallbacks, version) = (&mut self.versions, loaded.version());
                 fallbacks.retain(|one| one.loaded.version() != version);
                 fallbacks.drain(..fallbacks.len().saturating_sub(FALLBACKS));
@@ -255,16 +258,17 @@ impl LiveRecipe {
         }
     }
 
-    /// Runs a function with a version and a copy of its state, which is kept if the function succeeds. If the function fails,
-    /// it is run with each fallback version in turn. The first version that succeeds stays in use until a new version is
-    /// published. If all fail, the batch is at fault: everything is as it was before the step, and the next step uses the
-    /// newest version again.
+    /// Runs a function with the version in use and a copy of its state, which becomes the version's state if the function
+    /// succeeds. If the function fails, it is run with each fallback version in turn. The first version that succeeds stays in
+    /// use until a new version is published. If all fail, the batch is at fault: everything is as it was before the step, and the
+    /// next step uses the newest version again.
     ///
-    /// If the rows of the batch are not those of a version ([`LiveRecipe::rows_are_turns`]), the versions tried before it are
-    /// reported, that version is in use, and the result is an error: the caller repeats the step with the rows of that version.
+    /// If a version takes rows of another kind than the batch has ([`LiveRecipe::rows_are_turns`]), the versions that failed
+    /// before it are reported, it becomes the version in use, and the result is an error: the caller must repeat the step with
+    /// rows for this version.
     ///
-    /// New versions are tried on the batch, which has the columns that the hooks see and is not copied. The next step has the
-    /// number after the batch's, unless all versions fail.
+    /// New versions are tried on the batch, which must have all columns that the hooks see, and is not copied. Unless all
+    /// versions fail, the number of the next step is one more than the batch's.
     pub fn attempt<R>(
         &mut self,
         batch: &Batch,
@@ -304,8 +308,8 @@ impl LiveRecipe {
                 back_to: before.map(|before| before.loaded.clone()),
             });
         }
-        // A switch to a new version is undone as well, because a checkpoint written now does not contain it. The next step makes
-        // the switch again.
+        // A switch to a new version is undone as well, because a checkpoint that is written now must not contain the new version.
+        // The next step switches to it again.
         self.versions = self.before.clone();
         self.observe(batch);
         self.next_step = batch.step();
@@ -313,47 +317,47 @@ impl LiveRecipe {
         Attempt { result, failed }
     }
 
-    /// Says that the caller gives a version a row for each turn if it takes turns ([`Recipe::takes_turns`]), or else a row for each
-    /// trajectory, and which of these the rows of the next batch are; `None` if rows do not depend on the version. A version with
-    /// other rows than the last batch is not tried on that batch.
+    /// Sets whether the rows of the next batch are turns, for a caller that gives a version one row per turn if it takes turns
+    /// ([`Recipe::takes_turns`]), and one row per trajectory otherwise; `None` if rows do not depend on the version. A version is
+    /// not tried on the last batch if it takes rows of another kind.
     pub fn rows_are_turns(&mut self, turns: Option<bool>) {
         self.turns = turns;
         self.shared.ledger().rows_follow = turns.is_some();
     }
 
-    /// The batch, with the number of the next step if the batch has no step.
+    /// Returns the batch, with the number of the next step if the batch has no step number.
     pub fn numbered(&self, batch: &Batch) -> Batch {
         let step = batch.given_step().unwrap_or(self.next_step);
         batch.clone().at_step(step)
     }
 
-    /// The number of the next step, for a batch that has no number: one more than the number of the last step that was done. A
-    /// checkpoint keeps this number with [`LiveRecipe::state`], and [`LiveOptions::next_step`] restores it.
+    /// Returns the number of the next step, for a batch that has no step number: one more than the number of the last step that
+    /// succeeded. A checkpoint keeps this number with [`LiveRecipe::state`], and [`LiveOptions::next_step`] restores it.
     pub fn next_step(&self) -> u64 {
         self.next_step
     }
 
-    /// Gives a batch on which new versions are tried; [`LiveRecipe::attempt`] gives the batch of its step. The batch is not
-    /// copied.
+    /// Sets the batch on which new versions are tried, which is not copied. [`LiveRecipe::attempt`] calls this with the batch of
+    /// its step.
     pub fn observe(&self, batch: &Batch) {
         let (batch, in_use) = (batch.clone(), self.last().clone());
         self.shared.ledger().last = Some(Arc::new(Observed { batch, in_use }));
     }
 
-    /// The recipe's state after the last step: what a checkpoint keeps, with the version of [`LiveRecipe::in_use`] and
-    /// with [`LiveRecipe::fallbacks`].
+    /// Returns the recipe's state after the last step. A checkpoint keeps this state, [`LiveRecipe::in_use`] and
+    /// [`LiveRecipe::fallbacks`].
     pub fn state(&self) -> &State {
         &self.last().state
     }
 
-    /// Sets the state of the version in use to the state that its hooks left.
+    /// Sets the state of the version in use, after a call of its hooks.
     pub fn set_state(&mut self, state: State) {
         let last = self.versions.len() - 1;
         self.versions[last].state = state;
     }
 
-    /// The versions that [`LiveRecipe::attempt`] can fall back to, with the states that they left. The last of them is tried
-    /// first.
+    /// Returns the versions to which [`LiveRecipe::attempt`] can fall back, each with the state after its last step. The last of
+    /// these versions is tried first.
     pub fn fallbacks(&self) -> impl Iterator<Item = (&Arc<Published>, &State)> {
         let fallbacks = &self.versions[..self.versions.len() - 1];
         fallbacks.iter().map(|one| (&one.loaded, &one.state))
@@ -363,18 +367,18 @@ impl LiveRecipe {
         &self.versions[self.versions.len() - 1]
     }
 
-    /// The version of the last step; before the first step, the version to start with.
+    /// Returns the version of the last step; before the first step, the initial version.
     pub fn in_use(&self) -> &Arc<Published> {
         &self.last().loaded
     }
 
-    /// The newest version that passed its checks: the next step uses it.
+    /// Returns the newest version that passed its checks, which the next step uses.
     pub fn newest(&self) -> Arc<Published> {
         self.shared.current()
     }
 
-    /// Reads the file now, without waiting for an event, and returns when its content is published or rejected; `false` if that
-    /// takes longer than `time`.
+    /// Reads the file now, without waiting for an event, and returns when its content has been published or rejected. Returns
+    /// `false` if that takes longer than `time`.
     pub fn refresh(&self, time: Duration) -> bool {
         let Some(bell) = &self.bell else {
             return true;
@@ -385,21 +389,21 @@ impl LiveRecipe {
         done.recv_timeout(time) != Err(RecvTimeoutError::Timeout)
     }
 
-    /// The difference between the versions of two steps: other versions may have been published between the two.
+    /// Returns the difference between the versions of two steps, between which other versions may have been published.
     pub fn change(&self, from: &Published, to: &Published) -> VersionChange {
         let settings = &self.shared.options.settings;
         VersionChange::between(from, to, settings)
     }
 
-    /// The events since the last call, in order. Each event is returned only once, here or by [`LiveRecipe::step`].
+    /// Returns the events since the last call, in order. Each event is returned only once, here or by [`LiveRecipe::step`].
     pub fn events(&self) -> Vec<LiveEvent> {
         self.shared.ledger().events.drain(..).collect()
     }
 
-    /// Publishes a version after checking only its hooks and parameters.
+    /// Publishes a version. Only its hooks and parameters are checked before.
     ///
     /// # Errors
-    /// [`Diagnostics`] if the recipe lacks a required hook, or does not accept the settings.
+    /// [`Diagnostics`] if the recipe lacks a required hook, has a refused hook, or does not accept the settings.
     pub fn publish(&self, recipe: Recipe) -> Result<(), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?.on(&self.shared.host);
         let loaded = Published::of(recipe);

@@ -1,4 +1,4 @@
-//! How a recipe is watched and checked.
+//! The options for watching and checking a recipe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::tensor::Guard;
 /// The default time limit for a version's checks: several hundred times the time that the checks usually take.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// How a recipe is watched and checked. By default nothing is set or required.
+/// The options for watching and checking a recipe. By default, no parameters are set, and no hooks are required or refused.
 ///
 /// ```
 /// use advlab::live::LiveOptions;
@@ -22,44 +22,44 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct LiveOptions {
-    /// Parameters and their values, as `--set k=8` sets them; each version must accept the values.
+    /// Parameters and their values, as `--set k=8` sets them. Each version must accept the values of the parameters that it has.
     pub settings: Vec<(String, String)>,
-    /// Hooks that each version must have, because the run always calls them.
+    /// The hooks that each version must have, because the run always calls them.
     pub requires: Vec<Hook>,
-    /// Hooks that no version may have, because the run cannot use them, each with the reason. `loss` is refused only if there
-    /// is no `advantage`.
+    /// The hooks that no version may have, because the run cannot use them, each with the reason. `loss` is refused only if the
+    /// version has no `advantage`.
     pub refuses: Vec<(Hook, String)>,
-    /// Parameters that the trainer sets only for recipes that read `token_reward` or `value`. A reload must not change whether
-    /// a recipe with one of these parameters reads one of these columns.
+    /// Parameters that the trainer sets only if the recipe reads `token_reward` or `value`. For a recipe with such a parameter, a
+    /// reload must not change whether it reads one of these columns.
     pub set_with_returns: Vec<String>,
     /// The versions of a resumed run, each with the state after its last step. The last version is in use, and the earlier
-    /// versions are [`LiveRecipe::fallbacks`](super::LiveRecipe::fallbacks). The content of the file is then checked before the
-    /// first step like any new version; the file may even be missing.
+    /// versions are [`LiveRecipe::fallbacks`](super::LiveRecipe::fallbacks). In a resumed run, the content of the file is checked
+    /// before the first step, like any new version; the file may even be missing.
     pub left: Vec<(Recipe, State)>,
-    /// Versions, with all their digits, that were rejected or failed before the run was resumed. If the file still contains
-    /// such a version, it is tried only after it is saved again.
+    /// Versions, as all their digits, that were rejected or failed before the run was resumed. If the file still contains such a
+    /// version, it is not tried until it is saved again.
     pub rejected: Vec<String>,
-    /// The step number of the next batch, if the batch has no number of its own. It is
+    /// The step number of the next batch, if the batch has no step number. To resume a run, this is
     /// [`LiveRecipe::next_step`](super::LiveRecipe::next_step) of the process that was stopped.
     pub next_step: u64,
-    /// The time for all checks of a version together: 2 seconds, unless set.
+    /// The time limit for all checks of a version together; 2 seconds if it is `None`.
     pub deadline: Option<Duration>,
-    /// Whether to find saves only by polling, each second, without the system's file events.
+    /// Whether saves are found only by polling once a second, without the system's file events.
     pub poll_only: bool,
 }
 
 impl LiveOptions {
-    /// The time for all checks of a version together.
+    /// Returns the time limit for all checks of a version together.
     pub(super) fn time(&self) -> Duration {
         self.deadline.unwrap_or(DEADLINE)
     }
 
-    /// The guard of a version's checks. Its time starts now.
+    /// Makes the guard of a version's checks, whose time starts now.
     pub(super) fn guard(&self, host: &Host) -> Arc<Guard> {
         host.guard_for(self.time())
     }
 
-    /// The recipe with the values that the run sets, if it has the hooks that the run needs.
+    /// Returns the recipe with the parameter values that the run sets. Fails if its hooks or parameters do not fit the run.
     ///
     /// A reload ignores a setting whose parameter the new version lacks, because an edit may remove the parameter and a later
     /// edit may put it back.

@@ -9,23 +9,24 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::number_text::value;
 use crate::script::{Outcome, Recipe, State, Statistics, guarded};
 
-/// The most groups of a small batch: more than one, so that a mean over the batch differs from a mean over the group.
+/// The maximum number of groups of a small batch. It is more than one, so that a mean over the batch differs from a mean over the
+/// group.
 const GROUPS: usize = 3;
-/// The most groups of the batch on which two versions are compared, which takes dozens of runs.
+/// The maximum number of groups of the batch on which two versions are compared. The comparison takes dozens of runs.
 const COMPARED: usize = 32;
-/// The most responses per group of a small batch. Most runs have smaller groups; such groups stay whole, because `k` is chosen
-/// for their size.
+/// The maximum number of responses per group of a small batch. Most runs have smaller groups, which stay complete, because `k` is
+/// chosen for their size.
 const GROUP_SIZE: usize = 256;
-/// The most tokens per response of a small batch.
+/// The maximum number of tokens per response of a small batch.
 const TOKENS: usize = 8;
 
-/// The report on a version that passed: its warnings, and its effect.
+/// The report on a version that passed: its warnings and its effect.
 pub(super) type Passed = (Vec<Diagnostic>, Vec<String>);
 pub(super) type DryRuns =
     fn(&Recipe, Option<&Arc<Observed>>, Option<&Arc<Observed>>) -> Result<Passed, Diagnostics>;
 
-/// The dry runs of a new version, all under the guard of its host: on the last batch, on the last batch on which a version failed
-/// at a step, and on small batches. The remaining time is used to compute the version's effect.
+/// Runs a new version on the last batch, on the last batch on which a version failed at a step, and on small batches, all under
+/// the guard of its host. In the time that remains, computes the version's effect.
 pub(super) fn dry_runs(
     candidate: &Recipe,
     last: Option<&Arc<Observed>>,
@@ -33,7 +34,7 @@ pub(super) fn dry_runs(
 ) -> Result<Passed, Diagnostics> {
     let (guard, initial) = (candidate.host().guard(), candidate.init()?);
     let Some(last) = last else {
-        // The run's columns and groups are still unknown, so only a script that does not terminate is certainly wrong.
+        // The run's columns and groups are still unknown, so an error proves nothing unless the script does not terminate.
         return match dry_run(candidate, &usual(), &initial, true) {
             Err(error) if guard.check().is_err() => Err(on(error, "a small batch")),
             _ => Ok(Passed::default()),
@@ -67,7 +68,7 @@ pub(super) fn dry_runs(
         warning.message = format!("this would fail on {name}: {}", warning.message);
         warnings.push(warning);
     }
-    // Errors are ignored, because a failure to compare is no reason to reject the version.
+    // An error is ignored, because a failed comparison is no reason to reject the version.
     let effect = || effect(candidate, &outcome, last);
     let effect = guarded("to compare two versions", effect)
         .and_then(|effect| effect)
@@ -75,7 +76,7 @@ pub(super) fn dry_runs(
     Ok((warnings, effect))
 }
 
-/// The state of the run after migration to the new version.
+/// Returns the run's state as the new version migrates it.
 fn state_after(candidate: &Recipe, observed: &Observed) -> Result<State, Diagnostics> {
     let InUse { loaded, state } = &observed.in_use;
     if candidate.version() == loaded.version() {
@@ -85,7 +86,7 @@ fn state_after(candidate: &Recipe, observed: &Observed) -> Result<State, Diagnos
     migrated.map_err(|error| on(error, "the run's state"))
 }
 
-/// Fails with the new version's error on a batch, if the version in use succeeds on the same batch.
+/// Fails if the new version fails on a batch on which the version in use succeeds.
 fn compare(
     candidate: &Recipe,
     what: &str,
@@ -100,12 +101,12 @@ fn compare(
     let in_use = observed.in_use.loaded.recipe.on(candidate.host());
     let is_new = guard.check().is_err()
         || dry_run(&in_use, batch, &observed.in_use.state, true).is_ok()
-        // If the version in use took all the remaining time, the new version's error still counts.
+        // If the version in use ran out of time, the new version's error still counts.
         || guard.check().is_err();
     if is_new { Err(on(error, what)) } else { Ok(()) }
 }
 
-/// The first responses of a run's batch, from which degenerate batches are made.
+/// Returns the small batch from which degenerate batches are made: the first groups and tokens of a run's batch.
 fn small(batch: &Batch) -> Batch {
     shortened(&first(batch, GROUPS), &|_| TOKENS)
 }
@@ -120,8 +121,9 @@ fn first(batch: &Batch, groups: usize) -> Batch {
     batch.select(&taken)
 }
 
-/// Describes the difference between a version and the version of the last step, on the last batch: the correlation and the spread
-/// of the advantages, and the checks with worse results. No difference rejects a version, because the difference may be intended.
+/// Describes how a version differs from the version of the last step on the last batch: the correlation and the standard
+/// deviations of their advantages, and the checks with worse results. No difference rejects a version, because it may be
+/// intended.
 fn effect(
     candidate: &Recipe,
     outcome: &Outcome,

@@ -1,4 +1,4 @@
-//! A version of a live recipe: published, in use, failed, or observed with its batch.
+//! The versions of a live recipe: a published version, a version in use, a failed version, and a version with its batch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::script::{Recipe, State, Version};
 pub struct Published {
     pub(super) recipe: Recipe,
     pub(super) serial: u64,
-    /// The duration of the version's checks, and the time from the save until the version was ready.
+    /// The duration of the version's checks, and the time from the save until the end of the checks.
     pub(super) times: (Duration, Duration),
     pub(super) effect: Vec<String>,
 }
@@ -27,34 +27,35 @@ impl Published {
         }
     }
 
-    /// The recipe, with the run's parameter values.
+    /// Returns the recipe, with the run's parameter values.
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
     }
 
-    /// The recipe's version.
+    /// Returns the recipe's version.
     pub fn version(&self) -> &Version {
         self.recipe.version()
     }
 
-    /// The version's index in the order of publication, from 0. If the same content is published again, it gets another index.
+    /// Returns the version's index in the order of publication, from 0. If the same content is published again, it gets a new
+    /// index.
     pub fn serial(&self) -> u64 {
         self.serial
     }
 }
 
-/// A version that the run uses or used, and the state after its last step.
+/// A version that the run uses or has used, and the state after its last step.
 #[derive(Clone, Debug)]
 pub(super) struct InUse {
     pub(super) loaded: Arc<Published>,
     pub(super) state: State,
 }
 
-/// A version that failed at a step or in its `migrate`.
+/// A version that failed at a step, or whose `migrate` failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Failed {
-    /// The version.
+    /// The version that failed.
     pub loaded: Arc<Published>,
     /// The error of the step or of `migrate`.
     pub error: Diagnostics,

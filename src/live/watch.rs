@@ -1,5 +1,5 @@
-//! Decides when to read the files again: after a file event of the system, or after a second without events; and how long
-//! the files must then stay unchanged.
+//! Decides when the files are read again: after a file event of the system, or after a second without events. Also decides how
+//! long the files must then stay unchanged.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -14,22 +14,23 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use crate::parallel::lock;
 use crate::script::folder_of;
 
-/// How long the files must stay unchanged before they are read. An editor's save is several operations, a few milliseconds apart:
-/// truncate, write in pieces, close; or write a new file and rename it. A person does not notice a tenth of a second.
+/// How long the files must stay unchanged before they are checked. An editor's save consists of several operations, a few
+/// milliseconds apart: truncating, writing in pieces and closing, or writing a new file and renaming it. A user does not notice a
+/// tenth of a second.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
-/// The longest wait for unchanged files, so that a tool that writes them without a pause does not keep new versions out forever.
-/// If a half-written file is read then, the checks reject it.
+/// The longest wait for the files to stay unchanged, so that a tool that writes them without a pause does not prevent new
+/// versions forever. If a half-written file is read at that time, the checks reject it.
 pub(super) const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
 
-/// The interval of polling. inotify reports nothing if another machine writes the file (NFS, Lustre, FUSE), or if the folder
-/// was deleted and made again. Reading a few kilobytes a second costs nothing that can be measured.
+/// The interval of polling. inotify reports nothing if another machine writes the file (NFS, Lustre, FUSE), or if the folder was
+/// deleted and made again. Reading a few kilobytes once a second has no measurable cost.
 const POLL: Duration = Duration::from_secs(1);
 
 pub(super) struct Watch {
     rings: Receiver<Instant>,
-    /// `Err(Some)`: the system gives no file events, and this was not reported yet. `Err(None)`: this was reported, or only
-    /// polling is wanted.
+    /// The system's watcher. `Err(Some)` means that the system gives no file events, and that this has not been reported yet;
+    /// `Err(None)`, that it has been reported, or that only polling is wanted.
     system: Result<RecommendedWatcher, Option<notify::Error>>,
     /// The names of the files, shared with the thread that receives the events.
     names: Arc<Mutex<BTreeSet<OsString>>>,
@@ -37,7 +38,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// A watch without files, and the sender that wakes it by [`ring`].
+    /// Makes a watch without files, and the sender by which [`ring`] wakes it.
     pub(super) fn new(poll_only: bool) -> (Watch, SyncSender<Instant>) {
         let (bell, rings) = sync_channel(1);
         let names: Arc<Mutex<BTreeSet<OsString>>> = Arc::default();
@@ -62,10 +63,10 @@ impl Watch {
         (watch, bell)
     }
 
-    /// Watches the folders of these files, and no other folders. The error says why there are no events.
+    /// Watches the folders of the given files, and no other folders. The error says why there are no events.
     ///
-    /// Folders are watched instead of files, because an editor that renames a new file over the old one leaves a watch on the
-    /// old file.
+    /// Folders are watched instead of files because, if an editor replaces a file by renaming a new file, a watch of the file
+    /// would stay with the old file.
     pub(super) fn follow<'a>(
         &mut self,
         files: impl Iterator<Item = &'a Path>,
@@ -78,8 +79,8 @@ impl Watch {
         let mut names = BTreeSet::new();
         for file in files {
             names.extend(file.file_name().map(OsString::from));
-            // Links in the path are resolved, so that no folder is watched twice. A folder that was deleted has no watch; only
-            // polling notices its return.
+            // Links in the path are resolved, so that no folder is watched twice. A deleted folder cannot be watched; only
+            // polling notices if it is made again.
             folders.extend(folder_of(file).canonicalize());
             if let Ok(target) = file.canonicalize() {
                 names.extend(target.file_name().map(OsString::from));
@@ -88,7 +89,7 @@ impl Watch {
         }
         *lock(&self.names) = names;
         for gone in self.folders.difference(&folders) {
-            // The error is ignored because a deleted folder has lost its watch already.
+            // The error is ignored, because a deleted folder has lost its watch already.
             let _ = system.unwatch(gone);
         }
         let mut outcome = Ok(());
@@ -106,24 +107,24 @@ impl Watch {
         outcome
     }
 
-    /// Waits for an event and returns its time; `None` if no event comes within the interval of polling.
+    /// Waits for an event, and returns its time; `None` if no event comes within the polling interval.
     pub(super) fn wait(&self) -> Option<Instant> {
         self.rings.recv_timeout(POLL).ok()
     }
 
-    /// Whether no event comes for [`SETTLE`].
+    /// Waits for [`SETTLE`] or until the next event, and returns whether there was no event.
     pub(super) fn is_quiet(&self) -> bool {
         self.rings.recv_timeout(SETTLE).is_err()
     }
 }
 
-/// Wakes the thread that follows the files. The error of a full channel is ignored, because one pending wake-up is enough: the
-/// thread then reads the files.
+/// Wakes the thread that follows the files. The error of a full channel is ignored, because a single pending wake-up makes the
+/// thread read the files.
 pub(super) fn ring(bell: &SyncSender<Instant>) {
     let _ = bell.try_send(Instant::now());
 }
 
-/// Whether a folder was deleted before it could be watched.
+/// Returns whether an error means that a folder was deleted before it could be watched.
 fn is_gone(error: &notify::Error) -> bool {
     match &error.kind {
         notify::ErrorKind::PathNotFound => true,
@@ -132,15 +133,15 @@ fn is_gone(error: &notify::Error) -> bool {
     }
 }
 
-/// Whether an event can mean that the content of one of the files has changed.
+/// Returns whether an event can mean that the content of one of the files has changed.
 fn matters(event: &notify::Result<Event>, names: &BTreeSet<OsString>) -> bool {
     let Ok(event) = event else {
         return true;
     };
-    // Opening and reading are ignored, because our own reading would otherwise wake us again and again.
+    // Events of opening and reading are ignored, because otherwise our own reading would wake us again and again.
     let closed = EventKind::Access(AccessKind::Close(AccessMode::Write));
     let reads = matches!(event.kind, EventKind::Access(_)) && event.kind != closed;
-    // Files are compared by name only, because links give a folder several paths, and a needless reading costs nothing.
+    // Files are compared only by name, because links give a folder several paths, and a needless reading costs little.
     let named = |path: &PathBuf| path.file_name().is_some_and(|name| names.contains(name));
     event.need_rescan() || !reads && (event.paths.is_empty() || event.paths.iter().any(named))
 }
