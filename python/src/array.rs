@@ -97,7 +97,7 @@ impl Array {
         }
     }
 
-    /// The sum of each row, masked tokens included.
+    /// Returns the sum of each row, masked tokens included.
     pub fn row_sums(&self) -> Vec<f64> {
         typed!(self, T => {
             let rows = self.view::<T>();
@@ -131,7 +131,7 @@ impl Array {
         }
     }
 
-    /// The numbers: in place if they are f32 or f64 and each row is contiguous, otherwise as a copy.
+    /// Returns the numbers: in place if they are f32 or f64 and each row is contiguous, otherwise as a copy.
     fn floats<T: Copy + Send + Sync + 'static>(self) -> TokenValues
     where
         Buffer<T>: Into<FloatBuffer>,
@@ -149,7 +149,7 @@ impl Array {
     }
 }
 
-/// The sum of a row. Most rewards per token are 0: runs of zeros are skipped as fast as memory can be read.
+/// Returns the sum of a row. Most rewards per token are 0: runs of zeros are skipped as fast as memory can be read.
 fn sum<T: Numeric>(row: &[T]) -> f64 {
     let (parts, rest) = row.as_chunks::<16>();
     let is_some = |part: &&[T; 16]| part.iter().fold(false, |some, &x| some | (x != T::BITS[0]));

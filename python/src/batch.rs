@@ -141,26 +141,26 @@ impl PyBatch {
         })
     }
 
-    /// The number of responses, B.
+    /// Returns the number of responses, B.
     #[getter]
     fn responses(&self) -> usize {
         self.batch.layout().responses()
     }
 
-    /// The training step that the batch comes from; 0 if the step is unknown.
+    /// Returns the training step that the batch comes from; 0 if the step is unknown.
     #[getter]
     fn step(&self) -> u64 {
         self.batch.step()
     }
 
-    /// The names of all columns.
+    /// Returns the names of all columns.
     fn _columns(&self) -> Vec<String> {
         let texts = self.batch.texts().map(|(name, _)| name);
         let names = self.batch.columns().chain(texts);
         names.map(str::to_string).collect()
     }
 
-    /// The id of each response's group: an integer or a string.
+    /// Returns the id of each response's group: an integer or a string.
     #[getter]
     fn groups(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
         let layout = self.batch.layout();
@@ -174,7 +174,7 @@ impl PyBatch {
         Ok(responses.map(id).collect())
     }
 
-    /// How many tokens of each response count.
+    /// Returns how many tokens of each response count.
     #[getter]
     fn lengths<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         let layout = self.batch.layout();
@@ -183,8 +183,8 @@ impl PyBatch {
         PyArray1::from_iter(py, lengths)
     }
 
-    /// A column of numbers as a read-only array: [B] or [B, T] without a copy, or a copy with one number per token that counts.
-    /// A column of texts becomes a list of strings.
+    /// Returns a column of numbers as a read-only array: [B] or [B, T] without a copy, or a copy with one number per token that
+    /// counts. A column of texts becomes a list of strings.
     fn _column<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (py, batch) = (slf.py(), &slf.get().batch);
         if let Some(values) = batch.response_buffer(name) {
@@ -212,7 +212,7 @@ impl PyBatch {
     }
 }
 
-/// An array [B, T] whose rows start `stride` numbers apart.
+/// Returns an array [B, T] whose rows start `stride` numbers apart.
 fn padded<T>(
     values: &[T],
     (shape, stride): ((usize, usize), usize),
@@ -227,7 +227,7 @@ fn rows<'a, T>(mut flat: &'a [T], lengths: &[usize]) -> impl Iterator<Item = &'a
     lengths.iter().map(row)
 }
 
-/// The value of each response, from the distinct values and the index of each response's value.
+/// Returns the value of each response, from the distinct values and the index of each response's value.
 fn spread<T: Clone>(
     (indices, values): Labels<'_>,
     read: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>,
@@ -243,7 +243,7 @@ fn group_id(id: &Bound<'_, PyAny>) -> PyResult<GroupId> {
     }
 }
 
-/// The text of the argument `name`.
+/// Returns the text of the argument `name`.
 fn text(name: &str, text: &Bound<'_, PyString>) -> PyResult<Arc<str>> {
     match text.to_cow() {
         Ok(text) => Ok((*text).into()),
@@ -255,7 +255,7 @@ fn text(name: &str, text: &Bound<'_, PyString>) -> PyResult<Arc<str>> {
     }
 }
 
-/// A read-only array over the batch's own memory.
+/// Returns a read-only array over the batch's own memory.
 fn in_place<'py, T: Element, D: Dimension>(
     batch: &Bound<'py, PyBatch>,
     view: ArrayView<'_, T, D>,

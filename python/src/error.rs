@@ -39,7 +39,7 @@ fn translated(diagnostics: Diagnostics) -> Diagnostics {
     Diagnostics::several(diagnostics.iter().map(one).collect()).unwrap_or(diagnostics)
 }
 
-/// A message of the library with names of the command line, which stand in backticks, replaced by the package's names.
+/// Returns a message of the library with names of the command line, which stand in backticks, replaced by the package's names.
 pub fn in_python(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let parts = parts.map(|(at, part)| match at % 2 {
@@ -49,7 +49,7 @@ pub fn in_python(text: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// The Python expression for words of the command line; `None` if there is none.
+/// Returns the Python expression for words of the command line; `None` if there is none.
 fn typed(words: &str) -> Option<String> {
     let (command, rest) = words.split_once(' ').unwrap_or((words, ""));
     let (name, value) = rest.split_once('=').unwrap_or((rest, ""));

@@ -104,12 +104,12 @@ impl Held {
         Ok(held)
     }
 
-    /// A version's index in the order of publication, counted over all processes of the run.
+    /// Returns a version's index in the order of publication, counted over all processes of the run.
     pub fn serial(&self, loaded: &Published) -> u64 {
         self.first_serial + loaded.serial()
     }
 
-    /// The version in use after a step; `before` is the serial number of the version with which the step began.
+    /// Returns the version in use after a step; `before` is the serial number of the version with which the step began.
     pub fn used(&self, before: u64) -> Used {
         let used = self.live.in_use();
         let serial = self.serial(used);
@@ -220,7 +220,8 @@ fn of_file(event: LiveEvent) -> EventFields {
     (kind, line, version, error, at_step)
 }
 
-/// The advantage and, if the recipe has the hook `returns`, what a critic is to learn, computed from the state before the step.
+/// Returns the advantage and, if the recipe has the hook `returns`, what a critic is to learn, computed from the state before the
+/// step.
 pub fn compute(
     recipe: &Recipe,
     batch: &Batch,
@@ -233,13 +234,13 @@ pub fn compute(
     Ok((outcome, returns.transpose()?.flatten()))
 }
 
-/// A host with its own kernels: a lock that a thread of the parent held at a fork then affects only this recipe.
+/// Returns a host with its own kernels: a lock that a thread of the parent held at a fork then affects only this recipe.
 pub fn host() -> Host {
     let host = Host::new().with_padded_results();
     host.with_native(&Native::new(Mode::Auto))
 }
 
-/// The version made of `sources`; `name` is the name of its main script.
+/// Returns the version made of `sources`; `name` is the name of its main script.
 pub fn restore(
     host: &Host,
     name: &str,
@@ -249,8 +250,8 @@ pub fn restore(
     host.restore(name, sources.map(|(name, text)| (&**name, &**text)))
 }
 
-/// A copy of the first groups of a batch: at most `tokens` tokens, but at least two groups. New versions are tried on this copy,
-/// so that the trainer's own memory is free after the call.
+/// Returns a copy of the first groups of a batch: at most `tokens` tokens, but at least two groups. New versions are tried on
+/// this copy, so that the trainer's own memory is free after the call.
 fn first_groups(batch: &Batch, tokens: usize) -> Batch {
     let layout = batch.layout();
     let (mut taken, mut left) = (Vec::new(), tokens);

@@ -45,7 +45,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(answer_of, module)?)
 }
 
-/// The sum of each row of an array [B, T], float64 [B].
+/// Returns the sum of each row of an array [B, T], float64 [B].
 #[pyfunction]
 fn row_sums<'py>(
     py: Python<'py>,
@@ -66,7 +66,7 @@ fn command_line(py: Python<'_>, words: Vec<OsString>) -> u8 {
         .unwrap_or(1)
 }
 
-/// The built-in recipes by name, each with one line on it.
+/// Returns the built-in recipes by name, each with one line on it.
 #[pyfunction]
 fn recipes(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let (host, recipes) = (Host::new(), PyDict::new(py));
@@ -77,7 +77,7 @@ fn recipes(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(recipes)
 }
 
-/// A recipe or a function explained with an example; without a name, all names.
+/// Returns a recipe or a function explained with an example; without a name, all names.
 ///
 /// Raises `RecipeError` if there is nothing of that name.
 #[pyfunction]
@@ -89,14 +89,15 @@ fn explain(name: Option<&str>) -> PyResult<String> {
     }
 }
 
-/// How the answer of a completion compares with the answer of a reference: `right`, `wrong`, `no answer` or `not decided`.
+/// Returns how the answer of a completion compares with the answer of a reference: `right`, `wrong`, `no answer` or `not
+/// decided`.
 #[pyfunction]
 fn verify(py: Python<'_>, solution: &str, completion: &str) -> &'static str {
     py.detach(|| advlab::answers::equal(solution, completion))
         .name()
 }
 
-/// The answer of a completion; None if it has none.
+/// Returns the answer of a completion; None if it has none.
 #[pyfunction(name = "answer")]
 fn answer_of(py: Python<'_>, completion: &str) -> Option<String> {
     py.detach(|| advlab::answers::answer(completion))

@@ -62,7 +62,7 @@ impl PyRecipe {
         self.with(py, |held| held.live.newest().version().as_str().to_string())
     }
 
-    /// The version of the last step.
+    /// Returns the version of the last step.
     fn _in_use(&self, py: Python<'_>) -> PyResult<String> {
         self.with(py, |held| held.live.in_use().version().as_str().to_string())
     }
@@ -92,7 +92,7 @@ impl PyRecipe {
         params(py, self.with(py, |held| held.live.newest())?.recipe())
     }
 
-    /// Whether the code of the last step's version names one of these columns; names computed at run time do not count.
+    /// Returns whether the code of the last step's version names one of these columns; names computed at run time do not count.
     fn _reads(&self, py: Python<'_>, columns: Vec<String>) -> PyResult<bool> {
         self.with(py, |held| {
             let named = held.live.in_use().recipe().reads();
@@ -100,21 +100,21 @@ impl PyRecipe {
         })
     }
 
-    /// The columns that the code of the newest version names, and whether these are all that it may read.
+    /// Returns the columns that the code of the newest version names, and whether these are all that it may read.
     fn _columns(&self, py: Python<'_>) -> PyResult<(Vec<String>, bool)> {
         let newest = self.with(py, |held| held.live.newest())?;
         let named = newest.recipe().reads().iter().cloned().collect();
         Ok((named, newest.recipe().columns().is_some()))
     }
 
-    /// Whether the newest version takes a row for each turn.
+    /// Returns whether the newest version takes a row for each turn.
     fn _takes_turns(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |held| held.live.newest().recipe().takes_turns())
     }
 
-    /// The advantage, computed by the newest version that passed its checks or, if that version fails, by the previous version;
-    /// with `padded`, one value per response also becomes [B, T]. `turns` says whether the rows are turns, if they are those of the
-    /// newest version.
+    /// Returns the advantage, computed by the newest version that passed its checks or, if that version fails, by the previous
+    /// version; with `padded`, one value per response also becomes [B, T]. `turns` says whether the rows are turns, if they are
+    /// those of the newest version.
     fn _compute_advantage(
         &self,
         py: Python<'_>,
@@ -134,7 +134,7 @@ impl PyRecipe {
         of_advantage(py, step, f64, padded).map(Bound::unbind)
     }
 
-    /// The loss by the version of the last step: all minibatches of an update use the same loss.
+    /// Returns the loss by the version of the last step: all minibatches of an update use the same loss.
     fn _compute_loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Py<PyDict>> {
         let loss = self.compute(py, |held| {
             let last = held.live.next_step().saturating_sub(1);
@@ -146,8 +146,8 @@ impl PyRecipe {
         of_loss(py, loss, f64).map(Bound::unbind)
     }
 
-    /// The formula of the newest version over the columns of a batch: as `text`, or as a Python file that uses PyTorch, `torch` or
-    /// `per_response`.
+    /// Returns the formula of the newest version over the columns of a batch: as `text`, or as a Python file that uses PyTorch,
+    /// `torch` or `per_response`.
     fn _plan(
         &self,
         py: Python<'_>,
@@ -166,7 +166,7 @@ impl PyRecipe {
         })
     }
 
-    /// The summands of the newest version's advantage and reward: hook, name, standard deviation, and share of |A|.
+    /// Returns the summands of the newest version's advantage and reward: hook, name, standard deviation, and share of |A|.
     fn _terms(
         &self,
         py: Python<'_>,
@@ -181,7 +181,7 @@ impl PyRecipe {
         })
     }
 
-    /// The version of the last step with its parameters and its state as JSON, and the counters of the run.
+    /// Returns the version of the last step with its parameters and its state as JSON, and the counters of the run.
     fn _left(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
         let (used, state, serial, next_step) = self.with(py, |held| {
             let used = held.live.in_use().clone();
@@ -254,7 +254,7 @@ impl PyRecipe {
 }
 
 impl PyRecipe {
-    /// Whether this process is a fork of the process that opened the recipe.
+    /// Returns whether this process is a fork of the process that opened the recipe.
     fn is_in_child(&self) -> bool {
         self.process != std::process::id()
     }
@@ -288,7 +288,7 @@ impl PyRecipe {
         self.with(py, |held| install(|| run(held)))??.map_err(raise)
     }
 
-    /// The version of the last step.
+    /// Returns the version of the last step.
     pub fn in_use(&self, py: Python<'_>) -> PyResult<Recipe> {
         self.with(py, |held| held.live.in_use().recipe().clone())
     }
@@ -353,7 +353,7 @@ fn of_loss(py: Python<'_>, (loss, used): (Loss, Used), f64: bool) -> PyResult<Bo
     Ok(answer)
 }
 
-/// The entries that advantages and losses have in common.
+/// Returns the entries that advantages and losses have in common.
 fn reported<'py>(
     py: Python<'py>,
     metrics: Vec<(String, f64)>,
@@ -380,7 +380,7 @@ fn state_of(json: &str) -> PyResult<State> {
     State::from_json(&json?).map_err(raise)
 }
 
-/// The parameters with their values.
+/// Returns the parameters with their values.
 fn params(py: Python<'_>, recipe: &Recipe) -> PyResult<Py<PyDict>> {
     let params = PyDict::new(py);
     for (parameter, value) in recipe.params().iter() {

@@ -31,13 +31,13 @@ pub struct PyReport(Report);
 
 #[pymethods]
 impl PyReport {
-    /// The text below the figure.
+    /// Returns the text below the figure.
     #[getter]
     fn text(&self) -> String {
         in_python(&self.0.text)
     }
 
-    /// The figure as text, and the text below it.
+    /// Returns the figure as text, and the text below it.
     fn whole(&self) -> String {
         in_python(&self.0.whole(usize::MAX))
     }
@@ -47,7 +47,7 @@ impl PyReport {
         self.0.shown_figure().map(|figure| figure.svg())
     }
 
-    /// The rows of the table and all other numbers, as JSON.
+    /// Returns the rows of the table and all other numbers, as JSON.
     fn numbers(&self) -> (String, String) {
         let mut numbers = (Value::from(self.0.rows()), self.0.about.clone());
         translate(&mut numbers.0);
@@ -71,7 +71,7 @@ fn translate(value: &mut Value) {
     }
 }
 
-/// The report of a command or of one of the prompt's commands.
+/// Returns the report of a command or of one of the prompt's commands.
 #[pyfunction]
 #[pyo3(signature = (kind, recipes, batch = None, n = None, noise = None, folders = Vec::new()))]
 pub fn report(

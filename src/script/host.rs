@@ -35,12 +35,12 @@ impl Host {
         Host::default()
     }
 
-    /// The same host with other limits.
+    /// Returns the same host with other limits.
     pub fn with_limits(self, limits: Limits) -> Host {
         Host { limits, ..self }
     }
 
-    /// The limits of one call.
+    /// Returns the limits of one call.
     pub fn limits(&self) -> Limits {
         self.limits
     }
@@ -50,7 +50,7 @@ impl Host {
         self.seed
     }
 
-    /// The same host with another seed, from which `batch.random` draws.
+    /// Returns the same host with another seed, from which `batch.random` draws.
     pub fn with_seed(self, seed: u64) -> Host {
         Host { seed, ..self }
     }

@@ -56,7 +56,7 @@ pub const BUILTINS: &[Builtin] = scripts! {
 const SHARED: &[Builtin] = scripts! { "shared": "aggregate"; };
 
 impl Builtin {
-    /// The built-in recipe of that name.
+    /// Returns the built-in recipe of that name.
     pub fn find(name: &str) -> Option<&'static Builtin> {
         BUILTINS.iter().find(|builtin| builtin.name == name)
     }

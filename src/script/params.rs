@@ -246,7 +246,7 @@ impl Params {
         self.0.iter().map(|(parameter, value)| (parameter, value))
     }
 
-    /// The value of a parameter.
+    /// Returns the value of a parameter.
     pub fn get(&self, name: &str) -> Option<&ParamValue> {
         self.find(name).map(|(_, value)| value)
     }

@@ -78,7 +78,7 @@ impl Recipe {
         sources.map(|(name, text)| (&**name, &**text))
     }
 
-    /// Whether the script defines the hook.
+    /// Returns whether the script defines the hook.
     pub fn has(&self, hook: Hook) -> bool {
         self.script.hooks.contains(&hook)
     }
@@ -120,7 +120,7 @@ impl Recipe {
         (!self.script.reads_more).then(|| all.collect())
     }
 
-    /// The parameters with their values.
+    /// Returns the parameters with their values.
     pub fn params(&self) -> &Params {
         &self.params
     }
@@ -169,7 +169,7 @@ impl Recipe {
         }
     }
 
-    /// The warnings of the lint.
+    /// Returns the warnings of the lint.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.script.warnings
     }

@@ -53,7 +53,7 @@ pub(crate) enum TokenEnd {
 }
 
 impl<'a> Token<'a> {
-    /// The index of the byte after the token.
+    /// Returns the index of the byte after the token.
     pub fn end(&self) -> usize {
         self.start + self.text.len()
     }

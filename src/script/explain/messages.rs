@@ -217,7 +217,7 @@ pub(super) fn failed(
     }
 }
 
-/// The diagnostic of an error that no script can catch: time, memory, depth; `None` for any other error.
+/// Returns the diagnostic of an error that no script can catch: time, memory, depth; `None` for any other error.
 fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
     let diagnostic = match error {
         EvalAltResult::ErrorTerminated(why, _) => thrown(why),
