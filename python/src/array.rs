@@ -1,4 +1,4 @@
-//! NumPy arrays [B, T] in and out: arrays of f32 and f64 whose rows are contiguous are read in place, and all other arrays are
+//! Reads and makes NumPy arrays [B, T]. Arrays of f32 and f64 whose rows are contiguous are read in place, and all others are
 //! copied.
 
 use std::sync::LazyLock;
@@ -17,14 +17,14 @@ use rayon::prelude::*;
 
 use crate::pool::in_pool;
 
-/// Integers up to this one are exact in f32.
+/// The largest integer up to which all integers are exact in f32.
 const EXACT: f64 = (1 << 24) as f64;
 
-/// Evaluates an expression with the type of an array's numbers as `T`.
+/// Evaluates an expression in which `T` is the type of an array's numbers.
 macro_rules! typed {
     ($array:expr, $T:ident => $body:expr) => {
-        // A bool is read as u8, because a byte of a bool array may be neither 0 nor 1, which a mask refuses. Two bytes without a
-        // type are a bf16, which NumPy lacks.
+        // A bool is read as u8, because a byte of a bool array may be neither 0 nor 1; a mask then refuses it. Two bytes without
+        // a type are a bf16, a type that NumPy lacks.
         typed!($array, $T => $body; b'b' 1 u8, b'u' 1 u8, b'u' 2 u16, b'u' 4 u32, b'u' 8 u64, b'i' 1 i8, b'i' 2 i16,
             b'i' 4 i32, b'i' 8 i64, b'V' 2 bf16, b'f' 2 f16, b'f' 4 f32, b'f' 8 f64)
     };
@@ -39,11 +39,11 @@ macro_rules! typed {
     };
 }
 
-/// A NumPy array [B, T] that is kept alive, with aligned numbers of the machine's byte order and without negative strides:
-/// `package/advlab/_arrays.py` ensures all of that.
+/// A NumPy array [B, T], which this object keeps alive. `package/advlab/_arrays.py` ensures that its numbers are aligned and have
+/// the machine's byte order, and that no stride is negative.
 pub struct Array {
-    /// The memory from the first number to the last one. If another thread writes into it meanwhile, the result mixes old and new
-    /// numbers, as with NumPy's own functions, which release the interpreter's lock too.
+    /// The memory from the first number to the last number. If another thread writes to it during a computation, the result mixes
+    /// old and new numbers, as with NumPy's own functions, which also release the interpreter's lock.
     memory: &'static [u8],
     /// The kind and the size of the array's numbers.
     dtype: (u8, usize),
@@ -109,12 +109,13 @@ impl Array {
         })
     }
 
-    /// Adds the mask.
+    /// Adds the array to a batch as its mask.
     pub fn mask(&self, builder: BatchBuilder) -> BatchBuilder {
         typed!(self, T => builder.mask(self.view::<T>()))
     }
 
-    /// Adds a token column: floats as they are, integers as f32 if that is exact for all of them, and as f64 otherwise.
+    /// Adds the array to a batch as a token column. Floats keep their type; integers become f32 if all are exact in f32, and f64
+    /// otherwise.
     pub fn tokens(self, name: &str, builder: BatchBuilder) -> BatchBuilder {
         match self.dtype {
             (b'f', 2) => builder.token(name, self.floats::<f16>()),
@@ -131,13 +132,14 @@ impl Array {
         }
     }
 
-    /// Returns the numbers: in place if they are f32 or f64 and each row is contiguous, otherwise as a copy.
+    /// Makes a token column of the numbers: in place if they are f32 or f64 and each row is contiguous, and otherwise by a copy.
     fn floats<T: Copy + Send + Sync + 'static>(self) -> TokenValues
     where
         Buffer<T>: Into<FloatBuffer>,
     {
         let ((_, width), (down, right)) = (self.shape, self.strides);
-        // The copy, in which half precision is widened, has only the array's own numbers, not those between its rows.
+        // The copy, in which half precision is widened, contains only the array's own numbers, without any numbers between its
+        // rows.
         if size_of::<T>() == 2 || right != 1 && width > 1 {
             return self.view::<T>().into();
         }
@@ -149,7 +151,7 @@ impl Array {
     }
 }
 
-/// Returns the sum of a row. Most rewards per token are 0: runs of zeros are skipped as fast as memory can be read.
+/// Returns the sum of a row. Most rewards per token are 0, so runs of zeros are skipped, as fast as memory can be read.
 fn sum<T: Numeric>(row: &[T]) -> f64 {
     let (parts, rest) = row.as_chunks::<16>();
     let is_some = |part: &&[T; 16]| part.iter().fold(false, |some, &x| some | (x != T::BITS[0]));
@@ -171,8 +173,8 @@ impl<T: Send + Sync> BufferOwner<T> for Memory<T> {
     }
 }
 
-/// Computed values as NumPy arrays: values per response as [B], unless `padded`; values per token as [B, T] with 0 where
-/// the mask is 0, or as rows of different lengths if the input is ragged.
+/// Converts computed values to NumPy arrays. Values per response become [B], unless `padded` is true. Values per token become [B,
+/// T], with 0 where the mask is 0, or rows of different lengths if the input was ragged.
 pub fn to_numpy<'py>(
     py: Python<'py>,
     computed: Computed,
@@ -216,10 +218,10 @@ pub fn to_numpy<'py>(
     .into_any())
 }
 
-/// The memory of arrays that the caller has dropped, kept for the next arrays.
+/// The memory of arrays that the caller has dropped, which the next arrays reuse.
 static SPARE: LazyLock<SpareMemory> = LazyLock::new(SpareMemory::default);
 
-/// The memory of a NumPy array [B, T].
+/// The owner of the memory of a NumPy array [B, T].
 #[pyclass(frozen)]
 struct ArrayOwner {
     rows: Large<f32>,

@@ -1,4 +1,4 @@
-//! A batch, from arrays or from a file, and its columns as arrays.
+//! Makes batches from arrays or from a file, and returns their columns as arrays.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::array::Array;
 use crate::error::{in_python, raise};
 use crate::pool::in_pool;
 
-/// Python's `Batch`: a batch, the step that the trainer gave, and the reader's notes.
+/// Python's `Batch`: a batch, the step number that the trainer gave, and the reader's notes.
 #[pyclass(frozen, subclass, name = "Batch", module = "advlab._native")]
 pub struct PyBatch {
     pub batch: Batch,
-    /// The trainer's step, if the trainer gave one.
+    /// The trainer's step number, if it gave one.
     pub given_step: Option<u64>,
     /// Notes on how the file was interpreted.
     #[pyo3(get)]
@@ -34,17 +34,17 @@ pub struct PyBatch {
 /// A column or a mask, as `package/advlab/_arrays.py` passes it.
 #[derive(FromPyObject)]
 enum PyColumn<'py> {
-    /// [B].
+    /// One number per response, [B].
     Response(PyReadonlyArray1<'py, f64>),
-    /// [B, T].
+    /// One number per token, [B, T].
     Padded(Bound<'py, PyUntypedArray>),
-    /// Rows one after another, and their lengths.
+    /// The rows of a ragged array, one after another, and their lengths.
     RaggedMask(PyReadonlyArray1<'py, bool>, Vec<usize>),
     RaggedF32(PyReadonlyArray1<'py, f32>, Vec<usize>),
     RaggedF64(PyReadonlyArray1<'py, f64>, Vec<usize>),
 }
 
-/// The distinct values, and the index of each response's value.
+/// The index of each response's value in the list of distinct values, and that list.
 type Labels<'py> = (Vec<usize>, Vec<Bound<'py, PyAny>>);
 
 #[pymethods]
@@ -100,7 +100,7 @@ impl PyBatch {
         })
     }
 
-    /// Reads rollouts; without a path, gives the built-in rollouts of `advlab repl`.
+    /// Reads rollouts; without a path, returns the built-in rollouts of `advlab repl`.
     #[new]
     fn new(
         py: Python<'_>,
@@ -183,8 +183,8 @@ impl PyBatch {
         PyArray1::from_iter(py, lengths)
     }
 
-    /// Returns a column of numbers as a read-only array: [B] or [B, T] without a copy, or a copy with one number per token that
-    /// counts. A column of texts becomes a list of strings.
+    /// Returns a column of numbers as a read-only array: [B] or [B, T] without a copy or, if the column is not padded, a copy
+    /// with one number per token that counts. Returns a column of texts as a list of strings.
     fn _column<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         let (py, batch) = (slf.py(), &slf.get().batch);
         if let Some(values) = batch.response_buffer(name) {
@@ -221,13 +221,13 @@ fn padded<T>(
     array.map_err(|_| PyTypeError::new_err("NumPy has no array for this column"))
 }
 
-/// Splits an array in which rows are stored one after another.
+/// Splits an array in which rows of the given lengths are stored one after another.
 fn rows<'a, T>(mut flat: &'a [T], lengths: &[usize]) -> impl Iterator<Item = &'a [T]> {
     let row = move |&length: &usize| flat.split_off(..length).unwrap_or_default();
     lengths.iter().map(row)
 }
 
-/// Returns the value of each response, from the distinct values and the index of each response's value.
+/// Returns the value of each response.
 fn spread<T: Clone>(
     (indices, values): Labels<'_>,
     read: impl Fn(&Bound<'_, PyAny>) -> PyResult<T>,
@@ -243,7 +243,7 @@ fn group_id(id: &Bound<'_, PyAny>) -> PyResult<GroupId> {
     }
 }
 
-/// Returns the text of the argument `name`.
+/// Converts a text in the argument `name`. Fails if it is not valid Unicode.
 fn text(name: &str, text: &Bound<'_, PyString>) -> PyResult<Arc<str>> {
     match text.to_cow() {
         Ok(text) => Ok((*text).into()),

@@ -1,12 +1,13 @@
-//! Diagnostics as a Python exception, with help in terms of Python. Values that are not arrays of numbers are refused earlier, in
-//! `package/advlab/_arrays.py`.
+//! Converts diagnostics to a Python exception, with help in terms of Python. Values that are not arrays of numbers are refused
+//! earlier, in `package/advlab/_arrays.py`.
 
 use advlab::diagnostic::{Diagnostic, Diagnostics, Problem};
 use pyo3::prelude::*;
 
 pyo3::import_exception!(advlab, RecipeError);
 
-/// Makes an exception from diagnostics, with the text of all and the parts of the first diagnostic.
+/// Makes an exception from diagnostics. It has the text of all diagnostics, and the message, location and help of the first
+/// diagnostic.
 pub fn raise(diagnostics: impl Into<Diagnostics>) -> PyErr {
     let diagnostics = translated(diagnostics.into());
     let text = diagnostics.render(false).trim_end().to_string();
@@ -39,7 +40,8 @@ fn translated(diagnostics: Diagnostics) -> Diagnostics {
     Diagnostics::several(diagnostics.iter().map(one).collect()).unwrap_or(diagnostics)
 }
 
-/// Returns a message of the library with names of the command line, which stand in backticks, replaced by the package's names.
+/// Returns a message of the library in which the command line's words, which are in backticks, are replaced by those of the
+/// package.
 pub fn in_python(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let parts = parts.map(|(at, part)| match at % 2 {
@@ -49,7 +51,7 @@ pub fn in_python(text: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// Returns the Python expression for words of the command line; `None` if there is none.
+/// Returns the Python expression that replaces words of the command line; `None` if the words stay.
 fn typed(words: &str) -> Option<String> {
     let (command, rest) = words.split_once(' ').unwrap_or((words, ""));
     let (name, value) = rest.split_once('=').unwrap_or((rest, ""));

@@ -14,13 +14,13 @@ use pyo3::prelude::*;
 use crate::batch::PyBatch;
 use crate::error::{in_python, raise};
 
-/// Parameters to set, by name, as `--set` takes them.
+/// The names of parameters to set, and their values as `--set` takes them.
 pub type Settings = Vec<(String, String)>;
 
-/// The version in use, its serial number, and whether the previous step used another version.
+/// The version that a step used, its serial number, and whether the step began with another version.
 pub type Used = (String, u64, bool);
 
-/// The outcome of a step, and what a critic is to learn.
+/// The outcome of a step, and the targets of a critic.
 pub type StepResult = (Outcome, Option<Computed>);
 
 /// The options for following a file: the keywords of `advlab.watch`.
@@ -39,18 +39,18 @@ pub struct Held {
     pub live: LiveRecipe,
     /// The options for following the file.
     pub options: LiveOptions,
-    /// The number of tokens of the last batch that are kept to try new versions on.
+    /// The maximum number of tokens of the last batch that are kept, to try new versions on them.
     kept_tokens: usize,
-    /// The serial number at which a resumed run began: its new versions are counted from there.
+    /// The serial number with which a resumed run began, from which its new versions are counted.
     pub first_serial: u64,
     pub record: Option<TrainerRun>,
-    /// Whether the last step could be written to the folder.
+    /// Whether no failure to write to the folder has been reported since the last step that was written.
     is_recorded: bool,
-    /// Events that the caller has not asked for yet.
+    /// The events that the caller has not fetched yet.
     pub events: Vec<EventFields>,
 }
 
-/// An event of the recipe's file or of the folder: the fields of Python's `LiveEvent`.
+/// An event of the recipe's file or of the folder, as the fields of Python's `LiveEvent`.
 pub type EventFields = (&'static str, String, Option<String>, Option<PyErr>, bool);
 
 impl Held {
@@ -117,7 +117,7 @@ impl Held {
         (version, serial, serial != before)
     }
 
-    /// Computes with the version in use, and keeps the changed state if that succeeds.
+    /// Runs a computation with the version in use and its state, and keeps the changed state if the computation succeeds.
     pub fn update<R>(
         &mut self,
         compute: impl FnOnce(&Recipe, &mut State) -> Result<R, Diagnostics>,
@@ -128,8 +128,8 @@ impl Held {
         Ok(done)
     }
 
-    /// Does a step of a recipe that follows its file, and writes it to the folder if there is one.
-    /// `turns` is as in [`LiveRecipe::rows_are_turns`].
+    /// Does a step of a recipe that follows its file, and writes the step to the folder if there is one. `turns` is as in
+    /// [`LiveRecipe::rows_are_turns`].
     pub fn step(
         &mut self,
         batch: &PyBatch,
@@ -171,8 +171,8 @@ impl Held {
         Ok(step)
     }
 
-    /// Writes to the folder, if there is one; returns false if that fails. The run then continues without the row. The failure is
-    /// an event, reported once until a step is written again.
+    /// Writes to the folder, if there is one, and returns false if that fails. The run then continues without the row. The
+    /// failure becomes an event, but only once until a step is written again.
     fn record(
         &mut self,
         write: impl FnOnce(&mut TrainerRun, &LiveRecipe) -> Result<(), Diagnostics>,
@@ -192,7 +192,7 @@ impl Held {
         false
     }
 
-    /// Takes the events of the file, and passes them to the folder and to the caller.
+    /// Takes the events of the file, writes them to the folder, and keeps them for the caller.
     pub fn hear(&mut self) {
         for event in self.live.events() {
             self.record(|record, _| record.changed(&event));
@@ -220,8 +220,7 @@ fn of_file(event: LiveEvent) -> EventFields {
     (kind, line, version, error, at_step)
 }
 
-/// Returns the advantage and, if the recipe has the hook `returns`, what a critic is to learn, computed from the state before the
-/// step.
+/// Computes the advantage and, if the recipe has the hook `returns`, the targets of a critic, from the state before the step.
 pub fn compute(
     recipe: &Recipe,
     batch: &Batch,
@@ -234,13 +233,13 @@ pub fn compute(
     Ok((outcome, returns.transpose()?.flatten()))
 }
 
-/// Returns a host with its own kernels: a lock that a thread of the parent held at a fork then affects only this recipe.
+/// Makes a host with its own kernels, so that a lock that a thread of the parent held at a fork affects only one recipe.
 pub fn host() -> Host {
     let host = Host::new().with_padded_results();
     host.with_native(&Native::new(Mode::Auto))
 }
 
-/// Returns the version made of `sources`; `name` is the name of its main script.
+/// Compiles the version made of `sources`; `name` is the name of its main script.
 pub fn restore(
     host: &Host,
     name: &str,

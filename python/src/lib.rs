@@ -1,5 +1,5 @@
-//! The native half of the Python package `advlab`: it takes arrays, runs recipes with the interpreter's lock released, and
-//! returns arrays. It contains no formula; `package/advlab` is the interface for users.
+//! The native half of the Python package `advlab`: takes arrays, runs recipes with the interpreter's lock released, and returns
+//! arrays. It contains no formulas; `package/advlab` is the interface for users.
 
 mod array;
 mod batch;
@@ -25,7 +25,7 @@ use batch::PyBatch;
 use error::{in_python, raise};
 use recipe::PyRecipe;
 
-/// The allocator counts what scripts allocate, but not what Python allocates.
+/// The allocator, which counts the memory that scripts allocate, but not the memory that Python allocates.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
 
@@ -45,7 +45,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(answer_of, module)?)
 }
 
-/// Returns the sum of each row of an array [B, T], float64 [B].
+/// Returns the sums of the rows of an array [B, T], as float64 [B].
 #[pyfunction]
 fn row_sums<'py>(
     py: Python<'py>,
@@ -56,11 +56,11 @@ fn row_sums<'py>(
     Ok(numpy::PyArray1::from_vec(py, sums))
 }
 
-/// Runs the command line, and gives its exit status.
+/// Runs the command line, and returns its exit status.
 #[pyfunction]
 fn command_line(py: Python<'_>, words: Vec<OsString>) -> u8 {
     let code = py.detach(|| advlab_cli::command_line(words));
-    // An `ExitCode` can be compared, but not read.
+    // The status is found by comparison, because an `ExitCode` can be compared but not read.
     let mut all = 0..=u8::MAX;
     all.find(|status| ExitCode::from(*status) == code)
         .unwrap_or(1)
@@ -77,7 +77,7 @@ fn recipes(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(recipes)
 }
 
-/// Returns a recipe or a function explained with an example; without a name, all names.
+/// Explains a recipe or a function, with an example; without a name, lists all names.
 ///
 /// Raises `RecipeError` if there is nothing of that name.
 #[pyfunction]
@@ -103,7 +103,7 @@ fn answer_of(py: Python<'_>, completion: &str) -> Option<String> {
     py.detach(|| advlab::answers::answer(completion))
 }
 
-/// One finding of `advlab check`: the fields of Python's `Finding`.
+/// A finding of `advlab check`, as the fields of Python's `Finding`.
 type FindingFields = (&'static str, &'static str, String, Option<PyErr>);
 
 #[pyfunction]

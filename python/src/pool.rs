@@ -1,4 +1,5 @@
-//! Threads after a `fork`: a pool for each process, and locks that a thread of another process cannot hold for ever.
+//! Makes threads and locks work after a `fork`: each process has its own pool of threads, and no lock waits forever for a thread
+//! that exists only in the parent.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -11,7 +12,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// The process and its threads.
+/// The id of a process, and its threads.
 type Pool = (u32, ThreadPool);
 
 /// The pool of this process. A forked child inherits the pointer, but not the threads, and makes its own pool.
@@ -29,22 +30,23 @@ pub fn install<R: Send>(run: impl FnOnce() -> R + Send) -> PyResult<R> {
         .build()
         .map_err(|error| PyRuntimeError::new_err(format!("cannot start threads: {error}")))?;
     let pool: &'static Pool = Box::leak(Box::new((process, threads)));
-    // If another thread was first, this one uses a pool of its own, once.
+    // If another thread has stored a pool in the meantime, this computation uses its own pool, which is then never used again.
     let mine = std::ptr::from_ref(pool).cast_mut();
     let _ = POOL.compare_exchange(known, mine, Ordering::AcqRel, Ordering::Relaxed);
     Ok(pool.1.install(run))
 }
 
-/// As [`install`], with the interpreter's lock released.
+/// Runs a computation as [`install`] does, with the interpreter's lock released.
 pub fn in_pool<R: Send>(py: Python<'_>, run: impl FnOnce() -> R + Send) -> PyResult<R> {
     py.detach(|| install(run))
 }
 
-/// How many milliseconds a child waits for a lock that one of its own threads may hold.
+/// The number of milliseconds for which a forked child waits for a lock, because one of its own threads may hold it.
 const PATIENCE: u32 = 10_000;
 
-/// Locks data shared by calls; gives up in a forked child, since a thread of the parent may have held the lock at the fork. Call
-/// it with the interpreter's lock released: the thread that holds the data may be waiting for the interpreter's lock.
+/// Locks data that calls share. In a forked child, gives up after a while, because a thread of the parent may have held the lock
+/// at the fork. The caller must have released the interpreter's lock, because the thread that holds the data may be waiting for
+/// it.
 pub fn lock<T>(shared: &Mutex<T>, is_child: bool) -> PyResult<MutexGuard<'_, T>> {
     if !is_child {
         return Ok(shared.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,4 +1,4 @@
-//! A recipe with its parameters and its state; it may follow its file.
+//! Python's `Recipe`: a recipe with its parameters and its state, which may follow its file.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -112,9 +112,8 @@ impl PyRecipe {
         self.with(py, |held| held.live.newest().recipe().takes_turns())
     }
 
-    /// Returns the advantage, computed by the newest version that passed its checks or, if that version fails, by the previous
-    /// version; with `padded`, one value per response also becomes [B, T]. `turns` says whether the rows are turns, if they are
-    /// those of the newest version.
+    /// Computes the advantage by the newest version that passed its checks or, if that version fails, by an earlier version. If
+    /// `padded` is true, values per response become [B, T] too. `turns` is as in [`LiveRecipe::rows_are_turns`].
     fn _compute_advantage(
         &self,
         py: Python<'_>,
@@ -134,7 +133,7 @@ impl PyRecipe {
         of_advantage(py, step, f64, padded).map(Bound::unbind)
     }
 
-    /// Returns the loss by the version of the last step: all minibatches of an update use the same loss.
+    /// Computes the loss by the version of the last step, so that all minibatches of an update use the same loss.
     fn _compute_loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Py<PyDict>> {
         let loss = self.compute(py, |held| {
             let last = held.live.next_step().saturating_sub(1);
@@ -146,8 +145,8 @@ impl PyRecipe {
         of_loss(py, loss, f64).map(Bound::unbind)
     }
 
-    /// Returns the formula of the newest version over the columns of a batch: as `text`, or as a Python file that uses PyTorch,
-    /// `torch` or `per_response`.
+    /// Returns the formula of the newest version over the columns of a batch. It is a text or, if `kind` is `torch` or
+    /// `per_response`, a Python file that uses PyTorch.
     fn _plan(
         &self,
         py: Python<'_>,
@@ -166,7 +165,8 @@ impl PyRecipe {
         })
     }
 
-    /// Returns the summands of the newest version's advantage and reward: hook, name, standard deviation, and share of |A|.
+    /// Returns the summands of the newest version's advantage and reward, each with its hook, name, standard deviation, and share
+    /// of |A|.
     fn _terms(
         &self,
         py: Python<'_>,
@@ -204,7 +204,7 @@ impl PyRecipe {
         self.with(py, |held| held.live.set_state(state))
     }
 
-    /// Continues from the saved state of another run; the file is then checked like any new version.
+    /// Continues from the saved version and state of another run. The content of the file is then checked like any new version.
     fn _resume(
         &self,
         py: Python<'_>,
@@ -231,7 +231,7 @@ impl PyRecipe {
         })
     }
 
-    /// Events since the last call.
+    /// Returns the events since the last call.
     fn _events(&self, py: Python<'_>) -> PyResult<Vec<EventFields>> {
         self.with(py, |held| {
             held.hear();
@@ -239,7 +239,7 @@ impl PyRecipe {
         })
     }
 
-    /// Reads the file now, and returns when its content has been checked; false if that takes too long.
+    /// Reads the file now, and returns when its content has been checked. Returns false if that takes longer than `seconds`.
     fn _refresh(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         self.with(py, |held| held.live.refresh(time))
@@ -279,7 +279,7 @@ impl PyRecipe {
         })
     }
 
-    /// As [`PyRecipe::with`], on this process's threads.
+    /// Runs a function as [`PyRecipe::with`] does, on this process's threads.
     fn compute<R: Send>(
         &self,
         py: Python<'_>,
@@ -296,7 +296,7 @@ impl PyRecipe {
 
 impl Drop for PyRecipe {
     fn drop(&mut self) {
-        // After a fork, the thread that follows the file does not exist here, so the data is forgotten instead of dropped.
+        // In a forked child, the thread that follows the file does not exist, so the data is leaked instead of dropped.
         if self.is_live
             && self.is_in_child()
             && let Ok(mut held) = lock(&self.held, true)
@@ -306,7 +306,7 @@ impl Drop for PyRecipe {
     }
 }
 
-/// Python's entries of an advantage. With `padded`, one value per response also becomes [B, T].
+/// Makes the dictionary of an advantage. If `padded` is true, values per response become [B, T] too.
 fn of_advantage(
     py: Python<'_>,
     ((outcome, returns), used): (StepResult, Used),
@@ -353,7 +353,7 @@ fn of_loss(py: Python<'_>, (loss, used): (Loss, Used), f64: bool) -> PyResult<Bo
     Ok(answer)
 }
 
-/// Returns the entries that advantages and losses have in common.
+/// Makes a dictionary with the entries that advantages and losses have in common.
 fn reported<'py>(
     py: Python<'py>,
     metrics: Vec<(String, f64)>,

@@ -1,4 +1,4 @@
-//! The reports of the commands and the prompt: text in colours, a figure, numbers.
+//! The reports of the commands and of the prompt, each with a text in colours, a figure if there is one, and numbers.
 
 use std::path::PathBuf;
 
@@ -19,13 +19,13 @@ use crate::error::{in_python, raise};
 use crate::pool::in_pool;
 use crate::recipe::PyRecipe;
 
-/// Texts are in colours, and their lines are as wide as the lines that a command writes to a file.
+/// The style of texts: in colours, with lines as wide as those that a command writes to a file.
 const PAINT: Paint = Paint {
     color: true,
     width: WIDTH,
 };
 
-/// What a command shows.
+/// The output of a command.
 #[pyclass(frozen, name = "Report", module = "advlab._native")]
 pub struct PyReport(Report);
 
@@ -55,13 +55,13 @@ impl PyReport {
         (numbers.0.to_string(), numbers.1.to_string())
     }
 
-    /// Writes what the command writes; `plain` is the whole text without colours.
+    /// Writes the report to a file, as the command does; `plain` is the whole text without colours.
     fn save(&self, path: PathBuf, plain: &str) -> PyResult<()> {
         self.0.write(&path, plain).map_err(raise)
     }
 }
 
-/// Replaces the command line's names in all strings.
+/// Replaces the command line's words in all strings.
 fn translate(value: &mut Value) {
     match value {
         Value::String(text) => *text = in_python(text),
@@ -71,7 +71,7 @@ fn translate(value: &mut Value) {
     }
 }
 
-/// Returns the report of a command or of one of the prompt's commands.
+/// Makes the report of a command or of one of the prompt's commands.
 #[pyfunction]
 #[pyo3(signature = (kind, recipes, batch = None, n = None, noise = None, folders = Vec::new()))]
 pub fn report(

@@ -217,7 +217,8 @@ pub(super) fn failed(
     }
 }
 
-/// Returns the diagnostic of an error that no script can catch: time, memory, depth; `None` for any other error.
+/// Returns the diagnostic of an error that no script can catch, because time, memory or depth exceeds a limit; `None` for any
+/// other error.
 fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
     let diagnostic = match error {
         EvalAltResult::ErrorTerminated(why, _) => thrown(why),
