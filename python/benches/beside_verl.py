@@ -25,7 +25,7 @@ def best(calls, times=11):
     for _ in range(times):
         for name, call in calls.items():
             others.sum()
-            # Torch's threads go on spinning for a while.
+            # Torch's threads keep spinning for a while after a computation.
             time.sleep(0.01)
             start = time.perf_counter()
             call()

@@ -30,12 +30,12 @@ RecipeError.__module__ = "advlab"
 _COMMON = """
     metrics: the numbers that the recipe reported by `metric`.
     prints: the lines that the recipe printed.
-    notes: texts about columns that were not read as their names say.
+    notes: messages about columns in place of which other columns were read.
     seconds: how long the recipe's hooks took.
     is_native: whether native kernels computed the result instead of a built-in's script, with the same bits.
     version: the version of the recipe that computed the result.
     serial: the version's number in the order of publication, for a live recipe.
-    is_reloaded: whether the step before this one was done by another version.
+    is_reloaded: whether this step used another version than the step before it.
     """
 
 

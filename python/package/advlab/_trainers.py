@@ -1,4 +1,5 @@
-"""What the adapters of trainers have in common: a trainer's tensors in, a recipe's step, the trainer's advantage out."""
+"""The code that the trainers' adapters share: it converts a trainer's tensors to columns, does a step of the recipe, and returns
+the advantage in the trainer's form."""
 
 import contextlib
 import functools
@@ -43,10 +44,10 @@ class Trainer:
     name: str
     options: Mapping[str, str] = field(default_factory=dict)  # What to set in the trainer for a column.
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The trainer's tensors and the columns that they are, where their names differ."""
-    turns: str = "each turn is a row"  # What a recipe that names `trajectory` gets.
+    """The columns that the trainer's tensors become, by the tensors' names, if the two names differ."""
+    turns: str = "each turn is a row"  # What each row is for a recipe that names `trajectory`.
     rows_follow: bool = True
-    """Whether a saved edit may begin or cease to take turns: then any advantage of turns fits into the trainer."""
+    """Whether a saved edit may begin or stop taking turns, which requires that any advantage of turns fits into the trainer."""
 
     def explain(self, error: RecipeError) -> RecipeError:
         """The error, with the option to set if a column is missing."""
@@ -100,14 +101,14 @@ class Trainer:
         keep_rejected: bool | None = None,
         by_turns: bool | None = None,
     ) -> Advantage:
-        """A step of the recipe on columns as `Call.of_columns` takes them; what the recipe prints is logged. In the result,
-        `returns` is what a critic learns, and the advantage is `weighted` for the trainer's mean over `mean`, if that is given.
-        If `padded`, one value per response becomes [B, T] too.
+        """Does a step of the recipe on columns as `Call.of_columns` takes them, and logs the lines that the recipe prints. In the
+        result, `returns` is the target of a critic, and the advantage is `weighted` for the trainer's mean over `mean`, if `mean`
+        is given. If `padded` is true, values per response become [B, T] too.
 
-        Rejected responses, whose mask has no token that counts, are no members of their groups, and their advantage is 0, unless
-        `keeps_rejected` says otherwise; if there are no others, the recipe does no step. A recipe that takes turns (`sees_turns`)
-        sees each turn as a response (`Turns`). If the caller has chosen rows by `sees_turns`, `by_turns` is its answer, and `OtherRows` is
-        raised if the step must be repeated with other rows."""
+        Rejected responses, whose mask has no token that counts, are not members of their groups, and their advantage is 0, unless
+        `keeps_rejected` says otherwise; if all responses are rejected, the recipe does no step. A recipe that takes turns
+        (`sees_turns`) sees each turn as a response (`Turns`). If the caller has chosen rows by `sees_turns`, `by_turns` is its
+        answer, and `OtherRows` is raised if the step must be repeated with other rows."""
         sees, all_columns = sees_turns(recipe) if by_turns is None else by_turns, columns
         columns = {name: value for name, value in columns.items() if value is not None}
         mask = on_cpu(columns["mask"]) if "mask" in columns else None
@@ -128,7 +129,8 @@ class Trainer:
             out = recipe._advantage(call, padded and not turns, sees if self.rows_follow else None)
         except RecipeError as error:
             if self.rows_follow and sees_turns(recipe) != sees:
-                # The newest version failed, or is newer than this call, and the one that is now in use takes other rows.
+                # The newest version failed, or was published during this call, and the version that is now in use takes other
+                # rows.
                 if by_turns is not None:
                     raise OtherRows from None
                 return self.advantage(recipe, all_columns, mean, padded, keep_rejected)
@@ -145,7 +147,7 @@ class Trainer:
 
     @staticmethod
     def _spread(out: Advantage, rows: Any, size: int) -> Advantage:
-        """An outcome of some rows as that of `size` rows; the others have 0."""
+        """Expands an outcome of some rows to `size` rows; all other rows get 0."""
 
         def spread(values: Any) -> Any:
             if values is None:
@@ -161,8 +163,8 @@ class Trainer:
         return replace(out, advantage=advantage, returns=returns, weight=spread(out.weight), reward=None)
 
     def per_response(self, live: LiveRecipe, columns: Mapping[str, Any], counts: Any, mean: str) -> Any:
-        """The weighted advantage per response, for responses of `counts` tokens, those without being as in `advantage`; an error if the
-        recipe gives one per token."""
+        """Computes the weighted advantage per response, for responses of `counts` tokens; responses without tokens are treated as
+        in `advantage`. Raises an error if the recipe gives an advantage per token."""
         counts = np.asarray(counts)
         rows = np.flatnonzero(counts)
         if not keeps_rejected() and len(rows) == 0:
@@ -185,11 +187,11 @@ _warned: set[str] = set()  # Warnings that this process has given.
 
 
 class OtherRows(Exception):
-    """The version that is now in use takes other rows than it was given."""
+    """Raised if the version that is now in use takes other rows than the step has."""
 
 
 def with_its_rows(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A step that chooses the rows for a version, repeated until a version computes it."""
+    """Repeats a step, which chooses the rows for a version, until a version computes it."""
 
     @functools.wraps(step)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -215,8 +217,8 @@ def metrics(out: Advantage, counts: bool = True) -> dict[str, float]:
 
 
 def _targets(recipe: Recipe | LiveRecipe, out: Advantage, columns: Mapping[str, Any]) -> Any:
-    """What a critic learns from a step, [B, T]: what the recipe's hook `returns` gives, or else the discounted reward to go;
-    without a critic the advantage."""
+    """The targets of a critic, [B, T]: the result of the recipe's hook `returns` or, if there is no such hook, the discounted
+    reward to go. Without a critic, they are the advantage."""
     if columns.get("value") is None:
         return out.advantage
     if out.returns is not None:
@@ -245,7 +247,7 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     counts = mask.lengths if isinstance(mask, Turns) else np.asarray(mask)
     if counts.ndim == 2:
         counts = (counts != 0).sum(1)
-    # A turn has its part of its response.
+    # The tokens of a turn are its share of its response.
     responses = counts / mask.of_each(mask.sums(counts)).clip(1) if isinstance(mask, Turns) else counts > 0
     share = {"tokens": counts, "responses": responses}.get(mean)
     total = 1.0 if share is None else (weight * share).sum()
@@ -253,7 +255,7 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     if (scale == 1).all():
         return out.advantage
     if isinstance(out.advantage, list):
-        # Rows of their own lengths.
+        # The rows have different lengths.
         return [row * float(factor) for row, factor in zip(out.advantage, scale, strict=True)]
     advantage = np.asarray(out.advantage)
     scaled = (advantage.T * scale.astype(advantage.dtype)).T
@@ -261,8 +263,8 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
 
 
 def tried(recipe: Recipe | LiveRecipe, scale: float = 1.0, rows: Sequence[int] = (0, 1), **more: Any) -> Any:
-    """The gradient of a recipe and, as the last number, its loss, both as sums over tokens. The batch is one or both (`rows`) of
-    two responses, which have 3 tokens and 1 token."""
+    """The gradient of a recipe's loss and, as the last number, the loss, both as sums over tokens. The batch is one or both
+    (`rows`) of two responses, which have 3 tokens and 1 token."""
     mask = np.array([[1, 1, 1], [1, 0, 0]])
     advantage = np.array([[0.5], [-0.75]]) * mask
     # `logp` is moved a little against the advantage, so that no clip removes the gradient.
@@ -346,7 +348,7 @@ class OfTurns(list[Any]):
 
 
 def _of_tokens(columns: Mapping[str, Any], mask: Any) -> dict[str, Any]:
-    """The columns of whole responses: a number for each turn is that of the turn's tokens."""
+    """The columns for whole responses: a number for each turn becomes the number of each token of the turn."""
     lists = {name: values for name, values in columns.items() if isinstance(values, OfTurns)}
     numbers = {name: values for name, values in lists.items() if values.kind == "lists of numbers" and mask is not None}
     why = "of values for turns, without tokens that say where a turn is" if mask is None else "a text for each turn"
@@ -363,7 +365,8 @@ def _of_tokens(columns: Mapping[str, Any], mask: Any) -> dict[str, Any]:
 
 
 def _turn_of(mask: Any) -> Any:
-    """The turn that each column of a mask belongs to, [B, T], -1 before the first: turns begin after the holes."""
+    """The turn to which each position of a mask belongs, [B, T]; -1 before the first turn. A turn begins after each hole of the
+    mask."""
     counts = np.asarray(mask != 0)
     begins = counts.copy()
     begins[:, 1:] &= ~counts[:, :-1]
@@ -371,7 +374,8 @@ def _turn_of(mask: Any) -> Any:
 
 
 def _places(keys: Any, *order: Any) -> dict[str, Any]:
-    """The columns `trajectory` and `turn` of rows: the trajectory by its key, and the row's place in it by `order`, the first first."""
+    """The columns `trajectory` and `turn` of rows: the number of the key's trajectory, and the row's index when the trajectory's
+    rows are sorted by `order`, of which the first array counts most."""
     session = np.array(_arrays.labels(np.asarray(keys).tolist())[0], dtype=int)
     by = np.lexsort((*reversed(order), session))
     turn = np.empty(len(session))
@@ -380,11 +384,12 @@ def _places(keys: Any, *order: Any) -> dict[str, Any]:
 
 
 class Turns:
-    """The turns of a batch's responses as responses: a turn is what stands between two holes of the mask.
+    """The turns of a batch's responses, each as a response of its own: a turn is a run of tokens between two holes of the mask.
 
-    `trajectory` and `turn` are its place. A number for each response, such as `reward`, is that of each of its turns; `step_reward`
-    is a turn's own: the rewards of its tokens and of the hole behind it, or the response's reward at its last turn. `trajectory` and
-    `turn` among the columns say which responses belong together, and `step_reward` what is scored of each.
+    `trajectory` and `turn` give the turn's position. A number for each response, such as `reward`, is repeated for each of its
+    turns; `step_reward` differs by turn: it is the sum of the rewards of the turn's tokens and of the hole after the turn, or the
+    response's reward at its last turn. If the columns contain `trajectory` and `turn`, these say which responses belong together,
+    and `step_reward` is the score of each.
     """
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
@@ -428,8 +433,8 @@ class Turns:
         return values[self.row]
 
     def whole(self, out: Advantage, padded: bool) -> Advantage:
-        """An outcome for the turns as that of the responses: one value for each if the turns of each have the same and it need not
-        be `padded`, and [B, T] otherwise."""
+        """Converts an outcome for turns to an outcome for responses: [B] if all turns of each response have the same value and
+        `padded` is false, and [B, T] otherwise."""
         torch = sys.modules["torch"]
 
         def of(values: Any) -> Any:
@@ -462,7 +467,8 @@ _left_out: dict[str, str] = {}  # The trainer's columns that recipes do not get,
 
 
 def leave_out(columns: Mapping[str, str], rule: str) -> None:
-    """Remembers columns that recipes do not get, with what each has, and names them once; `rule` says what they could get."""
+    """Remembers columns that recipes do not get, each with its content, and logs their names once; `rule` says which columns
+    recipes can get."""
     _left_out.update({name: f"left out: `{name}` ({why}): {rule}" for name, why in columns.items()})
     if columns:
         warn_once(f"left out: {', '.join(f'`{name}` ({why})' for name, why in columns.items())}: {rule}")
@@ -475,13 +481,13 @@ def warn_once(text: str) -> None:
 
 
 def explain_zero(advantage: Any, mask: Any, mean: str) -> None:
-    """Says that a loss of 0 is no fault, if the trainer's mean of the advantage is 0 and the advantage is not. Only the first step
-    with a signal is looked at, because that reads all tokens."""
+    """Logs that a loss of 0 is no fault, if the trainer's mean of the advantage is 0 and the advantage is not. Only the first
+    step with a signal is tested, because the test reads all tokens."""
     if "loss 0" in _warned:
         return
     counts = np.asarray(mask)
     counts = (counts != 0).sum(1) if counts.ndim == 2 else counts
-    # Rows of their own lengths are a list.
+    # Rows of different lengths are a list.
     rows = [np.asarray(row, dtype=np.float64) for row in advantage]
     sums, sizes = (
         np.array([of(row).sum() if row.ndim else of(row) * n for row, n in zip(rows, counts)]) for of in (np.array, np.abs)
@@ -512,11 +518,11 @@ def announce(live: LiveRecipe, notes: Mapping[str, str], turns: str = Trainer.tu
         log.warning("%s names `trajectory` or `step_reward`: %s", live.name, turns)
 
 
-PRINTED = 20  # Lines of a step that are logged; the rest is counted.
+PRINTED = 20  # The maximum number of lines that are logged for a step; further lines are only counted.
 
 
 def report(recipe: Recipe | LiveRecipe, out: Advantage | Loss) -> None:
-    """Logs the lines that a recipe printed at a step, and each note once. They are warnings, because trainers show only
+    """Logs the lines that a recipe printed at a step, and each note once. All are logged as warnings, because trainers show only
     warnings."""
     if out.prints:
         more = len(out.prints) - PRINTED
@@ -526,11 +532,11 @@ def report(recipe: Recipe | LiveRecipe, out: Advantage | Loss) -> None:
         warn_once(f"{recipe.name}: {note}")
 
 
-STATE = "advlab.json"  # The file of a trainer's checkpoint that has the version of its step, and its state.
+STATE = "advlab.json"  # The file, in a trainer's checkpoint, with the version of the last step and its state.
 
 
 def save(live: LiveRecipe, folder: Path) -> None:
-    """Puts the version of the last step and its state into a checkpoint's folder."""
+    """Writes the version of the last step and its state to a checkpoint's folder."""
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / f".{STATE}"
     beside.write_text(json.dumps(live.state_dict()))
@@ -538,7 +544,7 @@ def save(live: LiveRecipe, folder: Path) -> None:
 
 
 def resume(live: LiveRecipe, folder: Path, step: int | None) -> None:
-    """Continues from what `save` put into a checkpoint's folder; logs a warning if there is nothing."""
+    """Continues from the file that `save` wrote to a checkpoint's folder; logs a warning if there is no such file."""
     kept = folder / STATE
     if not kept.exists():
         log.warning("%s has no state of %s: it begins at step %s with that of `init`", folder, live.name, step)
@@ -560,11 +566,11 @@ RULE = "a column has numbers alone or strings alone, one for each response or a 
 
 
 class Unfit(str):
-    """The kind of a value that fits in no column, in the place of the value."""
+    """The kind of a value that fits into no column, which replaces the value."""
 
 
 def kind_of(value: Any) -> str:
-    """What a value of a data set is, in the plural: `numbers`, `lists of strings`; an empty list is `lists`."""
+    """The kind of a value of a data set, in the plural: `numbers`, `lists of strings`; that of an empty list is `lists`."""
     if isinstance(value, Unfit):
         return value
     if isinstance(value, (list, tuple)):
@@ -588,7 +594,7 @@ def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, str] | None =
             continue
         there = {kind_of(value) for value in values if value is not None}
         if "lists" in there and all(kind.startswith("lists") for kind in there):
-            # An empty list is of the kind of the others, or of those of earlier batches.
+            # An empty list has the kind of the column's other lists, in this batch or in earlier batches.
             there = there - {"lists"} or {known if known.startswith("lists") else "lists of numbers"}
         kind = " and ".join(sorted(there)) or known
         if kind and names[ours] > 1:
@@ -605,7 +611,7 @@ def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, str] | None =
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]], kinds: dict[str, str] | None = None) -> dict[str, list[Any]]:
-    """As `of_data_set`, of rows that may lack some of the columns."""
+    """Does the same as `of_data_set`, for rows that may lack some of the columns."""
     return of_data_set(
         {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}, kinds
     )
@@ -629,14 +635,14 @@ def on_cpu(tensor: Any) -> Any:
 
 
 def setting(config: Any, path: str) -> Any:
-    """A setting of a configuration of mappings and objects, such as `trainer.save_freq`; None if it is not there."""
+    """A setting, such as `trainer.save_freq`, of a configuration of mappings and objects; None if there is no such setting."""
     for name in path.split("."):
         config = config.get(name, None) if isinstance(config, Mapping) else getattr(config, name, None)
     return config
 
 
 def callers() -> Iterator[FrameType]:
-    """The frames of the function that calls this one and of its callers, to find what a trainer does not pass."""
+    """The frames of the calling function and of its callers, in which adapters find values that a trainer does not pass."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
@@ -652,7 +658,8 @@ def registry(trainer: str, *modules: str) -> Any:
 
 
 def put_in_place(package: str, theirs: Any, ours: Any) -> None:
-    """Puts a function in the place of another in each module of a package: those that import it have it under a name of their own."""
+    """Replaces a function by another in all modules of a package, because each module that imports a function has its own name
+    for it."""
     for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == package]:
         for name in [name for name, value in vars(module).items() if value is theirs]:
             setattr(module, name, ours)

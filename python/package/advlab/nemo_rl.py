@@ -35,7 +35,8 @@ LATER = ("advantage_clip_low", "advantage_clip_high", "invalid_tool_call_advanta
 
 
 class AdvantageEstimator:
-    """An estimator as NeMo-RL's own, by the recipe; groups are the rows of `prompt_ids` that are alike."""
+    """An estimator with the interface of NeMo-RL's own estimators, which runs the recipe. Rows with equal `prompt_ids` are a
+    group."""
 
     def __init__(self, config: Any = None) -> None:
         """`config` is NeMo-RL's. A recipe with weights is refused without its `loss_fn.token_level_loss`, and with a setting that
@@ -53,15 +54,16 @@ class AdvantageEstimator:
     def compute_advantage(
         self, prompt_ids: Any, rewards: Any, mask: Any, repeated_batch: Any = None, valid_mask: Any = None, **others: Any
     ) -> Any:
-        """Advantages, float32 [B, T], 0 where the mask is 0, with the returns if there are `values`; rows that `valid_mask` leaves
-        out are no responses of their groups, and have 0. Of the type that this NeMo-RL takes."""
+        """Computes the advantages, float32 [B, T], 0 where the mask is 0, and the returns if there are `values`. Rows that
+        `valid_mask` excludes are not members of their groups, and get 0. The result has the type that the installed NeMo-RL
+        takes."""
         import torch
 
         live = NEMO_RL.open_from_environment(self.mean, self.no_weights, **self.discounts)
         rows = torch.ones(len(rewards), dtype=torch.bool) if valid_mask is None else on_cpu(valid_mask) != 0
         columns = {"groups": prompt_ids, "mask": mask, "reward": rewards}
         columns.update({ours: others[theirs] for theirs, ours in NEMO_RL.columns.items() if theirs in others})
-        # The parts of a reward that has several.
+        # These are the parts of a reward that has several parts.
         parts = [name for name in repeated_batch or () if name.startswith("reward/")]
         columns.update({column_name(name): repeated_batch[name] for name in parts})
         columns = {name: on_cpu(values)[rows] for name, values in columns.items() if values is not None}
@@ -76,13 +78,13 @@ class AdvantageEstimator:
 
 
 def patch() -> None:
-    """Puts the estimator in the place of whatever `grpo.adv_estimator` names, in this process: the driver's."""
+    """Replaces the estimator that `grpo.adv_estimator` names, in this process, which must be the driver."""
 
     grpo = importlib.import_module("nemo_rl.algorithms.grpo")
     if not hasattr(grpo, "_create_advantage_estimator"):
         raise ImportError("nemo_rl.algorithms.grpo has no `_create_advantage_estimator`: this NeMo-RL makes it elsewhere")
     with contextlib.suppress(ImportError):
-        # PPO has a function of its own.
+        # NeMo-RL's PPO has its own `_create_advantage_estimator`.
         importlib.import_module("nemo_rl.algorithms.ppo")
     for module in (grpo, sys.modules.get("nemo_rl.algorithms.ppo")):
         theirs = getattr(module, "_create_advantage_estimator", None)

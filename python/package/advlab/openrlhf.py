@@ -41,7 +41,7 @@ def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
         parts = [getattr(experience, name) for experience in experiences]
         if any(part is None for part in parts):
             return None
-        # Each experience is as wide as its longest response.
+        # Each experience is padded to its own longest response.
         return pad_sequence([row for part in parts for row in on_cpu(part)], batch_first=True)
 
     columns = {ours: rows(theirs) for theirs, ours in {**OPENRLHF.columns, "action_mask": "mask"}.items()}

@@ -28,7 +28,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     why = None if is_known else f"rLLM can follow it only with `loss_agg_mode=token-mean`, and not with {mode}"
     live = RLLM.open_from_environment("tokens", why)
     trajectories = [one for group in groups for one in group.trajectories]
-    # Asked once, because a save may be published at any time.
+    # This is asked only once, because a new version may be published at any time.
     turns = sees_turns(live)
     if not trajectories and turns:
         raise ValueError(

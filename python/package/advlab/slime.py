@@ -50,7 +50,7 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     last = {key: at for at, key in enumerate(keys) if not counts[at]}
     last.update({key: at for at, key in enumerate(keys) if counts[at]})
     ends = sorted(last.values())
-    place = np.searchsorted(ends, [last[key] for key in keys])  # The rollout of each sample.
+    place = np.searchsorted(ends, [last[key] for key in keys])  # The index of each sample's rollout.
     turns = sees_turns(live)
     if turns and "weight" in live.hooks and len(last) < len(flat):
         raise ValueError("several samples have one `rollout_id`, and slime averages them as one: leave the recipe's weights out")

@@ -51,12 +51,13 @@ PROPORTIONAL = (None, "importance_sampling", "ppo", "cispo", "gspo")  # Tinker's
 def compute_advantages(
     trajectory_groups_P: list[Any], recipe: Recipe | LiveRecipe | None = None, *, step: int | None = None
 ) -> list[Any]:
-    """As the cookbook's function of this name, by a recipe: for each group a tensor [G], a value per trajectory.
+    """Replaces the cookbook's function of this name by a recipe. The result has, for each group, a tensor [G] with a value per
+    trajectory.
 
     Each trajectory is a row, and `turn` and `token_reward` are columns of its tokens. If the recipe names `trajectory`, each turn
     is a row, with the columns `trajectory`, `turn` and `step_reward`. For such a recipe, and for one that gives an advantage per
-    token, the result has for each group a list of G tensors with a value per sampled token. Without `recipe` it is that of
-    ADVLAB_RECIPE. `step` is `batch.step`; without it calls are counted.
+    token, the result has for each group a list of G tensors with a value per sampled token. Without `recipe`, the recipe is that
+    of ADVLAB_RECIPE. `step` is `batch.step`; without `step`, the calls are counted.
     """
     if not any(group.trajectories_G for group in trajectory_groups_P):
         return [torch.zeros(0) for _ in trajectory_groups_P]
@@ -66,7 +67,7 @@ def compute_advantages(
 def assemble_training_data(
     trajectory_groups_P: list[Any], advantages_P: list[Any], **settings: Any
 ) -> tuple[list[Any], list[dict[str, int]]]:
-    """As the cookbook's function of this name, also for advantages per token."""
+    """Replaces the cookbook's function of this name, and also takes advantages per token."""
     from tinker import TensorData
     from tinker_cookbook.rl.data_processing import trajectory_to_data
 
@@ -75,7 +76,8 @@ def assemble_training_data(
         for place, (trajectory, advantage) in enumerate(zip(group.trajectories_G, advantages, strict=True)):
             is_one = advantage.ndim == 0
             made = trajectory_to_data(trajectory, float(advantage) if is_one else 1.0, **settings)
-            # In the place of log-probs, so that the cookbook itself decides where each token's value ends up.
+            # The advantages are passed in place of log-probs, so that the cookbook itself decides where each token's value is
+            # put.
             carriers = [] if is_one else trajectory_to_data(_carrying(trajectory, advantage), 1.0, **settings)
             for datum, carrier in zip(made, carriers):
                 values = carrier.loss_fn_inputs["logprobs"].to_torch() * datum.loss_fn_inputs["mask"].to_torch()
@@ -101,12 +103,12 @@ def loss(recipe: Recipe | LiveRecipe, **columns: Any) -> Callable[[list[Any], li
             found = [datum.loss_fn_inputs[theirs].to_torch() for datum in data if theirs in datum.loss_fn_inputs]
             if len(found) == len(data):
                 given[ours] = pad_sequence(found, batch_first=True)
-        # The hooks of the version of the last step, because a newer one may have been published since.
+        # These are the hooks of the version of the last step, because a newer version may have been published since.
         hooks = {*recipe._frozen().hooks}
         if isinstance(recipe, LiveRecipe) and "advantage" not in hooks:
             return _step_of_loss(recipe, given)
         if {"weight", "advantage"} <= hooks:
-            # The advantages have been multiplied by them.
+            # The advantages have been multiplied by the weights already.
             given.setdefault("weight", [1.0] * len(data))
             _warn_of_weights(recipe)
         out = recipe.loss(**given)
@@ -130,11 +132,11 @@ def _warn_of_weights(recipe: Recipe | LiveRecipe) -> None:
             )
 
 
-_tried: set[str] = set()  # Versions for which that was tried.
+_tried: set[str] = set()  # Versions whose weights have been tried.
 
 
 def _step_of_loss(live: LiveRecipe, given: dict[str, Any]) -> tuple[Any, dict[str, float]]:
-    """A step of a recipe with a loss alone: its advantage is -M dloss/dlogp for M tokens."""
+    """Does a step of a recipe that has only a loss: its advantage is -M dloss/dlogp, where M is the number of tokens."""
     logp, tokens = given["logp"], max(1, int(given["mask"].count_nonzero()))
     if "groups" not in given:
         given = {**given, "groups": list(range(len(logp)))}
@@ -155,7 +157,7 @@ def _step(live: Recipe | LiveRecipe, groups: list[Any], step: int | None) -> tup
         columns[name] = pad_sequence(values, batch_first=True) if isinstance(first, torch.Tensor) else values
     if torch.as_tensor(columns["old_logp"]).isnan().any():
         del columns["old_logp"]
-    # Nothing rejects tokens here: an episode without a token counts with its reward.
+    # Tokens are never rejected here, so an episode without tokens counts, with its reward.
     out = TINKER.advantage(live, {**columns, "step": step}, "sum", turns, True, turns)
     return _by_group(groups, out, turns), out
 
@@ -173,7 +175,7 @@ def _rows(groups: list[Any], turns: bool) -> Iterator[tuple[dict[str, Any], dict
                 own = final if turn == len(found) - 1 else 0.0
                 row = {"groups": index, "reward": reward, **_tokens(parts, own)}
                 if turns:
-                    # `reward` is the trajectory's, as that of the lab's mazes.
+                    # `reward` is the reward of the whole trajectory, as in the mazes of `advlab train`.
                     del row["token_reward"]
                     row.update(trajectory=number, turn=turn, step_reward=own + sum(part.reward for part in parts))
                 row["truncated"] = bool(parts) and parts[-1].ac.stop_reason == "length"
@@ -181,7 +183,7 @@ def _rows(groups: list[Any], turns: bool) -> Iterator[tuple[dict[str, Any], dict
 
 
 def _tokens(parts: list[Any], final: float) -> dict[str, Any]:
-    """The columns of a row's tokens: of the actions alone, one after another."""
+    """The columns of a row's tokens, which are only those of the actions, one action after another."""
     from tinker_cookbook.rl.types import PARSE_ERROR_MASKED_METRIC_KEY
 
     found: dict[str, list[float]] = {"mask": [], "old_logp": [], "turn": [], "token_reward": []}
@@ -192,7 +194,8 @@ def _tokens(parts: list[Any], final: float) -> dict[str, Any]:
         for column, values in zip(found.values(), ([not is_masked] * size, logp, [turn] * size, [0.0] * size)):
             column += values
         last = len(found["mask"]) - 1 if size and not is_masked else last
-        # What a masked turn earned is due to the turn before it; if there is none, the next turn has it, so that the sum is the total.
+        # The reward of a masked turn is added to the turn before it or, if there is none, to the next turn, so that the sum stays
+        # the total.
         owed += part.reward + (final if turn == len(parts) - 1 else 0.0)
         if last is not None:
             found["token_reward"][last] += owed
@@ -229,11 +232,12 @@ class _Loop:
 
     def __init__(self) -> None:
         self.live: LiveRecipe | None = None
-        self.left: dict[str, Any] | None = None  # What a checkpoint had of the recipe, until it is opened.
+        self.left: dict[str, Any] | None = None  # The recipe's part of a checkpoint, until the recipe is opened.
         self.computed: tuple[Any, list[Any]] | None = None  # The groups of a step, and their advantages.
 
     def compute_advantages(self, trajectory_groups_P: list[Any]) -> list[Any]:
-        """A step, once for the groups of a minibatch: the cookbook asks before for two of them, cut to four, which it prints."""
+        """Does a step, only once for the groups of a minibatch: before the actual call, the cookbook calls this function for two
+        of these groups, cut to four trajectories, to print them."""
         here: dict[str, Any] = {}
         for frame in callers():
             if frame.f_globals.get("__name__", "").startswith("tinker_cookbook."):
@@ -269,7 +273,7 @@ class _Loop:
         return live
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """The recipe's entry for a checkpoint."""
         left = self.left if self.live is None else self.live.state_dict()
         return {} if left is None else {"advlab": left}
 

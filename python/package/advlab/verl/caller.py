@@ -29,7 +29,7 @@ ALWAYS = ("values", "weight", "random")  # Columns that are used even if a recip
 
 @dataclass
 class Caller:
-    """The batch and the trainer behind a call of an estimator."""
+    """The batch and the trainer from which an estimator was called."""
 
     batch: Any = None  # The tensors of verl's batch, by name.
     others: dict[str, Any] = field(default_factory=dict)  # The columns of its `non_tensor_batch`.
@@ -43,8 +43,8 @@ class Caller:
 
     @classmethod
     def of(cls, rewards: Any, batch: Any = None, others: Any = None) -> "Caller":
-        """Finds the batch and the trainer behind the calling function, which got a batch's `token_level_rewards`; verl may also
-        pass that function the two halves of the batch."""
+        """Finds the batch and the trainer from which the calling function was called. That function got the batch's
+        `token_level_rewards`, and may have got the two halves of the batch."""
         found = cls(batch, dict(others or {}))
         for frame in callers():
             here = frame.f_locals

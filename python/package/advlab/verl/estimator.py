@@ -46,8 +46,8 @@ MEANS = {
     "token-sum": "sum",
     **dict.fromkeys(("seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"), "responses"),
 }
-"""What each `loss_agg_mode` of verl averages over, in the words of `weighted`. Each of the three `seq-mean` modes divides the sum
-of a response by a number that no weight changes, and then averages over responses."""
+"""The unit over which each `loss_agg_mode` of verl averages, in the words of `weighted`. Each of the three `seq-mean` modes
+divides the sum of a response by a number that no weight changes, and then averages over responses."""
 
 OVER_RESPONSES = ("sapo", "geo_mean")  # Losses that ignore `loss_agg_mode`, and average over responses.
 
