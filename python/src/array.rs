@@ -1,5 +1,4 @@
-//! Reads and makes NumPy arrays [B, T]. Arrays of f32 and f64 whose rows are contiguous are read in place, and all others are
-//! copied.
+//! Reads and makes NumPy arrays [B, T]. Arrays of f32 and f64 with contiguous rows are read in place, all others are copied.
 
 use std::sync::LazyLock;
 
@@ -114,8 +113,8 @@ impl Array {
         typed!(self, T => builder.mask(self.view::<T>()))
     }
 
-    /// Adds the array to a batch as a token column. Floats keep their type; integers become f32 if all are exact in f32, and f64
-    /// otherwise.
+    /// Adds the array to a batch as a token column. Floats keep their type; integers become f32 if all are exact in f32, else
+    /// f64.
     pub fn tokens(self, name: &str, builder: BatchBuilder) -> BatchBuilder {
         match self.dtype {
             (b'f', 2) => builder.token(name, self.floats::<f16>()),
@@ -138,8 +137,7 @@ impl Array {
         Buffer<T>: Into<FloatBuffer>,
     {
         let ((_, width), (down, right)) = (self.shape, self.strides);
-        // The copy, in which half precision is widened, contains only the array's own numbers, without any numbers between its
-        // rows.
+        // The copy, in which half precision is widened, contains only the array's own numbers, not those between its rows.
         if size_of::<T>() == 2 || right != 1 && width > 1 {
             return self.view::<T>().into();
         }

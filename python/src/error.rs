@@ -6,8 +6,7 @@ use pyo3::prelude::*;
 
 pyo3::import_exception!(advlab, RecipeError);
 
-/// Makes an exception from diagnostics. It has the text of all diagnostics, and the message, location and help of the first
-/// diagnostic.
+/// Makes an exception from diagnostics. It has the text of all diagnostics, and the message, location and help of the first.
 pub fn raise(diagnostics: impl Into<Diagnostics>) -> PyErr {
     let diagnostics = translated(diagnostics.into());
     let text = diagnostics.render(false).trim_end().to_string();
@@ -40,8 +39,7 @@ fn translated(diagnostics: Diagnostics) -> Diagnostics {
     Diagnostics::several(diagnostics.iter().map(one).collect()).unwrap_or(diagnostics)
 }
 
-/// Returns a message of the library in which the command line's words, which are in backticks, are replaced by those of the
-/// package.
+/// Returns a message of the library in which the command line's words, in backticks, are replaced by those of the package.
 pub fn in_python(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let parts = parts.map(|(at, part)| match at % 2 {

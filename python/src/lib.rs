@@ -89,8 +89,7 @@ fn explain(name: Option<&str>) -> PyResult<String> {
     }
 }
 
-/// Returns how the answer of a completion compares with the answer of a reference: `right`, `wrong`, `no answer` or `not
-/// decided`.
+/// Compares the answer of a completion with the answer of a reference: `right`, `wrong`, `no answer` or `not decided`.
 #[pyfunction]
 fn verify(py: Python<'_>, solution: &str, completion: &str) -> &'static str {
     py.detach(|| advlab::answers::equal(solution, completion))

@@ -165,8 +165,8 @@ impl PyRecipe {
         })
     }
 
-    /// Returns the summands of the newest version's advantage and reward, each with its hook, name, standard deviation, and share
-    /// of |A|.
+    /// Returns the summands of the newest version's advantage and reward, each with hook, name, standard deviation and share of
+    /// |A|.
     fn _terms(
         &self,
         py: Python<'_>,

@@ -126,8 +126,7 @@ impl<'a> Checks<'a> {
                 Some(outcome)
             }
             Err(error) => {
-                // A result that is not finite, or an error on an ordinary batch, fails the check; an error on another batch is
-                // only a note.
+                // A result that is not finite, or an error on an ordinary batch, fails the check; any other error is only a note.
                 let must = error[0].kind == ProblemKind::NotFinite || matches!(check, MIXED | LOSS);
                 self.refused(check, if must { Fails } else { Note }, error);
                 None

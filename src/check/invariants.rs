@@ -59,8 +59,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Adds, as the detail of the last finding, by how much the responses without tokens change the advantages of the other
-    /// responses.
+    /// Adds to the last finding by how much the responses without tokens change the advantages of the other responses.
     pub(super) fn rejected(&mut self, batch: &Batch, base: &Outcome) {
         let layout = batch.layout();
         let has_tokens = |&response: &usize| !layout.tokens_of(response).is_empty();

@@ -88,8 +88,7 @@ impl Checks<'_> {
                 let rows = (0..layout.responses()).flat_map(|i| column.of_response(&layout, i));
                 Computed::new(layout.clone(), Level::Token, rows.collect::<Vec<f64>>())
             }
-            // If there is no response column `advantage` either, every advantage is 0, because nothing says which responses are
-            // good.
+            // Without a response column `advantage` either, every advantage is 0, because no response is known to be good.
             None => {
                 let values = by_response.unwrap_or_else(|| vec![0.0; layout.responses()]);
                 Computed::new(layout, Level::Response, values)
@@ -98,8 +97,8 @@ impl Checks<'_> {
         Ok((loss, advantage))
     }
 
-    /// Compares the gradient with finite differences, at the batch's `logp`, which may be so far from `old_logp` that some ratios
-    /// are clipped.
+    /// Compares the gradient with finite differences, at the batch's `logp`, which may be so far from `old_logp` that ratios are
+    /// clipped.
     fn slope(&self, batch: &Batch) -> Result<ResultLine, Diagnostics> {
         let (loss, _) = self.loss_on(batch, 1.0)?;
         let layout = loss.gradient.layout().clone();

@@ -118,8 +118,7 @@ pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
     told.filter_map(line).collect()
 }
 
-/// Returns whether the recipe, with its current settings, needs a column, by running it on a batch with all usual columns except
-/// this one.
+/// Returns whether the recipe, with its current settings, fails on a batch with all usual columns except one.
 pub fn needs(recipe: &Recipe, column: &str) -> bool {
     let usual = usual();
     let is_there = usual.has(column) || usual.text(column).is_some();
@@ -179,8 +178,8 @@ pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
 pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Diagnostics> {
     let checks = Checks::new(recipe);
     let (batch, _) = first_of(batch);
-    // The groups get different fractions of right responses, because otherwise a division by a mean over the batch would have no
-    // effect.
+    // The groups get different fractions of right responses, because a division by a mean over the batch would otherwise not
+    // matter.
     let unlike = with_rewards(&batch, |response, group| {
         let share = 1.0 + (group % 3) as f64;
         f64::from(u8::from(wave(response, group, 6) * 4.0 < share))

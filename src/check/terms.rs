@@ -103,8 +103,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Reports columns that change the value of a loss but not its gradient, such as entropies, or `ref_logp` in the k1 estimate
-    /// of a KL.
+    /// Reports columns that change the value of a loss but not its gradient, such as entropies, or `ref_logp` in a KL's k1
+    /// estimate.
     pub(super) fn terms_of_the_loss(&mut self, batch: &Batch) {
         const CHECK: &str = "terms of the loss";
         match self.without_gradient(batch) {
@@ -177,8 +177,7 @@ impl Checks<'_> {
         if advantage.level() != Level::Token || base.loss.is_some() {
             return;
         }
-        // With other rewards, an advantage that was 0 by chance is not 0. An error is ignored, because a recipe may refuse these
-        // rewards.
+        // With other rewards, an advantage that was 0 by chance is not 0. An error is ignored: a recipe may refuse these rewards.
         let Ok(other) = self.advantage(&with_rewards(batch, |i, _| 0.2 + wave(i, 0, 16))) else {
             return;
         };

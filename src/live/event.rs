@@ -115,15 +115,13 @@ pub struct VersionChange {
     pub to: Version,
     /// The time that compiling and the dry runs took.
     pub checked_in: Duration,
-    /// The time from the first event of the save until the end of the checks, including the wait until the files stayed
-    /// unchanged.
+    /// The time from the first event of the save until the end of the checks, including the wait for unchanged files.
     pub ready_after: Duration,
     /// The parameters that are new, are removed or have another value, as in `k 4 -> 8`.
     pub parameters: Vec<String>,
     /// The number of lines added to the script and to the imports that both versions have.
     ///
-    /// Imports that only one version has do not count, so that adding `import "grpo"` counts as one line, not as the forty lines
-    /// of grpo.
+    /// Imports that only one version has do not count, so that adding `import "grpo"` counts as one line, not as grpo's forty.
     pub lines_added: usize,
     /// The number of lines removed from the script and from the imports that both versions have.
     pub lines_removed: usize,

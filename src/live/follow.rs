@@ -1,5 +1,4 @@
-//! The thread that follows the files: after an event, it waits until the files stay unchanged, checks their content, and
-//! publishes it.
+//! The thread that follows the files: after an event, it waits until they stay unchanged, checks their content, and publishes it.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -92,8 +91,7 @@ impl Shared {
         self.ledger().current.clone()
     }
 
-    /// Publishes a version with its warnings. Returns `false` instead if the version with which it was compared is no longer the
-    /// newest.
+    /// Publishes a version with its warnings. Returns `false` if the version with which it was compared is no longer the newest.
     pub(super) fn publish(
         &self,
         compared_with: &Arc<Published>,
@@ -256,8 +254,8 @@ struct Follower {
     watch: Watch,
     /// The files when they were last checked.
     files: SourceFiles,
-    /// The last report about the files, which is not repeated: the version that was rejected, or `Some(None)` if the script could
-    /// not be read.
+    /// The last report about the files, which is not repeated: the version that was rejected, or `Some(None)` for an unreadable
+    /// script.
     reported: Option<Option<Version>>,
     is_polling_reported: bool,
     /// The senders of callers that began to wait before the files were last read.
@@ -294,8 +292,7 @@ impl Follower {
             Some(version) if rejected.iter().any(|old| old == version.as_str()) => {
                 self.reported = Some(Some(version.clone()));
             }
-            // The files are checked without a wait until they stay unchanged, because a save that is still being written is
-            // noticed later.
+            // The files are checked without a wait for unchanged files, because an unfinished save is noticed later.
             _ => self.judge(&self.files.clone(), Instant::now()),
         }
     }

@@ -92,8 +92,7 @@ pub struct LiveStep {
 #[derive(Debug)]
 pub struct LiveRecipe {
     shared: Arc<Shared>,
-    /// The versions of the run, of which there is at least one. The last version is in use; a step falls back to the versions
-    /// before it.
+    /// The versions of the run, at least one. The last version is in use; a step falls back to the versions before it.
     versions: Vec<InUse>,
     /// The value of `versions` before the current step.
     before: Vec<InUse>,
@@ -224,8 +223,7 @@ impl LiveRecipe {
     /// Begins a step: takes the newest version, and migrates the state if the last step used another version.
     ///
     /// # Errors
-    /// [`Failed`] if `migrate` fails on the state. In this case, the previous version stays in use, and an event reports the
-    /// failure.
+    /// [`Failed`] if `migrate` fails on the state. The previous version then stays in use, and an event reports the failure.
     pub fn begin_step(&mut self) -> Result<(), Failed> {
         self.before = self.versions.clone();
         let (loaded, last) = (self.newest(), self.versions.len() - 1);
@@ -337,8 +335,7 @@ impl LiveRecipe {
         self.next_step
     }
 
-    /// Sets the batch on which new versions are tried, which is not copied. [`LiveRecipe::attempt`] calls this with the batch of
-    /// its step.
+    /// Sets the batch on which new versions are tried, without a copy. [`LiveRecipe::attempt`] sets the batch of its step.
     pub fn observe(&self, batch: &Batch) {
         let (batch, in_use) = (batch.clone(), self.last().clone());
         self.shared.ledger().last = Some(Arc::new(Observed { batch, in_use }));

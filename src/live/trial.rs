@@ -9,8 +9,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::number_text::value;
 use crate::script::{Outcome, Recipe, State, Statistics, guarded};
 
-/// The maximum number of groups of a small batch. It is more than one, so that a mean over the batch differs from a mean over the
-/// group.
+/// The maximum number of groups of a small batch. It exceeds 1, so that a mean over the batch differs from a mean over the group.
 const GROUPS: usize = 3;
 /// The maximum number of groups of the batch on which two versions are compared. The comparison takes dozens of runs.
 const COMPARED: usize = 32;
@@ -122,8 +121,7 @@ fn first(batch: &Batch, groups: usize) -> Batch {
 }
 
 /// Describes how a version differs from the version of the last step on the last batch: the correlation and the standard
-/// deviations of their advantages, and the checks with worse results. No difference rejects a version, because it may be
-/// intended.
+/// deviations of their advantages, and the checks with worse results. No difference rejects a version: it may be intended.
 fn effect(
     candidate: &Recipe,
     outcome: &Outcome,

@@ -37,8 +37,7 @@ impl Published {
         self.recipe.version()
     }
 
-    /// Returns the version's index in the order of publication, from 0. If the same content is published again, it gets a new
-    /// index.
+    /// Returns the version's index in the order of publication, from 0. Content that is published again gets a new index.
     pub fn serial(&self) -> u64 {
         self.serial
     }

@@ -29,8 +29,7 @@ pub(crate) struct Effects {
     draws: u64,
     /// How many times scripts reported, printed, recalled or remembered something.
     pub(super) said: u64,
-    /// The reported metrics. They are computed together with the hook's result, so that parts that they share are computed only
-    /// once.
+    /// The reported metrics. They are computed together with the hook's result, so that shared parts are computed only once.
     pub(super) metrics: Vec<Metric>,
     pub(crate) prints: Vec<String>,
     printed: usize,
@@ -63,8 +62,7 @@ impl CallContext {
         &self.context.guard
     }
 
-    /// Returns the result of a hook or, if the guard has ended the call, the guard's error, even if a function ignored that
-    /// error.
+    /// Returns the result of a hook or, if the guard ended the call, the guard's error, even if a function ignored it.
     pub(crate) fn unless_failed<T>(&self, result: Raised<T>) -> Raised<T> {
         match self.guard().failure() {
             Some(error) if result.is_ok() => Err(error.into()),
@@ -101,8 +99,8 @@ impl CallContext {
         *now = Effects { notes, ..before };
     }
 
-    /// Returns the key of the next random tensor, which is a hash of the run's seed, the step, the number of earlier draws, and
-    /// the update.
+    /// Returns the key of the next random tensor: a hash of the run's seed, the step, the number of earlier draws, and the
+    /// update.
     pub(super) fn next_key(&self) -> u64 {
         let mut effects = self.effects();
         let mut hash = Sha256::new();
@@ -132,8 +130,7 @@ impl Effects {
         self.keep(((self.hook, name.to_string()), vec![value]))
     }
 
-    /// Keeps the metrics that a function of `map_groups` reported for its groups: one metric per name, with the values of all
-    /// groups.
+    /// Keeps the metrics that a function of `map_groups` reported: one metric per name, with the values of all groups.
     pub(super) fn metrics_of_groups(&mut self, metrics: Vec<Metric>) -> Result<(), CallError> {
         let mut joined: Vec<Metric> = Vec::new();
         for (name, values) in metrics {
@@ -145,8 +142,7 @@ impl Effects {
         joined.into_iter().try_for_each(|metric| self.keep(metric))
     }
 
-    /// Keeps a metric, in place of an earlier metric of the same hook and name. Fails if there would be more than `METRICS`
-    /// metrics.
+    /// Keeps a metric, in place of an earlier metric of the same hook and name. Fails beyond `METRICS` metrics.
     fn keep(&mut self, metric: Metric) -> Result<(), CallError> {
         let mut known = self.metrics.iter_mut();
         if let Some(same) = known.find(|(name, _)| *name == metric.0) {

@@ -14,8 +14,7 @@ use rhai::{
 use super::error::{CallError, Raised, located};
 
 /// Returns the packages of Rhai's own functions; `natives.txt` lists the functions that scripts may call. The packages for time,
-/// files and bytes are excluded, because no formula needs them, and a step's result must depend only on the batch, the state and
-/// the seed.
+/// files and bytes are excluded, because no formula needs them, and a step's result must depend only on batch, state and seed.
 pub(crate) fn packages() -> [Shared<Module>; 9] {
     [
         ArithmeticPackage::new().as_shared_module(),

@@ -101,8 +101,7 @@ pub(super) fn call_error(value: &Dynamic) -> Option<CallError> {
     value.read_lock::<CallError>().map(|error| error.clone())
 }
 
-/// Converts the result of a native function. An error that ends the script gets the location of the call, which the engine would
-/// lose.
+/// Converts the result of a native function. An error that ends the script gets the call's location, which the engine would lose.
 pub(super) fn located<T>(context: &NativeCallContext, result: Result<T, CallError>) -> Raised<T> {
     Ok(result.map_err(|mut problem| {
         if problem.ends_script {

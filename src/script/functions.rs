@@ -30,8 +30,7 @@ use crate::allocation::held;
 use crate::diagnostic::Diagnostic;
 use crate::tensor::{Level, Stopped, Tensor, TensorError};
 
-/// The modules of the functions that scripts may call. If two modules contain the same function, the engine uses that of the
-/// later module.
+/// The modules of the functions that scripts may call. If two modules contain the same function, the later module's is used.
 #[derive(Clone, Debug)]
 pub(crate) struct Functions(Arc<[Shared<Module>]>);
 
@@ -52,8 +51,7 @@ impl Default for Functions {
     }
 }
 
-/// The table of the functions that scripts may call, except those of the op table. It says what limits the time and memory of
-/// each function.
+/// The table of the functions that scripts may call, except those of the op table. It says what limits their time and memory.
 const NATIVES: &str = include_str!("natives.txt");
 
 /// Returns the row that a function has in [`NATIVES`], such as `pad: array, int, any`.
@@ -154,8 +152,7 @@ fn bound(engine: &mut Engine, call: &Arc<CallContext>) {
         .set_fail_on_invalid_map_property(true)
         .disable_symbol("eval");
     let (guard, before) = (call.guard().clone(), held());
-    // Operations are counted here because the engine's own count returns to the caller's number after each closure that a native
-    // function calls.
+    // Operations are counted here because the engine's count is reset after each closure that a native function calls.
     let operations = AtomicU64::new(0);
     engine.on_progress(move |_| {
         // A load and a store suffice instead of an atomic addition, because a script runs in one thread.

@@ -85,8 +85,7 @@ impl Host {
         self.call_under(&self.guard(), step, None)
     }
 
-    /// Starts a call at a step, under a guard. If the call computes a loss, `update` is the number of losses computed earlier in
-    /// the step.
+    /// Starts a call at a step, under a guard. If the call computes a loss, `update` is the number of earlier losses in the step.
     pub(super) fn call_under(
         &self,
         guard: &Arc<Guard>,

@@ -48,8 +48,7 @@ pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// Returns the constants that a script's functions see: those whose values are literals, such as `const K = 4;`. A constant is
-/// skipped if a parameter or a loop variable has the same name, because the optimiser would replace that variable by the
-/// constant.
+/// skipped if a parameter or a loop variable has the same name, because the optimiser would replace that variable.
 pub(super) fn constants(text: &str) -> Scope<'static> {
     let mut scope = Scope::new();
     if !text.contains("const") {

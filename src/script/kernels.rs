@@ -15,8 +15,8 @@ use crate::tensor::Guard;
 /// When kernels are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// A kernel is used for a kind of call after it has given the same bits as the script in less time. This is the default of
-    /// the commands.
+    /// A kernel is used for a kind of call after it has given the script's bits in less time. This is the default of the
+    /// commands.
     Auto,
     /// Every call for which a kernel exists uses the kernel, unless the kernel declines the call.
     On,
@@ -60,8 +60,7 @@ pub(crate) struct Known {
 /// How a kind of call is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Choice {
-    /// The script has run once, so that its code and memory are warm. At the next call, both script and kernel run and are
-    /// compared.
+    /// The script has run once, so that its code and memory are warm. At the next call, script and kernel are compared.
     Compare,
     Kernel,
     Script,
@@ -112,8 +111,7 @@ impl Native {
         Ok(outcome)
     }
 
-    /// Returns messages about the kernels that have been found, since the last call of this function, to differ from their
-    /// scripts.
+    /// Returns messages about the kernels that were found, since the last call, to differ from their scripts.
     pub fn defects(&self) -> Vec<String> {
         take(&mut lock(&self.known).defects)
     }

@@ -24,7 +24,7 @@ impl Default for Limits {
     }
 }
 
-/// The maximum size of a script, in bytes. A recipe has a few kilobytes; a larger script contains data, and takes minutes to
+/// The maximum size of a script in bytes. A recipe has a few kilobytes; a larger script contains data, and can take minutes to
 /// compile.
 pub(super) const SCRIPT_BYTES: usize = 256 << 10;
 /// The maximum depth of nested calls. A hook needs three or four levels.
@@ -39,8 +39,7 @@ pub(super) const TEXT_BYTES: usize = 1 << 20;
 /// The maximum number of elements of an array, including the elements of nested arrays. The limit is low because the engine
 /// counts all elements at each `push`, so that filling an array of this size takes a second.
 pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
-/// The number of elements at which we stop filling an array that would be longer: the engine refuses an array of this length
-/// anyway.
+/// The number of elements at which we stop filling a longer array: the engine refuses an array of this length anyway.
 pub(super) const ENOUGH: usize = ARRAY_ELEMENTS + 1;
 /// The maximum number of entries of a map, including the entries of nested maps.
 pub(super) const MAP_ENTRIES: usize = 1 << 14;
@@ -48,8 +47,7 @@ pub(super) const MAP_ENTRIES: usize = 1 << 14;
 pub(super) const VALUE_DEPTH: usize = 64;
 /// The maximum number of bytes of all variables of a function, not counting tensors.
 pub(super) const VARIABLE_BYTES: usize = 64 << 20;
-/// The maximum depth of nested arrays and maps in a state. A checkpoint's JSON has two levels per map, and JSON readers stop at
-/// 128 levels.
+/// The maximum depth of nested arrays and maps in a state. A checkpoint's JSON has two levels per map, and readers stop at 128.
 pub(super) const STATE_DEPTH: usize = 32;
 /// The maximum number of metrics of a step, and of its notes.
 pub(super) const METRICS: usize = 256;

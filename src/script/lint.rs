@@ -115,8 +115,7 @@ fn wrong_call(
 pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warn = |message, help: String, at| Diagnostic::warning(message).with_help(help).at(at);
-    // `batch.NAME` reads a column, even if a parameter has the same name. If `p` as a whole is passed on, any parameter may be
-    // read.
+    // `batch.NAME` reads a column, even if a parameter has the same name. If `p` itself is passed on, any parameter may be read.
     let read: HashSet<&str> = sites(code)
         .filter(|site| site.text(-1) == "." && site.text(-2) != "batch")
         .map(|site| site.text(0))
@@ -155,8 +154,7 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     unread.chain(set).chain(hooks).collect()
 }
 
-/// Warns of functions that are never called, and whose name and number of parameters resemble those of a hook that the script
-/// lacks.
+/// Warns of functions that are never called, and that resemble, by name and number of parameters, a hook that the script lacks.
 fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warnings = functions.iter().filter_map(|(name, counts)| {

@@ -27,8 +27,7 @@ impl Host {
     /// Loads a recipe: a built-in by its name, or a script by its path.
     ///
     /// # Errors
-    /// [`Diagnostics`] if there is no such recipe, or if the recipe does not compile, fails the lint, or declares invalid
-    /// parameters.
+    /// [`Diagnostics`] if there is no such recipe, or if it does not compile, fails the lint, or declares invalid parameters.
     pub fn load(&self, recipe: &str) -> Result<Recipe, Diagnostics> {
         self.load_files(&SourceFiles::of(recipe)).0
     }
@@ -72,8 +71,7 @@ impl Host {
     /// or on another machine, because no files are read.
     ///
     /// # Errors
-    /// [`Diagnostics`] as for [`Host::load`]; also if a built-in that the recipe imports has another text in this version of
-    /// advlab.
+    /// [`Diagnostics`] as for [`Host::load`]; also if an imported built-in has another text in this version of advlab.
     pub fn restore<'a>(
         &self,
         name: &str,

@@ -8,7 +8,7 @@ use super::reference::ops;
 use super::syntax::{CodeSite, Token, TokenKind, code, declared_names, lex, sites};
 use crate::diagnostic::{Diagnostic, Span};
 
-/// Finds operators that mean something else in Python. `knows` says whether a name that the text does not declare is a
+/// Finds operators that mean something else in Python. `knows` says whether a name that is not declared in the text is a
 /// variable.
 pub(crate) fn misread_operators(
     source: &Arc<str>,
@@ -47,8 +47,7 @@ fn operator_after<'a>(code: &[Token<'a>]) -> Option<&'a str> {
     ends.map(|token| token.text)
 }
 
-/// Finds each `//` between an expression and a text that is probably an operand. In Rhai, `//` begins a comment, so no division
-/// happens.
+/// Finds each `//` between an expression and a probable operand. In Rhai, `//` begins a comment, so no division happens.
 pub(crate) fn floor_divisions(
     source: &Arc<str>,
     text: &Arc<str>,

@@ -73,8 +73,7 @@ pub struct Outcome {
     pub advantage: Computed,
     /// The loss, if the advantage is derived from a loss, as -M dloss/dlogp, where M is the number of tokens.
     pub loss: Option<f64>,
-    /// The column `correct` as scripts see it, 1 for a correct response; `None` if the batch has no such column and it cannot be
-    /// derived.
+    /// The column `correct` as scripts see it, 1 for a correct response; `None` if there is none and it cannot be derived.
     pub correct: Option<Computed>,
     /// The reports of the hooks.
     pub reports: Reports,
@@ -149,8 +148,7 @@ pub(super) fn same_bits(script: &Outcome, kernel: &Outcome) -> bool {
         && told(script) == told(kernel)
 }
 
-/// The mean, standard deviation (ddof 1, like `std` in scripts), minimum and maximum of some values; all are 0 if there are no
-/// values.
+/// The mean, standard deviation (ddof 1, like `std` in scripts), minimum and maximum of some values; all 0 if there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Statistics {
     /// The mean.
@@ -234,7 +232,7 @@ pub struct Summary {
     pub level: &'static str,
     /// The statistics of the advantage, over its values at that level.
     pub advantage: Statistics,
-    /// The number of groups from which the policy learns nothing, because each response has weight 0, or advantage 0 on all its
+    /// The number of groups from which the policy learns nothing, because each response has weight 0, or advantage 0 on all
     /// tokens.
     pub groups_without_signal: usize,
     /// The number of responses with weight 0, which the loss ignores; `None` if there are no weights.

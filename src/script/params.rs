@@ -156,8 +156,7 @@ impl ParamSpec {
         })
     }
 
-    /// Converts a value to the type of `kind` (any type if `None`). Returns `None` if that fails, or if the value is outside the
-    /// bounds.
+    /// Converts a value to the type of `kind` (any type if `None`). Returns `None` if it fails or is outside the bounds.
     fn fit(&self, kind: Option<&ParamValue>, setting: ParamValue) -> Option<ParamValue> {
         use ParamValue::{Bool, Integer, List, Number, Text, Unset};
         let is_within = |number: f64| {

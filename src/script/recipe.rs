@@ -99,8 +99,7 @@ impl Recipe {
     }
 
     /// Returns all columns that a batch needs for this recipe: the columns that the recipe reads, the columns from which they may
-    /// be derived, and `random`. Returns `None` if the script may compute the name of a column, because it may then read any
-    /// column.
+    /// be derived, and `random`. Returns `None` if the script may compute the name of a column, and so read any column.
     pub fn columns(&self) -> Option<BTreeSet<String>> {
         // A batch may give the random numbers as a column.
         const ALWAYS: [&str; 1] = ["random"];

@@ -62,8 +62,7 @@ struct TableEntry {
     written: u64,
 }
 
-/// Numbers by key. Clones share unchanged parts, so the cost of a step depends on how much it writes, not on the size of the
-/// table.
+/// Numbers by key. Clones share unchanged parts, so the cost of a step depends on how much it writes, not on the table's size.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     /// The entries, distributed by the low bits of their hashes. The number of parts is 0 or a power of two.

@@ -22,8 +22,7 @@ use super::limits::{GROWS, MAP_ENTRIES, VALUE_DEPTH, VARIABLE_BYTES};
 use crate::deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// Runs code that may call scripts, on a deep stack. A panic of advlab becomes an ordinary error, because a script must not end a
-/// run.
+/// Runs code that may call scripts, on a deep stack. A panic becomes an ordinary error, because a script must not end a run.
 pub(crate) fn guarded<R: Send>(
     doing: &str,
     run: impl FnOnce() -> R + Send,
@@ -90,8 +89,7 @@ pub(super) fn count(value: &Dynamic) -> usize {
 struct Measure {
     values: u64,
     bytes: usize,
-    /// The addresses of the captured variables that are being measured: a closure may contain itself, which must not be measured
-    /// again.
+    /// The addresses of the captured variables that are being measured: a closure may contain itself, and is not measured again.
     stack: Vec<usize>,
 }
 

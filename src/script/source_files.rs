@@ -75,8 +75,7 @@ pub(super) fn scripts_in(folder: &Path) -> Vec<String> {
 
 /// The files from which a recipe was read, and the files in which its imports were sought, with their contents.
 ///
-/// Missing files count too, because an import that now refers to a built-in will refer to a file of that name as soon as there is
-/// one.
+/// Missing files count too, because an import that now refers to a built-in will refer to a file of that name if one appears.
 #[derive(Clone, Debug, Default)]
 pub struct SourceFiles {
     /// The recipe as the caller names it: a built-in's name, or the script's path.
@@ -85,8 +84,7 @@ pub struct SourceFiles {
     pub(crate) main: Option<PathBuf>,
     /// The script's file, and the files in which its imports were sought, including missing files.
     pub(crate) files: BTreeMap<PathBuf, FileBytes>,
-    /// The version that was read, even if it does not compile; `None` if it has not been loaded yet, or if the script could not
-    /// be read.
+    /// The version that was read, even if it does not compile; `None` if it is not loaded yet or could not be read.
     pub version: Option<Version>,
 }
 

@@ -43,8 +43,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Makes a state from a value that a hook returned, or from `this` after the hooks. The error names the part that cannot be
-    /// in a state.
+    /// Makes a state from a hook's result, or from `this` after the hooks. The error names the part that cannot be in a state.
     pub(super) fn from_dynamic(value: Dynamic) -> Result<State, String> {
         if !value.is_map() {
             let found = describe(&value);
@@ -159,8 +158,8 @@ impl PartialEq for State {
     }
 }
 
-/// Returns the value as a state can hold it. A value that is shared with a closure is copied, so that the closure cannot change
-/// the state.
+/// Returns the value as a state can hold it. A value shared with a closure is copied, so that the closure cannot change the
+/// state.
 ///
 /// Refuses values that cannot outlive a step: tensors and batches, which belong to one step; functions, which belong to one
 /// version; and everything else that a checkpoint cannot hold. The error consists of the path to the value and the reason.
@@ -234,8 +233,7 @@ fn to_json(value: &Dynamic) -> Value {
         return text.as_str().into();
     }
     match (value.as_float(), value.as_char(), value.as_int()) {
-        // A NaN is written as its bits, because there are many NaNs; any other float, as the shortest string that parses to the
-        // same float.
+        // A NaN is written as its bits, because there are many NaNs; any other float, as the shortest string that parses to it.
         (Ok(nan), ..) if nan.is_nan() => json!({ FLOAT: format!("NaN:{:016x}", nan.to_bits()) }),
         (Ok(float), ..) => json!({ FLOAT: format!("{float:?}") }),
         (_, Ok(letter), _) => json!({ CHARACTER: letter.to_string() }),

@@ -188,8 +188,7 @@ impl InputStream for Letters<'_> {
 /// Returns the length, kind and ending of the first token of `rest`, which does not begin with white space. If `is_in_string` is
 /// true, `rest` begins inside a string in backquotes.
 ///
-/// The engine's tokenizer decides, with two exceptions: a word may contain any letters, and the sign of a number is a separate
-/// token.
+/// The engine's tokenizer decides, with two exceptions: a word may contain any letters, and a number's sign is a separate token.
 fn token_at(
     rest: &str,
     is_in_string: bool,
@@ -324,8 +323,7 @@ pub fn unfinished(text: &str) -> Unfinished<'_> {
 }
 
 impl<'a> Unfinished<'a> {
-    /// Returns whether the input continues on the next line, because a bracket, a string or a comment is open, or an operand is
-    /// missing.
+    /// Returns whether the input goes on in the next line: a bracket, a string or a comment is open, or an operand is missing.
     pub fn goes_on(&self) -> bool {
         if let Some(last) = self
             .last

@@ -137,8 +137,7 @@ impl Session {
     }
 
     /// Makes a recipe's hooks callable, as `reward()`, `weight()`, `advantage()` and `loss()`, and its parameters readable as
-    /// `p`. Typed functions with the name and the two parameters of one of these hooks are removed, because the last definition
-    /// counts.
+    /// `p`. Typed functions with the name and the two parameters of one of these hooks are removed: the last definition counts.
     pub fn use_recipe(&mut self, recipe: Option<Recipe>) {
         let is_hook = |name: &str| Hook::OF_BATCH.iter().any(|hook| hook.name() == name);
         self.functions
@@ -206,8 +205,7 @@ impl Session {
             self.scope.rewind(known);
             self.place_own();
         }
-        // To show a batch, all its columns are read. The notes on these columns are dropped, because they do not belong to the
-        // next input.
+        // To show a batch, all its columns are read. The notes on them are dropped, because they do not belong to the next input.
         self.batch.call().take_reports();
         evaluated
     }
@@ -278,8 +276,7 @@ impl Session {
         let (functions, call) = (&self.host.functions, self.batch.call());
         let mut engine = functions.engine(call, &Arc::default());
         engine.set_module_resolver(self.imports.clone());
-        // The optimiser is switched off because it replaces the names of constants by their values, and panics at an assignment
-        // to a constant.
+        // The optimiser is off because it replaces the names of constants by values, and panics at an assignment to a constant.
         engine.set_optimization_level(OptimizationLevel::None);
         self.inputs.name_last_value(&mut engine, text);
         self.hooks(&mut engine);

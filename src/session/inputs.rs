@@ -240,8 +240,8 @@ impl Inputs {
         diagnostic
     }
 
-    /// Finds the input of a line of the whole text. Returns the input's name, the number of the line within the input, and the
-    /// input's text.
+    /// Finds the input of a line of the whole text. Returns the input's name, the line's number in the input, and the input's
+    /// text.
     fn input_at<'a>(&'a self, text: &'a str, line: usize) -> (&'static str, usize, &'a str) {
         // The first line, which contains the imports, is taken for a line of the first input.
         let is_before = |input: &&Input| input.lines_before < line.max(2);
@@ -280,8 +280,7 @@ pub(super) struct InputPart {
     is_import: bool,
 }
 
-/// Splits an input into parts, each with the comments before it. A statement ends at a semicolon, a function at its closing
-/// brace.
+/// Splits an input into parts, each with the comments before it. A statement ends at a semicolon, a function at its brace.
 pub(super) fn items(text: &str) -> Vec<InputPart> {
     let all = code(text);
     let mut items = Vec::new();

@@ -51,8 +51,7 @@ impl Session {
             .own_variables()
             .map(|(name, value)| (name.to_string(), self.answer("", value)));
         let variables = named.collect();
-        // To show a batch, all its columns are read. The notes on these columns are dropped, because they do not belong to the
-        // next input.
+        // To show a batch, all its columns are read. The notes on them are dropped, because they do not belong to the next input.
         self.batch.call().take_reports();
         variables
     }

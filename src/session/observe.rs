@@ -20,8 +20,7 @@ const MOST: usize = 1000;
 
 impl Recipe {
     /// Runs the recipe on a batch, as [`dry_run`] does. Passes to `seen` the first value of each variable, parameter and
-    /// operation of the script, with the byte at which its name begins. If the run fails, the values from before the failure are
-    /// passed.
+    /// operation of the script, with the byte at which its name begins. If the run fails, only earlier values are passed.
     pub fn observe(&self, batch: &Batch, seen: &mut (dyn FnMut(usize, Answer) + Send)) {
         let (noted, trace) = (Noted::default(), Arc::new(Trace::default()));
         let probed = Probed::of(self.text());

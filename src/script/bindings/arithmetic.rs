@@ -12,12 +12,10 @@ use crate::script::error::{CallError, Raised};
 use crate::script::limits::{ARRAY_ELEMENTS, TEXT_BYTES};
 use crate::script::sandbox::count;
 
-/// Registers exact comparisons, a division of integers that gives a float, and replacements of Rhai's `pad`, `replace` and
-/// `to_int`.
+/// Registers exact comparisons, a division of integers that gives a float, and our own `pad`, `replace` and `to_int`.
 pub(in crate::script) fn numbers(module: &mut Module) {
     replace(module);
-    // The engine's own function is replaced because its size check overflows, so that it would try to make an array of 2^49
-    // elements.
+    // The engine's own function is replaced because its size check overflows: it would try to make an array of 2^49 elements.
     add(
         module,
         "pad",

@@ -157,8 +157,7 @@ fn summary(key: &Key) -> Result<Dynamic, CallError> {
     Ok(in_brackets("key", texts.len(), names).into())
 }
 
-/// Expands a tensor or a number to one value per response of a batch. Fails if the tensor belongs to another batch or is at token
-/// level.
+/// Expands a tensor or a number to one value per response of a batch. Fails for a tensor of another batch or at token level.
 pub(in crate::script) fn of_responses(
     frame: &Arc<Frame>,
     value: &Dynamic,
@@ -178,7 +177,7 @@ pub(in crate::script) fn of_responses(
 
 fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> {
     let (texts, start) = (key.texts()?, of_responses(key.frame(), start)?);
-    // A recall counts as an effect because its result depends on the group, so that `map_groups` must call its function for each
+    // A recall counts as an effect because its result depends on the group, so `map_groups` must call its function for each
     // group.
     let known = {
         let mut effects = key.call.effects();

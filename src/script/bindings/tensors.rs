@@ -1,5 +1,4 @@
-//! Registers the op table's operations as script functions, for all combinations of tensors and numbers, and the other methods of
-//! tensors.
+//! Registers the op table's operations as script functions of tensors and numbers, and the other methods of tensors.
 
 use std::any::TypeId;
 
@@ -44,8 +43,7 @@ pub(in crate::script) fn ops(module: &mut Module) {
     }
 }
 
-/// Registers the type of tensors with the methods that are not in the op table: values, length, level, index, and conversion to a
-/// string.
+/// Registers the type of tensors with the methods that are not in the op table: values, length, level, index, and its string.
 pub(in crate::script) fn tensor_type(module: &mut Module) {
     let methods: [(&str, Method<Tensor>); 3] = [
         ("value", number_of),
@@ -148,8 +146,7 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Cal
         CallError::from(TensorError::argument(op.name, param.name, expected, &found))
     };
     match param.kind {
-        // Users of other libraries write `std(dim, ddof)`. Here, a plain number as the selection would select everything or
-        // nothing.
+        // Users of other libraries write `std(dim, ddof)`. Here, a number as the selection would select everything or nothing.
         ParamKind::Tensor if param.name == "selection" && number(value).is_some() => Err(wrong(
             "a tensor of 0 and 1, as in `x.mean(\"group\", batch.correct)`",
         )

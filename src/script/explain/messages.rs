@@ -80,8 +80,7 @@ pub(super) fn not_parsed(
     diagnostic.at(place)
 }
 
-/// Returns the diagnostic of code that belongs to another language, if the parser's own message is unhelpful; `None` for other
-/// code.
+/// Returns the diagnostic of code in another language, if the parser's own message is unhelpful; `None` for other code.
 fn foreign(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<Diagnostic> {
     let (site, line) = (script.site(place), script.line(place));
     let word = |index: usize| line.get(index).map_or("", |token| token.text);
@@ -217,8 +216,7 @@ pub(super) fn failed(
     }
 }
 
-/// Returns the diagnostic of an error that no script can catch, because time, memory or depth exceeds a limit; `None` for any
-/// other error.
+/// Returns the diagnostic of an error that no script can catch, because a limit is exceeded; `None` for any other error.
 fn stopped(script: &Script<'_>, error: &EvalAltResult) -> Option<Diagnostic> {
     let diagnostic = match error {
         EvalAltResult::ErrorTerminated(why, _) => thrown(why),

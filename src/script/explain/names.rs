@@ -24,16 +24,14 @@ fn recipe(name: &str) -> Option<String> {
     ))
 }
 
-/// Returns whether a name is a column or another property of `batch`, in which case the user may have forgotten `batch.` before
-/// it.
+/// Returns whether a name is a column or another property of `batch`, so that the user may have forgotten `batch.`.
 fn is_column(script: &Script<'_>, name: &str) -> bool {
     column_names::column(name).is_some()
         || ["advantage", "groups", "step"].contains(&name)
         || script.columns.iter().any(|column| column == name)
 }
 
-/// Returns the diagnostic of a call for which the engine found no function; `call` is the engine's text, such as `mean (tensor,
-/// ?)`.
+/// Returns the diagnostic of a call without a matching function; `call` is the engine's text, such as `mean (tensor, ?)`.
 pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Diagnostic {
     let (name, arguments) = call.split_once(" (").unwrap_or((call, ")"));
     let arguments: Vec<&str> = arguments
@@ -146,8 +144,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     likely(script, name, place, &message).unwrap_or_else(|| say(message, unknown))
 }
 
-/// Returns the diagnostic of a name that is not a variable, with help for its most likely meaning; `None` if no meaning is
-/// likely.
+/// Returns the diagnostic of a name that is no variable, with help for its most likely meaning; `None` if none is likely.
 fn likely(script: &Script<'_>, name: &str, place: &Span, message: &str) -> Option<Diagnostic> {
     let (site, line) = (script.site(place), script.line(place));
     let code = site.code;

@@ -174,8 +174,7 @@ impl Recipe {
     }
 
     /// Calls the recipe's hooks on a batch, and returns their tensors, not yet computed, and the state after the calls. The hooks
-    /// are called as in a step of a run, except that `returns` is called too, and `loss` sees the batch's own weight and
-    /// advantage.
+    /// are called as in a step, except that `returns` is called too, and `loss` sees the batch's own weight and advantage.
     pub(crate) fn traced(
         &self,
         batch: &ScriptBatch,

@@ -88,8 +88,7 @@ impl HookRun<'_> {
         invoke(self.recipe, &self.engine, hook, &mut self.state, args)
     }
 
-    /// Runs the `reward` hook, if there is one. For the hooks after it, its result replaces the batch's own reward at both
-    /// levels.
+    /// Runs the `reward` hook, if there is one. For later hooks, its result replaces the batch's own reward at both levels.
     pub(super) fn reward(&mut self) -> Raised<Option<Computed>> {
         if !self.recipe.has(Hook::Reward) {
             return Ok(None);
@@ -127,8 +126,7 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// Adds the advantage to the batch for the loss. Fails if the recipe has a `weight` hook but the batch has no column
-    /// `weight`.
+    /// Adds the advantage to the batch for the loss. Fails if the recipe has a `weight` hook but the batch no column `weight`.
     pub(super) fn give(&mut self, batch: &Batch, advantage: Option<&Computed>) -> Raised<()> {
         if self.recipe.has(Hook::Weight) && !batch.has("weight") {
             // The loss must not silently be computed without weights.
@@ -336,8 +334,7 @@ const OTHERS: &str = "/ (n - 1)";
 const STEPS: usize = 1000;
 
 /// Finds the first operation that gave NaN or an infinity, and the line of the script that requested it or, if that is unknown,
-/// an operation shortly after it. The search begins at the result, and goes from each tensor to its first argument that is not
-/// finite.
+/// an operation shortly after it. The search begins at the result, and goes from each tensor to its first non-finite argument.
 ///
 /// Returns `None` if an argument can no longer be computed, because time or memory has run out.
 fn culprit(result: &Tensor) -> Option<(&'static str, Option<Origin>)> {

@@ -42,8 +42,7 @@ pub(super) struct WholeBatch {
     pub(super) frame: Arc<Frame>,
     pub(super) call: Arc<CallContext>,
     pub(super) batch: Batch,
-    /// Tensors by column name. Each is made only once, so that a gradient with respect to `batch.logp` meets the same node
-    /// everywhere.
+    /// Tensors by column name. Each is made only once, so that a gradient with respect to `logp` meets the same node everywhere.
     columns: Mutex<BTreeMap<String, Tensor>>,
     /// Keys by the names of their columns.
     pub(super) keys: Mutex<BTreeMap<Vec<String>, Key>>,
@@ -150,8 +149,7 @@ impl ScriptBatch {
         lock(&self.0.whole.columns).clone().into_iter().collect()
     }
 
-    /// Returns the names of the batch's own columns, including columns that a script added, and the names of the columns that can
-    /// be derived.
+    /// Returns the names of the batch's own columns, including those that a script added, and of the columns that can be derived.
     pub(crate) fn column_names(&self) -> (Vec<String>, Vec<String>) {
         let (mut own, mut derived) = self.0.whole.column_names();
         let mut added: Vec<String> = self.0.added.keys().cloned().collect();
@@ -197,8 +195,7 @@ impl ScriptBatch {
         Ok(Some(all.entry(name.to_string()).or_insert(carried).clone()))
     }
 
-    /// Returns the same batch with columns that a script gives as tensors or numbers, which hide the batch's own columns of the
-    /// same names.
+    /// Returns the same batch with a script's columns (tensors or numbers), which hide the batch's columns of the same names.
     pub(super) fn with_columns(&mut self, columns: Map) -> Raised<ScriptBatch> {
         let mut given = BTreeMap::new();
         for (name, value) in columns {
@@ -231,8 +228,7 @@ impl ScriptBatch {
         Ok(self.with(given))
     }
 
-    /// If only one of `reward` and `token_reward` is given, derives the other from it, unless the given column is the batch's
-    /// own.
+    /// If only one of `reward` and `token_reward` is given, derives the other, unless the given column is the batch's own.
     pub(in crate::script) fn complete_rewards(
         &self,
         given: &mut BTreeMap<String, Tensor>,
@@ -340,8 +336,8 @@ impl WholeBatch {
                     .token_column("old_logp")
                     .ok_or_else(|| self.unknown(name))?;
                 self.note(OLD_FOR_LOGP);
-                // This makes a separate leaf of the graph, because a gradient with respect to `logp` must not be one with respect
-                // to `old_logp`.
+                // This makes a separate leaf of the graph, because `old_logp` must have no part in a gradient with respect to
+                // `logp`.
                 Tensor::column(&self.frame, old.clone())
             }
             "turn" => {

@@ -29,8 +29,7 @@ impl ScriptBatch {
         self.key(&names)
     }
 
-    /// Makes the key of columns of texts or numbers. If there is no text column `group`, that name stands for the names of the
-    /// groups.
+    /// Makes the key of columns of texts or numbers. Without a text column `group`, this name stands for the groups' names.
     fn key(&self, names: &[&str]) -> Result<Key, CallError> {
         if names.iter().any(|name| self.0.added.contains_key(*name)) {
             let columns = names.iter().map(|name| self.texts(name));
