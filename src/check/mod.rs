@@ -118,7 +118,7 @@ pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
     told.filter_map(line).collect()
 }
 
-/// Returns whether the recipe, with its current settings, fails on a batch with all usual columns except one.
+/// Returns whether the recipe, with its current settings, fails on a batch with all usual columns but `column`.
 pub fn needs(recipe: &Recipe, column: &str) -> bool {
     let usual = usual();
     let is_there = usual.has(column) || usual.text(column).is_some();

@@ -1,5 +1,4 @@
-//! The reference of the names that scripts can use: the members of tensors and batches, and the functions that are not in the op
-//! table.
+//! The reference of the names that scripts can use: the members of tensors and batches, and the functions outside the op table.
 
 use std::sync::LazyLock;
 

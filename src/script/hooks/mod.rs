@@ -113,9 +113,8 @@ impl Recipe {
         })
     }
 
-    /// Computes the weight of each response by the `weight` hook, which sees the result of the `reward` hook. If there is no
-    /// `weight` hook, returns the column `weight` or, if there is none, `None`. Changes that the hooks make to the state are not
-    /// kept.
+    /// Computes the weight of each response by the `weight` hook, which sees the result of the `reward` hook. Without a `weight`
+    /// hook, returns the column `weight` or, if there is none, `None`. Changes that the hooks make to the state are not kept.
     pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
         let input = ScriptBatch::new(self.host.call(batch.step()), batch);
         self.with_hooks(Hook::Weight, input, state, |hooks| {
