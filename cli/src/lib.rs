@@ -27,7 +27,7 @@ use advlab::files::{Mapping, Unscored};
 /// A result whose errors say where something is wrong and what to do about it.
 pub type Result<T, E = Diagnostics> = std::result::Result<T, E>;
 
-/// An error whose help says what to do about it.
+/// Returns an error whose help says what to do about it.
 pub(crate) fn wrong(message: impl Into<String>, help: impl Into<String>) -> Diagnostics {
     Diagnostic::error(message).with_help(help).into()
 }
@@ -61,8 +61,8 @@ pub fn unscored(text: &str) -> Result<Unscored, String> {
     }
 }
 
-/// The error for a number in place of a recipe; `None` for any other word. `--noise 0.1` gives such a number, because the option
-/// takes its value only after `=`.
+/// Returns the error for a number in place of a recipe; `None` for any other word. `--noise 0.1` gives such a number, because the
+/// option takes its value only after `=`.
 pub(crate) fn number_for_recipe(word: &str) -> Option<Diagnostics> {
     word.parse::<f64>().ok()?;
     let help = format!("write the correlation after `=`: `--noise={word}`");

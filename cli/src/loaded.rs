@@ -25,7 +25,7 @@ struct ExampleRow {
     entropy: Vec<f64>,
 }
 
-/// The batch of a session without an input: 128 responses to 16 prompts, with their tokens' log-probs and entropies.
+/// Returns the batch of a session without an input: 128 responses to 16 prompts, with their tokens' log-probs and entropies.
 pub fn builtin() -> Batch {
     let rows = ROLLOUTS.lines().map(serde_json::from_str);
     let rows: Vec<ExampleRow> = rows
@@ -103,7 +103,7 @@ impl LoadedBatch {
         Ok(LoadedBatch { notes, ..data })
     }
 
-    /// Another batch of the run.
+    /// Returns another batch of the run.
     pub(crate) fn at_step(&self, host: &Host, step: u64) -> Result<LoadedBatch> {
         let Some((run, _)) = &self.run else {
             let message = format!(

@@ -157,7 +157,7 @@ impl fmt::Display for PolicyName {
 }
 
 impl Config {
-    /// The configuration with absolute paths for scripts, model and data.
+    /// Returns the configuration with absolute paths for scripts, model and data.
     pub fn with_absolute_paths(&self) -> Config {
         let mut config = self.clone();
         let recipes = [&mut config.recipe, &mut config.loss_recipe].into_iter();
@@ -172,7 +172,7 @@ impl Config {
         config
     }
 
-    /// The largest norm of a gradient, to which longer gradients are scaled down; `None` if there is no limit.
+    /// Returns the largest norm of a gradient, to which longer gradients are scaled down, or `None` if there is no limit.
     pub(super) fn max_grad_norm(&self) -> Option<f64> {
         Some(self.max_grad_norm).filter(|norm| *norm > 0.0)
     }
@@ -195,7 +195,7 @@ impl Config {
         }
     }
 
-    /// A loss recipe with the run's `loss_params`; an error if the recipe has no `loss`.
+    /// Returns a loss recipe with the run's `loss_params`; an error if the recipe has no `loss`.
     pub fn set_loss(&self, mut recipe: Recipe) -> Result<Recipe> {
         if !recipe.has(Hook::Loss) {
             let name = recipe.name();

@@ -33,7 +33,7 @@ pub(super) fn io(doing: &str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) 
     }
 }
 
-/// The content read from a path; `None` if there is no such file.
+/// Returns the content read from a path, or `None` if there is no such file.
 pub(super) fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>> {
     match read {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -41,12 +41,12 @@ pub(super) fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>>
     }
 }
 
-/// The error for a damaged file in a run's folder: its content is not what a run writes.
+/// Returns the error for a damaged file in a run's folder: its content is not what a run writes.
 pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Diagnostics {
     Diagnostic::error(what).in_file(path).into()
 }
 
-/// The error for a folder that is not a run's, because it lacks `missing`.
+/// Returns the error for a folder that is not a run's, because it lacks `missing`.
 pub(super) fn no_run(folder: &Path, missing: &str) -> Diagnostics {
     let message = format!("{} is not a run: it has no {missing}", folder.display());
     let help = match folder.parent().filter(|_| folder.is_file()) {
@@ -62,7 +62,7 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_slice(&text).map_err(|error| damaged(path, error.to_string()))
 }
 
-/// The error for a configuration that needs a feature which this build lacks.
+/// Returns the error for a configuration that needs a feature which this build lacks.
 #[cfg(not(feature = "torch"))]
 pub(super) fn without_libtorch(what: &str) -> Diagnostics {
     let message = format!("this advlab was built without libtorch, which {what} needs");

@@ -39,7 +39,7 @@ pub struct StreamKey {
 }
 
 impl StreamKey {
-    /// The family for a purpose at a step.
+    /// Returns the family for a purpose at a step.
     pub const fn new(seed: u64, purpose: Purpose, step: u64) -> StreamKey {
         StreamKey {
             seed,
@@ -48,7 +48,7 @@ impl StreamKey {
         }
     }
 
-    /// The family for a later turn of the step's responses, or for another attempt at the step. Steps are far below 2^48.
+    /// Returns the family for a later turn of the step's responses, or for another attempt at the step. Steps are far below 2^48.
     pub const fn again(self, turn: u8, attempt: u8) -> StreamKey {
         let other = ((turn as u64) << 48) | ((attempt as u64) << 56);
         StreamKey {
@@ -57,7 +57,7 @@ impl StreamKey {
         }
     }
 
-    /// The stream at `index`. The index is that of a prompt in its step, or that of a response in its batch.
+    /// Returns the stream at `index`. The index is that of a prompt in its step, or that of a response in its batch.
     pub fn stream(&self, index: u64) -> RandomStream {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.seed.to_le_bytes());
@@ -85,12 +85,12 @@ impl RandomStream {
         }
     }
 
-    /// A number in [0, 1), a multiple of 2^-53.
+    /// Returns a number in [0, 1), a multiple of 2^-53.
     pub fn uniform(&mut self) -> f64 {
         (self.generator.next_u64() >> 11) as f64 * f64::EPSILON / 2.0
     }
 
-    /// An integer in 0..n (0 if n is 0); relative to 1/n, a value's probability is off by at most n / 2^64.
+    /// Returns an integer in 0..n (0 if n is 0); relative to 1/n, a value's probability is off by at most n / 2^64.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.generator.next_u64()) * u128::from(n)) >> 64) as u64
     }

@@ -95,7 +95,7 @@ fn recompute(run: &RunFolder, host: &Host, recorded: &Row) -> Result<Option<Diff
     Ok(difference(recorded, &repeated))
 }
 
-/// The first field that differs between the rows, apart from times and memory.
+/// Returns the first field that differs between the rows, apart from times and memory.
 pub(super) fn difference(recorded: &Row, repeated: &Row) -> Option<Difference> {
     let step = repeated.step;
     let (recorded, repeated) = (recorded.flat(), repeated.flat());

@@ -167,18 +167,18 @@ impl PassAt {
         PassAt(ks.map(|k| (k, estimate(k))).collect())
     }
 
-    /// The estimate for `k`, if there is one.
+    /// Returns the estimate for `k`, if there is one.
     pub fn at(&self, k: usize) -> Option<f64> {
         self.0.get(&k).copied()
     }
 
-    /// The largest k and its estimate.
+    /// Returns the largest k and its estimate.
     pub fn last(&self) -> Option<(usize, f64)> {
         let (k, estimate) = self.0.last_key_value()?;
         Some((*k, *estimate))
     }
 
-    /// The names and the values of the estimates.
+    /// Returns the names and the values of the estimates.
     fn named(&self) -> impl Iterator<Item = (String, f64)> {
         let all = self.0.iter();
         all.map(|(k, estimate)| (format!("pass@{k}"), *estimate))
@@ -222,7 +222,7 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
 }
 
 impl Row {
-    /// The numbers that every run's rows have: they describe the advantage that a version computed.
+    /// Returns the numbers that every run's rows have: they describe the advantage that a version computed.
     pub(super) fn of_advantage(step: u64, version: &Version, summary: &Summary) -> Row {
         let (silent, groups) = (summary.groups_without_signal, summary.groups.max(1));
         Row {
@@ -237,21 +237,21 @@ impl Row {
         }
     }
 
-    /// The seconds of all stages.
+    /// Returns the seconds of all stages.
     pub fn seconds(&self) -> f64 {
         // The kernels' time is also part of other stages.
         let stages = self.ms.iter().filter(|(stage, _)| **stage != Stage::Native);
         stages.map(|(_, ms)| ms).sum::<f64>() / 1e3
     }
 
-    /// The values by their paths, such as `evaluation/pass@1`, in the row's order.
+    /// Returns the values by their paths, such as `evaluation/pass@1`, in the row's order.
     pub(super) fn flat(&self) -> Map<String, Value> {
         flat(json!(self))
     }
 }
 
-/// The values by their paths, without nulls: a number is null if it is not finite, or, in trainers' rows of earlier versions, if
-/// it does not exist.
+/// Returns the values by their paths, without nulls: a number is null if it is not finite, or, in trainers' rows of earlier
+/// versions, if it does not exist.
 fn flat(value: Value) -> Map<String, Value> {
     let mut all = Map::new();
     let Value::Object(fields) = value else {
@@ -269,7 +269,7 @@ fn flat(value: Value) -> Map<String, Value> {
 }
 
 impl Evaluation {
-    /// The numbers with their names in JSON.
+    /// Returns the numbers with their names in JSON.
     pub fn named(&self) -> impl Iterator<Item = (String, f64)> {
         let others = [("entropy", self.entropy), ("length", self.length)];
         let others = others.into_iter();
@@ -279,12 +279,12 @@ impl Evaluation {
     }
 }
 
-/// The milliseconds that have passed since `since`.
+/// Returns the milliseconds that have passed since `since`.
 pub(super) fn milliseconds(since: Instant) -> f64 {
     rounded(since.elapsed())
 }
 
-/// A time in milliseconds, rounded to microseconds, which suffices for a reader.
+/// Returns a time in milliseconds, rounded to microseconds, which suffices for a reader.
 pub(super) fn rounded(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }

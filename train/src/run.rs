@@ -109,7 +109,7 @@ impl Run {
         run.written_to(folder, 0)
     }
 
-    /// A run before its first step, with the current content of the recipe's file.
+    /// Returns a run before its first step, with the current content of the recipe's file.
     fn first(config: Config) -> Result<Run> {
         let host = config.host();
         let loss = config.set_loss(host.load(&config.loss_recipe)?)?;
@@ -117,8 +117,8 @@ impl Run {
         Run::new(config, live, loss)
     }
 
-    /// A run before its first step. Its numbers depend only on `config` and on the version that `live` gives at each step, not on
-    /// the number of threads.
+    /// Returns a run before its first step. Its numbers depend only on `config` and on the version that `live` gives at each
+    /// step, not on the number of threads.
     fn new(config: Config, live: LiveRecipe, loss: Recipe) -> Result<Run> {
         let task = task::of_config(&config)?;
         Ok(Run {
@@ -201,8 +201,8 @@ impl Run {
         run.written_to(locked, done)
     }
 
-    /// The run of a folder in the state of a checkpoint or, without a checkpoint, before its first step. It follows no file and
-    /// writes nothing. It will repeat the steps of `rows` with the versions that they used.
+    /// Returns the run of a folder in the state of a checkpoint or, without a checkpoint, before its first step. It follows no
+    /// file and writes nothing. It will repeat the steps of `rows` with the versions that they used.
     pub(super) fn restored(
         folder: &RunFolder,
         config: Config,
@@ -268,17 +268,17 @@ impl Run {
         &self.config
     }
 
-    /// The version of the recipe with which the run continues.
+    /// Returns the version of the recipe with which the run continues.
     pub fn recipe(&self) -> &Recipe {
         self.live.in_use().recipe()
     }
 
-    /// The next step, from 0.
+    /// Returns the next step, from 0.
     pub fn step(&self) -> u64 {
         self.step
     }
 
-    /// The step of the newest checkpoint, from which a resumed run continues.
+    /// Returns the step of the newest checkpoint, from which a resumed run continues.
     pub fn saved(&self) -> Option<u64> {
         self.saved
     }
@@ -288,7 +288,7 @@ impl Run {
         &self.notes
     }
 
-    /// The lint's warnings about the current recipe, and a warning if the loss moves the policy against the advantage.
+    /// Returns the lint's warnings about the current recipe, and a warning if the loss moves the policy against the advantage.
     pub fn warnings(&self) -> Vec<Diagnostic> {
         let flipped = flipped_loss(self.learner.loss_of(self.recipe()));
         let warnings = self.recipe().warnings().iter().cloned();
@@ -355,7 +355,8 @@ impl Run {
         Ok(())
     }
 
-    /// The folder's writer; none while a step is repeated, because the step's row and log lines are in the folder already.
+    /// Returns the folder's writer; none while a step is repeated, because the step's row and log lines are in the folder
+    /// already.
     fn recorder(&mut self) -> Option<&mut RunWriter> {
         let is_repeated = !self.recorded.is_empty();
         self.writer.as_mut().filter(|_| !is_repeated)
@@ -401,7 +402,7 @@ fn change_steps(config: &mut Config, steps: Option<u64>) -> Result<bool> {
     Ok(is_changed)
 }
 
-/// The note that the recipe's file still holds a rejected version, which is not tried again.
+/// Returns the note that the recipe's file still holds a rejected version, which is not tried again.
 fn rejected_note(config: &Config, checkpoint: &Checkpoint, rejected: &[String]) -> Option<String> {
     let file = &config.recipe;
     let (_, reading) = config.host().load_files(&SourceFiles::of(file));

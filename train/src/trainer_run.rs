@@ -175,7 +175,7 @@ impl TrainerRun {
     }
 }
 
-/// The row of a step: the numbers that come from the recipe.
+/// Returns the row of a step: the numbers that come from the recipe.
 pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Row {
     let reward = batch.response_column("reward");
     let reward = reward.map(|values| Statistics::of(values.iter().copied()));

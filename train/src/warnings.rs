@@ -36,7 +36,7 @@ pub(super) struct Warnings {
 }
 
 impl Warnings {
-    /// The warnings that are due after a step and have not been given before.
+    /// Returns the warnings that are due after a step and have not been given before.
     pub(super) fn after(&mut self, row: &Row, bounds: &WarningConfig) -> Vec<String> {
         let step = row.step;
         let before = std::mem::replace(&mut self.version, row.version.clone());

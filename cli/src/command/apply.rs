@@ -250,9 +250,9 @@ fn with_source(mut error: Diagnostics) -> Diagnostics {
     error
 }
 
-/// The recipe's own loss with the spread of dloss/dlogp and the sum of |dloss/dlogp|; the loss's reports are added to those of
-/// the outcome. `None` if the recipe has no loss, or if its loss fails, for instance because the batch lacks log-probs; a warning
-/// then says why.
+/// Returns the recipe's own loss with the spread of dloss/dlogp and the sum of |dloss/dlogp|; the loss's reports are added to
+/// those of the outcome. `None` if the recipe has no loss, or if its loss fails, for instance because the batch lacks log-probs;
+/// a warning then says why.
 fn loss(
     recipe: &Recipe,
     rollouts: &Rollouts,
@@ -304,7 +304,7 @@ struct Applied {
     written: Option<(String, Vec<&'static str>, Duration)>,
 }
 
-/// The names of the written columns, the advantage included; empty if only the advantage was written.
+/// Returns the names of the written columns, the advantage included; empty if only the advantage was written.
 fn beside_advantage(names: &[&str]) -> String {
     match names {
         [] | [_] => String::new(),
@@ -331,7 +331,7 @@ impl Applied {
         Ok(names)
     }
 
-    /// The columns to write: all columns that training on the batch needs.
+    /// Returns the columns to write: all columns that training on the batch needs.
     fn columns(&self) -> Vec<(AddedColumn, &Computed)> {
         let outcome = &self.outcome;
         // Weights are not written if the advantage is equivalent to a loss, because such an advantage includes the weights, or if
@@ -389,7 +389,7 @@ impl Applied {
         Ok(())
     }
 
-    /// The rows of the table below the head.
+    /// Returns the rows of the table below the head.
     fn rows(&self) -> Vec<outcome::Row> {
         let of_what = match self.outcome.loss {
             Some(_) => "   (the advantage is equivalent to this loss: -M dloss/dlogp)",
@@ -448,7 +448,7 @@ impl Applied {
     }
 }
 
-/// The parameters of a recipe by name.
+/// Returns the parameters of a recipe by name.
 fn params(recipe: &Recipe) -> Value {
     let params = recipe.params().iter();
     let pairs = params.map(|(parameter, value)| (parameter.name.clone(), json!(value)));

@@ -119,7 +119,7 @@ impl Compare {
         Ok(failed.is_empty())
     }
 
-    /// The name and the configuration of each design.
+    /// Returns the name and the configuration of each design.
     fn configs(&self) -> Result<Vec<(String, Config)>> {
         let words: Vec<&str> = self.designs.iter().map(String::as_str).collect();
         let base = match &self.config {

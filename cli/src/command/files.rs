@@ -51,7 +51,7 @@ pub(super) struct ReadArguments {
 }
 
 impl ReadArguments {
-    /// The rollouts of a file or of a run's batch, and notes on how they were read.
+    /// Returns the rollouts of a file or of a run's batch, and notes on how they were read.
     pub(super) fn read(&self, input: &Path) -> Result<(Rollouts, Vec<String>)> {
         let options = ReadOptions {
             progress: Some(&streams::bytes_bar("reading")),
@@ -90,8 +90,8 @@ impl Tokenizing {
     }
 }
 
-/// The rollouts of a file, or of a batch in a run's folder (the batch of `step`, or the last batch), and notes on how they were
-/// read.
+/// Returns the rollouts of a file, or of a batch in a run's folder (the batch of `step`, or the last batch), and notes on how
+/// they were read.
 pub fn read_rollouts(
     input: &Path,
     step: Option<u64>,
@@ -116,8 +116,8 @@ pub fn read_rollouts(
     Ok((rollouts, notes))
 }
 
-/// Whether two paths lead to the same file; links are followed, and the file need not exist. Folders, devices and pipes count as
-/// different: a device or pipe may be used twice, and opening a pipe to compare it would break the pipe.
+/// Returns whether two paths lead to the same file; links are followed, and the file need not exist. Folders, devices and pipes
+/// count as different: a device or pipe may be used twice, and opening a pipe to compare it would break the pipe.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     let is_no_file = |path: &Path| path.metadata().is_ok_and(|there| !there.is_file());
     if is_no_file(one) || is_no_file(other) {
@@ -126,13 +126,13 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
     is_same_file(one, other).unwrap_or(false) || resolved(one) == resolved(other)
 }
 
-/// Whether a path is the input, or lies in it if the input is a folder.
+/// Returns whether a path is the input, or lies in it if the input is a folder.
 pub fn holds(input: &Path, path: &Path) -> bool {
     is_same(input, path) || input.is_dir() && resolved(path).starts_with(resolved(input))
 }
 
-/// The path with its links resolved; the file need not exist yet. If its folder does not exist either, the path is returned
-/// unchanged.
+/// Returns the path with its links resolved; the file need not exist yet. If its folder does not exist either, the path is
+/// returned unchanged.
 pub fn resolved(path: &Path) -> PathBuf {
     let to_come = || {
         let path = std::path::absolute(path).ok()?;
@@ -156,7 +156,8 @@ pub fn is_stdout(output: &Path) -> bool {
     output == Path::new("-")
 }
 
-/// The stream for a command's report: standard error if the command's output goes to standard output, else standard output.
+/// Returns the stream for a command's report: standard error if the command's output goes to standard output, else standard
+/// output.
 pub fn report_stream(output: Option<&Path>) -> Term {
     if output.is_some_and(is_stdout) {
         Term::stderr()

@@ -70,9 +70,9 @@ fn run_words(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// The tip for an unknown option, or for an option that conflicts with `--resume`. For `--recipe`: the recipe is a word without
-/// an option. For `verify --map`: `--completion` and `--solution`. For a parameter of a recipe in `words`, or a configuration key
-/// of `train` or `compare`: `--set`, if the command takes it.
+/// Returns the tip for an unknown option, or for an option that conflicts with `--resume`. For `--recipe`: the recipe is a word
+/// without an option. For `verify --map`: `--completion` and `--solution`. For a parameter of a recipe in `words`, or a
+/// configuration key of `train` or `compare`: `--set`, if the command takes it.
 fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;

@@ -101,7 +101,7 @@ fn bar_style(template: &str) -> ProgressStyle {
     style.progress_chars("=> ")
 }
 
-/// A progress bar over bytes. The returned function takes the number of finished bytes and the number of all bytes.
+/// Returns a progress bar over bytes. The returned function takes the number of finished bytes and the number of all bytes.
 pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
     let bar = ProgressBar::hidden().with_message(what);
     // The bar fits into 80 columns for any number of bytes.
@@ -116,7 +116,7 @@ pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
     }
 }
 
-/// A progress bar over the steps of a run, of which `done` are complete.
+/// Returns a progress bar over the steps of a run, of which `done` are complete.
 pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps).with_prefix(what);
     let speed = |state: &ProgressState, out: &mut dyn fmt::Write| {
@@ -188,7 +188,7 @@ impl Printer {
         let _ = write!(io::stdout(), "{note}");
     }
 
-    /// A line with the number of dropped messages, if any.
+    /// Returns a line with the number of dropped messages, if any.
     fn note(&self) -> String {
         match self.left_out.get() {
             0 => String::new(),

@@ -93,7 +93,7 @@ impl Train {
         is_right
     }
 
-    /// The file's configuration, or the default configuration, changed by the flags.
+    /// Returns the file's configuration, or the default configuration, changed by the flags.
     fn config(&self) -> Result<Config> {
         let is_recipe = |path: &Path| {
             let is_builtin = Builtin::find(&path.to_string_lossy()).is_some();

@@ -227,7 +227,7 @@ impl TrainView {
         self.at(*done, &line);
     }
 
-    /// How fast a language model samples and learns, and its GPU memory; empty for a small policy.
+    /// Returns how fast a language model samples and learns, and its GPU memory; empty for a small policy.
     fn speed(&self, row: &Row) -> String {
         let config = &self.config;
         if config.policy == PolicyName::Mlp {
@@ -248,7 +248,7 @@ impl TrainView {
     }
 }
 
-/// The evaluations in the run's folder that earlier processes made.
+/// Returns the evaluations in the run's folder that earlier processes made.
 fn evaluations(run: &Run) -> Vec<(u64, Evaluation)> {
     let rows = RunFolder::read(run.folder()).rows().unwrap_or_default();
     let done_before = rows.into_iter().filter(|row| row.step < run.step());
@@ -260,7 +260,7 @@ fn evaluations(run: &Run) -> Vec<(u64, Evaluation)> {
     evaluations.collect()
 }
 
-/// The last evaluation, short enough to follow the step in a line of 80 columns.
+/// Returns the last evaluation, short enough to follow the step in a line of 80 columns.
 fn last_line(evaluations: &[(u64, Evaluation)]) -> String {
     let (_, evaluation) = &evaluations[evaluations.len() - 1];
     let last = evaluation.pass_at.last().filter(|(k, _)| *k > 1);
@@ -274,7 +274,7 @@ fn last_line(evaluations: &[(u64, Evaluation)]) -> String {
     )
 }
 
-/// The first and the last evaluation side by side, and pass@1 of all evaluations; empty if there are fewer than two.
+/// Returns the first and the last evaluation side by side, and pass@1 of all evaluations; empty if there are fewer than two.
 fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
     let [(first, before), .., (last, after)] = evaluations else {
         return Vec::new();
@@ -303,7 +303,7 @@ fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
     lines
 }
 
-/// A sparkline of pass@1 in the last `room` evaluations, on a scale from 0 to 1, padded to `room` characters.
+/// Returns a sparkline of pass@1 in the last `room` evaluations, on a scale from 0 to 1, padded to `room` characters.
 fn sparkline(evaluations: &[(u64, Evaluation)], room: usize) -> String {
     let from = evaluations.len().saturating_sub(room);
     let shares = evaluations[from..].iter();

@@ -152,7 +152,7 @@ impl Verify {
     }
 }
 
-/// The line that `--explain` prints for a response that is not right.
+/// Returns the line that `--explain` prints for a response that is not right.
 fn explained(line: usize, verified: &Verified, paint: Paint) -> String {
     let shown = |answer: &Option<String>| match answer {
         Some(answer) => cut(&visible(&answer.replace('\n', " ")), 60),

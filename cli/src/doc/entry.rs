@@ -80,7 +80,7 @@ pub(super) static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     functions.chain(members).collect()
 });
 
-/// The sections of the reference, those with members first: the members of one owner, or the functions of one class.
+/// Returns the sections of the reference, those with members first: the members of one owner, or the functions of one class.
 pub(super) fn sections() -> impl Iterator<Item = &'static [Entry]> {
     let sections = ENTRIES.chunk_by(|a, b| a.section == b.section);
     let (functions, members): (Vec<_>, Vec<_>) = sections.partition(|own| own[0].is_function);
@@ -143,7 +143,7 @@ fn example(host: &Host, script: &str) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// The values of a tensor, as a string for each group; for a batch tensor, one string with its single value.
+/// Returns the values of a tensor, as a string for each group; for a batch tensor, one string with its single value.
 fn by_group(computed: &Computed) -> Vec<String> {
     let (layout, level) = (computed.layout(), computed.level());
     let values: Vec<String> = computed.buffer().iter().map(value).collect();
@@ -164,7 +164,7 @@ fn by_group(computed: &Computed) -> Vec<String> {
     (0..layout.groups()).map(of_group).collect()
 }
 
-/// The result of an example with all its values.
+/// Returns the result of an example with all its values.
 pub(super) fn shown(answer: &Answer) -> String {
     match answer {
         Answer::Tensor(computed) => {
@@ -190,7 +190,7 @@ fn listed(items: impl Iterator<Item = String>) -> String {
     items.collect::<Vec<String>>().join(", ")
 }
 
-/// A recipe: its doc and its parameters.
+/// Returns a recipe: its doc and its parameters.
 pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
     let (name, version) = (paint.bold(recipe.name()), recipe.version().short());
     let doc = filled(recipe.doc(), paint.width);
@@ -202,7 +202,7 @@ pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
     text
 }
 
-/// A recipe's parameters: each with its value, its meaning, and the values that it takes.
+/// Returns a recipe's parameters: each with its value, its meaning, and the values that it takes.
 pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     let params = recipe.params().iter();
     let rows = params.map(|(own, value)| (format!("  {} = {value}", own.name), own));
@@ -258,7 +258,7 @@ impl Topic {
     }
 }
 
-/// A doc comment with its paragraphs rewrapped to `columns`; indented formulas are folded only if they are too long.
+/// Returns a doc comment with its paragraphs rewrapped to `columns`; indented formulas are folded only if they are too long.
 pub(super) fn filled(doc: &str, columns: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut paragraph = String::new();

@@ -21,12 +21,12 @@ pub use self::entry::{parameters, recipe};
 use self::search::search;
 pub use self::search::trainer;
 
-/// Whether a name has an explanation: a topic, a function, a member, or a built-in recipe.
+/// Returns whether a name has an explanation: a topic, a function, a member, or a built-in recipe.
 pub fn is_known(name: &str) -> bool {
     names().any(|known| known == name)
 }
 
-/// All names that have an explanation.
+/// Returns all names that have an explanation.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let topics = TOPICS.topics.iter().map(|topic| &*topic.name);
     let entries = ENTRIES.iter().map(|entry| entry.name);
@@ -34,14 +34,15 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     topics.chain(entries).chain(builtins)
 }
 
-/// The forms of the functions and members of a name, each with its line of doc.
+/// Returns the forms of the functions and members of a name, each with its line of doc.
 pub(crate) fn forms(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let found = ENTRIES.iter().filter(move |entry| entry.name == name);
     found.map(|entry| (&*entry.call, entry.doc))
 }
 
-/// The explanation of a name: of a function or member with its example, which is run; of a recipe with its parameters; of a
-/// topic; or of a section of the reference with a line for each entry. If nothing has that name, the results of a search for it.
+/// Returns the explanation of a name: of a function or member with its example, which is run; of a recipe with its parameters; of
+/// a topic; or of a section of the reference with a line for each entry. If nothing has that name, the results of a search for
+/// it.
 pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
     let name = name_of(asked);
     let found = ENTRIES.iter().filter(|entry| entry.name == name);
@@ -82,7 +83,7 @@ pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
     })
 }
 
-/// The output of [`explain`] as JSON: the functions and members with that name, the recipe, and the text.
+/// Returns the output of [`explain`] as JSON: the functions and members with that name, the recipe, and the text.
 pub fn json(host: &Host, asked: &str) -> Result<Value> {
     let text = explain(host, asked, Paint::PLAIN)?;
     let name = name_of(asked);
@@ -96,7 +97,7 @@ pub fn json(host: &Host, asked: &str) -> Result<Value> {
     Ok(json!({ "asked": asked, "functions": functions, "recipe": recipe, "text": text }))
 }
 
-/// A recipe as JSON: its name, version and doc, its hooks, and its parameters with the values that they take.
+/// Returns a recipe as JSON: its name, version and doc, its hooks, and its parameters with the values that they take.
 pub fn recipe_json(recipe: &Recipe) -> Value {
     let hooks = Hook::OF_BATCH.into_iter().chain([Hook::Returns]);
     let hooks: Vec<&str> = hooks
@@ -111,7 +112,7 @@ pub fn recipe_json(recipe: &Recipe) -> Value {
     json!({ "name": recipe.name(), "version": version, "summary": recipe.summary(), "doc": recipe.doc(), "hooks": hooks, "params": params })
 }
 
-/// The name in a query, which is a call such as `x.mean(level)` or `a / b`, or the bare name.
+/// Returns the name in a query, which is a call such as `x.mean(level)` or `a / b`, or the bare name.
 fn name_of(text: &str) -> &str {
     let text = text.trim();
     if let Some(entry) = ENTRIES.iter().find(|entry| entry.call == text) {
@@ -125,7 +126,7 @@ fn name_of(text: &str) -> &str {
     }
 }
 
-/// The topics, one line each, and the names of all functions, members and recipes, by section and kind.
+/// Returns the topics, one line each, and the names of all functions, members and recipes, by section and kind.
 pub fn overview(paint: Paint) -> String {
     let mut lines = vec![heading("topics", "what scripts are made of", paint)];
     let topics = TOPICS.topics.iter();
@@ -148,7 +149,8 @@ pub fn overview(paint: Paint) -> String {
 /// The recipes that a newcomer needs first.
 const START_HERE: [&str; 5] = ["grpo", "dr_grpo", "passk", "reinforce_pp", "ppo_clip"];
 
-/// The built-in recipes in the order in which they are listed: those to start with, then the others by kind, each with its title.
+/// Returns the built-in recipes in the order in which they are listed: those to start with, then the others by kind, each with
+/// its title.
 pub fn recipes() -> impl Iterator<Item = (&'static str, Vec<&'static Builtin>)> {
     let first = START_HERE.into_iter().filter_map(Builtin::find).collect();
     let kinds = RECIPE_KINDS.into_iter().map(|(kind, title)| {
@@ -164,7 +166,7 @@ fn heading(name: &str, about: &str, paint: Paint) -> String {
     wrapped("", &text, paint.width)
 }
 
-/// A name with its explanation, which begins at `column`.
+/// Returns a name with its explanation, which begins at `column`.
 fn line(name: &str, column: usize, doc: &str, paint: Paint) -> String {
     beside(&format!("  {name}"), column, doc, paint.width)
 }

@@ -73,7 +73,7 @@ pub(super) fn items() -> impl Iterator<Item = SearchItem> {
 }
 
 impl SearchItem {
-    /// Three texts in lower case: the names of the item; the names and the summary; the names, the summary and the text.
+    /// Returns three texts in lower case: the names of the item; the names and the summary; the names, the summary and the text.
     fn texts(&self) -> [String; 3] {
         let terms = TOPICS.terms.get(self.name).map_or("", String::as_str);
         let names = format!("{} {terms} {}", self.name, self.aliases).to_lowercase();
@@ -83,9 +83,9 @@ impl SearchItem {
     }
 }
 
-/// A line for each function, member, topic, recipe or page whose texts contain all words; with `only_recipes`, only for recipes.
-/// After `SHOWN` lines, one line says how many more there are. If the words are a name in another language or library, the help
-/// for this name comes first. `None` if nothing is found.
+/// Returns a line for each function, member, topic, recipe or page whose texts contain all words; with `only_recipes`, only for
+/// recipes. After `SHOWN` lines, one line says how many more there are. If the words are a name in another language or library,
+/// the help for this name comes first. `None` if nothing is found.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());
     let foreign = foreign.map(|help| wrapped("", &format!("{asked}: {help}"), paint.width));
@@ -101,8 +101,8 @@ pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<St
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// The items whose texts contain all words: first those with all words in their names, then those with all words in names and
-/// summary, then all others.
+/// Returns the items whose texts contain all words: first those with all words in their names, then those with all words in names
+/// and summary, then all others.
 pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<SearchItem> {
     let asked = asked.to_lowercase();
     let words: Vec<&str> = asked
@@ -150,13 +150,13 @@ static TRAINERS: LazyLock<BTreeMap<String, Trainer>> = LazyLock::new(|| {
     toml::from_str(text).expect("trainers.toml")
 });
 
-/// The trainers by their names, in alphabetical order.
+/// Returns the trainers by their names, in alphabetical order.
 pub(super) fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer)> {
     TRAINERS.iter().map(|(name, of)| (name.as_str(), of))
 }
 
-/// The meaning of a trainer's names: each name beside the recipe with its settings, and the remaining differences below. If there
-/// is no trainer of that name, the recipes that a search for the name finds.
+/// Returns the meaning of a trainer's names: each name beside the recipe with its settings, and the remaining differences below.
+/// If there is no trainer of that name, the recipes that a search for the name finds.
 pub fn trainer(name: &str, paint: Paint) -> Result<String> {
     let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {
         let names = || trainers().map(|(name, _)| name);

@@ -34,14 +34,14 @@ pub(super) struct Here<'a> {
     pub(super) index: Option<usize>,
 }
 
-/// Whether the answer to a request needs the check of the text.
+/// Returns whether the answer to a request needs the check of the text.
 pub(super) fn needs_check(method: &str) -> bool {
     let name = method.strip_prefix("textDocument/").unwrap_or_default();
     ["hover", "codeAction", "inlayHint"].contains(&name)
 }
 
 impl Server<'_> {
-    /// The answer to a request; `None` if it waits for the check of the current text.
+    /// Returns the answer to a request, or `None` if it waits for the check of the current text.
     pub(super) fn answer(&self, request: &Request) -> Option<Answer> {
         let (method, params) = (&*request.method, &request.params);
         let name = method.strip_prefix("textDocument/").unwrap_or_default();
@@ -91,7 +91,7 @@ impl Here<'_> {
         &self.document.text.all[..self.byte]
     }
 
-    /// The name and the text of an imported recipe's source, which is a file beside the script or a built-in.
+    /// Returns the name and the text of an imported recipe's source, which is a file beside the script or a built-in.
     pub(super) fn imported(&self, recipe: &str) -> Option<(String, String)> {
         let file = self.document.path.with_file_name(format!("{recipe}.rhai"));
         if let Ok(text) = advlab::regular_file::read_to_string(&file) {
@@ -101,7 +101,7 @@ impl Here<'_> {
         Some((builtin.name.to_string(), builtin.text.to_string()))
     }
 
-    /// The name and the text of the source that is imported under this alias.
+    /// Returns the name and the text of the source that is imported under this alias.
     pub(super) fn module(&self, alias: &str) -> Option<(String, String)> {
         let mut imports = self.code.imports();
         self.imported(imports.find(|(_, own, _)| *own == alias)?.0)

@@ -47,8 +47,8 @@ pub(super) struct Run {
 }
 
 impl Server<'_> {
-    /// The source of the batch for a script: the newest run whose recipe is this script; if there is none, the file that the
-    /// setting names, relative to the workspace.
+    /// Returns the source of the batch for a script: the newest run whose recipe is this script; if there is none, the file that
+    /// the setting names, relative to the workspace.
     pub(super) fn source(&self, script: &Path) -> Source {
         let script = fs::canonicalize(script).unwrap_or_default();
         let own = self.runs.iter().filter(|run| run.recipe == script);
@@ -69,8 +69,8 @@ fn written(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|about| about.modified()).ok()
 }
 
-/// The runs below folders. The search goes level by level, so that a large tree of other folders does not hide a run at a higher
-/// level.
+/// Returns the runs below folders. The search goes level by level, so that a large tree of other folders does not hide a run at a
+/// higher level.
 pub(super) fn runs(folders: &[PathBuf]) -> Vec<Run> {
     let mut found = Vec::new();
     let mut queue: VecDeque<_> = folders.iter().map(|folder| (folder.clone(), 0)).collect();
@@ -135,7 +135,7 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    /// The batch of a source; if the source cannot be read, the built-in batch.
+    /// Returns the batch of a source; if the source cannot be read, the built-in batch.
     pub(super) fn of(source: Source, recipe: Option<&Recipe>) -> Tried {
         let open = |(path, _): &(PathBuf, _)| {
             LoadedBatch::open(&Host::new(), path, &ReadOptions::default())
@@ -177,18 +177,18 @@ impl Tried {
         }
     }
 
-    /// The path of the source.
+    /// Returns the path of the source.
     pub(super) fn place(&self) -> Option<PathBuf> {
         self.source.as_ref().map(|(path, _)| path.clone())
     }
 
-    /// Whether this is still the batch of `source`, and has the columns that this version of the script reads.
+    /// Returns whether this is still the batch of `source`, and has the columns that this version of the script reads.
     pub(super) fn serves(&self, source: &Source, recipe: Option<&Recipe>) -> bool {
         self.source == *source && (source.is_some() || !lacks(&self.batch, recipe))
     }
 }
 
-/// Whether a script reads a column that the batch lacks and that the batch with all usual columns has.
+/// Returns whether a script reads a column that the batch lacks and that the batch with all usual columns has.
 fn lacks(batch: &Batch, recipe: Option<&Recipe>) -> bool {
     let has = |batch: &Batch, name: &str| batch.has(name) || batch.text(name).is_some();
     let mut reads = recipe.iter().flat_map(|recipe| recipe.reads());

@@ -88,8 +88,8 @@ impl Server<'_> {
         }
     }
 
-    /// The diagnostics of a document, and its recipe if the text compiles. Because a check ends at the first error of a hook, the
-    /// text is checked again with the fixes of the errors that have only one fix.
+    /// Returns the diagnostics of a document, and its recipe if the text compiles. Because a check ends at the first error of a
+    /// hook, the text is checked again with the fixes of the errors that have only one fix.
     fn find(&self, document: &mut Document, host: &Host) -> (Vec<Found>, Option<Recipe>) {
         let (source, path) = (self.source(&document.path), document.path.clone());
         let (name, folder) = (path.display().to_string(), path.parent().unwrap_or(&path));
@@ -162,8 +162,8 @@ impl Server<'_> {
         self.tell("textDocument/publishDiagnostics", all);
     }
 
-    /// A diagnostic in the form of the protocol. A diagnostic in an imported script is shown at the import, with a reference to
-    /// its own place; a diagnostic without a place is shown on the first line.
+    /// Returns a diagnostic in the form of the protocol. A diagnostic in an imported script is shown at the import, with a
+    /// reference to its own place; a diagnostic without a place is shown on the first line.
     fn shown(&self, document: &Document, found: &Found) -> Value {
         let (text, diagnostic) = (&document.text, &found.diagnostic);
         let first = 0..text.all.lines().next().map_or(0, str::len);
@@ -196,7 +196,7 @@ impl Server<'_> {
 }
 
 impl Document {
-    /// The batch for a version of the text.
+    /// Returns the batch for a version of the text.
     fn batch(&mut self, source: &Source, recipe: Option<&Recipe>) -> &Tried {
         let old = self.tried.take().filter(|old| old.serves(source, recipe));
         let new = || Tried::of(source.clone(), recipe);
@@ -204,8 +204,8 @@ impl Document {
     }
 }
 
-/// The byte of the text before some edits for a byte of the text after them. An edit is the byte where it begins, and the lengths
-/// of the old and the new text.
+/// Returns the byte of the text before some edits for a byte of the text after them. An edit is the byte where it begins, and the
+/// lengths of the old and the new text.
 fn original(edits: &[(usize, usize, usize)], byte: usize) -> usize {
     edits.iter().rev().fold(byte, |byte, &(start, old, new)| {
         if byte >= start + new {
@@ -216,9 +216,9 @@ fn original(edits: &[(usize, usize, usize)], byte: usize) -> usize {
     })
 }
 
-/// The errors of dry runs on the batch: of the hooks as in a step, and if these fail, also of the hooks one by one, because a step
-/// ends at the first error. A missing column is only a warning if the batch is not from the user and no column has a similar name,
-/// because the batches of a run may have the column.
+/// Returns the errors of dry runs on the batch: of the hooks as in a step, and if these fail, also of the hooks one by one,
+/// because a step ends at the first error. A missing column is only a warning if the batch is not from the user and no column has
+/// a similar name, because the batches of a run may have the column.
 fn slips(recipe: &Recipe, tried: &Tried) -> Vec<Diagnostic> {
     let mut errors: Vec<Diagnostics> = Vec::new();
     let mut run = || -> Result<(), Diagnostics> {

@@ -51,14 +51,14 @@ impl<'t> Code<'t> {
         Code { tokens, functions }
     }
 
-    /// The token at a byte. If two tokens meet there, the one that is a name.
+    /// Returns the token at a byte. If two tokens meet there, the one that is a name.
     pub(super) fn at(&self, byte: usize) -> Option<usize> {
         let first = self.tokens.partition_point(|token| token.end() < byte);
         let here = (first..self.tokens.len()).take_while(|&at| self.tokens[at].start <= byte);
         here.max_by_key(|&at| (self.tokens[at].kind == TokenKind::Name, at))
     }
 
-    /// The text of the token at a distance from another one; empty if there is none.
+    /// Returns the text of the token at a distance from another one; empty if there is none.
     pub(super) fn text(&self, index: usize, offset: isize) -> &'t str {
         let index = index.checked_add_signed(offset);
         index
@@ -104,13 +104,13 @@ impl<'t> Code<'t> {
         }
     }
 
-    /// The tokens that stand for the same variable or function as a token.
+    /// Returns the tokens that stand for the same variable or function as a token.
     pub(super) fn same(&self, index: usize) -> Vec<usize> {
         self.named(index, self.tokens[index].text).collect()
     }
 
-    /// The tokens with this name whose meaning is that of the token at `index`: for a variable, only those in the same function;
-    /// none if the meaning is neither a variable nor a function.
+    /// Returns the tokens with this name whose meaning is that of the token at `index`: for a variable, only those in the same
+    /// function; none if the meaning is neither a variable nor a function.
     pub(super) fn named(&self, index: usize, name: &str) -> impl Iterator<Item = usize> {
         let meaning = self.meaning(index);
         let all = match (meaning, self.function_around(index)) {
@@ -121,7 +121,7 @@ impl<'t> Code<'t> {
         all.filter(move |at| self.tokens[*at].text == name && self.meaning(*at) == meaning)
     }
 
-    /// Whether a name is declared here: `let x`, `for x`, `fn x`, or a parameter of a function or a closure.
+    /// Returns whether a name is declared here: `let x`, `for x`, `fn x`, or a parameter of a function or a closure.
     pub(super) fn declares(&self, index: usize) -> bool {
         let (before, after) = (self.text(index, -1), self.text(index, 1));
         let function = self.function_around(index);
@@ -132,7 +132,7 @@ impl<'t> Code<'t> {
         is_name && (["let", "const", "for"].contains(&before) || is_in_head || is_of_closure)
     }
 
-    /// The declaration of a variable or a function: the last one before the token or, if there is none, the first one.
+    /// Returns the declaration of a variable or a function: the last one before the token or, if there is none, the first one.
     pub(super) fn definition(&self, index: usize) -> Option<usize> {
         let mut declared = self.same(index);
         declared.retain(|at| self.declares(*at));
@@ -140,13 +140,13 @@ impl<'t> Code<'t> {
         before.or(declared.first()).copied()
     }
 
-    /// The imports: the name of the recipe, its alias, and the index of the name.
+    /// Returns the imports: the name of the recipe, its alias, and the index of the name.
     pub(super) fn imports(&self) -> impl Iterator<Item = (&'t str, &'t str, usize)> {
         let names = (0..self.tokens.len()).filter(|&at| self.text(at, -1) == "import");
         names.map(|at| (unquoted(self.tokens[at].text), self.text(at, 2), at))
     }
 
-    /// The bytes that a fix replaces, if its diagnostic begins at `from`. The quotes of a string stay.
+    /// Returns the bytes that a fix replaces, if its diagnostic begins at `from`. The quotes of a string stay.
     pub(super) fn place(&self, fix: &Fix, from: usize) -> Option<Range<usize>> {
         if fix.wrong.is_empty() {
             return Some(from..from);
@@ -157,7 +157,7 @@ impl<'t> Code<'t> {
         Some(wrong.start + quote..wrong.end() - quote)
     }
 
-    /// The map that `params()` returns: the byte behind its `#{`, and the indices of its keys.
+    /// Returns the map that `params()` returns: the byte behind its `#{`, and the indices of its keys.
     pub(super) fn parameters(&self) -> Option<(usize, Vec<usize>)> {
         let tokens = self.function("params")?.tokens.clone();
         let open = tokens.clone().find(|&at| self.tokens[at].text == "#{")?;
@@ -170,7 +170,7 @@ impl<'t> Code<'t> {
     }
 }
 
-/// The function whose `fn` is at an index. A function without its last brace, because it is being typed, ends at the next
+/// Returns the function whose `fn` is at an index. A function without its last brace, because it is being typed, ends at the next
 /// function.
 fn function<'t>(tokens: &[Token<'t>], start: usize) -> Option<Function<'t>> {
     let name = tokens

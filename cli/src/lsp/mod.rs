@@ -295,7 +295,7 @@ impl Server<'_> {
         }
     }
 
-    /// The URI of a script's file, by the name of its source. For a built-in, a read-only file is written.
+    /// Returns the URI of a script's file, by the name of its source. For a built-in, a read-only file is written.
     fn uri_of_source(&self, source: &str) -> String {
         let Some(builtin) = Builtin::importable().find(|builtin| builtin.name == source) else {
             return uri_of(Path::new(source));

@@ -23,14 +23,14 @@ impl Text {
         Text { all, starts }
     }
 
-    /// The first byte of a line, and the line without its line break; an empty line beyond the last line.
+    /// Returns the first byte of a line, and the line without its line break; an empty line beyond the last line.
     fn line(&self, line: usize) -> (usize, &str) {
         let start = |line| self.starts.get(line).map_or(self.all.len(), |start| *start);
         let text = &self.all[start(line)..start(line.saturating_add(1))];
         (start(line), text.trim_end_matches(['\r', '\n']))
     }
 
-    /// The byte of a place. For a place outside of the text, this is the byte of the nearest place in the text.
+    /// Returns the byte of a place. For a place outside of the text, this is the byte of the nearest place in the text.
     pub(super) fn byte(&self, place: &Value) -> usize {
         let number = |name: &str| place[name].as_u64().unwrap_or_default() as usize;
         let ((start, line), mut units) = (self.line(number("line")), number("character"));
@@ -53,7 +53,7 @@ impl Text {
         json!({ "start": self.place(bytes.start), "end": self.place(bytes.end) })
     }
 
-    /// The bytes of a diagnostic's span, which counts lines and characters from 1.
+    /// Returns the bytes of a diagnostic's span, which counts lines and characters from 1.
     pub(super) fn bytes(&self, span: &Span) -> Range<usize> {
         let (start, line) = self.line(span.line.saturating_sub(1));
         let mut ends = line.char_indices().map(|(at, _)| start + at);
@@ -64,7 +64,7 @@ impl Text {
     }
 }
 
-/// The path of a document's URI; for a document without a file, the URI itself.
+/// Returns the path of a document's URI; for a document without a file, the URI itself.
 pub(super) fn path_of(uri: &str) -> PathBuf {
     let mut parts = uri.strip_prefix("file://").unwrap_or(uri).split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();

@@ -48,7 +48,7 @@ pub(super) fn commands() -> impl Iterator<Item = PromptCommand> {
     })
 }
 
-/// A row of the help: the input, and its effect.
+/// Returns a row of the help: the input, and its effect.
 pub(super) fn row(line: &'static str) -> Option<(&'static str, &'static str)> {
     let (input, doc) = line.strip_prefix("  ")?.split_once("  ")?;
     Some((input, doc.trim_start()))

@@ -16,7 +16,7 @@ fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
 }
 
 impl PromptSession {
-    /// Where the word at the cursor begins, and its completions.
+    /// Returns where the word at the cursor begins, and its completions.
     pub fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Name>) {
         let before = &text[..cursor];
         let (start, mut all) = if let Some(command) = before.strip_prefix(':') {
@@ -67,7 +67,7 @@ impl PromptSession {
         (word, all)
     }
 
-    /// The parameters of the named recipe, or of the recipe in use.
+    /// Returns the parameters of the named recipe, or of the recipe in use.
     fn parameters(&self, words: &str) -> Vec<Name> {
         let recipe = self.recipe_of(words);
         let names = recipe.iter().flat_map(|recipe| recipe.params().iter());
@@ -75,7 +75,7 @@ impl PromptSession {
     }
 }
 
-/// The commands, with a space after those that take arguments.
+/// Returns the commands, with a space after those that take arguments.
 fn command_names() -> Vec<Name> {
     plain(commands().map(|command| match command.arguments {
         "" => command.name.to_string(),

@@ -41,7 +41,7 @@ impl PromptSession {
         Ok(lines.join("\n"))
     }
 
-    /// All responses that [`look`](Self::look) selects, as JSON.
+    /// Returns all responses that [`look`](Self::look) selects, as JSON.
     pub fn look_json(&mut self, what: &str) -> Result<Vec<Value>> {
         let (batch, _) = self.batch_with_advantage()?;
         let mut view = View::of(self, &batch);
@@ -49,7 +49,7 @@ impl PromptSession {
         Ok(view.rows(&found))
     }
 
-    /// The batch with the advantage of the recipe in use, if there is one, and the recipe's notes.
+    /// Returns the batch with the advantage of the recipe in use, if there is one, and the recipe's notes.
     fn batch_with_advantage(&mut self) -> Result<(Batch, Vec<String>)> {
         self.script.guard().rearm();
         let batch = (*self.data.batch).clone();
@@ -115,7 +115,7 @@ impl<'a> View<'a> {
         found.iter().map(row).collect()
     }
 
-    /// A response as lines of text.
+    /// Returns a response as lines of text.
     fn response(&mut self, response: usize) -> Vec<String> {
         let (batch, paint) = (self.batch, self.session.paint);
         let (about, means) = self.about(response);
@@ -134,7 +134,7 @@ impl<'a> View<'a> {
         lines
     }
 
-    /// A line with the tokens of a response that have the largest |A|, if the advantage is per token.
+    /// Returns a line with the tokens of a response that have the largest |A|, if the advantage is per token.
     fn largest(&mut self, response: usize, text: &str) -> Option<String> {
         self.batch.token_column("advantage")?;
         let (_, values) = self.script.numbers("batch.advantage").ok()?;
@@ -152,7 +152,7 @@ impl<'a> View<'a> {
         Some(wrapped("  ", &text, self.session.paint.width))
     }
 
-    /// The responses that `what` selects.
+    /// Returns the responses that `what` selects.
     fn selected(&mut self, what: &str) -> Result<Vec<usize>> {
         let layout = self.batch.layout();
         let is_it = |group: &usize| layout.group_id(*group).name() == what.trim_matches('"');
@@ -177,7 +177,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The first response with the largest `sign` times its advantage, or times its reward if the batch has no advantage.
+    /// Returns the first response with the largest `sign` times its advantage, or times its reward if the batch has no advantage.
     fn extreme(&mut self, sign: f64) -> Vec<usize> {
         let given = self.by_response("advantage");
         let given = given.or_else(|| self.by_response("reward"));
@@ -187,7 +187,8 @@ impl<'a> View<'a> {
         (0..given.len()).reduce(better).into_iter().collect()
     }
 
-    /// The responses that satisfy a condition: an expression in which each column is a variable, and a column of texts is a key.
+    /// Returns the responses that satisfy a condition: an expression in which each column is a variable, and a column of texts is
+    /// a key.
     fn that_meet(&mut self, condition: &str) -> Result<Vec<usize>> {
         let columns = self.batch.columns().chain(COMPUTED);
         let columns = columns.map(|name| (name, format!("let {name} = batch.{name};")));
@@ -225,7 +226,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The error for the first name in a condition that is not a column.
+    /// Returns the error for the first name in a condition that is not a column.
     fn unknown(&self, condition: &str, names: &[&str]) -> Option<Diagnostics> {
         let tokens = lex(condition);
         let is_unknown = |&at: &usize| {
@@ -250,7 +251,8 @@ impl<'a> View<'a> {
         Some(wrong(message, help))
     }
 
-    /// A column as one value per response (of a token column, the response's mean); `None` if the batch does not have the column.
+    /// Returns a column as one value per response (of a token column, the response's mean), or `None` if the batch does not have
+    /// the column.
     fn by_response(&mut self, name: &str) -> Option<Vec<f64>> {
         let is_token = self.batch.token_column(name).is_some();
         let mean = if is_token { ".mean(\"response\")" } else { "" };
@@ -258,7 +260,8 @@ impl<'a> View<'a> {
         values.ok().map(|(_, values)| values)
     }
 
-    /// A response's group and values in words; and, if the group has several responses, its means of reward, length and advantage.
+    /// Returns a response's group and values in words; and, if the group has several responses, its means of reward, length and
+    /// advantage.
     fn about(&mut self, response: usize) -> (String, Option<String>) {
         const WITH_MEAN: [&str; 3] = ["reward", "length", "advantage"];
         let layout = self.batch.layout().clone();
@@ -291,8 +294,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// The answer found in a completion and, if there is a solution, the verdict and the solution's answer. `None` if there is neither
-/// an answer nor a solution.
+/// Returns the answer found in a completion and, if there is a solution, the verdict and the solution's answer. `None` if there
+/// is neither an answer nor a solution.
 fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     let shown =
         |answer: Option<String>| answer.map_or("none".to_string(), |text| visible(text.trim()));

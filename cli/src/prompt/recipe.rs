@@ -90,7 +90,7 @@ pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     }
 }
 
-/// The formula of a recipe over the columns of the batch, or what differs between the formulas of two recipes.
+/// Returns the formula of a recipe over the columns of the batch, or what differs between the formulas of two recipes.
 pub(super) fn plan(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipes = session.recipes(arguments.text)?;
     let plans = recipes
@@ -107,7 +107,7 @@ pub(super) fn plan(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     }
 }
 
-/// The statements of a recipe's hooks with their values on the batch, line by line.
+/// Returns the statements of a recipe's hooks with their values on the batch, line by line.
 pub(super) fn steps(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
     let (paint, mut report, mut hook) = (session.paint, Report::new(session.paint), None);
@@ -157,7 +157,7 @@ pub(super) fn surface(session: &mut PromptSession, arguments: &Arguments<'_>) ->
     shown(session, Report::of_figure(figure, session.paint), arguments)
 }
 
-/// A histogram of a tensor, a line through an array, or a scatter of two expressions separated by a comma.
+/// Returns a histogram of a tensor, a line through an array, or a scatter of two expressions separated by a comma.
 pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let (text, script) = (arguments.text, &mut session.script);
     let pairs = text.match_indices(',');
@@ -196,7 +196,7 @@ pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     shown(session, Report::of_figure(figure, session.paint), arguments)
 }
 
-/// The bars of a histogram, each with its middle and its count; none if all values are the same.
+/// Returns the bars of a histogram, each with its middle and its count; none if all values are the same.
 fn bars(values: &[f64]) -> Vec<(f64, f64)> {
     let (least, most, counts) = show::counts(values, BARS);
     let middle = |bar: usize| {
@@ -208,7 +208,7 @@ fn bars(values: &[f64]) -> Vec<(f64, f64)> {
     bars.filter(|_| least < most).collect()
 }
 
-/// The gradient of an expression with respect to each token's log-prob; without an expression, the gradient of the loss.
+/// Returns the gradient of an expression with respect to each token's log-prob; without an expression, the gradient of the loss.
 pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let (note, gradient) = if text.is_empty() || text == "loss()" {
@@ -227,7 +227,7 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(report.text)
 }
 
-/// Where the time of a recipe goes: of the named recipe, or else of the recipe in use, or else of what was typed.
+/// Returns where the time of a recipe goes: of the named recipe, or else of the recipe in use, or else of what was typed.
 pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let recipe = session.recipe_of(text).map_err(|error| {

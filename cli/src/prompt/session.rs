@@ -75,7 +75,7 @@ pub struct PromptSession {
 }
 
 impl PromptSession {
-    /// A session on the built-in batch.
+    /// Returns a session on the built-in batch.
     pub fn new(host: &Host, paint: Paint) -> PromptSession {
         let data = LoadedBatch::builtin();
         PromptSession {
@@ -127,7 +127,7 @@ impl PromptSession {
         Ok(())
     }
 
-    /// Whether the batch is from a run's folder.
+    /// Returns whether the batch is from a run's folder.
     pub fn has_run(&self) -> bool {
         self.data.run.is_some()
     }
@@ -168,7 +168,7 @@ impl PromptSession {
         self.data = data;
     }
 
-    /// The batch's name and shape, the recipe that came with it, and notes on how it was read.
+    /// Returns the batch's name and shape, the recipe that came with it, and notes on how it was read.
     pub fn about_data(&self) -> String {
         let (name, shape) = (&self.data.name, shape(self.data.batch.layout()));
         let is_long = name.len() + 2 + shape.len() > self.paint.width;
@@ -188,23 +188,23 @@ impl PromptSession {
         lines.join("\n")
     }
 
-    /// A dimmed note, wrapped to the terminal's width.
+    /// Returns a dimmed note, wrapped to the terminal's width.
     pub(super) fn note(&self, note: &str) -> String {
         let text = wrapped("", &format!("note: {note}"), self.paint.width);
         self.paint.dim(&text)
     }
 
-    /// An error as the prompt shows it.
+    /// Returns an error as the prompt shows it.
     pub(super) fn rendered(&self, error: &Diagnostics) -> String {
         error.render_within(self.paint).trim_end().to_string()
     }
 
-    /// The guard, which limits the input that is being evaluated, and can cancel it from another thread.
+    /// Returns the guard, which limits the input that is being evaluated, and can cancel it from another thread.
     pub fn guard(&self) -> &Arc<Guard> {
         self.script.guard()
     }
 
-    /// Whether the text is an incomplete input, which continues on the next line.
+    /// Returns whether the text is an incomplete input, which continues on the next line.
     pub fn is_incomplete(&self, text: &str) -> bool {
         !is_command(text) && unfinished(text).goes_on()
     }
@@ -233,7 +233,7 @@ impl PromptSession {
         self.lacks_function = false;
     }
 
-    /// The recipe in use. If there is none, the typed script; its advantage is the last value at response or token level.
+    /// Returns the recipe in use. If there is none, the typed script; its advantage is the last value at response or token level.
     pub(super) fn recipe(&self) -> Result<Recipe> {
         match self.script.recipe() {
             Some(recipe) => Ok(recipe.clone()),
@@ -245,8 +245,8 @@ impl PromptSession {
         }
     }
 
-    /// The recipes that words name, each followed by its settings, as in `passk k=2 grpo`; the recipe in use if there are no
-    /// words.
+    /// Returns the recipes that words name, each followed by its settings, as in `passk k=2 grpo`; the recipe in use if there are
+    /// no words.
     pub(super) fn recipes(&self, words: &str) -> Result<Vec<Recipe>> {
         let words: Vec<&str> = words.split_whitespace().collect();
         if words.is_empty() {
@@ -257,7 +257,7 @@ impl PromptSession {
         recipes.collect()
     }
 
-    /// The recipe that words name, with its settings, as in `passk k=4`; the recipe in use if there are no words.
+    /// Returns the recipe that words name, with its settings, as in `passk k=4`; the recipe in use if there are no words.
     pub(super) fn recipe_of(&self, words: &str) -> Result<Recipe> {
         let words: Vec<&str> = words.split_whitespace().collect();
         match words.split_first() {
@@ -266,8 +266,8 @@ impl PromptSession {
         }
     }
 
-    /// A recipe by its name: a built-in, a script's path, a version of the batch's run such as `8cdb4e`, or a run's folder, which
-    /// stands for the version used at its last batch.
+    /// Returns a recipe by its name: a built-in, a script's path, a version of the batch's run such as `8cdb4e`, or a run's
+    /// folder, which stands for the version used at its last batch.
     fn named(&self, name: &str, settings: &[&str]) -> Result<Recipe> {
         let host = self.script.host();
         let is_version = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
@@ -331,7 +331,7 @@ impl PromptSession {
     }
 }
 
-/// Whether an input is a command (`:run`) or a question (`?mean`).
+/// Returns whether an input is a command (`:run`) or a question (`?mean`).
 pub(super) fn is_command(text: &str) -> bool {
     text.trim_start().starts_with([':', '?'])
 }

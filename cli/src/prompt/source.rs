@@ -17,14 +17,14 @@ use advlab::replace::Replacement;
 use advlab::script::{Builtin, Computed, Recipe};
 use advlab::session::is_typed;
 
-/// The source of a name, or of the recipe in use, in colours.
+/// Returns the source of a name, or of the recipe in use, in colours.
 pub(super) fn show(session: &PromptSession, name: &str) -> Answered {
     let text = text_of(session, name.trim_end_matches("()"))?;
     Ok(highlighted(text.trim_end(), session.paint))
 }
 
-/// The source of a recipe by name or path, or of a function that was typed or belongs to the recipe in use; without a name, the
-/// source of the recipe in use.
+/// Returns the source of a recipe by name or path, or of a function that was typed or belongs to the recipe in use; without a
+/// name, the source of the recipe in use.
 fn text_of(session: &PromptSession, name: &str) -> Answered {
     if name.is_empty() {
         return match session.script.recipe() {
@@ -159,8 +159,8 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(format!("{shown}: {lines}, a recipe ({version}){note}"))
 }
 
-/// Whether a script's advantage has the same bits as the value from which the script was made. Also true if there is no such
-/// value, or if hooks were typed, because hooks are saved as they were typed.
+/// Returns whether a script's advantage has the same bits as the value from which the script was made. Also true if there is no
+/// such value, or if hooks were typed, because hooks are saved as they were typed.
 fn is_same_as_typed(session: &PromptSession, recipe: &Recipe) -> bool {
     let inputs = session.script.inputs();
     let Some(signal) = inputs.signal().filter(|_| !inputs.has_hook()) else {

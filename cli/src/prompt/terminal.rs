@@ -71,7 +71,7 @@ pub fn terminal(mut session: PromptSession) -> io::Result<()> {
     }
 }
 
-/// The value of an environment variable, unless it is empty.
+/// Returns the value of an environment variable, unless it is empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -104,7 +104,7 @@ fn editor(session: PromptSession) -> rustyline::Result<Terminal> {
     Ok(editor)
 }
 
-/// The file that keeps the inputs between sessions; its folder, in the user's state folder, is created.
+/// Returns the file that keeps the inputs between sessions; its folder, in the user's state folder, is created.
 fn history_file() -> Option<PathBuf> {
     let state = variable("XDG_STATE_HOME")
         .or_else(|| Some(variable("HOME")? + "/.local/state"))

@@ -46,8 +46,8 @@ pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
     report
 }
 
-/// Whether one edit fixes both errors: they have the same place and help, even if the values in their messages differ. Errors
-/// without place or help must have the same message.
+/// Returns whether one edit fixes both errors: they have the same place and help, even if the values in their messages differ.
+/// Errors without place or help must have the same message.
 fn is_same(a: &Diagnostic, b: &Diagnostic) -> bool {
     let is_placed = a.span.is_some() && a.help.is_some();
     a.span == b.span && a.help == b.help && (is_placed || a.message == b.message)

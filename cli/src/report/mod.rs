@@ -57,7 +57,7 @@ impl Report {
         }
     }
 
-    /// A report that is only a figure, whose points are the report's rows.
+    /// Returns a report that is only a figure, whose points are the report's rows.
     pub fn of_figure(figure: Figure, paint: Paint) -> Report {
         Report {
             about: json!({ "title": figure.title }),
@@ -103,12 +103,12 @@ impl Report {
         }
     }
 
-    /// The figure that is shown with the text.
+    /// Returns the figure that is shown with the text.
     pub fn shown_figure(&self) -> Option<&Figure> {
         self.figure.as_ref().filter(|_| self.panels > 0)
     }
 
-    /// The rows of the table; if the report has no table, the points of the figure.
+    /// Returns the rows of the table; if the report has no table, the points of the figure.
     pub fn rows(&self) -> Vec<Value> {
         match &self.figure {
             Some(figure) if self.rows.is_empty() => figure.rows(),
@@ -116,8 +116,8 @@ impl Report {
         }
     }
 
-    /// The figure and, below it, the text, if possible in at most `most` lines. If there is no room for the figure above the
-    /// text, a note says so instead.
+    /// Returns the figure and, below it, the text, if possible in at most `most` lines. If there is no room for the figure above
+    /// the text, a note says so instead.
     pub fn whole(&self, most: usize) -> String {
         let Some(mut figure) = self.shown_figure().cloned() else {
             return self.text.clone();
@@ -133,8 +133,8 @@ impl Report {
         text.trim_end().to_string()
     }
 
-    /// The text that a command prints. Without `out`, the figure comes first, if possible in at most `most` lines. With `out`,
-    /// the report is written to that file, with a figure of this width, and the text ends with the file's name.
+    /// Returns the text that a command prints. Without `out`, the figure comes first, if possible in at most `most` lines. With
+    /// `out`, the report is written to that file, with a figure of this width, and the text ends with the file's name.
     pub fn show(&mut self, out: Option<&Path>, width: FigureWidth, most: usize) -> Result<String> {
         let Some(path) = out else {
             return Ok(self.whole(most));
@@ -148,7 +148,7 @@ impl Report {
         Ok(told.trim_start_matches('\n').to_string())
     }
 
-    /// The contents of a file with this ending; `None` if the report has no such form.
+    /// Returns the contents of a file with this ending, or `None` if the report has no such form.
     fn file(&self, ending: &str) -> Option<String> {
         let is_table = self.names.is_some() || self.figure.is_none();
         match ending {
@@ -207,7 +207,7 @@ impl Report {
     }
 }
 
-/// A recipe's version and settings, after the given name.
+/// Returns a recipe's version and settings, after the given name.
 pub(crate) fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
     let version = recipe.version().short();
     let head = format!("{} {}", paint.bold(name), paint.dim(version));
@@ -215,13 +215,13 @@ pub(crate) fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
     beside(&head, width(&head) + 2, &settings, paint.width)
 }
 
-/// The last name in a path.
+/// Returns the last name in a path.
 pub(crate) fn file_name(path: impl AsRef<Path>) -> String {
     let name = path.as_ref().file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
 
-/// The last name in a path without its ending, such as a script's name.
+/// Returns the last name in a path without its ending, such as a script's name.
 pub(crate) fn file_stem(path: impl AsRef<Path>) -> String {
     let name = path.as_ref().file_stem().unwrap_or_default();
     name.to_string_lossy().into_owned()

@@ -20,7 +20,7 @@ const VALUES: usize = 24;
 /// The width at which a group's name is cut.
 const LABEL: usize = 15;
 
-/// A batch's shape in words: `128 responses in 16 groups of 8, 1 363 tokens`.
+/// Returns a batch's shape in words: `128 responses in 16 groups of 8, 1 363 tokens`.
 pub fn shape(layout: &Layout) -> String {
     shape_in(layout, "token")
 }
@@ -40,7 +40,7 @@ pub fn shape_in(layout: &Layout, unit: &str) -> String {
     format!("{responses} in {groups} of {least}{to_most}, {tokens}")
 }
 
-/// An answer as lines; `None` if there is nothing to show.
+/// Returns an answer as lines, or `None` if there is nothing to show.
 pub(crate) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
     Some(match answer {
         Answer::Nothing => return None,
@@ -52,7 +52,7 @@ pub(crate) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
     })
 }
 
-/// The first values of a tensor that fit in a line, in the order of the batch.
+/// Returns the first values of a tensor that fit in a line, in the order of the batch.
 pub(crate) fn values(computed: &Computed, columns: usize) -> String {
     let mut text = String::new();
     for (index, number) in computed.iter().enumerate() {
@@ -65,7 +65,7 @@ pub(crate) fn values(computed: &Computed, columns: usize) -> String {
     text
 }
 
-/// An answer in one line, cut to the given width.
+/// Returns an answer in one line, cut to the given width.
 pub(crate) fn brief(answer: &Answer, columns: usize) -> String {
     let more = |shown: usize, length: usize| match length - shown {
         0 => String::new(),
@@ -102,7 +102,7 @@ pub(crate) fn brief(answer: &Answer, columns: usize) -> String {
     cut(&text, columns)
 }
 
-/// A batch: its shape, and a line for each column.
+/// Returns a batch: its shape, and a line for each column.
 pub fn batch(columns: &BatchColumns, paint: Paint) -> Report {
     let (mut report, layout) = (Report::new(paint), &columns.layout);
     let about = format!("{}, step {}", shape(layout), columns.step);
@@ -144,7 +144,7 @@ fn dtype(computed: &Computed) -> &'static str {
     ["f32", "f64"][usize::from(computed.buffer().is_f64())]
 }
 
-/// A tensor: its level, the distribution of its values, and the first values by group.
+/// Returns a tensor: its level, the distribution of its values, and the first values by group.
 fn tensor(computed: &Computed, paint: Paint) -> String {
     let values: Vec<f64> = computed.buffer().iter().collect();
     let dtype = dtype(computed);
@@ -225,7 +225,7 @@ fn in_cells(layout: &Layout, values: &[f64], paint: Paint) -> (Vec<String>, usiz
     (lines.collect(), shown)
 }
 
-/// The values of the first groups or responses in rows, with as many per row as fit, and the number of rows.
+/// Returns the values of the first groups or responses in rows, with as many per row as fit, and the number of rows.
 fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, usize) {
     let (level, layout) = (computed.level(), computed.layout());
     let each = [OF_A_GROUP, ROWS][usize::from(layout.groups() == 1)];
@@ -268,7 +268,7 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     (lines, rows.len())
 }
 
-/// A group's name, cut if it is long: a name may be a whole prompt, with any characters.
+/// Returns a group's name, cut if it is long: a name may be a whole prompt, with any characters.
 fn label(layout: &Layout, group: usize) -> String {
     let name = layout.group_id(group).name();
     let text = name.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -276,8 +276,8 @@ fn label(layout: &Layout, group: usize) -> String {
     cut(&visible(&start), LABEL)
 }
 
-/// The range of the finite values, and the number of values in each of `buckets` equal parts of the range; all are 0 if the values
-/// are equal.
+/// Returns the range of the finite values, and the number of values in each of `buckets` equal parts of the range; all are 0 if
+/// the values are equal.
 pub(crate) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
     let Statistics { min, max, .. } = finite(values);
     let mut counts = vec![0; buckets];
@@ -292,7 +292,7 @@ pub(crate) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
     (min, max, counts)
 }
 
-/// A histogram in one line; empty if nothing is counted.
+/// Returns a histogram in one line; empty if nothing is counted.
 fn blocks(counts: &[usize]) -> String {
     let most = counts.iter().copied().max().unwrap_or(0);
     let block = |&count: &usize| match count {
@@ -304,7 +304,7 @@ fn blocks(counts: &[usize]) -> String {
     shown.map(block).collect()
 }
 
-/// A script in colours.
+/// Returns a script in colours.
 pub(crate) fn highlighted(text: &str, paint: Paint) -> String {
     let all = lex(text);
     let (mut out, mut at) = (String::new(), 0);

@@ -24,7 +24,7 @@ impl Config {
         problem.map_or(Ok(()), |(_, problem)| Err(problem.into()))
     }
 
-    /// The first key with a value out of its bounds, and the problem with it.
+    /// Returns the first key with a value out of its bounds, and the problem with it.
     pub(super) fn problem(&self) -> Option<(String, Diagnostic)> {
         let mut rules = self.rules().into_iter();
         let (_, key, expected) = rules.find(|(is_kept, ..)| !is_kept)?;

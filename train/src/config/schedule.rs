@@ -14,7 +14,7 @@ pub enum Schedule {
 }
 
 impl Config {
-    /// The learning rate at a step: it rises to `lr` over the first `warmup_steps`, and then follows the schedule.
+    /// Returns the learning rate at a step: it rises to `lr` over the first `warmup_steps`, and then follows the schedule.
     pub(crate) fn lr_at(&self, step: u64) -> f64 {
         let share = |of: u64, all: u64| (of as f64 / all.max(1) as f64).min(1.0);
         let warmup = self.warmup_steps;

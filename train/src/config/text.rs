@@ -68,7 +68,7 @@ impl Config {
         })
     }
 
-    /// The key that a short name means, such as `transformer.temperature` for `temperature`.
+    /// Returns the key that a short name means, such as `transformer.temperature` for `temperature`.
     pub fn key(name: &str) -> Option<String> {
         match name.split_once('.') {
             Some((table, _)) if PARAMETERS.contains(&table) => Some(name.to_string()),
@@ -144,12 +144,12 @@ impl Config {
         toml::Table::try_from(self).expect("every key has a TOML type")
     }
 
-    /// All keys with their values; a key in a table is written `table.key`.
+    /// Returns all keys with their values; a key in a table is written `table.key`.
     pub fn flat(&self) -> toml::Table {
         flat(self.to_table())
     }
 
-    /// The configuration as TOML, each key below its comment; [`Config::parse`] reads it back.
+    /// Returns the configuration as TOML, each key below its comment; [`Config::parse`] reads it back.
     pub fn to_commented(&self) -> String {
         let (table, mut text) = (self.to_table(), String::new());
         let mut own = &table;
@@ -184,7 +184,7 @@ pub(super) fn flat(table: toml::Table) -> toml::Table {
     rows.collect()
 }
 
-/// All keys that take a single value; a key in a table is written `table.key`.
+/// Returns all keys that take a single value; a key in a table is written `table.key`.
 fn keys() -> impl Iterator<Item = String> {
     Config::default().flat().into_iter().map(|(key, _)| key)
 }
@@ -211,7 +211,7 @@ fn merge<'a>(table: &mut DeTable<'a>, own: &DeTable<'a>) {
     }
 }
 
-/// The byte offset at which a key begins in the file.
+/// Returns the byte offset at which a key begins in the file.
 fn place(table: &DeTable<'_>, key: &str) -> Option<usize> {
     let (own, inner) = key
         .split_once('.')
@@ -223,7 +223,7 @@ fn place(table: &DeTable<'_>, key: &str) -> Option<usize> {
     }
 }
 
-/// The key that lies at `span`, or whose value lies there; written `table.key` if the key is in a table.
+/// Returns the key that lies at `span`, or whose value lies there; written `table.key` if the key is in a table.
 fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let name = key.get_ref();
@@ -246,7 +246,7 @@ const TYPES: [(&str, &str); 7] = [
     ("expected struct TransformerConfig", "expected a table"),
 ];
 
-/// The parser's message, with the key and with help. The parser puts the names that it found or expected in backticks.
+/// Returns the parser's message, with the key and with help. The parser puts the names that it found or expected in backticks.
 fn explained(key: &str, message: &str) -> Diagnostic {
     let mut names = message.split('`').skip(1).step_by(2);
     let found = names.next().unwrap_or_default();
@@ -270,7 +270,7 @@ fn explained(key: &str, message: &str) -> Diagnostic {
     problem
 }
 
-/// The help for an unknown key: the most similar known key, or how to list all keys.
+/// Returns the help for an unknown key: the most similar known key, or how to list all keys.
 fn help_for<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let of_other_table = keys().find(|own| last_part(own) == last_part(name));
     match of_other_table.or_else(|| suggest::nearest(name, known).map(str::to_string)) {

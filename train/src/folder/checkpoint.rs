@@ -101,7 +101,8 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The newest checkpoint that can be read and is not after `step`, and the reasons why newer checkpoints cannot be used.
+    /// Returns the newest checkpoint that can be read and is not after `step`, and the reasons why newer checkpoints cannot be
+    /// used.
     pub(crate) fn newest(run: &Path, step: u64) -> Result<(Checkpoint, Vec<String>)> {
         let mut wrong = Vec::new();
         for (own, path) in CHECKPOINTS.all(run)?.into_iter().rev() {

@@ -80,12 +80,12 @@ impl Journal {
     }
 }
 
-/// The lines of a journal; none if there is no file. A last line that a crash has cut off is skipped.
+/// Returns the lines of a journal; none if there is no file. A last line that a crash has cut off is skipped.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     Ok(lines(path)?.into_iter().map(|(_, line)| line).collect())
 }
 
-/// The lines, each with the byte offset of its end.
+/// Returns the lines, each with the byte offset of its end.
 fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<(u64, T)>> {
     let mut end = 0;
     let bytes = if_there(path, regular_file::read(path))?.unwrap_or_default();

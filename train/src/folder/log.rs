@@ -223,7 +223,7 @@ impl Notice {
     }
 }
 
-/// An error as a single line, for the log.
+/// Returns an error as a single line, for the log.
 fn one_line(error: &Diagnostics) -> String {
     error.to_string().replace('\n', " ")
 }
@@ -233,8 +233,8 @@ fn one_line(error: &Diagnostics) -> String {
 pub struct RunLog(pub Vec<LogLine>);
 
 impl RunLog {
-    /// The versions that the run used, each with its first step. After a failed version comes the version that did the step
-    /// instead.
+    /// Returns the versions that the run used, each with its first step. After a failed version comes the version that did the
+    /// step instead.
     pub fn versions(&self) -> Vec<(u64, &str)> {
         let mut used: Vec<(u64, &str)> = Vec::new();
         for LogLine { step, event } in &self.0 {
@@ -255,7 +255,7 @@ impl RunLog {
         used
     }
 
-    /// The recipe with which the run began; an error if the run was killed before it logged its start.
+    /// Returns the recipe with which the run began; an error if the run was killed before it logged its start.
     pub(crate) fn start(&self, folder: &Path) -> Result<&KeptVersion> {
         match self.0.first().map(|line| &line.event) {
             Some(LogEvent::Start { recipe, .. }) => Ok(recipe),
@@ -266,8 +266,8 @@ impl RunLog {
         }
     }
 
-    /// The script and the version of the loss with which the run began, if its log has both; a trainer's run has no loss in its
-    /// log.
+    /// Returns the script and the version of the loss with which the run began, if its log has both; a trainer's run has no loss
+    /// in its log.
     pub fn loss(&self) -> Option<(&str, &str)> {
         match &self.0.first()?.event {
             LogEvent::Start {
@@ -279,7 +279,8 @@ impl RunLog {
         }
     }
 
-    /// The saved version whose hash begins with `version`, which is not empty; an error if there are several such versions.
+    /// Returns the saved version whose hash begins with `version`, which is not empty; an error if there are several such
+    /// versions.
     pub(crate) fn kept(&self, version: &str) -> Result<Option<&KeptVersion>> {
         let kept = self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Start { recipe, .. }
@@ -297,7 +298,7 @@ impl RunLog {
         Ok(first)
     }
 
-    /// The versions that came into use at a step after the first step, or whose `migrate` failed before such a step.
+    /// Returns the versions that came into use at a step after the first step, or whose `migrate` failed before such a step.
     pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, &KeptVersion)> {
         self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Use { recipe, .. } => Some((line.step, recipe)),
@@ -306,7 +307,7 @@ impl RunLog {
         })
     }
 
-    /// The difference between the current platform and the platform of the recording, if they differ.
+    /// Returns the difference between the current platform and the platform of the recording, if they differ.
     pub(crate) fn other_platform(&self, now: &Platform) -> Option<String> {
         let changes = self.0.iter().find_map(|line| {
             let (LogEvent::Start { platform, .. } | LogEvent::Resume { platform }) = &line.event
@@ -324,8 +325,8 @@ impl RunLog {
         ))
     }
 
-    /// The versions that were rejected or failed before a step. A resumed run must not try them again, because a run that was
-    /// never stopped would not try them.
+    /// Returns the versions that were rejected or failed before a step. A resumed run must not try them again, because a run that
+    /// was never stopped would not try them.
     pub(crate) fn rejected_before(&self, step: u64) -> Vec<String> {
         let mut rejected: Vec<String> = Vec::new();
         for line in self.0.iter().filter(|line| line.step < step) {
@@ -352,7 +353,7 @@ pub struct KeptVersion {
 }
 
 impl KeptVersion {
-    /// The path that a version has in every run's folder.
+    /// Returns the path that a version has in every run's folder.
     pub(crate) fn of(recipe: &Recipe) -> KeptVersion {
         let version = recipe.version().as_str();
         KeptVersion {
@@ -402,8 +403,8 @@ impl KeptVersion {
     }
 }
 
-/// The file name under which a script is saved. Only a built-in gets an ending, because a script without an ending may import a
-/// script of the same name with the ending.
+/// Returns the file name under which a script is saved. Only a built-in gets an ending, because a script without an ending may
+/// import a script of the same name with the ending.
 fn file_name(source: &str) -> String {
     match Builtin::find(source) {
         Some(builtin) => format!("{}.rhai", builtin.name),

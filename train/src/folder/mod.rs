@@ -220,7 +220,8 @@ fn lock(folder: &Path) -> Result<File> {
     }
 }
 
-/// Whether a run has stopped after `done` steps: no process writes to its folder, and there is a checkpoint to resume from.
+/// Returns whether a run has stopped after `done` steps: no process writes to its folder, and there is a checkpoint to resume
+/// from.
 pub fn is_stopped(run: &Path, done: u64) -> bool {
     // Holding the lock this briefly does not disturb a process that waits for the lock, because that process retries for a
     // second.
@@ -228,7 +229,7 @@ pub fn is_stopped(run: &Path, done: u64) -> bool {
     CHECKPOINTS.path(run, done).is_dir() && regular_file::open(&run.join(LOCK)).is_ok_and(is_free)
 }
 
-/// Whether a file or folder with this name is unfinished.
+/// Returns whether a file or folder with this name is unfinished.
 fn is_part(name: &str) -> bool {
     name.starts_with(PART.0) && name.ends_with(PART.1)
 }

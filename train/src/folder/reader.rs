@@ -54,7 +54,7 @@ impl RunFolder {
         Err(Diagnostic::error(message).with_help(help).into())
     }
 
-    /// The run to which a path belongs: the path is a run's folder or a batch in it.
+    /// Returns the run to which a path belongs: the path is a run's folder or a batch in it.
     pub fn of(path: &Path) -> Option<RunFolder> {
         let batches = path.parent().filter(|above| above.ends_with("batches"));
         let run = batches.filter(|_| path.is_file()).and_then(Path::parent);
@@ -65,12 +65,13 @@ impl RunFolder {
         &self.path
     }
 
-    /// The run's configuration. Paths of scripts below the current folder are relative, because they are shorter to read.
+    /// Returns the run's configuration. Paths of scripts below the current folder are relative, because they are shorter to read.
     pub fn config(&self) -> Result<Config> {
         Ok(self.kind_and_config()?.1)
     }
 
-    /// The kind of the run, and its configuration. The configuration of a trainer's run has only a recipe with its parameters.
+    /// Returns the kind of the run, and its configuration. The configuration of a trainer's run has only a recipe with its
+    /// parameters.
     pub fn kind_and_config(&self) -> Result<(RunKind, Config)> {
         if !self.has_config() {
             return Err(no_run(&self.path, CONFIG));
@@ -96,17 +97,17 @@ impl RunFolder {
         Ok((kind, config))
     }
 
-    /// Whether the folder has a configuration. The folder of another trainer's run may lack it.
+    /// Returns whether the folder has a configuration. The folder of another trainer's run may lack it.
     pub fn has_config(&self) -> bool {
         self.path.join(CONFIG).is_file()
     }
 
-    /// The run's seed, from which `batch.random` drew, if its configuration can be read.
+    /// Returns the run's seed, from which `batch.random` drew, if its configuration can be read.
     pub fn seed(&self) -> Option<u64> {
         Some(self.config().ok()?.seed)
     }
 
-    /// The rows of `metrics.jsonl`, one per step.
+    /// Returns the rows of `metrics.jsonl`, one per step.
     pub fn rows(&self) -> Result<Vec<Row>> {
         journal::read(&self.path.join(METRICS))
     }
@@ -130,17 +131,17 @@ impl RunFolder {
         Ok(())
     }
 
-    /// The lines of `reloads.jsonl`.
+    /// Returns the lines of `reloads.jsonl`.
     pub fn log(&self) -> Result<RunLog> {
         journal::read(&self.path.join(RELOADS)).map(RunLog)
     }
 
-    /// The batches with their steps, in order, without the batches on which a version failed.
+    /// Returns the batches with their steps, in order, without the batches on which a version failed.
     pub fn batches(&self) -> &[(u64, PathBuf)] {
         &self.batches
     }
 
-    /// The last batch and its step; the folder must have batches, as [`RunFolder::open`] checks.
+    /// Returns the last batch and its step; the folder must have batches, as [`RunFolder::open`] checks.
     pub fn last(&self) -> (u64, &Path) {
         match self.batches.last() {
             Some((step, path)) => (*step, path),
@@ -161,7 +162,7 @@ impl RunFolder {
         Err(Diagnostic::error(what).with_help(help).into())
     }
 
-    /// The version of the recipe that a step used, with the run's parameters.
+    /// Returns the version of the recipe that a step used, with the run's parameters.
     pub fn recipe_at(&self, host: &Host, step: u64) -> Result<Recipe> {
         let log = self.log()?;
         let first = log.start(&self.path)?;
@@ -171,7 +172,8 @@ impl RunFolder {
         self.load(host, kept.unwrap_or(first))
     }
 
-    /// The version whose hash begins with `version`, with the run's parameters; `None` if the folder has no such version.
+    /// Returns the version whose hash begins with `version`, with the run's parameters, or `None` if the folder has no such
+    /// version.
     pub fn recipe_named(&self, host: &Host, version: &str) -> Result<Option<Recipe>> {
         let log = self.log()?;
         let kept = log.kept(version)?;
@@ -188,8 +190,8 @@ impl RunFolder {
         Ok(recipe)
     }
 
-    /// The loss recipe, with its parameters, that the run uses for versions without a loss; a trainer's run has the default loss
-    /// recipe.
+    /// Returns the loss recipe, with its parameters, that the run uses for versions without a loss; a trainer's run has the
+    /// default loss recipe.
     pub fn loss(&self, host: &Host) -> Result<Recipe> {
         let (config, log) = (self.config()?, self.log()?);
         log.start(&self.path)?;
@@ -203,7 +205,7 @@ impl RunFolder {
         })
     }
 
-    /// The state at the start of a step; `None` if it is not in the folder. Only trainers' runs save these states.
+    /// Returns the state at the start of a step, or `None` if it is not in the folder. Only trainers' runs save these states.
     pub fn state_at(&self, step: u64) -> Result<Option<State>> {
         let path = STATES.path(&self.path, step);
         let Some(text) = if_there(&path, advlab::regular_file::read(&path))? else {
@@ -213,21 +215,21 @@ impl RunFolder {
         state.map_err(|error| damaged(&path, error.to_string()))
     }
 
-    /// The note to show if a recipe that keeps a state is tried on a single batch.
+    /// Returns the note to show if a recipe that keeps a state is tried on a single batch.
     pub fn state_note(recipe: &Recipe) -> Option<String> {
         let note = "the recipe keeps a state; here it has the state from before the first step";
         recipe.has(Hook::Init).then(|| note.to_string())
     }
 }
 
-/// The step after the last of these rows, or `first` if there are no rows. The number of rows is not used, because damaged rows
-/// may have been removed.
+/// Returns the step after the last of these rows, or `first` if there are no rows. The number of rows is not used, because
+/// damaged rows may have been removed.
 pub(crate) fn step_after(first: u64, rows: &[Row]) -> u64 {
     let last = rows.last();
     last.map_or(first, |last| last.step.saturating_add(1))
 }
 
-/// The path relative to the current folder, if the script is below it.
+/// Returns the path relative to the current folder, if the script is below it.
 pub(super) fn from_here(recipe: &str) -> String {
     let here = current_dir().unwrap_or_default();
     let below = Path::new(recipe).strip_prefix(here).ok();

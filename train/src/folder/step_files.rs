@@ -23,12 +23,12 @@ impl StepFiles {
         run.join(self.name(step, ""))
     }
 
-    /// The path in the run's folder.
+    /// Returns the path in the run's folder.
     pub(super) fn name(&self, step: u64, suffix: &str) -> String {
         format!("{}{step:06}{suffix}{}", self.0, self.1)
     }
 
-    /// The paths with their steps, sorted by step.
+    /// Returns the paths with their steps, sorted by step.
     pub(crate) fn all(&self, run: &Path) -> Result<Vec<(u64, PathBuf)>> {
         let (folder, prefix) = self.0.split_once('/').unwrap_or_default();
         let folder = run.join(folder);

@@ -55,7 +55,7 @@ impl EventFile {
     }
 }
 
-/// The time in seconds since 1970.
+/// Returns the time in seconds since 1970.
 pub(super) fn seconds() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0.0, |now| now.as_secs_f64())
@@ -68,8 +68,8 @@ fn masked_crc(data: &[u8]) -> u32 {
         .wrapping_add(0xa282_ead8)
 }
 
-/// An `Event`: field 1 is `wall_time`, field 2 is `step`, and the field with number `field` has bytes. A field's key is its
-/// number times 8, plus its wire type: 0 for a varint, 1 for eight bytes, 2 for a length and bytes, 5 for four bytes.
+/// Returns an `Event`: field 1 is `wall_time`, field 2 is `step`, and the field with number `field` has bytes. A field's key is
+/// its number times 8, plus its wire type: 0 for a varint, 1 for eight bytes, 2 for a length and bytes, 5 for four bytes.
 fn event(wall_time: f64, step: u64, field: u64, content: &[u8]) -> Vec<u8> {
     let mut event = Vec::new();
     varint(&mut event, 1 << 3 | 1);

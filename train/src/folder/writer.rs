@@ -60,7 +60,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Whether the run's log is still empty.
+    /// Returns whether the run's log is still empty.
     pub(crate) fn is_new(&self) -> bool {
         self.log.is_empty()
     }
@@ -119,7 +119,7 @@ impl RunWriter {
     }
 }
 
-/// The journals of metrics and of the log, without the lines of `step` and later steps.
+/// Returns the journals of metrics and of the log, without the lines of `step` and later steps.
 fn journals(run: &Path, step: u64) -> Result<(Journal, Journal)> {
     let metrics = Journal::open(&run.join(METRICS), |row: &Row| row.step < step)?;
     let log = Journal::open(&run.join(RELOADS), |line: &LogLine| {

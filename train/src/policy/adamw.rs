@@ -36,7 +36,7 @@ pub(super) struct AdamW {
 }
 
 impl AdamW {
-    /// The state before the first update, for `parameters` parameters.
+    /// Returns the state before the first update, for `parameters` parameters.
     pub fn new(config: AdamWConfig, parameters: usize) -> Self {
         Self {
             config,
@@ -87,7 +87,7 @@ pub(super) struct Scalars {
 }
 
 impl Scalars {
-    /// The scalars of update number `updates`, counted from 1.
+    /// Returns the scalars of update number `updates`, counted from 1.
     pub(super) fn new(config: &AdamWConfig, updates: u64) -> Self {
         let (beta1, beta2) = config.betas;
         // Clamping is harmless, because both corrections are 1 long before 2^31 updates.
@@ -103,7 +103,7 @@ impl Scalars {
         }
     }
 
-    /// A parameter and its moments after the update.
+    /// Returns a parameter and its moments after the update.
     #[inline(always)]
     fn step(&self, parameter: f32, g: f32, first: f32, second: f32) -> (f32, f32, f32) {
         let first = first + self.toward * (g - first);

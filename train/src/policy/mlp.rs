@@ -45,8 +45,8 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// A policy for a task, with hidden layers of `hidden` (at least 1) units and PyTorch's default initialization, drawn from
-    /// `seed`.
+    /// Returns a policy for a task, with hidden layers of `hidden` (at least 1) units and PyTorch's default initialization, drawn
+    /// from `seed`.
     pub fn new(task: &TaskShape, hidden: usize, adamw: AdamWConfig, seed: u64) -> Self {
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
         let network = Network::new(*task, hidden.max(1), &mut key.stream(0));
@@ -97,7 +97,7 @@ fn each_part<T: Send>(
     parts.len() <= at_a_time
 }
 
-/// The indices of the responses that have tokens.
+/// Returns the indices of the responses that have tokens.
 fn with_tokens(responses: &Responses) -> Vec<usize> {
     let has_tokens = |&index: &usize| !responses.range(index).is_empty();
     (0..responses.len()).filter(has_tokens).collect()
@@ -113,7 +113,7 @@ fn read(pass: &mut Forward, network: &Network, responses: &Responses, part: &[us
     pass.run(network, responses.prompts(), owners, false, next);
 }
 
-/// The scores of responses, and whether the passes of all responses are still in memory.
+/// Returns the scores of responses, and whether the passes of all responses are still in memory.
 fn score(network: &Network, passes: &mut Vec<Forward>, responses: &Responses) -> (Scores, bool) {
     let mut scores = Scores::default();
     let run = |pass: &mut Forward, part: &[usize]| read(pass, network, responses, part);
@@ -190,7 +190,8 @@ impl Policy for Mlp {
         Ok(Samples { responses, scores })
     }
 
-    /// The scores of a response have the same bits in every batch, whether its tokens were just sampled or are scored again.
+    /// Returns the scores of a response have the same bits in every batch, whether its tokens were just sampled or are scored
+    /// again.
     fn score(&mut self, responses: &Responses) -> Result<Scores> {
         self.check(responses)?;
         let (scores, is_whole) = score(&self.network, &mut self.passes[0], responses);

@@ -44,8 +44,8 @@ pub trait Policy: Send {
     /// those from [`Policy::score`].
     fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples>;
 
-    /// The log-prob (nats) of each response token, given its prompt and the tokens before it, and the entropy (nats) of the
-    /// distribution at that token.
+    /// Returns the log-prob (nats) of each response token, given its prompt and the tokens before it, and the entropy (nats) of
+    /// the distribution at that token.
     fn score(&mut self, responses: &Responses) -> Result<Scores>;
 
     /// Adds the gradient of a loss to the gradient that [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the
@@ -63,8 +63,8 @@ pub trait Policy: Send {
     /// Copies the current policy to the reference.
     fn freeze(&mut self) -> Result<()>;
 
-    /// The log-probs under the reference, computed as in [`Policy::score`]. Before the first [`Policy::freeze`] the reference is
-    /// the initial policy.
+    /// Returns the log-probs under the reference, computed as in [`Policy::score`]. Before the first [`Policy::freeze`] the
+    /// reference is the initial policy.
     fn reference_logp(&mut self, responses: &Responses) -> Result<Vec<f32>>;
 
     /// Saves a copy of the parameters and the optimizer for one [`Policy::rollback`].
@@ -89,18 +89,18 @@ pub trait Policy: Send {
         Err(problem.with_help(help).into())
     }
 
-    /// The properties of the machine, by name, on which the policy's numbers depend, such as the number of threads.
+    /// Returns the properties of the machine, by name, on which the policy's numbers depend, such as the number of threads.
     fn platform(&self) -> Platform {
         Platform::new()
     }
 
-    /// The peak of the bytes in use on the policy's GPU; `None` on the CPU.
+    /// Returns the peak of the bytes in use on the policy's GPU; `None` on the CPU.
     fn device_memory(&mut self) -> Option<u64> {
         None
     }
 }
 
-/// The policy that a configuration describes, for a task.
+/// Returns the policy that a configuration describes, for a task.
 pub(super) fn of_config(config: &Config, task: &dyn Task) -> Result<Box<dyn Policy>> {
     let adamw = AdamWConfig {
         lr: config.lr,
@@ -158,38 +158,38 @@ impl Responses {
         self.owners.len()
     }
 
-    /// Whether there are no responses.
+    /// Returns whether there are no responses.
     pub fn is_empty(&self) -> bool {
         self.owners.is_empty()
     }
 
-    /// The prompts.
+    /// Returns the prompts.
     pub fn prompts(&self) -> &[Prompt] {
         &self.prompts
     }
 
-    /// The index of each response's prompt.
+    /// Returns the index of each response's prompt.
     pub fn owners(&self) -> &[usize] {
         &self.owners
     }
 
-    /// The tokens of all responses, one response after the other.
+    /// Returns the tokens of all responses, one response after the other.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
 
-    /// The range of response `index` in [`Responses::tokens`] and in every array with one value per token.
+    /// Returns the range of response `index` in [`Responses::tokens`] and in every array with one value per token.
     pub fn range(&self, index: usize) -> Range<usize> {
         let before = index.checked_sub(1);
         before.map_or(0, |before| self.ends[before])..self.ends[index]
     }
 
-    /// The tokens of response `index`, including its stop token if it has one.
+    /// Returns the tokens of response `index`, including its stop token if it has one.
     pub fn response(&self, index: usize) -> &[u32] {
         &self.tokens[self.range(index)]
     }
 
-    /// The responses at these indices, in this order, with all prompts. This makes a minibatch.
+    /// Returns the responses at these indices, in this order, with all prompts. This makes a minibatch.
     pub fn select(&self, indices: &[usize]) -> Self {
         let mut selected = Self::to(self.prompts.clone());
         for &index in indices {

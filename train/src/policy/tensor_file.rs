@@ -72,7 +72,7 @@ impl TensorFile {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }
 
-    /// The values of a tensor, which must have this shape and be finite.
+    /// Returns the values of a tensor, which must have this shape and be finite.
     pub fn read(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
         let wrong =
             |problem: Diagnostic| Diagnostics::from(problem.in_file(&self.path).in_field(name));

@@ -62,7 +62,7 @@ pub(super) struct Learner {
 }
 
 impl Learner {
-    /// The recipe whose loss trains the policy: the version itself if it has a `loss`, else the run's loss recipe.
+    /// Returns the recipe whose loss trains the policy: the version itself if it has a `loss`, else the run's loss recipe.
     pub(super) fn loss_of<'a>(&'a self, recipe: &'a Recipe) -> &'a Recipe {
         match recipe.has(Hook::Loss) {
             true => recipe,
@@ -209,8 +209,8 @@ impl Learner {
     }
 }
 
-/// The metrics of all hooks, each a mean over its reports. If the advantage and the loss report the same name, the key begins
-/// with the hook, as in `loss/name`.
+/// Returns the metrics of all hooks, each a mean over its reports. If the advantage and the loss report the same name, the key
+/// begins with the hook, as in `loss/name`.
 fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     let own = outcome.reports.metrics.iter();
@@ -249,7 +249,7 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     error
 }
 
-/// The responses of each minibatch of a step, epoch after epoch. A minibatch has whole groups, in the order of the batch.
+/// Returns the responses of each minibatch of a step, epoch after epoch. A minibatch has whole groups, in the order of the batch.
 fn minibatches(config: &Config, batch: &Batch) -> impl Iterator<Item = Vec<usize>> {
     let (layout, minibatches) = (batch.layout().clone(), config.minibatches);
     let groups = layout.groups();

@@ -90,7 +90,7 @@ pub(super) fn sample(
     Ok(all)
 }
 
-/// The policy's results on groups of `size` trajectories.
+/// Returns the policy's results on groups of `size` trajectories.
 pub(super) fn evaluation(responses: &[Response], size: usize) -> Evaluation {
     let right = |group: &[Response]| {
         let firsts = group.iter().filter(|one| one.turn == 0);
@@ -119,7 +119,7 @@ pub(super) struct Sampled {
     pub(super) ms: [(Stage, f64); 2],
 }
 
-/// The policy's inputs, in the order of the responses.
+/// Returns the policy's inputs, in the order of the responses.
 pub(super) fn policy_inputs(all: &[Response]) -> Responses {
     // Consecutive responses that share a prompt refer to a single copy of it.
     let to_one = || all.chunk_by(|one, next| Arc::ptr_eq(&one.prompt, &next.prompt));
@@ -133,8 +133,8 @@ pub(super) fn policy_inputs(all: &[Response]) -> Responses {
     responses
 }
 
-/// The batch with all columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference that gave
-/// `ref_logp`. The column `logp` comes from the sampling policy, which is the current policy until the first update.
+/// Returns the batch with all columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference that
+/// gave `ref_logp`. The column `logp` comes from the sampling policy, which is the current policy until the first update.
 pub(super) fn batch(
     all: &[Response],
     step: u64,

@@ -169,7 +169,7 @@ impl Run {
         Ok(drawn)
     }
 
-    /// The policy's inputs and the batch of responses, and the KL of the policy to the reference if there is one.
+    /// Returns the policy's inputs and the batch of responses, and the KL of the policy to the reference if there is one.
     fn batch(&mut self, all: &[Response]) -> Result<(Responses, Batch, Option<f64>)> {
         let responses = rollout::policy_inputs(all);
         let ref_logp = match self.config.reference {
@@ -357,7 +357,7 @@ impl Run {
         Ok(true)
     }
 
-    /// The task's own solution of a prompt.
+    /// Returns the task's own solution of a prompt.
     fn solution(&self, prompt: &Prompt) -> Result<Vec<u32>> {
         self.task.solution(prompt).ok_or_else(|| {
             let task = &self.config.task;

@@ -34,7 +34,7 @@ impl Arithmetic {
         Ok(Self { digits })
     }
 
-    /// The two numbers of a prompt; `None` if it is not a sum of numbers with `digits` digits.
+    /// Returns the two numbers of a prompt, or `None` if it is not a sum of numbers with `digits` digits.
     fn terms(&self, prompt: &Prompt) -> Option<(u64, u64)> {
         let (a, rest) = prompt.tokens.split_at_checked(self.digits)?;
         let (&plus, rest) = rest.split_first()?;
@@ -44,7 +44,8 @@ impl Arithmetic {
     }
 }
 
-/// The number with these digits, the most significant first; `None` if a token is not a digit or the number is too large.
+/// Returns the number with these digits, the most significant first, or `None` if a token is not a digit or the number is too
+/// large.
 fn number<'a>(mut digits: impl Iterator<Item = &'a u32>) -> Option<u64> {
     digits.try_fold(0u64, |sum, &digit| {
         let digit = (digit < 10).then_some(u64::from(digit))?;
@@ -105,8 +106,8 @@ impl Task for Arithmetic {
         Some(digits.chain([STOP]).collect())
     }
 
-    /// The sum as text, and the digits of the response, whose last digit comes first, with spaces so that each digit counts as a
-    /// token.
+    /// Returns the sum as text, and the digits of the response, whose last digit comes first, with spaces so that each digit
+    /// counts as a token.
     fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let sum = self.terms(prompt);
         let sum = sum.map_or(String::new(), |(a, b)| format!("{a} + {b} ="));

@@ -60,7 +60,7 @@ struct MathProblem {
 }
 
 impl Math {
-    /// The task that a configuration describes: the file's questions in the tokens of the run's model.
+    /// Returns the task that a configuration describes: the file's questions in the tokens of the run's model.
     pub(crate) fn of_config(config: &Config) -> Result<Self> {
         let folder = Path::new(&config.transformer.model);
         let sizes: ModelSizes = read_json(&config_file(folder)?)?;
@@ -69,7 +69,7 @@ impl Math {
         Math::load(&config.math, text.into(), config.transformer.max_new_tokens)
     }
 
-    /// The questions of a JSONL file, in the tokens of a model, for responses of at most `max_response_tokens` tokens.
+    /// Returns the questions of a JSONL file, in the tokens of a model, for responses of at most `max_response_tokens` tokens.
     pub fn load(config: &MathConfig, text: Arc<Text>, max_response_tokens: usize) -> Result<Self> {
         let (path, template) = (Path::new(&config.data), &config.prompt_template);
         if !template.contains(QUESTION) {
@@ -143,7 +143,7 @@ impl Task for Math {
         self.prompt(stream.below(self.rows.len() as u64) as usize)
     }
 
-    /// The bytes of the question, because templates and models may change.
+    /// Returns the bytes of the question, because templates and models may change.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         let question = self.row(prompt).map(|row| row.question.bytes());
         question.into_iter().flatten().map(u32::from).collect()
@@ -169,8 +169,8 @@ impl Task for Math {
     }
 }
 
-/// The question and the answer of each line, in order, without repeated questions. If the configuration does not name a field,
-/// the name is found in the first line.
+/// Returns the question and the answer of each line, in order, without repeated questions. If the configuration does not name a
+/// field, the name is found in the first line.
 fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>> {
     let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
     let mut fields = [config.question_field.clone(), config.answer_field.clone()];
@@ -193,7 +193,7 @@ fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>> {
     Ok(pairs)
 }
 
-/// The question and the answer of a line; sets the name of a field that is not known yet.
+/// Returns the question and the answer of a line; sets the name of a field that is not known yet.
 fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagnostic> {
     let row: Map<String, Value> =
         serde_json::from_str(line).map_err(|error| Diagnostic::error(error.to_string()))?;
@@ -206,7 +206,7 @@ fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagno
     Ok((question, answer))
 }
 
-/// The text or the number in a field of a line. If the field has no name, the first name that the line has is used.
+/// Returns the text or the number in a field of a line. If the field has no name, the first name that the line has is used.
 fn text_of(
     row: &Map<String, Value>,
     kind: &str,

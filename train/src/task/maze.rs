@@ -39,7 +39,7 @@ impl Maze {
         Ok(Self { size, turns: 1 })
     }
 
-    /// The same mazes, walked in at most `turns` turns.
+    /// Returns the same mazes, walked in at most `turns` turns.
     pub fn in_turns(self, turns: usize) -> Result<Self> {
         let most = (*MAZE_TURNS.end()).min(4 * self.size as u64);
         within("maze: turns", turns, 1..=most)?;
@@ -47,15 +47,14 @@ impl Maze {
         Ok(Self { turns, ..self })
     }
 
-    /// The start and the goal; `None` if the cells are not a maze of this size.
+    /// Returns the start and the goal, or `None` if the cells are not a maze of this size.
     fn ends(&self, cells: &[u32]) -> Option<(usize, usize)> {
         let find = |kind| cells.iter().position(|&cell| cell == kind);
         let ends = (find(START)?, find(GOAL)?);
         (cells.len() == self.size * self.size).then_some(ends)
     }
 
-    /// The cell after a move; the same cell if a wall or the edge is in the way. `None` for a token that is
-    /// not a move.
+    /// Returns the cell after a move; the same cell if a wall or the edge is in the way. `None` for a token that is not a move.
     fn step(&self, cells: &[u32], from: usize, token: u32) -> Option<usize> {
         let &(down, right) = MOVES.get(token as usize)?;
         let size = self.size;
@@ -67,8 +66,8 @@ impl Maze {
         Some(reached.filter(|cell| cells[*cell] != WALL).unwrap_or(from))
     }
 
-    /// The cells that a response visits, including the start, and whether it ends with the stop token. A token that is not a move
-    /// ends the walk.
+    /// Returns the cells that a response visits, including the start, and whether it ends with the stop token. A token that is
+    /// not a move ends the walk.
     fn walk(&self, cells: &[u32], start: usize, response: &[u32]) -> (Vec<usize>, bool) {
         let mut path = vec![start];
         for &token in response {
@@ -80,7 +79,7 @@ impl Maze {
         (path, false)
     }
 
-    /// Whether the goal of the maze can be reached.
+    /// Returns whether the goal of the maze can be reached.
     fn is_connected(&self, cells: &[u32]) -> bool {
         let Some((start, goal)) = self.ends(cells) else {
             return false;
@@ -122,7 +121,7 @@ impl Task for Maze {
         }
     }
 
-    /// The kinds of the cells, counted from 0.
+    /// Returns the kinds of the cells, counted from 0.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         let cells = prompt.tokens.iter();
         cells.map(|cell| cell.saturating_sub(OPEN)).collect()
@@ -140,7 +139,7 @@ impl Task for Maze {
         self.turns
     }
 
-    /// The maze from the cell that the response has reached.
+    /// Returns the maze from the cell that the response has reached.
     fn next(&self, prompt: &Prompt, response: &[u32]) -> Option<Prompt> {
         let (start, goal) = self.ends(&prompt.tokens)?;
         let (path, stopped) = self.walk(&prompt.tokens, start, response);
@@ -154,7 +153,7 @@ impl Task for Maze {
         Some(prompt_of(cells))
     }
 
-    /// The maze, row by row, and the moves as text, with spaces between moves so that each move counts as a token.
+    /// Returns the maze, row by row, and the moves as text, with spaces between moves so that each move counts as a token.
     fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let rows = prompt.tokens.chunks(self.size);
         let rows: Vec<String> = rows.map(|row| words(row, &SIGNS)).collect();
@@ -162,7 +161,8 @@ impl Task for Maze {
         Ok(vec![("prompt", rows.join("\n")), ("completion", moves)])
     }
 
-    /// The maze with the last move from each cell that the walk leaves, and the moves up to the stop token with their result.
+    /// Returns the maze with the last move from each cell that the walk leaves, and the moves up to the stop token with their
+    /// result.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> Result<String> {
         let mut cells = prompt.tokens.clone();
         let Some((start, goal)) = self.ends(&cells) else {
@@ -188,7 +188,7 @@ impl Task for Maze {
     }
 }
 
-/// The cells of a maze with their features: whether each is a wall, the start or the goal.
+/// Returns the cells of a maze with their features: whether each is a wall, the start or the goal.
 fn prompt_of(cells: Vec<u32>) -> Prompt {
     Prompt::one_hot(cells.clone(), cells.into_iter(), WALL..GOAL + 1)
 }
@@ -217,7 +217,7 @@ mod tests {
         (0..count).map(|i| maze.draw(&mut key.stream(i))).collect()
     }
 
-    /// An independent check of a walk by rows and columns, with walls all around.
+    /// Returns an independent check of a walk by rows and columns, with walls all around.
     fn is_right(cells: &[u32], size: isize, response: &[u32]) -> bool {
         let at = |(row, column): (isize, isize)| {
             let is_inside = (0..size).contains(&row) && (0..size).contains(&column);

@@ -34,7 +34,7 @@ pub const EVALUATION_SHARE: u8 = 16;
 /// a sixteenth of the prompts is held out.
 const DRAWS: usize = 1000;
 
-/// The task that a configuration describes.
+/// Returns the task that a configuration describes.
 pub(super) fn of_config(config: &Config) -> Result<Box<dyn Task>> {
     Ok(match config.task {
         TaskName::Maze => Box::new(Maze::new(config.maze_size)?.in_turns(config.maze_turns)?),
@@ -71,7 +71,7 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// A prompt whose features are the tokens `shown`, one-hot over `kinds`.
+    /// Returns a prompt whose features are the tokens `shown`, one-hot over `kinds`.
     fn one_hot(tokens: Vec<u32>, shown: impl Iterator<Item = u32>, kinds: Range<u32>) -> Prompt {
         let hot = |token| kinds.clone().map(move |kind| f32::from(token == kind));
         let features = shown.flat_map(hot).collect();
@@ -84,10 +84,10 @@ pub type Texts = Vec<(&'static str, String)>;
 
 /// A task with verifiable rewards.
 pub trait Task: Send + Sync {
-    /// The sizes of prompts and responses; they never change.
+    /// Returns the sizes of prompts and responses; they never change.
     fn shape(&self) -> TaskShape;
 
-    /// The tokenizer and the ends of responses, if tokens are text.
+    /// Returns the tokenizer and the ends of responses, if tokens are text.
     #[cfg(feature = "torch")]
     fn text(&self) -> Option<Arc<Text>> {
         None
@@ -104,32 +104,31 @@ pub trait Task: Send + Sync {
         prompt.tokens.clone()
     }
 
-    /// Whether a response solves its prompt: its reward is 1 then, and 0 otherwise. Tokens after the stop token do not count; a
-    /// prompt or a token that does not belong to this task makes the response wrong.
+    /// Returns whether a response solves its prompt: its reward is 1 then, and 0 otherwise. Tokens after the stop token do not
+    /// count; a prompt or a token that does not belong to this task makes the response wrong.
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
 
-    /// The maximum number of turns of a trajectory; at most 64. Each turn is a response to a separate prompt.
+    /// Returns the maximum number of turns of a trajectory; at most 64. Each turn is a response to a separate prompt.
     fn turns(&self) -> u8 {
         1
     }
 
-    /// The prompt of the turn after a response; `None` if the trajectory ends with the response.
+    /// Returns the prompt of the turn after a response, or `None` if the trajectory ends with the response.
     fn next(&self, _prompt: &Prompt, _response: &[u32]) -> Option<Prompt> {
         None
     }
 
-    /// A response that solves the prompt, including the stop token; `None` if the task knows no such response.
+    /// Returns a response that solves the prompt, including the stop token, or `None` if the task knows no such response.
     fn solution(&self, _prompt: &Prompt) -> Option<Vec<u32>> {
         None
     }
 
-    /// A response as text for a person who reads the batch: its `prompt`, `completion` and `solution`, if they are
-    /// text.
+    /// Returns a response as text for a person who reads the batch: its `prompt`, `completion` and `solution`, if they are text.
     fn texts(&self, _prompt: &Prompt, _response: &[u32]) -> Result<Texts> {
         Ok(Vec::new())
     }
 
-    /// A response as shown to the user: its texts, and whether it is right.
+    /// Returns a response as shown to the user: its texts, and whether it is right.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> Result<String> {
         let texts = self.texts(prompt, response)?.into_iter();
         let texts: Vec<String> = texts.map(|(_, text)| text).collect();
@@ -139,8 +138,8 @@ pub trait Task: Send + Sync {
     }
 }
 
-/// Whether a prompt is held out for evaluation. Only a hash of the prompt's identity decides. Therefore the decision is the same
-/// in every run, and training sees nearly the same distribution, because the hash does not depend on difficulty.
+/// Returns whether a prompt is held out for evaluation. Only a hash of the prompt's identity decides. Therefore the decision is
+/// the same in every run, and training sees nearly the same distribution, because the hash does not depend on difficulty.
 pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
     let mut hash = Sha256::new();
     for token in task.identity(prompt) {
@@ -149,7 +148,8 @@ pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
     hash.finalize()[0].is_multiple_of(EVALUATION_SHARE)
 }
 
-/// The prompts of one training step: prompt `i` is a function of (`seed`, `step`, `i`) and never a prompt of the evaluation set.
+/// Returns the prompts of one training step: prompt `i` is a function of (`seed`, `step`, `i`) and never a prompt of the
+/// evaluation set.
 pub fn training_prompts(
     task: &dyn Task,
     seed: u64,
@@ -202,13 +202,13 @@ pub(super) fn pooled_prompts(
     Ok((order, prompts))
 }
 
-/// The signs of tokens, separated by spaces so that each sign counts as a token.
+/// Returns the signs of tokens, separated by spaces so that each sign counts as a token.
 fn words(tokens: &[u32], signs: &[char]) -> String {
     let sign = |token: &u32| signs.get(*token as usize).unwrap_or(&'?').to_string();
     tokens.iter().map(sign).collect::<Vec<_>>().join(" ")
 }
 
-/// An error if a size of a task is out of its bounds.
+/// Returns an error if a size of a task is out of its bounds.
 fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<()> {
     if bounds.contains(&(found as u64)) {
         return Ok(());
@@ -218,8 +218,8 @@ fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<()> {
     Err(problem.expected(expected).into())
 }
 
-/// The first `count` different prompts of the evaluation set; fewer if a small task has no more. The prompts do not depend on a
-/// seed, so that runs with different seeds are compared on the same prompts.
+/// Returns the first `count` different prompts of the evaluation set; fewer if a small task has no more. The prompts do not
+/// depend on a seed, so that runs with different seeds are compared on the same prompts.
 pub fn evaluation_prompts(task: &dyn Task, count: usize) -> Vec<Prompt> {
     let key = StreamKey::new(0, Purpose::EvaluationPrompts, 0);
     let mut stream = key.stream(0);

@@ -31,7 +31,7 @@ const TODAY: [(&str, &str); 11] = [
     ("%M", "00"),
 ];
 
-/// The fixed date in a template's format.
+/// Returns the fixed date in a template's format.
 fn today(format: String) -> Result<String, Error> {
     let day = (TODAY.iter()).fold(format, |text, (directive, value)| {
         text.replace(directive, value)
@@ -62,14 +62,14 @@ pub(super) struct ChatTemplate {
     environment: Environment<'static>,
 }
 
-/// A special token of a `tokenizer_config.json`, which stores it as a string or as an object.
+/// Returns a special token of a `tokenizer_config.json`, which stores it as a string or as an object.
 pub(super) fn special_token(token: &Json) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())
 }
 
 impl ChatTemplate {
-    /// The template of a folder: from `chat_template.jinja`, or from the `tokenizer_config.json` of transformers 4, whose content
-    /// is `config`.
+    /// Returns the template of a folder: from `chat_template.jinja`, or from the `tokenizer_config.json` of transformers 4, whose
+    /// content is `config`.
     pub(super) fn load(folder: &Path, config: &Json) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         let (path, source) = if path.exists() {
@@ -84,7 +84,7 @@ impl ChatTemplate {
         Ok(Some(ChatTemplate { path, environment }))
     }
 
-    /// The text of a chat up to the point at which the model continues.
+    /// Returns the text of a chat up to the point at which the model continues.
     pub(super) fn render(&self, messages: &[Message<'_>]) -> Result<String> {
         let value = |message: &Message<'_>| {
             Value::from_pairs([("role", message.role), ("content", message.content)])

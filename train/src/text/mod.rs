@@ -23,7 +23,7 @@ use chat::ChatTemplate;
 /// half a character or lose its space.
 const CONTEXT: usize = 4;
 
-/// The `config.json` of a model's folder.
+/// Returns the `config.json` of a model's folder.
 pub(crate) fn config_file(folder: &Path) -> Result<PathBuf> {
     let path = folder.join("config.json");
     if path.exists() {
@@ -95,7 +95,7 @@ impl Text {
         })
     }
 
-    /// The tokens of a text, with the tokens that the tokenizer adds around it, such as a token for the beginning.
+    /// Returns the tokens of a text, with the tokens that the tokenizer adds around it, such as a token for the beginning.
     ///
     /// # Errors
     /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the tokenizer has no token for a part of the text.
@@ -103,7 +103,7 @@ impl Text {
         self.tokens(text, true)
     }
 
-    /// The tokens of a chat, by the model's template, up to the point at which the model continues.
+    /// Returns the tokens of a chat, by the model's template, up to the point at which the model continues.
     ///
     /// # Errors
     /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the model has no template, if the template refuses the messages, or as
@@ -119,7 +119,7 @@ impl Text {
         self.tokens(&template.render(messages)?, false)
     }
 
-    /// Whether the model has a chat template.
+    /// Returns whether the model has a chat template.
     pub fn has_template(&self) -> bool {
         self.template.is_some()
     }
@@ -129,7 +129,7 @@ impl Text {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of tokens, without special tokens, such as the token that ends a response.
+    /// Returns the text of tokens, without special tokens, such as the token that ends a response.
     ///
     /// # Errors
     /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the tokenizer's decoder fails.
@@ -137,7 +137,7 @@ impl Text {
         self.guarded(|| self.tokenizer.decode(tokens, true))
     }
 
-    /// The tokenizer's result or error. Panics are caught, because the crate panics with some damaged tokenizers.
+    /// Returns the tokenizer's result or error. Panics are caught, because the crate panics with some damaged tokenizers.
     fn guarded<T>(&self, call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
         let done = caught(call).unwrap_or_else(|| Err("it is damaged".into()));
         done.map_err(|error| {
@@ -146,12 +146,12 @@ impl Text {
         })
     }
 
-    /// The number of rows of the model's embedding.
+    /// Returns the number of rows of the model's embedding.
     pub fn vocabulary(&self) -> u32 {
         self.vocabulary
     }
 
-    /// The tokens that end a response: the tokens that the model's files name, otherwise the tokenizer's end token.
+    /// Returns the tokens that end a response: the tokens that the model's files name, otherwise the tokenizer's end token.
     pub fn ends(&self) -> &[u32] {
         &self.ends
     }
@@ -163,7 +163,7 @@ impl Text {
         self
     }
 
-    /// Whether the text of a response contains a stop string; called after each token.
+    /// Returns whether the text of a response contains a stop string; called after each token.
     pub fn has_stop(&self, response: &[u32]) -> Result<bool> {
         // A tail of `longest` tokens suffices, because each token has at least one byte.
         let Some(longest) = self.stops.iter().map(String::len).max() else {
@@ -175,7 +175,7 @@ impl Text {
     }
 }
 
-/// A JSON file of a folder; null if the file does not exist.
+/// Returns a JSON file of a folder, or null if the file does not exist.
 fn read_optional(folder: &Path, name: &str) -> Result<Value> {
     let path = folder.join(name);
     match path.exists() {
@@ -184,7 +184,7 @@ fn read_optional(folder: &Path, name: &str) -> Result<Value> {
     }
 }
 
-/// The values of a key in a folder's JSON file: one value, a list of values, or none.
+/// Returns the values of a key in a folder's JSON file: one value, a list of values, or none.
 fn list<T: DeserializeOwned>(folder: &Path, file: &str, key: &str) -> Result<Vec<T>> {
     let values = match &read_optional(folder, file)?[key] {
         Value::Null => json!([]),

@@ -86,7 +86,7 @@ pub(crate) fn use_threads(threads: NonZeroUsize) {
     tch::set_num_threads(i32::try_from(threads.get()).unwrap_or(i32::MAX));
 }
 
-/// The peak of the bytes that tensors have had on a GPU; `None` for the CPU.
+/// Returns the peak of the bytes that tensors have had on a GPU; `None` for the CPU.
 pub(crate) fn peak_memory(device: Device) -> Option<u64> {
     let Device::Cuda(index) = device else {
         return None;
@@ -95,7 +95,7 @@ pub(crate) fn peak_memory(device: Device) -> Option<u64> {
     u64::try_from(bytes).ok()
 }
 
-/// The running sums of each row of a matrix.
+/// Returns the running sums of each row of a matrix.
 ///
 /// With deterministic algorithms, libtorch refuses every such floating-point sum on a GPU, although its kernel for several rows
 /// adds each row in a fixed order. Only the kernel for a single row has no fixed order, so a single row is summed together with a
@@ -115,17 +115,17 @@ pub(crate) fn cumsum(rows: &Tensor, kind: Kind) -> TorchResult<Tensor> {
     Ok(sums?.f_narrow(0, 0, count)?)
 }
 
-/// An int64 tensor `[values.len()]` on a device.
+/// Returns an int64 tensor `[values.len()]` on a device.
 pub(crate) fn indices(values: &[i64], device: Device) -> TorchResult<Tensor> {
     Ok(Tensor::f_from_slice(values)?.f_to_device(device)?)
 }
 
-/// A float32 tensor `[values.len()]` on a device.
+/// Returns a float32 tensor `[values.len()]` on a device.
 pub(crate) fn floats(values: &[f32], device: Device) -> TorchResult<Tensor> {
     Ok(Tensor::f_from_slice(values)?.f_to_device(device)?)
 }
 
-/// The values of a tensor of any shape, kind and device, row by row.
+/// Returns the values of a tensor of any shape, kind and device, row by row.
 pub(crate) fn to_vec<T: Element>(tensor: &Tensor) -> TorchResult<Vec<T>> {
     let host = tensor.f_to_device(Device::Cpu)?.f_to_kind(T::KIND)?;
     let host = host.f_contiguous()?;

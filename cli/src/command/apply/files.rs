@@ -31,7 +31,7 @@ struct SavedState {
 }
 
 impl Apply {
-    /// The input files, in the order of their steps. If there are several files, all of them are checked to exist.
+    /// Returns the input files, in the order of their steps. If there are several files, all of them are checked to exist.
     pub(super) fn steps(&self) -> Result<Vec<PathBuf>, Diagnostics> {
         let mut inputs = Vec::new();
         for input in &self.inputs {
@@ -71,8 +71,8 @@ impl Apply {
         Ok(inputs)
     }
 
-    /// The output for each input: for several inputs, a file of the same name in the output folder, which is created. It is an
-    /// error if an input or the script would be overwritten, or if two outputs share a file.
+    /// Returns the output for each input: for several inputs, a file of the same name in the output folder, which is created. It
+    /// is an error if an input or the script would be overwritten, or if two outputs share a file.
     pub(super) fn outputs(&self, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let is_single = inputs.len() == 1;
         let outputs: Vec<PathBuf> = match &self.output {
@@ -163,8 +163,8 @@ impl Apply {
         }
     }
 
-    /// The state that an earlier call saved, with the step that follows the last step in this state; if there is no saved state,
-    /// the initial state. A note says if the state was saved by another version of the recipe or with other parameters.
+    /// Returns the state that an earlier call saved, with the step that follows the last step in this state; if there is no saved
+    /// state, the initial state. A note says if the state was saved by another version of the recipe or with other parameters.
     pub(super) fn saved_state(&self, recipe: &Recipe) -> Result<(State, Option<u64>)> {
         let Some(path) = self.state.as_deref().filter(|path| path.exists()) else {
             return Ok((recipe.init()?, None));

@@ -99,7 +99,7 @@ impl Finished {
         Ok(())
     }
 
-    /// The number with this name after `steps` steps; if `steps` is `None`, the last number.
+    /// Returns the number with this name after `steps` steps; if `steps` is `None`, the last number.
     fn at(&self, name: &str, steps: Option<f64>) -> Option<f64> {
         let mut curve = self.curves.get(name)?.iter().rev();
         let point = curve.find(|point| steps.is_none_or(|steps| point.0 == steps))?;
@@ -123,7 +123,7 @@ pub fn check_score(score: &str, eval_samples: usize) -> Result<()> {
     Err(wrong(message, did_you_mean(score, known)))
 }
 
-/// The runs in some folders, by design. If a folder is not itself a run, the runs in the folder are read.
+/// Returns the runs in some folders, by design. If a folder is not itself a run, the runs in the folder are read.
 pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
     let (mut all, mut seen): (Vec<Compared>, _) = (Vec::new(), BTreeSet::new());
     for folder in folders {
@@ -206,7 +206,7 @@ impl Compared {
     }
 }
 
-/// The files of a version that a run used: the script, under its own name, and its imports.
+/// Returns the files of a version that a run used: the script, under its own name, and its imports.
 pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
     // The version is checked, because it becomes part of a path, and anybody may have written the file that contains it.
     if version.is_empty() || !version.chars().all(|letter| letter.is_ascii_alphanumeric()) {
@@ -221,8 +221,8 @@ pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
     entries.filter_map(read).collect()
 }
 
-/// The folders of runs in a folder, the folder itself included, at most three levels below it. A run that was already `seen`,
-/// perhaps through a link, is skipped, because it must count as one seed.
+/// Returns the folders of runs in a folder, the folder itself included, at most three levels below it. A run that was already
+/// `seen`, perhaps through a link, is skipped, because it must count as one seed.
 pub fn folders_of_runs(folder: &Path, seen: &mut BTreeSet<PathBuf>) -> Result<Vec<PathBuf>> {
     let (mut runs, mut level) = (Vec::new(), vec![folder.to_path_buf()]);
     for _ in 0..4 {
@@ -243,8 +243,8 @@ pub fn folders_of_runs(folder: &Path, seen: &mut BTreeSet<PathBuf>) -> Result<Ve
     Ok(runs)
 }
 
-/// A recipe's name with its parameters, and `name=value` for each key that differs from the default configuration, except keys
-/// that differ between runs of one design.
+/// Returns a recipe's name with its parameters, and `name=value` for each key that differs from the default configuration, except
+/// keys that differ between runs of one design.
 fn words_of(config: &Config) -> Vec<String> {
     let mut words = vec![file_stem(&config.recipe)];
     for (key, value) in own_settings(config) {
@@ -262,7 +262,8 @@ fn words_of(config: &Config) -> Vec<String> {
     words
 }
 
-/// The keys of a configuration that differ from the default configuration, except those that differ between runs of one design.
+/// Returns the keys of a configuration that differ from the default configuration, except those that differ between runs of one
+/// design.
 pub fn own_settings(config: &Config) -> toml::Table {
     let defaults = Config::default().with_absolute_paths().flat();
     let mut settings = config.with_absolute_paths().flat();

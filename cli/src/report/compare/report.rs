@@ -65,7 +65,7 @@ impl Comparison {
         }
     }
 
-    /// The same comparison by the number `score`, such as `pass@16` or `length`.
+    /// Returns the same comparison by the number `score`, such as `pass@16` or `length`.
     pub fn by(mut self, score: &str) -> Result<Comparison> {
         let runs = || self.designs.iter().flat_map(|design| &design.runs);
         let known: BTreeSet<&str> = runs()
@@ -86,7 +86,7 @@ impl Comparison {
         runs.filter_map(|run| run.at(name, self.end)).collect()
     }
 
-    /// The cells of the table, with the headings first.
+    /// Returns the cells of the table, with the headings first.
     fn cells(&self) -> Vec<Vec<String>> {
         let (score, others) = (&self.numbers[0], &self.numbers[1..]);
         let first = self.designs.first().map_or("", |first| &first.name);
@@ -216,8 +216,8 @@ impl Comparison {
         figure
     }
 
-    /// The comparison, with the files that its command writes: `report.html`, a single file with everything that is needed to
-    /// repeat the comparison, its figure `curves.svg`, and `runs.csv`, a line per run.
+    /// Returns the comparison, with the files that its command writes: `report.html`, a single file with everything that is
+    /// needed to repeat the comparison, its figure `curves.svg`, and `runs.csv`, a line per run.
     pub fn report(&self, paint: Paint, command: &str) -> Report {
         let figure = self.no_curves().is_none().then(|| self.figure());
         let svg = figure.as_ref().map(Figure::svg);
@@ -250,7 +250,7 @@ impl Comparison {
         report
     }
 
-    /// The report with the command, this machine, and each design's seeds, versions, configuration and scripts.
+    /// Returns the report with the command, this machine, and each design's seeds, versions, configuration and scripts.
     fn html(&self, svg: Option<&str>, command: &str) -> String {
         let row = |(index, row): (usize, &Vec<String>)| {
             let tag = if index == 0 { "th" } else { "td" };
@@ -295,8 +295,8 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
         )
     }
 
-    /// A row per run: design, seed, folder, the metrics at the last step that all runs have (or, if there is no such step, at the
-    /// run's last step), and the duration in seconds.
+    /// Returns a row per run: design, seed, folder, the metrics at the last step that all runs have (or, if there is no such
+    /// step, at the run's last step), and the duration in seconds.
     fn rows(&self) -> Vec<Value> {
         let designs = self.designs.iter();
         let runs = designs.flat_map(|own| own.runs.iter().map(move |run| (own, run)));
@@ -313,7 +313,7 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
     }
 }
 
-/// This machine: its system, its cores and, if Linux says them, its processor and memory.
+/// Returns this machine: its system, its cores and, if Linux says them, its processor and memory.
 fn machine() -> String {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -327,7 +327,7 @@ fn machine() -> String {
     format!("{os} {arch}, {}{model}{memory}", counted(cores, "core"))
 }
 
-/// The steps at which all runs have the number `name`; runs that never have this number are ignored.
+/// Returns the steps at which all runs have the number `name`; runs that never have this number are ignored.
 fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> {
     let mut curves = runs.filter_map(|run| run.curves.get(name));
     let steps = |curve: &Vec<(f64, f64)>| curve.iter().map(|point| point.0).collect::<Vec<f64>>();
@@ -339,7 +339,7 @@ fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> 
     })
 }
 
-/// The interquartile mean after at most `PLACES` of the steps that all runs have, the last of these steps included.
+/// Returns the interquartile mean after at most `PLACES` of the steps that all runs have, the last of these steps included.
 fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
     let shared = shared(runs.iter(), name);
     let every = shared.len().div_ceil(PLACES).max(1);
@@ -358,7 +358,7 @@ mod tests {
     use advlab_train::random::{Purpose, RandomStream, StreamKey};
     use std::collections::BTreeMap;
 
-    /// The share of `reports` simulated reports on equal designs that claim a difference.
+    /// Returns the share of `reports` simulated reports on equal designs that claim a difference.
     fn rate(
         reports: usize,
         designs: usize,

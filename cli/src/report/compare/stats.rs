@@ -27,7 +27,7 @@ pub fn mean(scores: &[f64]) -> f64 {
     scores.iter().sum::<f64>() / scores.len().max(1) as f64
 }
 
-/// The mean without the lowest and the highest quarter, each rounded down to whole scores.
+/// Returns the mean without the lowest and the highest quarter, each rounded down to whole scores.
 pub fn interquartile_mean(scores: &[f64]) -> f64 {
     let mut sorted = scores.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -35,7 +35,7 @@ pub fn interquartile_mean(scores: &[f64]) -> f64 {
     mean(&sorted[cut..sorted.len() - cut])
 }
 
-/// The interquartile mean with a percentile bootstrap over the seeds.
+/// Returns the interquartile mean with a percentile bootstrap over the seeds.
 pub fn interquartile(scores: &[f64]) -> Estimate {
     let mut stream = StreamKey::new(0, Purpose::Estimates, 1).stream(0);
     let mut any = |_: &f64| *stream.pick(scores);
@@ -50,7 +50,7 @@ pub fn interquartile(scores: &[f64]) -> Estimate {
     }
 }
 
-/// The chance that a run with one of `scores` scores higher than a run with one of `over`; an equal score counts half.
+/// Returns the chance that a run with one of `scores` scores higher than a run with one of `over`; an equal score counts half.
 pub fn improvement(over: &[f64], scores: &[f64]) -> f64 {
     let wins = |own: &f64, other: &f64| u8::from(own > other) + u8::from(own >= other);
     let pairs = scores
@@ -59,9 +59,9 @@ pub fn improvement(over: &[f64], scores: &[f64]) -> f64 {
     pairs.map(f64::from).sum::<f64>() / (2 * over.len() * scores.len()).max(1) as f64
 }
 
-/// The two-sided p-value of the Mann-Whitney test: of all divisions of the scores between the designs, the share with a rank sum
-/// that is at least as far from the mean rank sum as the observed one. Equal scores share their mean rank. The p-value is exact,
-/// except for many scores, for which it is estimated from random divisions.
+/// Returns the two-sided p-value of the Mann-Whitney test: of all divisions of the scores between the designs, the share with a
+/// rank sum that is at least as far from the mean rank sum as the observed one. Equal scores share their mean rank. The p-value
+/// is exact, except for many scores, for which it is estimated from random divisions.
 pub fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
     let all = [one, other].concat();
     // Ranks are doubled, so that the mean rank of equal scores is whole.
@@ -105,14 +105,14 @@ pub fn holm(values: &[f64]) -> Vec<f64> {
     values.iter().map(adjusted).collect()
 }
 
-/// The smallest p-value that two designs with `one` and `other` scores can have, which they have if all scores of one design are
-/// higher than those of the other.
+/// Returns the smallest p-value that two designs with `one` and `other` scores can have, which they have if all scores of one
+/// design are higher than those of the other.
 pub fn least_p(one: usize, other: usize) -> f64 {
     let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
     2.0 / ways.product::<f64>()
 }
 
-/// The fewest seeds per design with which one of `comparisons` comparisons can show a difference.
+/// Returns the fewest seeds per design with which one of `comparisons` comparisons can show a difference.
 pub fn least_seeds(comparisons: usize) -> usize {
     let is_enough = |seeds: &usize| comparisons as f64 * least_p(*seeds, *seeds) <= LEVEL;
     (1..).find(is_enough).unwrap_or(usize::MAX)
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// The p-value from an enumeration of all divisions, which are compared by the share of pairs that are won.
+    /// Returns the p-value from an enumeration of all divisions, which are compared by the share of pairs that are won.
     fn by_enumeration(one: &[f64], other: &[f64]) -> f64 {
         let all = [one, other].concat();
         let far = |wins: f64| (wins - 0.5).abs();

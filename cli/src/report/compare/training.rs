@@ -29,7 +29,7 @@ pub type FailedRun = (PathBuf, Diagnostics);
 pub type OnProgress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
 
 impl Planned {
-    /// The runs of some designs with the seeds 0, 1, ..., each in a folder with its design's name below `folder`.
+    /// Returns the runs of some designs with the seeds 0, 1, ..., each in a folder with its design's name below `folder`.
     pub fn all(designs: &[(String, Config)], seeds: u64, folder: &Path) -> Result<Vec<Planned>> {
         let mut all: Vec<Planned> = Vec::new();
         // The runs are ordered by seed, so that a comparison that is stopped early has runs of all designs.

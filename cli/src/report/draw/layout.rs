@@ -32,7 +32,7 @@ const LEVEL: Stroke = (0xe4e4e4, 0.8, "none");
 const QUANTITIES: [char; 3] = ['F', 'p', 'A'];
 
 impl Figure {
-    /// The figure as SVG; its title is metadata only, because a paper has it in the caption.
+    /// Returns the figure as SVG; its title is metadata only, because a paper has it in the caption.
     pub fn svg(&self) -> String {
         let columns = self.columns.clamp(1, self.panels.len().max(1));
         // A paper's column is 3.25 inches wide, and its page 6.75 inches.
@@ -210,13 +210,13 @@ impl Svg {
     }
 }
 
-/// The width of the longest number of an axis.
+/// Returns the width of the longest number of an axis.
 fn longest(ticks: &[(f64, String)]) -> f64 {
     let letters = ticks.iter().map(|(_, text)| text.chars().count());
     LETTER * letters.max().unwrap_or(0) as f64
 }
 
-/// The stroke of a mark's lines; `index` is its place in the legend.
+/// Returns the stroke of a mark's lines; `index` is its place in the legend.
 fn stroke(mark: &Mark, index: usize) -> Stroke {
     match mark {
         Mark::Reference => (GREY, 1.0, REFERENCES[index % REFERENCES.len()]),
@@ -249,7 +249,7 @@ fn set(text: &str) -> Vec<(bool, String)> {
     parts
 }
 
-/// The colour of a share from -1 to 1: white at 0.
+/// Returns the colour of a share from -1 to 1: white at 0.
 fn colour(share: f64) -> Ink {
     let end = if share < 0.0 { COLD } else { WARM };
     // The square root makes small values visible.

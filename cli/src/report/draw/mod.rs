@@ -90,19 +90,19 @@ impl Series {
         points.map(|(index, &(x, y))| (x, y, third.get(index).copied()))
     }
 
-    /// The points that can be drawn, each with its third number, or with y if there is no third number.
+    /// Returns the points that can be drawn, each with its third number, or with y if there is no third number.
     fn finite(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
         let points = self.all().map(|(x, y, z)| (x, y, z.unwrap_or(y)));
         points.filter(|(x, y, z)| x.is_finite() && y.is_finite() && z.is_finite())
     }
 
-    /// The largest |value| of a heat map.
+    /// Returns the largest |value| of a heat map.
     fn largest(&self) -> f64 {
         let sizes = self.finite().map(|(_, _, z)| z.abs());
         sizes.fold(f64::MIN_POSITIVE, f64::max)
     }
 
-    /// The series' place in a legend, which chooses its ink.
+    /// Returns the series' place in a legend, which chooses its ink.
     fn ink(&self, legend: &[&Series]) -> usize {
         let own = legend.iter().position(|one| one.name == self.name);
         own.unwrap_or(0)
@@ -115,7 +115,7 @@ impl Panel {
         Panel { x, y, series }
     }
 
-    /// The name of the panel's heat map, and the largest |value| in the map.
+    /// Returns the name of the panel's heat map, and the largest |value| in the map.
     fn heat(&self) -> Option<(&str, f64)> {
         let is_heat = |series: &&Series| matches!(series.mark, Mark::Heat(_));
         let heat = self.series.iter().find(is_heat)?;
@@ -133,8 +133,8 @@ impl Figure {
         }
     }
 
-    /// The entries of the legend, one per name, with grey entries last; an entry's index is its ink. A band uses the entry of the
-    /// line inside the band.
+    /// Returns the entries of the legend, one per name, with grey entries last; an entry's index is its ink. A band uses the
+    /// entry of the line inside the band.
     fn legend(&self) -> Vec<&Series> {
         let all = self.panels.iter().flat_map(|panel| &panel.series);
         let mut legend: Vec<&Series> = Vec::new();
@@ -149,7 +149,7 @@ impl Figure {
         legend
     }
 
-    /// The figure as a file with this ending, as SVG, or its numbers as CSV or JSON; `None` for other endings.
+    /// Returns the figure as a file with this ending, as SVG, or its numbers as CSV or JSON; `None` for other endings.
     pub fn file(&self, ending: &str) -> Option<String> {
         match ending {
             "svg" => Some(self.svg()),
@@ -159,7 +159,7 @@ impl Figure {
         }
     }
 
-    /// A row per point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.
+    /// Returns a row per point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.
     pub fn rows(&self) -> Vec<Value> {
         let mut rows = Vec::new();
         for panel in &self.panels {

@@ -52,7 +52,7 @@ impl Range {
         Some(Range { x, y, cell })
     }
 
-    /// The range with room above and below the points, except at an end that is 0.
+    /// Returns the range with room above and below the points, except at an end that is 0.
     pub(super) fn with_room(self) -> Range {
         let (least, most) = self.y;
         let room = |end: f64| 0.04 * (most - least) * f64::from(u8::from(end != 0.0));
@@ -65,7 +65,7 @@ impl Range {
     }
 }
 
-/// The distance between `places` evenly spaced positions from one end of an axis to the other.
+/// Returns the distance between `places` evenly spaced positions from one end of an axis to the other.
 fn apart((least, most): (f64, f64), places: impl Iterator<Item = f64>) -> f64 {
     let mut places: Vec<f64> = places.collect();
     places.sort_by(f64::total_cmp);
@@ -97,12 +97,13 @@ pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, Strin
     ticks.map(|tick| (tick, text(tick))).collect()
 }
 
-/// The relative position of a value in a range: 0 at its start, 1 at its end. Halves avoid overflow for the widest ranges.
+/// Returns the relative position of a value in a range: 0 at its start, 1 at its end. Halves avoid overflow for the widest
+/// ranges.
 pub fn along(value: f64, (least, most): (f64, f64)) -> f64 {
     (value / 2.0 - least / 2.0) / (most / 2.0 - least / 2.0)
 }
 
-/// A number with a typographic minus sign.
+/// Returns a number with a typographic minus sign.
 pub(super) fn written(number: f64) -> String {
     crate::number_text::value(number).replace('-', "\u{2212}")
 }

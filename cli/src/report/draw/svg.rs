@@ -54,7 +54,7 @@ impl Svg {
         self.elements += &(element + "\n");
     }
 
-    /// The whole file, with a title that is metadata and not drawn.
+    /// Returns the whole file, with a title that is metadata and not drawn.
     pub(super) fn document(self, height: f64, title: &str) -> String {
         let Svg { width, elements } = self;
         format!(

@@ -24,8 +24,9 @@ const WARM: [char; 4] = ['░', '▒', '▓', '█'];
 const COLD: [char; 4] = ['⠄', '⠆', '⠶', '⣿'];
 
 impl Figure {
-    /// The figure in lines of the terminal's width, without a line break at the end. If it does not fit into `most` lines, its
-    /// panels are made lower, and then its last panels are not drawn; a first panel that is still too high is drawn nevertheless.
+    /// Returns the figure in lines of the terminal's width, without a line break at the end. If it does not fit into `most`
+    /// lines, its panels are made lower, and then its last panels are not drawn; a first panel that is still too high is drawn
+    /// nevertheless.
     pub fn text(&self, paint: Paint, most: usize) -> String {
         let fits = |down: &usize| self.lines(*down, paint).lines().count() <= most;
         let down = (LEAST_DOWN..=DOWN).rev().find(fits);
@@ -38,7 +39,7 @@ impl Figure {
         }
     }
 
-    /// The figure with panels of `down` rows.
+    /// Returns the figure with panels of `down` rows.
     fn lines(&self, down: usize, paint: Paint) -> String {
         let mut lines = vec![paint.bold(&wrapped("", &self.title, paint.width))];
         let legend = self.legend();
@@ -59,7 +60,7 @@ impl Figure {
     }
 }
 
-/// The colour of a mark, the distance between the dots of its lines, and a sample of such a line.
+/// Returns the colour of a mark, the distance between the dots of its lines, and a sample of such a line.
 fn stroke(mark: &Mark, index: usize) -> (&'static str, usize, &'static str) {
     let (every, sample) = STEPS[index % STEPS.len()];
     match mark {
@@ -69,7 +70,7 @@ fn stroke(mark: &Mark, index: usize) -> (&'static str, usize, &'static str) {
 }
 
 impl Panel {
-    /// The name of the y axis and the entries of the legend, with as many per line as fit.
+    /// Returns the name of the y axis and the entries of the legend, with as many per line as fit.
     fn head(&self, entries: Vec<String>, paint: Paint) -> String {
         let y = match self.heat() {
             Some((name, _)) => format!("{}, and in shades {name}", self.y),
@@ -91,7 +92,7 @@ impl Panel {
         head
     }
 
-    /// The drawing with its axes.
+    /// Returns the drawing with its axes.
     fn drawn(&self, legend: &[&Series], down: usize, paint: Paint) -> Vec<String> {
         let Some(range) = Range::of(self) else {
             return vec!["  no finite value to draw".to_string()];
@@ -147,12 +148,12 @@ struct Canvas {
 }
 
 impl Canvas {
-    /// The column of dots that an x falls into.
+    /// Returns the column of dots that an x falls into.
     fn column(&self, x: f64) -> usize {
         (along(x, self.range.x) * (2 * self.across - 1) as f64).round() as usize
     }
 
-    /// The row of dots that a y falls into, counted from the top.
+    /// Returns the row of dots that a y falls into, counted from the top.
     fn row(&self, y: f64) -> usize {
         let down = self.letters.len() / self.across;
         ((1.0 - along(y, self.range.y)) * (4 * down - 1) as f64).round() as usize

@@ -90,7 +90,7 @@ pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Result<Re
     Ok(report)
 }
 
-/// The pairs of responses to compare, as numbers in `a` and in `b`.
+/// Returns the pairs of responses to compare, as numbers in `a` and in `b`.
 fn pairs(a: &Layout, b: &Layout) -> Vec<(usize, usize)> {
     let names = |layout: &Layout| -> BTreeSet<String> {
         let groups = 0..layout.groups();
@@ -134,7 +134,7 @@ impl Row {
         }
     }
 
-    /// A row about something that may differ in each pair of responses; `detail` describes the first pair that differs.
+    /// Returns a row about something that may differ in each pair of responses; `detail` describes the first pair that differs.
     fn of(
         what: &str,
         pairs: &[(usize, usize)],
@@ -226,7 +226,7 @@ fn columns(batches: [&Batch; 2], pairs: &[(usize, usize)]) -> Vec<Row> {
     names.into_iter().filter_map(row).collect()
 }
 
-/// A row about a column: where it differs most, and whether the column in `b` is the column in `a` times a constant.
+/// Returns a row about a column: where it differs most, and whether the column in `b` is the column in `a` times a constant.
 fn column(
     name: &str,
     level: Level,

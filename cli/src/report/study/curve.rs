@@ -45,8 +45,8 @@ pub struct Point {
 }
 
 impl Point {
-    /// The point that is computed from the responses `members`, and the largest difference between the advantages of two members
-    /// with the same label.
+    /// Returns the point that is computed from the responses `members`, and the largest difference between the advantages of two
+    /// members with the same label.
     pub(super) fn of(
         members: impl Iterator<Item = usize> + Clone,
         is_right: impl Fn(usize) -> bool,
@@ -87,9 +87,9 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// The curve for groups of `size`, in one batch with the token columns of `like` and with groups whose accuracies are those
-    /// of `like`'s groups, plus one group of each composition. All responses are one token long and differ only in whether they
-    /// are right; if the order of the responses matters, the order is random.
+    /// Returns the curve for groups of `size`, in one batch with the token columns of `like` and with groups whose accuracies are
+    /// those of `like`'s groups, plus one group of each composition. All responses are one token long and differ only in whether
+    /// they are right; if the order of the responses matters, the order is random.
     pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
         let groups = in_proportion(&accuracies_of(like), size);
@@ -110,8 +110,8 @@ impl Curve {
         Ok(Curve::over(draws, depends_on_batch, depends_on_order))
     }
 
-    /// The curve of responses drawn from `input`, with their tokens. If the other groups of the batch matter, those groups are
-    /// drawn from the groups of `input`.
+    /// Returns the curve of responses drawn from `input`, with their tokens. If the other groups of the batch matter, those
+    /// groups are drawn from the groups of `input`.
     pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
         let own = accuracies_of(input);
@@ -161,8 +161,8 @@ fn stream(draw: u64) -> RandomStream {
     StreamKey::new(0, Purpose::Estimates, 0).stream(draw)
 }
 
-/// The points of the first groups, which have 0, 1, ... right responses, and the largest difference within a group between
-/// advantages with the same label.
+/// Returns the points of the first groups, which have 0, 1, ... right responses, and the largest difference within a group
+/// between advantages with the same label.
 fn points(design: &Design<'_>, batch: &Batch, size: usize) -> Result<(Vec<Point>, f64)> {
     let outcome = design.outcome(batch)?;
     let advantage = outcome.advantage.by_response().into_iter().enumerate();
@@ -177,7 +177,7 @@ fn points(design: &Design<'_>, batch: &Batch, size: usize) -> Result<(Vec<Point>
     Ok((points, spreads.into_iter().fold(0.0, f64::max)))
 }
 
-/// The share of right responses in each group; empty if the batch does not say which responses are right.
+/// Returns the share of right responses in each group; empty if the batch does not say which responses are right.
 fn accuracies_of(batch: &Batch) -> Vec<f64> {
     match Host::new().evaluate("batch.correct", batch) {
         Ok(Answer::Tensor(correct)) => accuracies(&correct),
@@ -185,8 +185,8 @@ fn accuracies_of(batch: &Batch) -> Vec<f64> {
     }
 }
 
-/// The number of right responses in each group of a batch: first every number from 0 to `size`, then the numbers
-/// that the accuracies give, repeated if there is room.
+/// Returns the number of right responses in each group of a batch: first every number from 0 to `size`, then the numbers that the
+/// accuracies give, repeated if there is room.
 fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     let room = RESPONSES / size;
     let right = |accuracy: &f64| (accuracy * size as f64).round() as usize;
@@ -214,7 +214,8 @@ fn labels(size: usize, groups: &[usize], mut stream: Option<&mut RandomStream>) 
     labels
 }
 
-/// A batch whose groups have the given numbers of right responses; all responses have the same length and are otherwise equal.
+/// Returns a batch whose groups have the given numbers of right responses; all responses have the same length and are otherwise
+/// equal.
 fn alike(
     like: &Batch,
     size: usize,
@@ -238,7 +239,7 @@ fn alike(
     builder.build()
 }
 
-/// The wrong and the right responses of a batch; an error if there are no responses of one kind.
+/// Returns the wrong and the right responses of a batch; an error if there are no responses of one kind.
 fn pools(input: &Batch) -> Result<[Vec<usize>; 2]> {
     let correct = Host::new().evaluate("batch.correct", input)?.numbers();
     let pools = [0.0, 1.0].map(|label| -> Vec<usize> {
@@ -254,7 +255,7 @@ fn pools(input: &Batch) -> Result<[Vec<usize>; 2]> {
     Ok(pools)
 }
 
-/// A batch of groups whose responses are drawn from another batch, with their tokens and the `logp` of sampling.
+/// Returns a batch of groups whose responses are drawn from another batch, with their tokens and the `logp` of sampling.
 fn from_pools(
     input: &Batch,
     pools: &[Vec<usize>; 2],
@@ -271,7 +272,7 @@ fn from_pools(
     on_policy(&with_rewards(&grouped, |response, _| labels[response]))
 }
 
-/// The curves of recipes for groups of `size`, or of the batch's largest group.
+/// Returns the curves of recipes for groups of `size`, or of the batch's largest group.
 pub fn report(
     recipes: Vec<Recipe>,
     batch: &Batch,
@@ -313,7 +314,7 @@ const NUMBERS: [(&str, Number); 3] = [
     ("total |A|", |point| Some(point.total)),
 ];
 
-/// The curves of one recipe, or of several recipes in the same panels.
+/// Returns the curves of one recipe, or of several recipes in the same panels.
 fn figure(size: usize, curves: &[(Curve, Recipe)]) -> Figure {
     let series = |name: &str, curve: &Curve, number: Number| {
         let points = curve.points.iter();

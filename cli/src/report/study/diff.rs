@@ -131,8 +131,8 @@ fn by_accuracy(outcomes: &[Outcome; 2], correct: &Computed, rounding: f64, repor
     report.table(&cells);
 }
 
-/// The numbers of pairs with the same sign, with opposite signs, and with exactly one value that is 0 up to rounding. The pair at
-/// an index counts `counts[index]` times.
+/// Returns the numbers of pairs with the same sign, with opposite signs, and with exactly one value that is 0 up to rounding. The
+/// pair at an index counts `counts[index]` times.
 pub(super) fn signs(a: &[f64], b: &[f64], counts: &[f64], rounding: f64) -> [f64; 3] {
     let sign = |x: &f64| if x.abs() > rounding { x.signum() } else { 0.0 };
     let mut sums = [0.0; 3];

@@ -74,9 +74,9 @@ pub struct Mass {
 }
 
 impl Mass {
-    /// The shares of a recipe's advantage on a batch, and of the gradient of the recipe's own loss, or of `loss` if the recipe
-    /// has no loss. If the loss fails, for instance because log-probs are missing, there are no shares of the gradient. `by`
-    /// divides the tokens once more.
+    /// Returns the shares of a recipe's advantage on a batch, and of the gradient of the recipe's own loss, or of `loss` if the
+    /// recipe has no loss. If the loss fails, for instance because log-probs are missing, there are no shares of the gradient.
+    /// `by` divides the tokens once more.
     pub fn of(trial: &Trial, loss: &Recipe, by: Option<&Division>) -> Mass {
         let gradient = match trial.outcome.loss {
             // For a recipe with only a loss, the advantage is derived from the loss's gradient, so that it has the same shares.
@@ -94,9 +94,9 @@ impl Mass {
     }
 }
 
-/// How recipes divide their advantage and gradient among the parts of a batch. One recipe is shown with bars; several recipes
-/// are shown side by side, with a figure and with a comparison of each two of them. A recipe without a loss gets `loss`, and
-/// `by` names a column that also divides the tokens.
+/// Returns how recipes divide their advantage and gradient among the parts of a batch. One recipe is shown with bars; several
+/// recipes are shown side by side, with a figure and with a comparison of each two of them. A recipe without a loss gets `loss`,
+/// and `by` names a column that also divides the tokens.
 pub fn report(
     recipes: &[Recipe],
     loss: &Recipe,
@@ -242,7 +242,7 @@ fn shares(all: &[(String, Mass)], report: &mut Report) {
     report.table(&rows);
 }
 
-/// The shares of |A| over the places of the parts, with the shares of the tokens.
+/// Returns the shares of |A| over the places of the parts, with the shares of the tokens.
 fn figure(all: &[(String, Mass)]) -> Figure {
     let panel = |&(by, x): &(&str, &str)| {
         let line = |name: &str, mark, mass: &Mass, of: fn(&Part) -> f64| {
@@ -261,7 +261,7 @@ fn figure(all: &[(String, Mass)]) -> Figure {
     Figure::new("Shares of the sum of |A|", 3, panels)
 }
 
-/// The shares of all parts with at least one token.
+/// Returns the shares of all parts with at least one token.
 fn parts(outcome: &Outcome, gradient: Option<&Computed>, divisions: &[Division]) -> Vec<Part> {
     let mut parts = Vec::new();
     for (division, sums) in divisions.iter().zip(sums(outcome, gradient, divisions)) {
@@ -334,7 +334,7 @@ impl<'a> Division<'a> {
     }
 }
 
-/// The divisions by the properties that every batch has, and the division `by`, if there is one.
+/// Returns the divisions by the properties that every batch has, and the division `by`, if there is one.
 fn divisions<'a>(outcome: &'a Outcome, by: Option<&'a Division>) -> Vec<Division<'a>> {
     let layout = outcome.advantage.layout();
     let right = outcome.correct.as_ref();
@@ -379,7 +379,7 @@ fn divisions<'a>(outcome: &'a Outcome, by: Option<&'a Division>) -> Vec<Division
     divisions
 }
 
-/// The division by a column of texts or of numbers: a part for each value, or quarters if there are many values.
+/// Returns the division by a column of texts or of numbers: a part for each value, or quarters if there are many values.
 fn by_column(batch: &Batch, by: &str) -> Result<Division<'static>> {
     let texts = batch
         .text(by)

@@ -39,7 +39,7 @@ impl Design<'_> {
         Ok(Design { recipe, advantage })
     }
 
-    /// The batch with the advantage that the recipe needs; it replaces the batch's own advantage.
+    /// Returns the batch with the advantage that the recipe needs; it replaces the batch's own advantage.
     fn batch(&self, batch: &Batch) -> Result<Batch> {
         let Some(advantage) = &self.advantage else {
             return Ok(batch.clone());
@@ -54,8 +54,8 @@ impl Design<'_> {
     }
 }
 
-/// The batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has no advantage; a note
-/// then says so.
+/// Returns the batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has no advantage;
+/// a note then says so.
 pub(crate) fn with_advantage(recipe: &Recipe, batch: &Batch) -> Result<(Batch, Option<String>)> {
     if batch.has("advantage") {
         return Ok((batch.clone(), None));
@@ -69,7 +69,7 @@ pub(crate) fn with_advantage(recipe: &Recipe, batch: &Batch) -> Result<(Batch, O
     Ok((design.batch(batch)?, note))
 }
 
-/// The batch with the [`NEUTRAL`] advantage.
+/// Returns the batch with the [`NEUTRAL`] advantage.
 pub(crate) fn with_neutral(recipe: &Recipe, batch: &Batch) -> Result<Batch> {
     let advantage = Some(recipe.host().load(NEUTRAL)?);
     Design { recipe, advantage }.batch(batch)
@@ -88,7 +88,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// A first step, from the state that `init` makes.
+    /// Returns a first step, from the state that `init` makes.
     pub fn of(recipe: &Recipe, batch: &Batch) -> Result<Trial> {
         Trial::in_state(recipe, batch, recipe.init()?)
     }
@@ -104,7 +104,7 @@ impl Trial {
         })
     }
 
-    /// The loss of the outcome: the recipe's own loss or, if it has none, the loss of `other`.
+    /// Returns the loss of the outcome: the recipe's own loss or, if it has none, the loss of `other`.
     pub fn loss(&self, other: &Recipe) -> Result<Loss> {
         let has_own = self.recipe.has(Hook::Loss);
         let loss = if has_own { &self.recipe } else { other };
@@ -121,7 +121,7 @@ pub(crate) fn members(layout: &Layout, group: usize) -> impl Iterator<Item = usi
     layout.members(group).iter().map(|&one| one as usize)
 }
 
-/// The indices of a group's values at a level: for tokens one list per response, else a single list.
+/// Returns the indices of a group's values at a level: for tokens one list per response, else a single list.
 pub(crate) fn indices(layout: &Layout, level: Level, group: usize) -> Vec<Vec<usize>> {
     let members = members(layout, group);
     let trajectories = layout.trajectories_of(group).into_iter().flatten();
@@ -134,14 +134,14 @@ pub(crate) fn indices(layout: &Layout, level: Level, group: usize) -> Vec<Vec<us
     }
 }
 
-/// The size of the largest group, but at least 2 and at most 1024.
+/// Returns the size of the largest group, but at least 2 and at most 1024.
 pub(crate) fn largest_group(batch: &Batch) -> usize {
     let layout = batch.layout();
     let sizes = (0..layout.groups()).map(|group| layout.members(group).len());
     sizes.max().unwrap_or(1).clamp(2, 1024)
 }
 
-/// The share of right responses in each group.
+/// Returns the share of right responses in each group.
 pub(crate) fn accuracies(correct: &Computed) -> Vec<f64> {
     let layout = correct.layout();
     let share = |group: usize| {
@@ -151,19 +151,19 @@ pub(crate) fn accuracies(correct: &Computed) -> Vec<f64> {
     (0..layout.groups()).map(share).collect()
 }
 
-/// A share of a whole: `44.6 %`.
+/// Returns a share of a whole: `44.6 %`.
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
-/// A recipe's name, version and settings in one line.
+/// Returns a recipe's name, version and settings in one line.
 pub fn title(recipe: &Recipe) -> String {
     let (name, version, settings) = (recipe.name(), recipe.version(), recipe.params());
     let title = format!("{name} {version} {settings}");
     title.trim_end().to_string()
 }
 
-/// A recipe's name with the parameters that differ from their defaults, and always with `k`: `passk k=8`.
+/// Returns a recipe's name with the parameters that differ from their defaults, and always with `k`: `passk k=8`.
 pub fn label(recipe: &Recipe) -> String {
     let params = recipe.params().iter();
     // `k` is always shown, because Pass@k is not a full name without its k.

@@ -28,8 +28,8 @@ pub struct Objective {
 }
 
 impl Objective {
-    /// The objective of a recipe for groups of `size`: exact if the advantage depends only on the number of right responses of a
-    /// group; else estimated on responses and groups drawn from `input`, or an error if there is no `input`.
+    /// Returns the objective of a recipe for groups of `size`: exact if the advantage depends only on the number of right
+    /// responses of a group; else estimated on responses and groups drawn from `input`, or an error if there is no `input`.
     pub fn of(recipe: &Recipe, input: Option<&Batch>, size: usize) -> Result<Objective> {
         let usual = on_policy(&usual());
         let design = Design::of(recipe)?;
@@ -94,7 +94,7 @@ impl Objective {
         self.mean(&weights.collect::<Vec<f64>>())
     }
 
-    /// The weighted sum of A+(s + 1) - A-(s) over s: its mean over the draws, and the standard error of the mean.
+    /// Returns the weighted sum of A+(s + 1) - A-(s) over s: its mean over the draws, and the standard error of the mean.
     fn mean(&self, weights: &[f64]) -> (f64, f64) {
         let difference =
             |pair: &[Point]| pair[1].of_right.unwrap_or(0.0) - pair[0].of_wrong.unwrap_or(0.0);
@@ -109,9 +109,9 @@ impl Objective {
         (mean, (squares / (number * (number - 1.0).max(1.0))).sqrt())
     }
 
-    /// The update of a group whose responses are right with a chance of p between 0 and 1: the mean over the responses of A s,
-    /// with scores s of mean 0 and variance 1. The scores are independent given which responses are right, and have the given
-    /// correlation with being right.
+    /// Returns the update of a group whose responses are right with a chance of p between 0 and 1: the mean over the responses of
+    /// A s, with scores s of mean 0 and variance 1. The scores are independent given which responses are right, and have the
+    /// given correlation with being right.
     pub fn update(&self, p: f64, correlation: f64) -> Update {
         let (size, number) = (self.size as f64, self.draws.len() as f64);
         let most = self.draws.iter().flatten().map(|point| point.total);
@@ -143,9 +143,9 @@ impl Objective {
         self.draws.len() == 1
     }
 
-    /// The named objectives with their distances from this objective, the nearest first. The distance is the total variation
-    /// between the two F', each scaled to a sum of 1 from p = 1/N to 1 - 1/N. The list is empty if F' is 0 or somewhere negative,
-    /// and for N < 3, because the range is then a single point.
+    /// Returns the named objectives with their distances from this objective, the nearest first. The distance is the total
+    /// variation between the two F', each scaled to a sum of 1 from p = 1/N to 1 - 1/N. The list is empty if F' is 0 or somewhere
+    /// negative, and for N < 3, because the range is then a single point.
     pub fn nearest(&self) -> Vec<(KnownObjective, f64)> {
         let (places, scale) = (self.places(), self.scale(None));
         let is_below = |&p: &f64| self.is_below(p, scale);
@@ -169,13 +169,13 @@ impl Objective {
         all
     }
 
-    /// Whether F'(p) is negative by more than two standard errors and rounding errors, relative to the mean of F'.
+    /// Returns whether F'(p) is negative by more than two standard errors and rounding errors, relative to the mean of F'.
     pub(super) fn is_below(&self, p: f64, scale: f64) -> bool {
         let (slope, error) = self.slope(p);
         slope + 2.0 * error < -(ROUNDING * scale.abs()).max(1e-12)
     }
 
-    /// The mean between p = 1/N and 1 - 1/N of this objective's F', or of the F' of the named objective `known`.
+    /// Returns the mean between p = 1/N and 1 - 1/N of this objective's F', or of the F' of the named objective `known`.
     pub fn scale(&self, known: Option<KnownObjective>) -> f64 {
         let places = self.places();
         let slope = |&p: &f64| known.map_or_else(|| self.slope(p).0, |known| known.slope(p));
@@ -199,7 +199,7 @@ pub struct Update {
 }
 
 impl Update {
-    /// The update of REINFORCE with the best constant baseline, b = E s^2 r / E s^2.
+    /// Returns the update of REINFORCE with the best constant baseline, b = E s^2 r / E s^2.
     pub fn best(size: usize, p: f64, correlation: f64) -> Update {
         let share = correlation * correlation;
         let baseline = share * (1.0 - p) + (1.0 - share) * p;
@@ -211,7 +211,7 @@ impl Update {
         }
     }
 
-    /// The signal-to-noise ratio, which is the mean divided by the standard deviation; 0 if there is no signal.
+    /// Returns the signal-to-noise ratio, which is the mean divided by the standard deviation; 0 if there is no signal.
     pub fn ratio(self) -> f64 {
         match self.mean.abs() < 1e-12 {
             true => 0.0,
@@ -235,7 +235,7 @@ pub enum KnownObjective {
 }
 
 impl KnownObjective {
-    /// The named objectives with which a design is compared in groups of `size`.
+    /// Returns the named objectives with which a design is compared in groups of `size`.
     pub fn all(size: usize) -> Vec<KnownObjective> {
         let powers = || std::iter::successors(Some(2), |k| Some(2 * k)).take_while(|k| *k <= size);
         let mut all = vec![Reward, Log, Logit, Arcsine(1)];
@@ -255,7 +255,7 @@ impl KnownObjective {
         }
     }
 
-    /// The objective's derivative with respect to p, in the limit of large N, up to a constant factor.
+    /// Returns the objective's derivative with respect to p, in the limit of large N, up to a constant factor.
     pub fn slope(self, p: f64) -> f64 {
         let fails = |k: usize| (1.0 - p).powi(k as i32);
         match self {
@@ -268,7 +268,7 @@ impl KnownObjective {
     }
 }
 
-/// The chances that 0 ... n of n responses are right.
+/// Returns the chances that 0 ... n of n responses are right.
 fn binomial(n: usize, p: f64) -> Vec<f64> {
     let chance = |right: usize| {
         // The logarithm of a power; 0 to the power of 0 is 1.
@@ -294,7 +294,7 @@ fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static s
     }
 }
 
-/// Whether equally right responses of a group have different advantages because their tokens differ.
+/// Returns whether equally right responses of a group have different advantages because their tokens differ.
 fn looks_at_tokens(outcome: &Outcome) -> bool {
     let (advantage, layout) = (outcome.advantage.by_response(), outcome.advantage.layout());
     let Some(correct) = &outcome.correct else {

@@ -105,13 +105,14 @@ pub fn figure(all: &[Objective], correlation: Option<f64>) -> Figure {
     Figure::new(format!("Objective in groups of {size}"), 2, panels)
 }
 
-/// The divisor of F': the absolute value of its mean, so that F' keeps its sign; or 1 if the mean is 0.
+/// Returns the divisor of F': the absolute value of its mean, so that F' keeps its sign; or 1 if the mean is 0.
 fn scale(objective: &Objective) -> f64 {
     let scale = objective.scale(None).abs();
     if scale > 1e-12 { scale } else { 1.0 }
 }
 
-/// The objectives of recipes for groups of `size`, of the input's largest group, or of 16: their figure, table and numbers.
+/// Returns the objectives of recipes for groups of `size`, of the input's largest group, or of 16: their figure, table and
+/// numbers.
 pub fn report(
     recipes: &[Recipe],
     input: Option<&Batch>,
@@ -141,13 +142,13 @@ pub fn report(
     Ok(report)
 }
 
-/// A row of a table: a name, and a number at each p that is shown.
+/// Returns a row of a table: a name, and a number at each p that is shown.
 fn row(name: &str, of: impl Fn(f64) -> String) -> Vec<String> {
     let name = filled(&cut(name, NAMES), NAMES);
     [name].into_iter().chain(SHOWN.map(of)).collect()
 }
 
-/// A row for a known objective or baseline, to compare designs with.
+/// Returns a row for a known objective or baseline, to compare designs with.
 fn grey(name: &str, of: impl Fn(f64) -> String, paint: Paint) -> Vec<String> {
     let cells = row(name, of).into_iter();
     cells.map(|cell| paint.dim(&cell)).collect()
@@ -245,13 +246,13 @@ fn notes(objective: &Objective, report: &mut Report) {
     notes.for_each(|note| report.row("  note", TEXTS, note));
 }
 
-/// The number of groups whose mean update has a signal-to-noise ratio of 1, if the signal has the right sign.
+/// Returns the number of groups whose mean update has a signal-to-noise ratio of 1, if the signal has the right sign.
 fn groups(update: Update) -> Option<f64> {
     let ratio = update.ratio();
     (ratio > 0.0).then(|| 1.0 / (ratio * ratio))
 }
 
-/// The numbers of a design at p by their names. The numbers of an update that divide by p (1 - p) are NaN if p is 0 or 1.
+/// Returns the numbers of a design at p by their names. The numbers of an update that divide by p (1 - p) are NaN if p is 0 or 1.
 fn numbers(of: &Objective, p: f64, noise: Option<f64>) -> Value {
     let (slope, error) = of.slope(p);
     let error = (!of.is_exact()).then_some(error);
@@ -274,7 +275,7 @@ fn numbers(of: &Objective, p: f64, noise: Option<f64>) -> Value {
     row
 }
 
-/// A design's numbers as one JSON object, with the columns of its rows as lists.
+/// Returns a design's numbers as one JSON object, with the columns of its rows as lists.
 fn to_json(objective: &Objective, rows: &[Value]) -> Value {
     let nearest = objective.nearest().into_iter();
     let nearest = nearest.map(|(known, off)| json!({ "objective": known.name(), "distance": off }));

@@ -16,7 +16,7 @@ const TEXTS: usize = 14;
 /// A row of a table: a title and a text.
 pub type Row = (&'static str, String);
 
-/// The rows of a table about an outcome, with the rows about its loss.
+/// Returns the rows of a table about an outcome, with the rows about its loss.
 pub fn rows(outcome: &Outcome, summary: &Summary, loss: Vec<Row>) -> Vec<Row> {
     let mut rows = summary.rows();
     rows.extend(loss);
@@ -25,7 +25,7 @@ pub fn rows(outcome: &Outcome, summary: &Summary, loss: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// The row that says why a trainer's loss begins at 0, if it does: its terms cancel while logp = old_logp.
+/// Returns the row that says why a trainer's loss begins at 0, if it does: its terms cancel while logp = old_logp.
 pub fn zero_loss(summary: &Summary) -> Option<Row> {
     let start = summary.loss_at_start?;
     let (tokens, responses) = (start.over_tokens, start.over_responses);
@@ -46,12 +46,12 @@ fn gradient_of_zero(mass: f64) -> String {
     )
 }
 
-/// The sum of |x| over all values.
+/// Returns the sum of |x| over all values.
 pub fn magnitude(values: &Computed) -> f64 {
     values.buffer().iter().map(f64::abs).sum()
 }
 
-/// The value of a loss; if it is 0 although its gradient is not, also the sum of |dloss/dlogp|.
+/// Returns the value of a loss; if it is 0 although its gradient is not, also the sum of |dloss/dlogp|.
 pub fn loss_text(loss: f64, mass: f64) -> String {
     let shown = value(loss);
     if mass > 0.0 && loss.abs() <= 1e-6 * mass {
@@ -70,8 +70,8 @@ impl Report {
     }
 }
 
-/// A recipe's first step on a batch. A recipe without a loss gets the loss given here; `whose` says in the rows whether that
-/// is the default loss or the run's. `has_rows` asks for a row per response.
+/// Returns a recipe's first step on a batch. A recipe without a loss gets the loss given here; `whose` says in the rows whether
+/// that is the default loss or the run's. `has_rows` asks for a row per response.
 pub fn report(
     recipe: &Recipe,
     batch: &Batch,

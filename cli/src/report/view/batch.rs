@@ -47,7 +47,7 @@ impl KeptBatch {
         })
     }
 
-    /// The groups, `[name, responses, accuracy, mean |A|, mean length]`, and the shares of the signal.
+    /// Returns the groups, `[name, responses, accuracy, mean |A|, mean length]`, and the shares of the signal.
     pub(super) fn groups(&self) -> Value {
         let layout = self.trial.batch.layout();
         let accuracy = self.trial.outcome.correct.as_ref().map(accuracies);
@@ -77,7 +77,7 @@ impl KeptBatch {
         self.trial.batch.layout().groups()
     }
 
-    /// The responses of a group, with its prompt and the largest |A| of the batch; `None` if there is no such group.
+    /// Returns the responses of a group, with its prompt and the largest |A| of the batch, or `None` if there is no such group.
     pub(super) fn responses(&self, group: usize) -> Option<Value> {
         let layout = self.trial.batch.layout();
         if group >= self.size() {
@@ -114,8 +114,8 @@ impl KeptBatch {
         })
     }
 
-    /// The ends of the tokens in a text, in UTF-16 units, as a browser counts; text before a token counts as
-    /// part of that token.
+    /// Returns the ends of the tokens in a text, in UTF-16 units, as a browser counts; text before a token counts as part of that
+    /// token.
     fn ends(&self, text: &str, length: usize) -> Option<Vec<usize>> {
         let tokenizer = self.tokenizer.as_ref().map(|one| one as &dyn Tokenize);
         let (mut at, mut count) = (0, 0);
@@ -127,7 +127,7 @@ impl KeptBatch {
         ends.collect()
     }
 
-    /// The advantages of a response: a single advantage, or one per token.
+    /// Returns the advantages of a response: a single advantage, or one per token.
     fn advantages(&self, response: usize) -> Vec<f64> {
         let advantage = &self.trial.outcome.advantage;
         let values = match advantage.level() {
@@ -143,7 +143,7 @@ impl KeptBatch {
         advantages.map(f64::abs).collect()
     }
 
-    /// The objective of the recipe, as a figure.
+    /// Returns the objective of the recipe, as a figure.
     pub(super) fn objective(&self) -> Result<Value> {
         let size = largest_group(&self.trial.batch);
         let objective = Objective::of(&self.trial.recipe, Some(&self.trial.batch), size)?;

@@ -51,7 +51,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// A page of the runs in some folders. Each folder is a run or contains runs, and runs that begin later appear too.
+    /// Returns a page of the runs in some folders. Each folder is a run or contains runs, and runs that begin later appear too.
     pub fn of(folders: &[PathBuf]) -> Result<Site> {
         for folder in folders {
             folders_of_runs(folder, &mut BTreeSet::new())?;
@@ -67,7 +67,7 @@ impl Site {
         Ok(site)
     }
 
-    /// The answer to a path with its query; `None` if the path is unknown.
+    /// Returns the answer to a path with its query, or `None` if the path is unknown.
     fn find(&self, path: &str, query: &str) -> Option<Value> {
         if path == "/news" {
             return Some(self.news());
@@ -94,7 +94,7 @@ impl Site {
         Some(found.unwrap_or_else(|error| json!({ "error": error.to_string() })))
     }
 
-    /// The progress of all runs, including new ones, and the time, with which the page compares its own clock.
+    /// Returns the progress of all runs, including new ones, and the time, with which the page compares its own clock.
     fn news(&self) -> Value {
         let mut runs = lock(&self.runs);
         let looks = self
@@ -133,7 +133,7 @@ impl Site {
         }
     }
 
-    /// The page; `embedded` has the answers that the page needs if there is no server.
+    /// Returns the page; `embedded` has the answers that the page needs if there is no server.
     fn page(&self, embedded: &Value) -> String {
         // Without `<`, no text can end the script element that the data is in.
         let data = embedded.to_string().replace('<', "\\u003c");

@@ -58,7 +58,7 @@ impl Server {
         })
     }
 
-    /// The address of the page, with the token, because every user of the machine can reach the port.
+    /// Returns the address of the page, with the token, because every user of the machine can reach the port.
     pub fn address(&self) -> io::Result<String> {
         let address = self.listener.local_addr()?;
         Ok(format!("http://{address}/?token={}", self.token))
@@ -118,7 +118,7 @@ impl Server {
         stream.write_all((head + body.as_str()).as_bytes())
     }
 
-    /// The answer to a request, from the bytes of its head.
+    /// Returns the answer to a request, from the bytes of its head.
     fn found(&self, head: &[u8], stream: &Arc<TcpStream>) -> HttpResponse {
         let mut headers = [EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -179,8 +179,8 @@ fn head(mut stream: &TcpStream) -> Result<Option<Vec<u8>>, &'static str> {
     }
 }
 
-/// Whether a host is a name of this machine, and not the name of a site that resolves to this machine. Any port is accepted,
-/// because a tunnel may use another port than the server.
+/// Returns whether a host is a name of this machine, and not the name of a site that resolves to this machine. Any port is
+/// accepted, because a tunnel may use another port than the server.
 fn is_local(host: &str) -> bool {
     let (name, port) = host.split_once(':').unwrap_or((host, "80"));
     ["localhost", "127.0.0.1"].contains(&name) && port.parse::<u16>().is_ok()

@@ -35,7 +35,7 @@ pub(super) struct ShownRun {
 type FileState = Option<(u64, SystemTime)>;
 
 impl ShownRun {
-    /// A run in a folder, named by its path below `above`.
+    /// Returns a run in a folder, named by its path below `above`.
     pub(super) fn new(folder: PathBuf, above: &Path) -> ShownRun {
         let below = folder.strip_prefix(above).ok();
         let below = below.filter(|below| !below.as_os_str().is_empty());
@@ -47,7 +47,8 @@ impl ShownRun {
         }
     }
 
-    /// The current heading. The files are read again only if they have changed, because there may be many runs, on a slow drive.
+    /// Returns the current heading. The files are read again only if they have changed, because there may be many runs, on a slow
+    /// drive.
     pub(super) fn news(&mut self) -> Value {
         let files = ["metrics.jsonl", "reloads.jsonl"].map(|name| {
             let found = std::fs::metadata(self.folder.join(name)).ok()?;
@@ -62,7 +63,7 @@ impl ShownRun {
         heading
     }
 
-    /// The heading that the page shows above the curves, and the sizes of the files whose lines the page reads.
+    /// Returns the heading that the page shows above the curves, and the sizes of the files whose lines the page reads.
     fn heading(&self) -> Value {
         let run = RunFolder::read(&self.folder);
         let (kind, config) = run.kind_and_config().ok().unzip();
@@ -89,7 +90,7 @@ impl ShownRun {
         })
     }
 
-    /// The number of finished steps, from the last row of a file with the given size.
+    /// Returns the number of finished steps, from the last row of a file with the given size.
     fn done(&self, size: u64) -> u64 {
         let path = self.folder.join("metrics.jsonl");
         let (text, ..) = lines(&path, size.saturating_sub(END), PIECE).unwrap_or_default();
@@ -122,7 +123,8 @@ impl ShownRun {
         json!({ "text": rows })
     }
 
-    /// The lines of a file for an exported page. If there are too many rows, these are some of the rows and all evaluations.
+    /// Returns the lines of a file for an exported page. If there are too many rows, these are some of the rows and all
+    /// evaluations.
     pub(super) fn exported_lines(&self, file: &str, most: usize) -> Value {
         let text = regular_file::read_to_string(&self.folder.join(format!("{file}.jsonl")));
         let text = text.unwrap_or_default();
@@ -133,7 +135,7 @@ impl ShownRun {
         json!({ "text": rows.collect::<String>() })
     }
 
-    /// How two versions of the run's script differ: the name of each file that differs, and a unified diff.
+    /// Returns how two versions of the run's script differ: the name of each file that differs, and a unified diff.
     pub(super) fn change(&self, from: &str, to: &str) -> Value {
         let [old, new] = [from, to].map(|version| sources(&self.folder, version));
         let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
@@ -166,8 +168,8 @@ pub(super) fn for_others(json: &Value) -> Value {
     serde_json::from_str(&(shown + &text[rest..])).unwrap_or_default()
 }
 
-/// Whether an absolute path begins at the `/` between two texts: not if the `/` is within a relative path or in the `//` of an
-/// address.
+/// Returns whether an absolute path begins at the `/` between two texts: not if the `/` is within a relative path or in the `//`
+/// of an address.
 fn begins_path(before: &str, after: &str) -> bool {
     let left = before.trim_end_matches('/');
     let is_address = left.ends_with(':') && before.len() == left.len() + 1;
@@ -184,8 +186,8 @@ fn is_evaluated(row: &str) -> bool {
     row.contains("\"evaluation\":")
 }
 
-/// The whole lines in at most `most` bytes of a file, beginning at the byte `from`, and the bytes at which the last of these
-/// lines begins and ends. A file that does not exist has no lines.
+/// Returns the whole lines in at most `most` bytes of a file, beginning at the byte `from`, and the bytes at which the last of
+/// these lines begins and ends. A file that does not exist has no lines.
 fn lines(path: &Path, from: u64, most: u64) -> io::Result<(String, u64, u64)> {
     let mut file = match regular_file::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Default::default()),

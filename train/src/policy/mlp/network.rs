@@ -28,7 +28,8 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// A network initialised as PyTorch initialises linear layers: weights and biases uniform in +-1/sqrt(inputs of the layer).
+    /// Returns a network initialised as PyTorch initialises linear layers: weights and biases uniform in +-1/sqrt(inputs of the
+    /// layer).
     pub fn new(task: TaskShape, hidden: usize, stream: &mut RandomStream) -> Network {
         let mut network = Network {
             task,
@@ -44,7 +45,7 @@ impl Network {
         network
     }
 
-    /// The inputs and the outputs of each layer.
+    /// Returns the inputs and the outputs of each layer.
     fn layers(&self) -> [(usize, usize); 3] {
         let (task, hidden) = (&self.task, self.hidden);
         let inputs = task.prompt_features + task.max_response_tokens * (task.vocabulary + 1);
@@ -74,25 +75,25 @@ impl Network {
         })
     }
 
-    /// The first layer's weights for an input.
+    /// Returns the first layer's weights for an input.
     fn input_weights(&self, input: usize) -> &[f32] {
         &self.parameters[input * self.hidden..][..self.hidden]
     }
 
-    /// The maximum memory that a pass over `responses` responses takes: the hidden layers, a copy of them and their gradients,
-    /// probabilities and log-probs.
+    /// Returns the maximum memory that a pass over `responses` responses takes: the hidden layers, a copy of them and their
+    /// gradients, probabilities and log-probs.
     pub fn most_bytes(&self, responses: usize) -> usize {
         let floats = 6 * size_of::<f32>() * self.hidden;
         let prefix = floats + 2 * size_of::<f64>() * self.task.vocabulary;
         prefix * responses * self.task.max_response_tokens
     }
 
-    /// The index of the input that is 1 if `token` is at `position`.
+    /// Returns the index of the input that is 1 if `token` is at `position`.
     fn token_row(&self, position: usize, token: u32) -> usize {
         self.task.prompt_features + position * self.task.vocabulary + token as usize
     }
 
-    /// The index of the input that is 1 if the next token is at `position`.
+    /// Returns the index of the input that is 1 if the next token is at `position`.
     fn position_row(&self, position: usize) -> usize {
         self.token_row(self.task.max_response_tokens, 0) + position
     }
@@ -290,7 +291,7 @@ impl Forward {
         }
     }
 
-    /// The tokens of each response.
+    /// Returns the tokens of each response.
     pub fn tokens(&self) -> impl Iterator<Item = Vec<u32>> {
         let responses = self.choices.iter();
         responses.map(|own| own.iter().map(|(token, _)| *token).collect())
@@ -305,7 +306,7 @@ impl Forward {
         }
     }
 
-    /// The gradient of a loss with respect to the network's parameters, given dloss/dlogp of each token of each response;
+    /// Returns the gradient of a loss with respect to the network's parameters, given dloss/dlogp of each token of each response;
     /// responses to prompts without a signal are skipped.
     pub fn gradient<'d>(
         &mut self,
@@ -376,8 +377,8 @@ impl Forward {
     }
 }
 
-/// The backward pass of a linear layer after a ReLU with outputs `x`: adds the gradients of its weights and bias, and returns the
-/// gradient of the ReLU's input, in the buffer `dx`. `dy` is the gradient of the layer's outputs.
+/// Returns the backward pass of a linear layer after a ReLU with outputs `x`: adds the gradients of its weights and bias, and
+/// returns the gradient of the ReLU's input, in the buffer `dx`. `dy` is the gradient of the layer's outputs.
 fn backward<'a>(
     x: &[f32],
     weights: ArrayView2<'_, f32>,
@@ -402,7 +403,7 @@ fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
 
-/// The token whose interval of [0, 1) contains `uniform`.
+/// Returns the token whose interval of [0, 1) contains `uniform`.
 pub(super) fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
     let mut below = 0.0;
     let found = probabilities.iter().position(|probability| {

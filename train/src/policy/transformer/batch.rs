@@ -64,7 +64,7 @@ pub(super) struct ModelInputs {
 }
 
 impl ModelInputs {
-    /// The inputs for the responses at these indices.
+    /// Returns the inputs for the responses at these indices.
     pub(super) fn new(
         responses: &Responses,
         pass: &[usize],
@@ -163,8 +163,8 @@ impl ModelInputs {
     }
 }
 
-/// The causal mask of the responses' tokens, which attend to their prompts (of these lengths), to themselves and to earlier
-/// tokens.
+/// Returns the causal mask of the responses' tokens, which attend to their prompts (of these lengths), to themselves and to
+/// earlier tokens.
 fn mask([(_, width), (rows, longest)]: [(i64, i64); 2], lengths: &Tensor) -> TorchResult<Tensor> {
     let range = |width: i64| Tensor::f_arange(width, (Kind::Int64, lengths.device()));
     let prompt = range(width)?.f_less_tensor(&lengths.f_view([-1, 1, 1, 1])?)?;

@@ -159,7 +159,7 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// The keys of a `config.json`.
+    /// Returns the keys of a `config.json`.
     pub(super) fn to_json(&self) -> Map<String, Value> {
         let Value::Object(mut keys) = json!(self) else {
             unreachable!("a struct is an object");
@@ -204,8 +204,8 @@ fn complete(keys: &mut Map<String, Value>) {
 /// The tensors of files that form one parameter, with their names and shapes.
 pub(super) type ParameterTensors = Vec<(String, Vec<usize>)>;
 
-/// All parameters of a model: the embedding, the layers, the last norm, and the output layer unless it shares the embedding's
-/// weights.
+/// Returns all parameters of a model: the embedding, the layers, the last norm, and the output layer unless it shares the
+/// embedding's weights.
 pub(super) fn layout(config: &ModelConfig) -> Vec<ParameterTensors> {
     let (vocabulary, hidden) = (config.vocab_size as usize, config.hidden_size as usize);
     let (inner, head) = (config.intermediate_size as usize, config.head_dim as usize);

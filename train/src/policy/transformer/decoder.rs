@@ -15,8 +15,8 @@ pub(super) struct Tokens {
     pub places: Tensor,
 }
 
-/// The hidden states after the last norm, `[places, hidden]`; the last layer is computed only at these places. `attend` is the
-/// attention of the layer at an index: it maps queries `[tokens, heads, head_dim]`, keys and values `[tokens, kv_heads,
+/// Returns the hidden states after the last norm, `[places, hidden]`; the last layer is computed only at these places. `attend`
+/// is the attention of the layer at an index: it maps queries `[tokens, heads, head_dim]`, keys and values `[tokens, kv_heads,
 /// head_dim]` to `[tokens, heads * head_dim]`.
 pub(super) fn hidden_states(
     config: &ModelConfig,
@@ -67,7 +67,7 @@ fn mlp(x: &Tensor, gate_up: &Tensor, down: &Tensor) -> TorchResult<Tensor> {
     linear(&halves[0].f_silu()?.f_mul(&halves[1])?, down)
 }
 
-/// The queries, keys and values for the tokens `x`; `extra` has the bias of Qwen2 or the norms of Qwen3.
+/// Returns the queries, keys and values for the tokens `x`; `extra` has the bias of Qwen2 or the norms of Qwen3.
 fn heads(
     config: &ModelConfig,
     qkv: &Tensor,

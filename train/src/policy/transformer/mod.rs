@@ -90,7 +90,7 @@ impl Transformer {
         Ok(Transformer { origin, ..model })
     }
 
-    /// A model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
+    /// Returns a model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
     /// standard deviation of 0.02, norms 1 and biases 0.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Transformer {
         })
     }
 
-    /// The model that a run's configuration describes, for a task.
+    /// Returns the model that a run's configuration describes, for a task.
     pub(super) fn of_config(run: &Config, task: &dyn Task, adamw: AdamWConfig) -> Result<Self> {
         let (mut config, shape, text) = (run.transformer.clone(), task.shape(), task.text());
         config.max_new_tokens = config.max_new_tokens.min(shape.max_response_tokens);
@@ -162,7 +162,7 @@ impl Transformer {
     }
 }
 
-/// The sizes of a model with random weights for a task's alphabet.
+/// Returns the sizes of a model with random weights for a task's alphabet.
 fn random(config: &TransformerConfig, task: &TaskShape) -> Result<ModelConfig> {
     let (hidden_size, heads) = (config.hidden_size as i64, config.num_attention_heads as i64);
     if hidden_size % heads != 0 {
@@ -196,7 +196,7 @@ fn normal(stream: &mut RandomStream) -> f64 {
     radius * (TAU * stream.uniform()).cos()
 }
 
-/// The CPU's widest vector instructions, which determine the kernels that libtorch uses.
+/// Returns the CPU's widest vector instructions, which determine the kernels that libtorch uses.
 fn instructions() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("avx512f") {

@@ -77,7 +77,7 @@ impl OptimizerState {
     }
 }
 
-/// A weight and its moments after an update.
+/// Returns a weight and its moments after an update.
 fn next(
     scalars: &Scalars,
     [weight, first, second]: &[Tensor; 3],
@@ -94,8 +94,8 @@ fn next(
     Ok([weight, first, second])
 }
 
-/// The L2 norm of all gradients together. Each row is summed, and then the sums are added in order, so that the norm is the same
-/// for any number of threads. The norm is infinite if a square overflows float32.
+/// Returns the L2 norm of all gradients together. Each row is summed, and then the sums are added in order, so that the norm is
+/// the same for any number of threads. The norm is infinite if a square overflows float32.
 fn norm(gradient: &[Tensor]) -> TorchResult<f64> {
     let mut squares = 0.0;
     for gradient in gradient {

@@ -13,7 +13,7 @@ use crate::torch::{self, TorchError, TorchResult, indices, to_vec};
 use advlab::diagnostic::Diagnostic;
 
 impl TransformerOptions {
-    /// Whether a response is complete after its last token.
+    /// Returns whether a response is complete after its last token.
     fn is_end(&self, response: &[u32]) -> Result<bool> {
         let mut last = response.last().into_iter();
         let is_longest = response.len() >= self.config.max_new_tokens;
@@ -95,7 +95,7 @@ impl Cache {
         Ok(())
     }
 
-    /// The attention of one new token per row to itself and the tokens so far. `mask` is `[rows, 1, 1, columns]`.
+    /// Returns the attention of one new token per row to itself and the tokens so far. `mask` is `[rows, 1, 1, columns]`.
     fn attend(&self, layer: usize, heads: &[Tensor; 3], mask: &Tensor) -> TorchResult<Tensor> {
         let (keys, values) = &self.layers[layer];
         let [queries, new_keys, new_values] = heads;
@@ -156,7 +156,7 @@ impl Transformer {
         }
     }
 
-    /// The cache with the prompts, each computed once for its group, and for each row the hidden state after its prompt.
+    /// Returns the cache with the prompts, each computed once for its group, and for each row the hidden state after its prompt.
     fn read_prompts(&self, prompts: &[Prompt], rows: usize) -> TorchResult<(Cache, Tensor)> {
         let group_size = rows / prompts.len();
         // The responses here have a single token, because such responses need only the prompt's forward pass.

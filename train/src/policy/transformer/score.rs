@@ -32,7 +32,7 @@ fn chunks<'a>(
 }
 
 impl Transformer {
-    /// The scores of responses under the policy's or the reference's weights.
+    /// Returns the scores of responses under the policy's or the reference's weights.
     pub(super) fn scores(&self, weights: &[Tensor], responses: &Responses) -> TorchResult<Scores> {
         let _guard = no_grad_guard();
         let count = responses.tokens().len();
