@@ -1,4 +1,4 @@
-//! With the feature `torch`: links the program as `advlab-train`'s build script says, so that it finds libtorch.
+//! With the feature `torch`, links the program as the build script of `advlab-train` says, so that the program finds libtorch.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -5,7 +5,7 @@ use advlab::session::{Name, Session};
 use advlab::tensor::Level;
 use advlab::tensor::op::{self, ParamKind};
 
-/// Returns where the word at the end of a script's text begins, and the names that fit there.
+/// Returns the position at which the word at the end of a script's text begins, and the names that may be typed there.
 pub(crate) fn of_script(script: &Session, before: &str) -> (usize, Vec<Name>) {
     let open = unfinished(before);
     if let Some(last) = open.last {
@@ -29,7 +29,7 @@ pub(crate) fn of_script(script: &Session, before: &str) -> (usize, Vec<Name>) {
     (start, names)
 }
 
-/// Returns the strings that fit between the open quotes: recipes to import, the choices of a function's parameter, or else
+/// Returns the strings that may follow an opening quote: recipes to import, the choices of a function's parameter, or else
 /// levels.
 fn in_quotes(open: &Unfinished<'_>) -> Vec<Name> {
     let quoted = |name: &str| Name {

@@ -1,6 +1,6 @@
 //! The program `advlab`: its commands, its prompt, the reports on designs, and the page of a run.
 //!
-//! - `command`: a file per command of the command line;
+//! - `command`: the commands of the command line, a file for each;
 //! - [`prompt`]: the session behind `advlab repl`, and its terminal;
 //! - [`lsp`]: the language server behind `advlab lsp`;
 //! - [`report`]: reports of commands and prompt: objectives, masses, comparisons, profiles, figures, a run's page;
@@ -61,8 +61,8 @@ pub fn unscored(text: &str) -> Result<Unscored, String> {
     }
 }
 
-/// Returns the error for a number in place of a recipe; `None` for any other word. `--noise 0.1` gives such a number, because the
-/// option takes its value only after `=`.
+/// Returns an error if a word in place of a recipe is a number. `--noise 0.1` gives such a number, because the option takes its
+/// value only after `=`.
 pub(crate) fn number_for_recipe(word: &str) -> Option<Diagnostics> {
     word.parse::<f64>().ok()?;
     let help = format!("write the correlation after `=`: `--noise={word}`");

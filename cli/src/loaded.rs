@@ -1,5 +1,5 @@
-//! A batch and its source: the built-in rollouts, a file of rollouts, or a run's folder. The prompt and the language server open
-//! their batches here.
+//! A batch and its source: the built-in rollouts, a file of rollouts, or a run's folder. The prompt and the language server use
+//! this module to open batches.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub fn builtin() -> Batch {
 /// A batch and its source.
 #[derive(Clone)]
 pub(crate) struct LoadedBatch {
-    /// The source, as messages name it.
+    /// The name of the source in messages.
     pub(crate) name: String,
     pub(crate) batch: Arc<Batch>,
     /// Notes on how the batch was read.
@@ -103,7 +103,7 @@ impl LoadedBatch {
         Ok(LoadedBatch { notes, ..data })
     }
 
-    /// Returns another batch of the run.
+    /// Returns the run's batch of another step.
     pub(crate) fn at_step(&self, host: &Host, step: u64) -> Result<LoadedBatch> {
         let Some((run, _)) = &self.run else {
             let message = format!(
@@ -112,7 +112,7 @@ impl LoadedBatch {
             );
             return Err(wrong(message, "`:load RUN` opens a run's folder"));
         };
-        // The folder is opened again, because a run in progress has more batches by now.
+        // The folder is opened again, because a run in progress may have more batches by now.
         LoadedBatch::of_step(host, RunFolder::open(run.folder())?, step)
     }
 

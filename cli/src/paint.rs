@@ -1,17 +1,17 @@
-//! Text for a terminal: lines and tables that fit its width.
+//! Text for a terminal: lines and tables that fit the terminal's width.
 
 pub use advlab::paint::{Paint, WIDTH, cut, visible, width, wrapped};
 
 use advlab::paint::escaped;
 
-/// The blocks of which bars of text are made, from the lowest to the highest.
+/// The characters of which bar charts in text are made, from the lowest to the highest.
 pub const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Lines are made for at least this many columns, even if the terminal is narrower.
+/// The smallest width in columns to which lines are wrapped, even if the terminal is narrower.
 pub const NARROWEST: usize = 40;
 
-/// Makes lines safe to print, wherever their parts come from: escapes them as [`visible`] does, except for line breaks, tabs and
-/// colour codes such as those of [`Paint`].
+/// Makes lines safe to print, whatever the origin of their parts: escapes them as [`visible`] does, except for line breaks, tabs
+/// and colour codes such as those of [`Paint`].
 pub fn printed(lines: &str) -> String {
     let shown = |text: &str| escaped(text, &['\n', '\t']);
     let is_code = |code: &str| {
@@ -27,13 +27,13 @@ pub fn printed(lines: &str) -> String {
     first.into_iter().chain(others).collect()
 }
 
-/// Returns a string padded with blanks to at least `columns` columns.
+/// Returns a string padded with spaces to at least `columns` columns.
 pub fn filled(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }
 
-/// Folds a line of a script or a formula that is wider than `columns`: a note after a gap of three blanks, and the rest of the
-/// line, continue below with more indentation.
+/// Folds a line of a script or a formula that is wider than `columns`: the rest of the line, and a note that follows a gap of
+/// three spaces, continue below with more indentation.
 pub fn folded(line: &str, columns: usize) -> String {
     if width(line) <= columns {
         return line.to_string();
@@ -48,7 +48,7 @@ pub fn folded(line: &str, columns: usize) -> String {
     format!("{indent}{}", &wrapped(&below, text, columns)[below.len()..])
 }
 
-/// Aligns cells in columns, two blanks apart: the first column to the left, all other columns to the right.
+/// Aligns cells in columns, two spaces apart: the first column to the left, all other columns to the right.
 pub fn table(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widest = |index: usize| {
@@ -69,7 +69,7 @@ pub fn table(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// Wraps text to lines of at most `columns`, indented by `indent`. The first line starts beside `head`, or below it if `head`
+/// Wraps text to lines of at most `columns` columns, indented by `indent`. The text begins beside `head`, or below it if `head`
 /// is too long.
 pub fn beside(head: &str, indent: usize, text: &str, columns: usize) -> String {
     let lines = wrapped(&" ".repeat(indent), text, columns);
@@ -82,8 +82,8 @@ pub fn beside(head: &str, indent: usize, text: &str, columns: usize) -> String {
     }
 }
 
-/// Wraps text to lines of at most `columns`. The first line follows `start`, and later lines are aligned with the text after
-/// `start`.
+/// Wraps text to lines of at most `columns` columns. The first line follows `start`, and later lines are aligned with the text
+/// after `start`.
 pub fn laid_out(start: &str, text: &str, columns: usize) -> String {
     beside(start.trim_end(), start.len(), text, columns)
 }

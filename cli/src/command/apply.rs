@@ -121,11 +121,12 @@ impl Apply {
             }
             next = Some(step.saturating_add(1));
             if metrics.is_none() {
-                // The file is opened only now, so that the rows of an earlier call stay if the input cannot be read.
+                // The file is opened only after an input was read, because opening it may delete the rows of an earlier call.
                 metrics = self.open_metrics(&recipe, carried)?;
             }
             if let Some((file, path)) = &mut metrics {
-                // The row is written by a single `write_all`, so that a kill leaves either the whole row or no part of it.
+                // The row is written by a single `write_all`, so that a kill rarely leaves a part of a row; `open_metrics`
+                // removes such a part.
                 let row = format!("{}\n", applied.to_json());
                 let written = file.write_all(row.as_bytes());
                 let is_synced = self.state.is_some() && file.metadata()?.is_file();
@@ -173,7 +174,7 @@ impl Apply {
         Ok((rollouts, notes))
     }
 
-    /// Reads an input, and computes its advantage, its loss, and the returns if an output is written.
+    /// Reads an input, and computes the advantage, the loss and, if an output is written, the returns.
     fn apply(
         &self,
         recipe: &Recipe,
@@ -190,14 +191,14 @@ impl Apply {
             spare_the_input(rollouts.path(), output, self.force)?;
         }
         let before = state.clone();
-        // Advantage and loss share one step's limits of time and memory.
+        // The advantage and the loss together must stay within one step's limits of time and memory.
         let recipe = recipe.for_step();
         let mut computed = recipe.advantage(&rollouts.batch, state);
         if let Err(error) = &computed
             && columns.is_some()
             && error[0].missing_column().is_some()
         {
-            // All columns are read, because the error lists the columns that the file has.
+            // The file is read again with all columns, because the error lists the columns that the file has.
             (rollouts, notes) = self.read(tokenizer, input, step, None)?;
             computed = recipe.advantage(&rollouts.batch, state);
         }
@@ -213,8 +214,7 @@ impl Apply {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
             None => None,
         };
-        // If the mask excludes every token, the loss of a recipe with only a loss is 0, which is right. If there is no token
-        // column at all, that 0 would say nothing.
+        // A loss of 0 is valid if the mask excludes every token, but meaningless if there is no token column at all.
         let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
         let has_tokens = rollouts.batch.layout().tokens() > 0 || is_loss;
         if outcome.advantage.level() == Level::Token && !has_tokens {
@@ -241,7 +241,7 @@ impl Apply {
     }
 }
 
-/// If the column `teacher_logp` is missing, says which trainers record it.
+/// Adds a note that says which trainers record `teacher_logp`, if the error is that this column is missing.
 fn with_source(mut error: Diagnostics) -> Diagnostics {
     if error[0].missing_column() == Some("teacher_logp") {
         let note = "it comes from a trainer with a teacher: verl with `distillation.enabled=True`, or your own code (docs/mixing.md)";
@@ -250,9 +250,9 @@ fn with_source(mut error: Diagnostics) -> Diagnostics {
     error
 }
 
-/// Returns the recipe's own loss with the spread of dloss/dlogp and the sum of |dloss/dlogp|; the loss's reports are added to
-/// those of the outcome. `None` if the recipe has no loss, or if its loss fails, for instance because the batch lacks log-probs;
-/// a warning then says why.
+/// Returns the recipe's own loss with the spread of dloss/dlogp and the sum of |dloss/dlogp|; the loss's reports are added to the
+/// outcome's reports. Returns `None` if the recipe has no loss, or if its loss fails, for instance because the batch lacks
+/// log-probs; a warning says why a loss failed.
 fn loss(
     recipe: &Recipe,
     rollouts: &Rollouts,
@@ -294,17 +294,17 @@ struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
     outcome: Outcome,
-    /// The target of a critic, if the recipe gives one and an output is written.
+    /// The returns (a critic's targets), if the recipe gives returns and an output is written.
     returns: Option<Computed>,
     /// The recipe's own loss, with the spread of dloss/dlogp and the sum of |dloss/dlogp|.
     loss: Option<(f64, Statistics, f64)>,
     reading: Duration,
     computing: Duration,
-    /// Where the output was written, the names of its added columns, and the time that writing took.
+    /// The output as it is shown to the user, the names of the added columns, and the time that writing took.
     written: Option<(String, Vec<&'static str>, Duration)>,
 }
 
-/// Returns the names of the written columns, the advantage included; empty if only the advantage was written.
+/// Returns a colon and the names of the written columns, or an empty string if only the advantage was written.
 fn beside_advantage(names: &[&str]) -> String {
     match names {
         [] | [_] => String::new(),
@@ -313,7 +313,7 @@ fn beside_advantage(names: &[&str]) -> String {
 }
 
 impl Applied {
-    /// Writes a copy of the input with the columns, and returns their names.
+    /// Writes a copy of the input with the added columns, and returns the names of these columns.
     fn write(&mut self, output: &Path) -> Result<Vec<&'static str>> {
         let (started, was_there) = (Instant::now(), output.is_file());
         let (rollouts, columns) = (&self.rollouts, self.columns());
@@ -334,8 +334,8 @@ impl Applied {
     /// Returns the columns to write: all columns that training on the batch needs.
     fn columns(&self) -> Vec<(AddedColumn, &Computed)> {
         let outcome = &self.outcome;
-        // Weights are not written if the advantage is equivalent to a loss, because such an advantage includes the weights, or if
-        // no hook gives weights, because the input has the batch's weights already.
+        // Weights are not written in two cases: an advantage that is equivalent to a loss already includes the weights, and if
+        // the recipe has no hook `weight`, the batch's weights come from the input.
         let is_weighted = outcome.loss.is_none() && self.recipe.has(Hook::Weight);
         let weight = outcome.weight.as_ref().filter(|_| is_weighted);
         let columns = [
@@ -389,7 +389,7 @@ impl Applied {
         Ok(())
     }
 
-    /// Returns the rows of the table below the head.
+    /// Returns the rows of the summary's table.
     fn rows(&self) -> Vec<outcome::Row> {
         let of_what = match self.outcome.loss {
             Some(_) => "   (the advantage is equivalent to this loss: -M dloss/dlogp)",
@@ -448,7 +448,7 @@ impl Applied {
     }
 }
 
-/// Returns the parameters of a recipe by name.
+/// Returns a recipe's parameters as a JSON object of values by name.
 fn params(recipe: &Recipe) -> Value {
     let params = recipe.params().iter();
     let pairs = params.map(|(parameter, value)| (parameter.name.clone(), json!(value)));

@@ -42,7 +42,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Check {
-    /// Prints a table per recipe: properties that hold, properties that fail, and notes.
+    /// Prints a table for each recipe: the properties that hold, the properties that fail, and notes.
     pub fn run(mut self) -> Result<bool> {
         let host = Host::new().with_limits(Limits {
             time: self.time,
@@ -71,7 +71,7 @@ impl Check {
         Ok(!failed)
     }
 
-    /// Takes the rollouts off the end of the list of recipes, if there are any, and reads them.
+    /// If the last item of `recipes` is an input, removes it from the list and reads it.
     fn input(&mut self) -> Result<Option<Batch>> {
         let is_behind = self.recipes.len() > 1;
         let is_input = |name: &Path| is_behind && (name.is_dir() || is_rollouts(name));

@@ -58,7 +58,7 @@ pub struct Compare {
 }
 
 impl Compare {
-    /// Runs the command; `false` if a run failed. `words` is the command line, which the report shows.
+    /// Runs the command. Returns `false` if a run failed. `words` is the command line, which the report shows.
     pub fn run(self, words: &[OsString]) -> Result<bool> {
         let paths: Vec<PathBuf> = self.designs.iter().map(PathBuf::from).collect();
         let folders = paths.iter().filter(|path| path.is_dir()).count();
@@ -153,7 +153,7 @@ impl Compare {
             streams::err!("note: {} {note}", counted(seeds, "seed"));
         }
         let planned = Planned::all(&configs, self.seeds, folder)?;
-        // Before hours of training, not after them.
+        // The score is checked before hours of training, not after them.
         if let Some(score) = &self.score {
             for config in planned.iter().map(|run| &run.config) {
                 compare::check_score(score, config.eval_samples)?;
@@ -162,7 +162,7 @@ impl Compare {
         let steps = |of: fn(&Planned) -> u64| planned.iter().map(of).sum::<u64>();
         let all = steps(|run| run.config.steps);
         let done = steps(|run| run.done.min(run.config.steps));
-        // The folder is created first, so that a failure shows before hours of training, not after them.
+        // The folder is created first, so that a failure to create it is reported before the training.
         let cannot = || format!("cannot make the folder {}", folder.display());
         std::fs::create_dir_all(folder).with_context(cannot)?;
         let stop = stop_at_signals()?;

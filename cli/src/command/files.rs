@@ -51,7 +51,7 @@ pub(super) struct ReadArguments {
 }
 
 impl ReadArguments {
-    /// Returns the rollouts of a file or of a run's batch, and notes on how they were read.
+    /// Reads the rollouts of a file or of a run's batch. Also returns notes on how the rollouts were read.
     pub(super) fn read(&self, input: &Path) -> Result<(Rollouts, Vec<String>)> {
         let options = ReadOptions {
             progress: Some(&streams::bytes_bar("reading")),
@@ -90,8 +90,8 @@ impl Tokenizing {
     }
 }
 
-/// Returns the rollouts of a file, or of a batch in a run's folder (the batch of `step`, or the last batch), and notes on how
-/// they were read.
+/// Reads the rollouts of a file, or of a batch in a run's folder (the batch of `step`, or the last batch). Also returns notes on
+/// how the rollouts were read.
 pub fn read_rollouts(
     input: &Path,
     step: Option<u64>,
@@ -166,8 +166,8 @@ pub fn report_stream(output: Option<&Path>) -> Term {
     }
 }
 
-/// Writes a copy of the input with `write`. For standard output (`-`), the copy is first written to a temporary file, so
-/// that the reader of a pipe gets nothing if writing fails.
+/// Calls `write` to write a copy of the input. For standard output (`-`), the copy is first written to a temporary file, so that
+/// the reader of a pipe gets nothing if writing fails.
 pub fn written<R>(
     output: &Path,
     input: &Path,

@@ -37,7 +37,7 @@ pub use self::files::read_rollouts;
 use self::files::{ReadArguments, Tokenizing};
 
 /// Runs the command line: the program's name and its arguments, as in `advlab apply grpo rollouts.jsonl`. Prints the command's
-/// output and errors. The status is 0 on success, 1 if the input is wrong, 2 on wrong usage.
+/// output and errors. The exit status is 0 on success, 1 after an error, and 2 if the arguments are invalid.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     silence_caught();
     let words: Vec<OsString> = arguments.into_iter().collect();
@@ -70,9 +70,9 @@ fn run_words(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// Returns the tip for an unknown option, or for an option that conflicts with `--resume`. For `--recipe`: the recipe is a word
-/// without an option. For `verify --map`: `--completion` and `--solution`. For a parameter of a recipe in `words`, or a
-/// configuration key of `train` or `compare`: `--set`, if the command takes it.
+/// Returns the tip for an unknown option, or for an option that conflicts with `--resume`. The tip for `--recipe` says that the
+/// recipe is given without an option; the tip for `verify --map` names `--completion` and `--solution`; the tip for a parameter
+/// of a recipe in `words`, or for a configuration key of `train` or `compare`, names `--set`, if the command has this option.
 fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -160,7 +160,7 @@ fn run(command: Command, words: &[OsString]) -> Result<bool> {
     }
 }
 
-/// From now on, Ctrl-C or SIGTERM ends the process, after unfinished files are removed and `told` is called.
+/// Makes Ctrl-C and SIGTERM end the process, after unfinished files are removed and `told` is called.
 fn end_cleanly(told: fn()) -> Result<()> {
     let end = move |status| {
         discard_unfinished();
@@ -188,7 +188,7 @@ fn stop_at_signals() -> Result<Arc<AtomicBool>> {
         // The error is ignored: the step is finished even if nobody reads this message.
         streams::err!("\nfinishing the step; press Ctrl-C again to end immediately");
     };
-    // A cluster sends SIGTERM before it takes the machine away. SIGHUP is not caught, so that `nohup` decides about it.
+    // A cluster sends SIGTERM before it takes the machine away. SIGHUP is not caught, because a handler would defeat `nohup`.
     #[cfg(unix)]
     {
         use signal_hook::consts::SIGTERM;

@@ -40,7 +40,7 @@ impl ProfileArguments {
         let host = Host::new();
         let run = Some(Path::new(&self.recipe)).filter(|path| path.is_dir());
         let run = run.map(RunFolder::open).transpose()?;
-        // A run also has a loss, which is used if the recipe has none.
+        // A run also has a loss recipe, which is used if the recipe itself has no `loss`.
         let (recipe, loss) = match &run {
             Some(run) => {
                 let step = self.reading.step.unwrap_or(run.last().0);

@@ -127,7 +127,7 @@ impl Look {
             session.go_to(step)?;
         }
         if self.input.is_dir() && !self.json {
-            // Says which file of the folder is shown.
+            // This line says which file of the folder is shown.
             out!("{}\n", session.about_data());
         }
         if let Some(name) = &self.recipe {

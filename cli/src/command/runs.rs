@@ -28,7 +28,7 @@ pub struct ReplayArguments {
 }
 
 impl ReplayArguments {
-    /// Repeats the run; `false` if a number differs.
+    /// Repeats the run. Returns `false` if a number differs.
     pub fn run(self) -> Result<bool> {
         let replay = Replay::open(&self.run, self.natively.native)?;
         let run = self.run.display();
@@ -128,7 +128,7 @@ impl ShowRuns {
             return Ok(true);
         }
         let server = Server::bind(site, self.port)?;
-        // Nothing is reported at Ctrl-C, because that is the usual way to end the server.
+        // Nothing is reported at Ctrl-C, because Ctrl-C is the usual way to end the server.
         end_cleanly(|| ())?;
         out!("{}  Ctrl-C ends it", server.address()?);
         server.serve();

@@ -12,14 +12,14 @@ use advlab::diagnostic::Diagnostic;
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// A bar is shown only if the work takes longer than this.
+/// The time after which work that is not finished gets a progress bar.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How many messages may wait to be printed; any further message is dropped.
+/// The largest number of messages that may wait to be printed; any further message is dropped.
 const WAITING: usize = 1 << 12;
 
-/// Prints lines to standard output; if that fails, the calling function returns the error. A reader that leaves early, as in
-/// `advlab doc | head`, is an error like any other, not a panic. Text for people is printed with this macro, `err`, [`lines`] or
-/// a [`Printer`]. These escape the text, because names from files could contain codes that control the terminal.
+/// Prints lines to standard output; if that fails, the calling function returns the error. If the reader stops early, as in
+/// `advlab doc | head`, that is an error like any other, not a panic. Text for people is printed with this macro, `err`,
+/// [`lines`] or a [`Printer`]. All four escape the text, because names from files could contain codes that control the terminal.
 macro_rules! out {
     ($($text:tt)*) => {
         $crate::command::streams::data(&$crate::paint::printed(&format_args!($($text)*).to_string()))?
@@ -42,17 +42,17 @@ pub fn lines(stream: &Term, lines: &str) -> io::Result<()> {
     stream.write_line(&printed(lines))
 }
 
-/// Prints text for programs, unescaped.
+/// Prints text for programs, without escaping it.
 pub fn data(text: &str) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
-/// Colours and line width for standard output.
+/// Returns the colours and the line width for standard output.
 pub fn on_stdout() -> Paint {
     paint(&Term::stdout(), WIDTH)
 }
 
-/// Colours and line width for output that programs may read too: lines are wrapped only on a terminal.
+/// Returns the colours and the line width for output that programs may read too: lines are wrapped only on a terminal.
 pub fn whole(stream: &Term) -> Paint {
     paint(stream, usize::MAX)
 }
@@ -88,7 +88,7 @@ pub fn note(notes: &[String]) {
 /// Reports that the work was interrupted.
 pub fn interrupted() {
     if Term::stderr().is_term() {
-        // Begins a new line, because a progress bar may be on the current line.
+        // A newline is written, because a progress bar may be on the current line.
         let _ = writeln!(io::stderr());
     }
     let what = "interrupted; no file is left half written";
@@ -101,10 +101,10 @@ fn bar_style(template: &str) -> ProgressStyle {
     style.progress_chars("=> ")
 }
 
-/// Returns a progress bar over bytes. The returned function takes the number of finished bytes and the number of all bytes.
+/// Returns a function that shows a progress bar over bytes. Its arguments are the number of finished bytes and the total number.
 pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
     let bar = ProgressBar::hidden().with_message(what);
-    // The bar fits into 80 columns for any number of bytes.
+    // With this template, the bar fits into 80 columns for any number of bytes.
     let template = "{msg} [{bar:16}] {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
     bar.set_style(bar_style(template));
     move |done, total| {
@@ -188,7 +188,7 @@ impl Printer {
         let _ = write!(io::stdout(), "{note}");
     }
 
-    /// Returns a line with the number of dropped messages, if any.
+    /// Returns a line with the number of dropped messages, or an empty string if no message was dropped.
     fn note(&self) -> String {
         match self.left_out.get() {
             0 => String::new(),

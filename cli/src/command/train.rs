@@ -55,7 +55,8 @@ pub struct Train {
 }
 
 impl Train {
-    /// Runs until all steps are done, a step fails, or Ctrl-C or SIGTERM stops the run; with `--print-config`, only prints.
+    /// Trains until all steps are done, a step fails, or Ctrl-C or SIGTERM stops the run; `--print-config` only prints the
+    /// configuration.
     pub fn run(self) -> Result<bool> {
         let mut notes = Vec::new();
         let mut run = match &self.resume {
@@ -86,14 +87,14 @@ impl Train {
         let ending = run.go(&stop, &mut |event| view.tell(event));
         let is_right = view.ended(ending, run.saved(), run.step());
         if self.view.is_some() {
-            // The page asks for news twice a second; the server waits, so that the page can read how the run ended.
+            // The page asks for new data twice a second; the server waits, so that the page can still read how the run ended.
             drop(run);
             thread::sleep(Duration::from_millis(700));
         }
         is_right
     }
 
-    /// Returns the file's configuration, or the default configuration, changed by the flags.
+    /// Returns the configuration in the file, or else the default configuration, with the values that the flags set.
     fn config(&self) -> Result<Config> {
         let is_recipe = |path: &Path| {
             let is_builtin = Builtin::find(&path.to_string_lossy()).is_some();

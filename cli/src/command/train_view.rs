@@ -75,8 +75,9 @@ impl TrainView {
         view
     }
 
-    /// Prints the summary and the commands to continue with. For a run that failed, prints the error and the command to resume,
-    /// and, if the last checkpoint (after `saved` steps) is older than the `next` step, which steps are repeated.
+    /// Prints the summary and the commands for what the user may do next. For a failed run, prints the error, the command that
+    /// resumes the run and, if the last checkpoint (after `saved` steps) was saved before the step `next`, the steps that will be
+    /// repeated.
     pub fn ended(
         self,
         ending: Result<Ending, Diagnostics>,
@@ -151,7 +152,7 @@ impl TrainView {
         self.say(&laid_out(&start, line, self.paint.width));
     }
 
-    /// Shows what happened in the run.
+    /// Shows an event of the run.
     pub fn tell(&mut self, event: &Event<'_>) {
         match *event {
             Event::FineTuned { update, of } => {
@@ -227,7 +228,7 @@ impl TrainView {
         self.at(*done, &line);
     }
 
-    /// Returns how fast a language model samples and learns, and its GPU memory; empty for a small policy.
+    /// Returns a text on how fast a language model samples and learns and how much GPU memory it uses; it is empty for the mlp.
     fn speed(&self, row: &Row) -> String {
         let config = &self.config;
         if config.policy == PolicyName::Mlp {
@@ -248,7 +249,7 @@ impl TrainView {
     }
 }
 
-/// Returns the evaluations in the run's folder that earlier processes made.
+/// Returns the evaluations that earlier processes saved in the run's folder.
 fn evaluations(run: &Run) -> Vec<(u64, Evaluation)> {
     let rows = RunFolder::read(run.folder()).rows().unwrap_or_default();
     let done_before = rows.into_iter().filter(|row| row.step < run.step());
@@ -260,7 +261,7 @@ fn evaluations(run: &Run) -> Vec<(u64, Evaluation)> {
     evaluations.collect()
 }
 
-/// Returns the last evaluation, short enough to follow the step in a line of 80 columns.
+/// Returns the last evaluation as a text that fits into a line of 80 columns together with the step's number.
 fn last_line(evaluations: &[(u64, Evaluation)]) -> String {
     let (_, evaluation) = &evaluations[evaluations.len() - 1];
     let last = evaluation.pass_at.last().filter(|(k, _)| *k > 1);
@@ -274,7 +275,8 @@ fn last_line(evaluations: &[(u64, Evaluation)]) -> String {
     )
 }
 
-/// Returns the first and the last evaluation side by side, and pass@1 of all evaluations; empty if there are fewer than two.
+/// Returns lines with the first and the last evaluation side by side, and pass@1 of all evaluations; there are no lines if there
+/// are fewer than two evaluations.
 fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
     let [(first, before), .., (last, after)] = evaluations else {
         return Vec::new();

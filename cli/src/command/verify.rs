@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{Tokenizing, end_cleanly, files, streams};
 
-/// Shown instead of a verdict for a response that has no reference.
+/// The text that is shown instead of a verdict for a response that has no reference.
 const NO_REFERENCE: &str = "no reference";
 
 /// Compare the answers of completions with reference solutions.

@@ -48,7 +48,7 @@ const OWNERS: [(Owner, &str, &str); 3] = [
     ),
 ];
 
-/// The functions, then the members, section by section of the reference.
+/// All functions, followed by all members, in the order of the reference's sections.
 pub(super) static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     let of_class = |class| op::table().filter(move |op| op.class == class);
     let functions = Class::ALL.into_iter().flat_map(of_class);
@@ -80,7 +80,7 @@ pub(super) static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     functions.chain(members).collect()
 });
 
-/// Returns the sections of the reference, those with members first: the members of one owner, or the functions of one class.
+/// Returns the sections of the reference: first a section of members for each owner, then a section of functions for each class.
 pub(super) fn sections() -> impl Iterator<Item = &'static [Entry]> {
     let sections = ENTRIES.chunk_by(|a, b| a.section == b.section);
     let (functions, members): (Vec<_>, Vec<_>) = sections.partition(|own| own[0].is_function);
@@ -164,7 +164,7 @@ fn by_group(computed: &Computed) -> Vec<String> {
     (0..layout.groups()).map(of_group).collect()
 }
 
-/// Returns the result of an example with all its values.
+/// Returns the result of an example as text, with all values.
 pub(super) fn shown(answer: &Answer) -> String {
     match answer {
         Answer::Tensor(computed) => {
@@ -190,7 +190,7 @@ fn listed(items: impl Iterator<Item = String>) -> String {
     items.collect::<Vec<String>>().join(", ")
 }
 
-/// Returns a recipe: its doc and its parameters.
+/// Returns the doc and the parameters of a recipe as text.
 pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
     let (name, version) = (paint.bold(recipe.name()), recipe.version().short());
     let doc = filled(recipe.doc(), paint.width);
@@ -202,7 +202,7 @@ pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
     text
 }
 
-/// Returns a recipe's parameters: each with its value, its meaning, and the values that it takes.
+/// Returns a recipe's parameters as text: each with its value, its meaning, and the values that it may have.
 pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     let params = recipe.params().iter();
     let rows = params.map(|(own, value)| (format!("  {} = {value}", own.name), own));
@@ -221,7 +221,7 @@ pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
 #[derive(Deserialize)]
 pub(super) struct Topic {
     pub(super) name: String,
-    /// Other names that find the topic.
+    /// Other names by which `advlab doc` finds the topic.
     pub(super) others: Vec<String>,
     /// The topic in one line.
     pub(super) doc: String,
@@ -235,7 +235,7 @@ pub(super) struct Topic {
 pub(super) struct Topics {
     /// For each name, terms of the field by which a search finds the name.
     pub(super) terms: BTreeMap<String, String>,
-    /// For each page of the documentation, what it is about.
+    /// For each page of the documentation, a description.
     pub(super) pages: BTreeMap<String, String>,
     pub(super) topics: Vec<Topic>,
 }

@@ -1,6 +1,6 @@
 //! The documentation of every function, member and recipe, made from the table of operations and from the scripts themselves.
 //!
-//! `advlab doc`, `?name` at the prompt, `docs/reference.md`, and `docs/recipes.md` all come from here.
+//! `advlab doc`, `?name` at the prompt, `docs/reference.md`, and `docs/recipes.md` are all made by this module.
 
 mod entry;
 mod search;
@@ -34,15 +34,15 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     topics.chain(entries).chain(builtins)
 }
 
-/// Returns the forms of the functions and members of a name, each with its line of doc.
+/// Returns, for each function or member with this name, the form of a call and the line of doc.
 pub(crate) fn forms(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let found = ENTRIES.iter().filter(move |entry| entry.name == name);
     found.map(|entry| (&*entry.call, entry.doc))
 }
 
 /// Returns the explanation of a name: of a function or member with its example, which is run; of a recipe with its parameters; of
-/// a topic; or of a section of the reference with a line for each entry. If nothing has that name, the results of a search for
-/// it.
+/// a topic; or of a section of the reference with a line for each entry. If nothing has that name, returns the results of a
+/// search for the name.
 pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
     let name = name_of(asked);
     let found = ENTRIES.iter().filter(|entry| entry.name == name);
@@ -112,7 +112,7 @@ pub fn recipe_json(recipe: &Recipe) -> Value {
     json!({ "name": recipe.name(), "version": version, "summary": recipe.summary(), "doc": recipe.doc(), "hooks": hooks, "params": params })
 }
 
-/// Returns the name in a query, which is a call such as `x.mean(level)` or `a / b`, or the bare name.
+/// Returns the name in a query, which may be a call such as `x.mean(level)` or `a / b`, or the bare name.
 fn name_of(text: &str) -> &str {
     let text = text.trim();
     if let Some(entry) = ENTRIES.iter().find(|entry| entry.call == text) {
@@ -126,7 +126,7 @@ fn name_of(text: &str) -> &str {
     }
 }
 
-/// Returns the topics, one line each, and the names of all functions, members and recipes, by section and kind.
+/// Returns a text with a line for each topic, and with the names of all functions, members and recipes, by section and kind.
 pub fn overview(paint: Paint) -> String {
     let mut lines = vec![heading("topics", "what scripts are made of", paint)];
     let topics = TOPICS.topics.iter();
@@ -149,8 +149,8 @@ pub fn overview(paint: Paint) -> String {
 /// The recipes that a newcomer needs first.
 const START_HERE: [&str; 5] = ["grpo", "dr_grpo", "passk", "reinforce_pp", "ppo_clip"];
 
-/// Returns the built-in recipes in the order in which they are listed: those to start with, then the others by kind, each with
-/// its title.
+/// Returns the built-in recipes in the order in which they are listed, as lists with titles: the recipes of `START_HERE`, then
+/// the other recipes, a list for each kind.
 pub fn recipes() -> impl Iterator<Item = (&'static str, Vec<&'static Builtin>)> {
     let first = START_HERE.into_iter().filter_map(Builtin::find).collect();
     let kinds = RECIPE_KINDS.into_iter().map(|(kind, title)| {
@@ -166,7 +166,7 @@ fn heading(name: &str, about: &str, paint: Paint) -> String {
     wrapped("", &text, paint.width)
 }
 
-/// Returns a name with its explanation, which begins at `column`.
+/// Returns a line with a name and its explanation, which begins at `column`.
 fn line(name: &str, column: usize, doc: &str, paint: Paint) -> String {
     beside(&format!("  {name}"), column, doc, paint.width)
 }

@@ -1,5 +1,4 @@
-//! Search by words in names, aliases and explanations; and the names that other trainers have for the built-ins, from
-//! `trainers.toml`.
+//! The search for words in names, aliases and explanations, and the built-ins' names in other trainers, from `trainers.toml`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -15,7 +14,7 @@ use advlab::suggest;
 /// The largest number of results that are shown.
 const SHOWN: usize = 10;
 
-/// Something that a search can find.
+/// An item that a search can find.
 pub(super) struct SearchItem {
     pub(super) name: &'static str,
     kind: &'static str,
@@ -84,8 +83,8 @@ impl SearchItem {
 }
 
 /// Returns a line for each function, member, topic, recipe or page whose texts contain all words; with `only_recipes`, only for
-/// recipes. After `SHOWN` lines, one line says how many more there are. If the words are a name in another language or library,
-/// the help for this name comes first. `None` if nothing is found.
+/// recipes. After `SHOWN` lines, one line says how many more items were found. If the words are a name in another language or
+/// library, the help for this name comes first. Returns `None` if nothing is found.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());
     let foreign = foreign.map(|help| wrapped("", &format!("{asked}: {help}"), paint.width));
@@ -101,8 +100,8 @@ pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<St
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Returns the items whose texts contain all words: first those with all words in their names, then those with all words in names
-/// and summary, then all others.
+/// Returns the items whose texts contain all words: first the items with all words in their names, then those with all words in
+/// names and summary, then all others.
 pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<SearchItem> {
     let asked = asked.to_lowercase();
     let words: Vec<&str> = asked
@@ -115,7 +114,7 @@ pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<SearchItem> {
         .filter_map(|item| Some((item.texts().iter().position(has_all)?, item)))
         .collect();
     found.sort_by_key(|(place, _)| *place);
-    // Functions such as `min` are found twice, because they are in two classes.
+    // Duplicates are removed, because functions such as `min` are in two classes.
     found.dedup_by(|(_, b), (_, a)| (a.name, a.kind) == (b.name, b.kind));
     found.into_iter().map(|(_, item)| item).collect()
 }
@@ -150,13 +149,13 @@ static TRAINERS: LazyLock<BTreeMap<String, Trainer>> = LazyLock::new(|| {
     toml::from_str(text).expect("trainers.toml")
 });
 
-/// Returns the trainers by their names, in alphabetical order.
+/// Returns the trainers with their names, in alphabetical order.
 pub(super) fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer)> {
     TRAINERS.iter().map(|(name, of)| (name.as_str(), of))
 }
 
-/// Returns the meaning of a trainer's names: each name beside the recipe with its settings, and the remaining differences below.
-/// If there is no trainer of that name, the recipes that a search for the name finds.
+/// Returns a table of a trainer's names: each name beside the recipe with its settings, and the remaining differences below. If
+/// there is no trainer of that name, returns the recipes that a search for the name finds.
 pub fn trainer(name: &str, paint: Paint) -> Result<String> {
     let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {
         let names = || trainers().map(|(name, _)| name);

@@ -14,7 +14,7 @@ use super::text::Text;
 use crate::doc;
 
 impl Here<'_> {
-    /// Returns where the name is defined: the source (`None` for the document itself) and the range in this source.
+    /// Returns the place where the name is defined: the source (`None` for the document itself) and the range in this source.
     pub(super) fn definition(&self) -> Option<(Option<String>, Value)> {
         let (code, index) = (self.code, self.index?);
         let name = code.tokens[index].text;
@@ -61,8 +61,8 @@ impl Here<'_> {
         Ok(json!({ "changes": { self.uri: edits.collect::<Vec<Value>>() } }))
     }
 
-    /// Returns the code actions for the lines of a range, because many editors ask about the cursor's place: the fixes of
-    /// diagnostics, and declarations of parameters.
+    /// Returns the code actions for a range: the fixes of diagnostics, and declarations of parameters. Whole lines count, because
+    /// many editors ask only about the cursor's position.
     pub(super) fn actions(&self, checked: &Checked, asked: Range<usize>) -> Vec<Value> {
         let (code, text) = (self.code, &self.document.text);
         let edit = |title: String, bytes: Range<usize>, new: &str| {
@@ -96,9 +96,9 @@ impl Here<'_> {
         actions
     }
 
-    /// Returns the action that declares a parameter, whose name ends at a byte: its title, the byte at which the declaration is
-    /// inserted, and its text. `None` if `p` is a map of the script, or if `params()` has no map of its own: a second `params()`
-    /// would replace the first.
+    /// Returns the action that declares the parameter whose name ends at a byte: the action's title, the byte at which the
+    /// declaration is inserted, and its text. Returns `None` if `p` is a variable of the script, or if there is a `params()`
+    /// without a map: a second `params()` would replace the first.
     fn declaration(&self, name: &str, end: usize) -> Option<(String, usize, String)> {
         let code = self.code;
         let is_read = |at: &usize| code.meaning(*at) == Meaning::Member("p");
@@ -120,7 +120,7 @@ impl Here<'_> {
         })
     }
 
-    /// Returns the byte at which the first function begins, or the comment above the function if there is one.
+    /// Returns the byte at which the first function begins or, if there is a comment above it, at which the comment begins.
     fn above_functions(&self) -> usize {
         let first = self.code.functions.first();
         let first = first.map_or(0, |one| self.code.tokens[one.tokens.start].start);

@@ -1,4 +1,4 @@
-//! Answers about a place in a text: what is there, what may be typed there, and what the editor shows beside the text.
+//! Answers to requests about a position in a text: hover, completions, signatures, symbols and inlay hints.
 
 use std::ops::Range;
 use std::path::Path;
@@ -24,17 +24,17 @@ pub(super) fn capabilities() -> Value {
     })
 }
 
-/// A place in a document.
+/// A position in a document.
 pub(super) struct Here<'a> {
     pub(super) uri: &'a str,
     pub(super) document: &'a Document,
     pub(super) code: &'a Code<'a>,
     pub(super) byte: usize,
-    /// The token there.
+    /// The index of the token at the position.
     pub(super) index: Option<usize>,
 }
 
-/// Returns whether the answer to a request needs the check of the text.
+/// Returns whether the answer to a request depends on the check of the text.
 pub(super) fn needs_check(method: &str) -> bool {
     let name = method.strip_prefix("textDocument/").unwrap_or_default();
     ["hover", "codeAction", "inlayHint"].contains(&name)
@@ -80,7 +80,7 @@ impl Server<'_> {
             "hover" => Ok(here.hover(checked?, self.reads_markdown).into()),
             "codeAction" => Ok(here.actions(checked?, range).into()),
             "inlayHint" if self.settings["inlayHints"] == false => Ok(Value::Null),
-            // `inlayHint`, because no other capability is left.
+            // The method is `inlayHint`, because all other capabilities are handled above.
             _ => Ok(here.hints(checked?, range).into()),
         })
     }
@@ -101,13 +101,14 @@ impl Here<'_> {
         Some((builtin.name.to_string(), builtin.text.to_string()))
     }
 
-    /// Returns the name and the text of the source that is imported under this alias.
+    /// Returns the name and the text of the source that the script imports under this alias.
     pub(super) fn module(&self, alias: &str) -> Option<(String, String)> {
         let mut imports = self.code.imports();
         self.imported(imports.find(|(_, own, _)| *own == alias)?.0)
     }
 
-    /// What a token's name held. For a variable, this is the last value before the token or, if there is none, a later value.
+    /// Returns the value of a token's name in the last check. For a variable without a value at the token, this is the last value
+    /// before the token or, if there is none, the first value.
     fn held<'c>(&self, index: usize, checked: &'c Checked) -> Option<&'c Held> {
         let held = |at: &usize| checked.held.get(&self.code.tokens[*at].start);
         let same = self.code.same(index);
@@ -191,7 +192,7 @@ impl Here<'_> {
         let function = |one: &Function<'_>| named(&format!("{}(", one.name), &one.call);
         let is_open = unfinished(self.before()).last.is_some();
         match (code.text(at, -2), code.text(at, -1)) {
-            // In a string or a comment.
+            // In a string or a comment, nothing is completed.
             _ if is_open => {}
             ("p", ".") => {
                 let recipe = self.document.recipe.iter();

@@ -1,5 +1,5 @@
-//! The batch on which a script is tried: that of the newest run with this recipe, the one that a setting names, or the built-in
-//! batch.
+//! The batch on which a script is tried: the last batch of the newest run with this recipe, the batch that a setting names, or
+//! the built-in batch.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -20,10 +20,10 @@ use crate::paint::Paint;
 use crate::report::show;
 use crate::report::show::shape;
 
-/// Runs are searched for at most this many levels below the workspace, and in at most this many folders.
+/// The search for runs covers at most `DEPTH` levels below the workspace, and at most `FOLDERS` folders.
 const DEPTH: usize = 6;
 const FOLDERS: usize = 1000;
-/// Names of folders that contain many folders but no runs.
+/// The names of folders that contain many folders but no runs.
 const SKIPPED: [&str; 4] = ["target", "node_modules", "checkpoints", "site-packages"];
 /// The colours and the width of text in an editor's window.
 pub(super) const PLAIN: Paint = Paint {
@@ -34,7 +34,8 @@ pub(super) const PLAIN: Paint = Paint {
 /// The generated batch with all usual columns.
 static USUAL: LazyLock<Arc<Batch>> = LazyLock::new(|| Arc::new(usual()));
 
-/// A run's folder with the time when its last batch was written, or a file of rollouts; `None` for the built-in batch.
+/// A run's folder or a file of rollouts, with the time when the run's last batch or the file was written; `None` for the built-in
+/// batch.
 pub(super) type Source = Option<(PathBuf, Option<SystemTime>)>;
 
 /// A run that has batches.
@@ -42,13 +43,13 @@ pub(super) struct Run {
     folder: PathBuf,
     /// The file of the recipe.
     recipe: PathBuf,
-    /// When the last batch was written.
+    /// The time when the last batch was written.
     written: Option<SystemTime>,
 }
 
 impl Server<'_> {
-    /// Returns the source of the batch for a script: the newest run whose recipe is this script; if there is none, the file that
-    /// the setting names, relative to the workspace.
+    /// Returns the source of the batch for a script: the newest run whose recipe is this script or, if there is no such run, the
+    /// file that the setting names, relative to the workspace.
     pub(super) fn source(&self, script: &Path) -> Source {
         let script = fs::canonicalize(script).unwrap_or_default();
         let own = self.runs.iter().filter(|run| run.recipe == script);
@@ -100,9 +101,9 @@ pub(super) fn runs(folders: &[PathBuf]) -> Vec<Run> {
     found
 }
 
-/// What a name or a column holds, as text, because keeping all values would take much memory.
+/// The value of a name or a column as text, because keeping all numbers would take much memory.
 pub(super) struct Held {
-    /// The level of a tensor; empty for other values.
+    /// The level of a tensor; an empty string for other values.
     pub(super) level: &'static str,
     /// The value as the prompt shows it.
     pub(super) shown: String,
@@ -119,10 +120,10 @@ impl Held {
     }
 }
 
-/// A batch on which scripts are tried, with the texts that the editor shows of it.
+/// A batch on which scripts are tried, with the texts about the batch that the editor shows.
 pub(super) struct Tried {
     pub(super) source: Source,
-    /// The errors of reading the source, if another batch is used instead for this reason.
+    /// The errors of reading the source, if another batch is used because of them.
     pub(super) unread: Vec<Diagnostic>,
     /// A line that describes the batch.
     pub(super) about: String,
@@ -135,7 +136,7 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    /// Returns the batch of a source; if the source cannot be read, the built-in batch.
+    /// Returns the batch of a source or, if the source cannot be read, the built-in batch.
     pub(super) fn of(source: Source, recipe: Option<&Recipe>) -> Tried {
         let open = |(path, _): &(PathBuf, _)| {
             LoadedBatch::open(&Host::new(), path, &ReadOptions::default())
@@ -159,7 +160,7 @@ impl Tried {
             batch = USUAL.clone();
         }
         let mut columns = Vec::new();
-        // An error is ignored: columns that do not fit in memory are not shown.
+        // An error is ignored: if the columns do not fit in memory, they are not shown.
         let all = Session::new(&Host::new(), &batch).evaluate("batch");
         if let Ok(Answer::Batch(all)) = all.map(|evaluated| evaluated.answer) {
             for (index, (name, computed)) in all.columns.into_iter().enumerate() {
@@ -182,13 +183,14 @@ impl Tried {
         self.source.as_ref().map(|(path, _)| path.clone())
     }
 
-    /// Returns whether this is still the batch of `source`, and has the columns that this version of the script reads.
+    /// Returns whether this is still the batch of `source`, and whether the built-in batch still has the columns that the script
+    /// reads.
     pub(super) fn serves(&self, source: &Source, recipe: Option<&Recipe>) -> bool {
         self.source == *source && (source.is_some() || !lacks(&self.batch, recipe))
     }
 }
 
-/// Returns whether a script reads a column that the batch lacks and that the batch with all usual columns has.
+/// Returns whether a script reads a column that the batch lacks although the generated batch `USUAL` has it.
 fn lacks(batch: &Batch, recipe: Option<&Recipe>) -> bool {
     let has = |batch: &Batch, name: &str| batch.has(name) || batch.text(name).is_some();
     let mut reads = recipe.iter().flat_map(|recipe| recipe.reads());

@@ -20,28 +20,30 @@ use super::text::Text;
 use super::{Document, Server};
 use crate::report::study::{with_advantage, with_neutral};
 
-/// The time limit is that of a save in a run; the limit of memory suits the machine of an editor.
+/// The limits of a check. The time limit equals that for a save in a run; the memory limit suits the machine of an editor.
 pub(super) const LIMITS: Limits = Limits {
     time: Duration::from_secs(2),
     memory: 1 << 30,
 };
-/// How often a text is checked with the fixes of the errors found before, because a check ends at the first error of a hook.
+/// The largest number of checks of one text. Each further check applies fixes of the errors found so far, because a check ends at
+/// the first error of a hook.
 const ROUNDS: usize = 10;
 
 pub(super) struct Checked {
     pub(super) found: Vec<Found>,
-    /// The values of names and operators, by the byte at which each name or operator begins.
+    /// The values of names and operators; the keys are the bytes at which the names and operators begin.
     pub(super) held: BTreeMap<usize, Held>,
 }
 
-/// A diagnostic, with the bytes of the document that it is about; `None` if it is about another source or has no span.
+/// A diagnostic, with the bytes of the document that it is about; `None` if the diagnostic is about another source or has no
+/// span.
 pub(super) struct Found {
     pub(super) diagnostic: Diagnostic,
     pub(super) bytes: Option<Range<usize>>,
 }
 
 impl Server<'_> {
-    /// Checks a document. If the check is stopped because of a message, it is still due.
+    /// Checks a document. A check that is stopped because of a message is started again later.
     pub(super) fn check(&mut self, uri: &str, host: &Host) {
         let Some(mut document) = self.documents.remove(uri) else {
             return;
@@ -61,7 +63,7 @@ impl Server<'_> {
                 self.tell("window/showMessage", json!({ "type": 3, "message": line }));
             }
             let mut held = BTreeMap::new();
-            // The values have the time of a run of their own.
+            // Observing the values has a time limit of its own.
             guard.begin_run();
             if let (Some(recipe), Some(tried)) = (&recipe, tried)
                 && let Ok((batch, _)) = with_advantage(recipe, &tried.batch)
@@ -89,7 +91,7 @@ impl Server<'_> {
     }
 
     /// Returns the diagnostics of a document, and its recipe if the text compiles. Because a check ends at the first error of a
-    /// hook, the text is checked again with the fixes of the errors that have only one fix.
+    /// hook, the text is checked again after the errors that have exactly one fix are fixed.
     fn find(&self, document: &mut Document, host: &Host) -> (Vec<Found>, Option<Recipe>) {
         let (source, path) = (self.source(&document.path), document.path.clone());
         let (name, folder) = (path.display().to_string(), path.parent().unwrap_or(&path));
@@ -100,11 +102,11 @@ impl Server<'_> {
             let tried = document.batch(&source, compiled.as_ref().ok());
             let mut diagnostics = tried.unread.clone();
             if round == 0 {
-                // The time that it takes to read a large batch does not count.
+                // The time limit begins here, because reading a large batch may take long.
                 host.guard().begin_run();
             }
             match compiled {
-                // A script without a hook is empty yet, or only imported by other scripts.
+                // A script without a hook is not an error: it is still empty, or is only imported by other scripts.
                 Err(errors) if errors[0].kind == ProblemKind::NoHook => {}
                 Err(errors) => diagnostics.extend(errors.iter().cloned()),
                 Ok(mut compiled) => {
@@ -116,7 +118,7 @@ impl Server<'_> {
                 }
             }
             if round > 0 && host.guard().check().is_err() {
-                // All rounds share the time limit, so that an error may be due to the earlier rounds.
+                // All rounds share the time limit, so an error may be due to the time of the earlier rounds.
                 break;
             }
             let (code, mut fixes) = (Code::of(&text.all), BTreeMap::new());
@@ -163,7 +165,7 @@ impl Server<'_> {
     }
 
     /// Returns a diagnostic in the form of the protocol. A diagnostic in an imported script is shown at the import, with a
-    /// reference to its own place; a diagnostic without a place is shown on the first line.
+    /// reference to its position in that script; a diagnostic without a position is shown on the first line.
     fn shown(&self, document: &Document, found: &Found) -> Value {
         let (text, diagnostic) = (&document.text, &found.diagnostic);
         let first = 0..text.all.lines().next().map_or(0, str::len);
@@ -180,7 +182,7 @@ impl Server<'_> {
             let location = json!({ "uri": self.uri_of_source(&span.source), "range": range });
             related.push(json!({ "location": location, "message": diagnostic.sentence() }));
         }
-        // A batch's file is named; the place in a script is the range, and the help follows below.
+        // The text names the file of a batch but not the position in a script, which is the range; the help is added below.
         let mut plain = diagnostic.clone();
         (plain.span, plain.help) = (None, None);
         let mut message = plain.to_string();
@@ -196,7 +198,7 @@ impl Server<'_> {
 }
 
 impl Document {
-    /// Returns the batch for a version of the text.
+    /// Returns the batch for a version of the text: the previous batch, if it still serves, or a new batch.
     fn batch(&mut self, source: &Source, recipe: Option<&Recipe>) -> &Tried {
         let old = self.tried.take().filter(|old| old.serves(source, recipe));
         let new = || Tried::of(source.clone(), recipe);
@@ -204,8 +206,8 @@ impl Document {
     }
 }
 
-/// Returns the byte of the text before some edits for a byte of the text after them. An edit is the byte where it begins, and the
-/// lengths of the old and the new text.
+/// Converts a byte of the edited text to the byte of the text before the edits. An edit is given by the byte where it begins, and
+/// by the lengths of the old and the new text.
 fn original(edits: &[(usize, usize, usize)], byte: usize) -> usize {
     edits.iter().rev().fold(byte, |byte, &(start, old, new)| {
         if byte >= start + new {
@@ -216,9 +218,9 @@ fn original(edits: &[(usize, usize, usize)], byte: usize) -> usize {
     })
 }
 
-/// Returns the errors of dry runs on the batch: of the hooks as in a step, and if these fail, also of the hooks one by one,
-/// because a step ends at the first error. A missing column is only a warning if the batch is not from the user and no column has
-/// a similar name, because the batches of a run may have the column.
+/// Returns the errors of dry runs on the batch: first of the hooks as in a step and, if the step fails, also of the hooks one by
+/// one, because a step ends at the first error. A missing column is only a warning if the batch is not from the user and no
+/// column has a similar name, because the batches of a run may have the column.
 fn slips(recipe: &Recipe, tried: &Tried) -> Vec<Diagnostic> {
     let mut errors: Vec<Diagnostics> = Vec::new();
     let mut run = || -> Result<(), Diagnostics> {

@@ -1,5 +1,5 @@
-//! The names of a script: what each stands for, where it is defined, and where else it is used. The analysis works on tokens, so
-//! that it also covers texts that do not compile.
+//! The names of a script: their meanings, their definitions and their uses. The analysis works on tokens, so that it also covers
+//! texts that do not compile.
 
 use std::ops::Range;
 
@@ -16,19 +16,19 @@ pub(super) struct Function<'t> {
     pub(super) name: &'t str,
     /// The form of a call: `f(a, b)`.
     pub(super) call: String,
-    /// The indices of the function's tokens, from `fn` to the last brace, and the index at which its body begins.
+    /// The indices of the function's tokens, from `fn` to the last brace; `body` is the index at which the body begins.
     pub(super) tokens: Range<usize>,
     body: usize,
 }
 
-/// What a token stands for.
+/// The meaning of a token.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Meaning<'t> {
     /// A function of the script.
     Function,
     /// A variable, or a parameter of a function.
     Variable,
-    /// A name after a dot, with the token before the dot.
+    /// A name after a dot; the text is the token before the dot.
     Member(&'t str),
     /// A function of the import with this alias.
     Imported(&'t str),
@@ -51,14 +51,14 @@ impl<'t> Code<'t> {
         Code { tokens, functions }
     }
 
-    /// Returns the token at a byte. If two tokens meet there, the one that is a name.
+    /// Returns the index of the token at a byte. If two tokens meet at the byte, a name has precedence.
     pub(super) fn at(&self, byte: usize) -> Option<usize> {
         let first = self.tokens.partition_point(|token| token.end() < byte);
         let here = (first..self.tokens.len()).take_while(|&at| self.tokens[at].start <= byte);
         here.max_by_key(|&at| (self.tokens[at].kind == TokenKind::Name, at))
     }
 
-    /// Returns the text of the token at a distance from another one; empty if there is none.
+    /// Returns the text of the token that is `offset` tokens after `index`, or an empty string if there is no such token.
     pub(super) fn text(&self, index: usize, offset: isize) -> &'t str {
         let index = index.checked_add_signed(offset);
         index
@@ -104,13 +104,13 @@ impl<'t> Code<'t> {
         }
     }
 
-    /// Returns the tokens that stand for the same variable or function as a token.
+    /// Returns the indices of the tokens that mean the same variable or function as the token at `index`.
     pub(super) fn same(&self, index: usize) -> Vec<usize> {
         self.named(index, self.tokens[index].text).collect()
     }
 
-    /// Returns the tokens with this name whose meaning is that of the token at `index`: for a variable, only those in the same
-    /// function; none if the meaning is neither a variable nor a function.
+    /// Returns the indices of the tokens that have this name and the same meaning as the token at `index`. For a variable, only
+    /// its function is searched; if the meaning is neither a variable nor a function, no index is returned.
     pub(super) fn named(&self, index: usize, name: &str) -> impl Iterator<Item = usize> {
         let meaning = self.meaning(index);
         let all = match (meaning, self.function_around(index)) {
@@ -121,7 +121,8 @@ impl<'t> Code<'t> {
         all.filter(move |at| self.tokens[*at].text == name && self.meaning(*at) == meaning)
     }
 
-    /// Returns whether a name is declared here: `let x`, `for x`, `fn x`, or a parameter of a function or a closure.
+    /// Returns whether the token at `index` declares a name: `let x`, `const x`, `for x`, `fn x`, or a parameter of a function or
+    /// a closure.
     pub(super) fn declares(&self, index: usize) -> bool {
         let (before, after) = (self.text(index, -1), self.text(index, 1));
         let function = self.function_around(index);
@@ -132,7 +133,8 @@ impl<'t> Code<'t> {
         is_name && (["let", "const", "for"].contains(&before) || is_in_head || is_of_closure)
     }
 
-    /// Returns the declaration of a variable or a function: the last one before the token or, if there is none, the first one.
+    /// Returns the index of the declaration of a variable or a function: the last declaration before the token or, if there is
+    /// none, the first declaration.
     pub(super) fn definition(&self, index: usize) -> Option<usize> {
         let mut declared = self.same(index);
         declared.retain(|at| self.declares(*at));
@@ -146,7 +148,7 @@ impl<'t> Code<'t> {
         names.map(|at| (unquoted(self.tokens[at].text), self.text(at, 2), at))
     }
 
-    /// Returns the bytes that a fix replaces, if its diagnostic begins at `from`. The quotes of a string stay.
+    /// Returns the bytes that a fix replaces, if its diagnostic begins at `from`. The quotes of a string are not replaced.
     pub(super) fn place(&self, fix: &Fix, from: usize) -> Option<Range<usize>> {
         if fix.wrong.is_empty() {
             return Some(from..from);
@@ -157,7 +159,7 @@ impl<'t> Code<'t> {
         Some(wrong.start + quote..wrong.end() - quote)
     }
 
-    /// Returns the map that `params()` returns: the byte behind its `#{`, and the indices of its keys.
+    /// Returns two properties of the map that `params()` returns: the byte after its `#{`, and the indices of its keys.
     pub(super) fn parameters(&self) -> Option<(usize, Vec<usize>)> {
         let tokens = self.function("params")?.tokens.clone();
         let open = tokens.clone().find(|&at| self.tokens[at].text == "#{")?;
@@ -170,8 +172,8 @@ impl<'t> Code<'t> {
     }
 }
 
-/// Returns the function whose `fn` is at an index. A function without its last brace, because it is being typed, ends at the next
-/// function.
+/// Returns the function whose `fn` is at an index. A function that lacks its last brace, because it is being typed, ends at the
+/// next function.
 fn function<'t>(tokens: &[Token<'t>], start: usize) -> Option<Function<'t>> {
     let name = tokens
         .get(start + 1)

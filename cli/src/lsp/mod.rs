@@ -1,8 +1,8 @@
-//! The language server: diagnostics, values, completions and edits for an editor, about the text as it is typed.
+//! The language server: it gives an editor diagnostics, values, completions and edits for a text that is being typed.
 //!
-//! One thread owns the documents: it answers the messages in their order, and checks a text (`check`) when no message is left.
-//! Another thread reads the messages, and stops the running check for messages that must not wait for its end. A request that needs
-//! the result of a check waits for the check of the current text, so that no answer is about an older text.
+//! One thread owns the documents: it answers the messages in order, and checks a text (`check`) when no message waits. Another
+//! thread reads the messages, and stops the running check if a message must not wait for the end of the check. A request that
+//! needs the result of a check waits for the check of the current text, so that no answer is about an older text.
 //!
 //! The protocol's messages are read and written as plain JSON values, because the crate with their types takes longer to compile
 //! than the commands of this program, and only a dozen kinds of messages are used.
@@ -34,9 +34,9 @@ use self::batch::{Run, Tried, runs};
 use self::check::{Checked, LIMITS};
 use self::text::{Text, path_of, uri_of};
 
-/// How long a text must be unchanged before it is checked.
+/// The time for which a text must stay unchanged before it is checked.
 const SETTLE: Duration = Duration::from_millis(150);
-/// How often the server looks for new batches of runs.
+/// The interval at which the server looks for new batches of runs.
 const LOOK: Duration = Duration::from_secs(2);
 /// The largest number of requests that wait for a check. Editors cancel requests that they no longer need.
 const WAITING: usize = 64;
@@ -44,8 +44,7 @@ const WAITING: usize = 64;
 /// Serves an editor until the editor sends `exit` or closes the connection. Returns `false` if the editor did not send `shutdown`
 /// before that.
 ///
-/// # Errors
-/// If `exit` comes before `initialize`, or if there is no folder for temporary files.
+/// # Errors An error if `exit` comes before `initialize`, or if there is no folder for temporary files.
 pub fn serve(connection: Connection) -> anyhow::Result<bool> {
     let (id, params) = connection
         .initialize_start()
@@ -59,7 +58,7 @@ pub fn serve(connection: Connection) -> anyhow::Result<bool> {
     let running = Mutex::new(Guard::unlimited());
     let sender = connection.sender.clone();
     let server = Server {
-        // The error is ignored, because whoever closed the connection needs no answers.
+        // The error is ignored, because an editor that has closed the connection needs no answers.
         send: Box::new(move |message| drop(sender.send(message))),
         folders: roots.filter_map(Value::as_str).map(path_of).collect(),
         settings: params["initializationOptions"].clone(),
@@ -84,7 +83,7 @@ pub fn serve(connection: Connection) -> anyhow::Result<bool> {
                 Message::Notification(note) => note.method == "$/cancelRequest",
                 Message::Response(_) => true,
             };
-            // The guard from before the message, because a check that begins after the message need not be stopped.
+            // The guard is read before the message is queued, because a check that begins after the message need not be stopped.
             let guard = crate::lock(&running).clone();
             if queue.send(message).is_err() {
                 break;
@@ -103,15 +102,15 @@ struct Server<'a> {
     send: Box<dyn Fn(Message) + Send>,
     /// The folders of the workspace.
     folders: Vec<PathBuf>,
-    /// The settings, such as `{ "batch": "rollouts.jsonl", "inlayHints": false }`.
+    /// The editor's settings, such as `{ "batch": "rollouts.jsonl", "inlayHints": false }`.
     settings: Value,
     can_refresh: bool,
     reads_markdown: bool,
     /// The open documents by their URIs.
     documents: BTreeMap<String, Document>,
-    /// The runs below the folders, as they were found last.
+    /// The runs below the folders, as the last search found them.
     runs: Vec<Run>,
-    /// The guard of the next check or of the running one, by which the thread that reads the messages stops the check.
+    /// The guard of the running or the next check; the thread that reads the messages uses the guard to stop the check.
     running: &'a Mutex<Arc<Guard>>,
     /// The number of requests to the editor so far.
     refreshes: i32,
@@ -126,11 +125,11 @@ struct Document {
     path: PathBuf,
     version: Value,
     text: Text,
-    /// When the text is to be checked, if a check is still due.
+    /// The time at which the text is to be checked, if a check is due.
     due: Option<Instant>,
     /// The check of this text; `None` until it is done.
     checked: Option<Checked>,
-    /// The batch of the last check; `recipe` is the last text that compiled.
+    /// The batch of the last check; `recipe` is the last version of the text that compiled.
     tried: Option<Tried>,
     recipe: Option<Recipe>,
 }
@@ -142,7 +141,7 @@ fn document_of(params: &Value) -> &str {
 }
 
 impl Server<'_> {
-    /// Answers messages and checks documents until `exit` or the last message. Returns whether `shutdown` was among the messages.
+    /// Answers messages and checks documents until `exit` or the last message. Returns whether a `shutdown` was received.
     fn run(mut self, messages: &Receiver<Message>) -> bool {
         let (mut is_shut, mut look) = (false, Instant::now());
         loop {
@@ -214,7 +213,7 @@ impl Server<'_> {
                     (document.version, document.text) = (version.clone(), Text::new(text));
                     document.due = Some(Instant::now() + SETTLE);
                     document.checked = None;
-                    // The places in these requests are places of the old text.
+                    // The waiting requests are refused, because their positions refer to the old text.
                     let is_of_it = |request: &Request| document_of(&request.params) == uri;
                     self.refuse(ErrorCode::ContentModified, is_of_it);
                 }
@@ -244,7 +243,7 @@ impl Server<'_> {
         }
     }
 
-    /// Requests a check of all documents now, except of documents that are being edited.
+    /// Makes a check of all documents due now; documents that are being edited keep their later time.
     fn check_all(&mut self) {
         for document in self.documents.values_mut() {
             document.due.get_or_insert_with(Instant::now);
@@ -278,7 +277,7 @@ impl Server<'_> {
         }
     }
 
-    /// Answers those waiting requests with an error for which `is_it` holds.
+    /// Answers the waiting requests for which `is_it` holds with an error.
     fn refuse(&mut self, code: ErrorCode, is_it: impl Fn(&Request) -> bool) {
         let waiting = std::mem::take(&mut self.waiting);
         let (refused, waiting) = waiting.into_iter().partition(|request| is_it(request));
@@ -295,7 +294,7 @@ impl Server<'_> {
         }
     }
 
-    /// Returns the URI of a script's file, by the name of its source. For a built-in, a read-only file is written.
+    /// Returns the URI of a script's file, given the name of its source. For a built-in, a read-only file is written.
     fn uri_of_source(&self, source: &str) -> String {
         let Some(builtin) = Builtin::importable().find(|builtin| builtin.name == source) else {
             return uri_of(Path::new(source));

@@ -1,5 +1,5 @@
-//! A document's text with places as editors count them: the line, and the number of UTF-16 units before the place in its line,
-//! both from 0. Also paths as URIs.
+//! A document's text, with positions as editors count them: the line, and the number of UTF-16 units in the line before the
+//! position, both counted from 0. Also the conversion between paths and URIs.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -23,14 +23,14 @@ impl Text {
         Text { all, starts }
     }
 
-    /// Returns the first byte of a line, and the line without its line break; an empty line beyond the last line.
+    /// Returns the first byte of a line, and the line without its line break. Lines beyond the last line are empty.
     fn line(&self, line: usize) -> (usize, &str) {
         let start = |line| self.starts.get(line).map_or(self.all.len(), |start| *start);
         let text = &self.all[start(line)..start(line.saturating_add(1))];
         (start(line), text.trim_end_matches(['\r', '\n']))
     }
 
-    /// Returns the byte of a place. For a place outside of the text, this is the byte of the nearest place in the text.
+    /// Returns the byte of a position. A position outside of the text is moved to the nearest position in the text.
     pub(super) fn byte(&self, place: &Value) -> usize {
         let number = |name: &str| place[name].as_u64().unwrap_or_default() as usize;
         let ((start, line), mut units) = (self.line(number("line")), number("character"));
@@ -64,7 +64,7 @@ impl Text {
     }
 }
 
-/// Returns the path of a document's URI; for a document without a file, the URI itself.
+/// Returns the path in a document's URI or, for a document without a file, the URI itself.
 pub(super) fn path_of(uri: &str) -> PathBuf {
     let mut parts = uri.strip_prefix("file://").unwrap_or(uri).split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();

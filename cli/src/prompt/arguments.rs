@@ -1,4 +1,4 @@
-//! The table of commands (`help.txt`), from which help and completion are made, and the arguments of a command.
+//! The table of commands (`help.txt`), which help and completion use, and the arguments of a command.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use crate::{Result, correlation, mapping, number_for_recipe, unscored, wrong};
 use advlab::files::{Mapping, Unscored};
 use clap::ValueEnum;
 
-/// The answer to `:help`. Its second paragraph is the table of commands, in the order in which a newcomer needs them.
+/// The answer to `:help`. The second paragraph is the table of commands, in the order in which a newcomer needs the commands.
 pub(super) const HELP: &str = include_str!("help.txt");
 
-/// The options, and the commands that take them.
+/// The options, each with the commands that take it.
 pub(super) const OPTIONS: [(&str, &[&str]); 6] = [
     ("--n", &["curve", "objective"]),
     ("--noise", &["objective"]),
@@ -25,11 +25,11 @@ pub(super) const OPTIONS: [(&str, &[&str]); 6] = [
 
 /// A row of the table of commands.
 pub(super) struct PromptCommand {
-    /// How the command is written: `:set k=8`.
+    /// The form of a call, such as `:set k=8`.
     pub(super) call: &'static str,
     /// The name after the colon.
     pub(super) name: &'static str,
-    /// The arguments, as help shows them; optional arguments are in brackets.
+    /// The arguments as the help shows them; optional arguments are in brackets.
     pub(super) arguments: &'static str,
     pub(super) doc: &'static str,
 }
@@ -48,7 +48,7 @@ pub(super) fn commands() -> impl Iterator<Item = PromptCommand> {
     })
 }
 
-/// Returns a row of the help: the input, and its effect.
+/// Splits a line of the help into the input and the description of its effect.
 pub(super) fn row(line: &'static str) -> Option<(&'static str, &'static str)> {
     let (input, doc) = line.strip_prefix("  ")?.split_once("  ")?;
     Some((input, doc.trim_start()))
@@ -59,17 +59,17 @@ pub(super) fn row(line: &'static str) -> Option<(&'static str, &'static str)> {
 pub(super) struct Arguments<'t> {
     /// The text before the options.
     pub(super) text: &'t str,
-    /// The size of the groups, `--n 32`.
+    /// The size of the groups, as in `--n 32`.
     pub(super) size: Option<usize>,
-    /// The correlation at which the noise of updates is shown too, `--noise=0.1`.
+    /// The correlation for which the noise of updates is also shown, as in `--noise=0.1`.
     pub(super) noise: Option<f64>,
-    /// The file of the figure, `--out figure.svg`.
+    /// The file of the figure, as in `--out figure.svg`.
     pub(super) out: Option<&'t Path>,
-    /// The width of the figure, `--width single`.
+    /// The width of the figure, as in `--width single`.
     pub(super) width: FigureWidth,
-    /// Fields of a file that are read under other names, `--map reward=score`.
+    /// The fields of a file that are read under other names, as in `--map reward=score`.
     pub(super) map: Vec<Mapping>,
-    /// How responses without a reward are treated, `--unscored zero`.
+    /// The treatment of responses without a reward, as in `--unscored zero`.
     pub(super) unscored: Option<Unscored>,
 }
 
@@ -113,7 +113,7 @@ impl<'t> Arguments<'t> {
         Ok(arguments)
     }
 
-    /// Sets an option; `None` if the command does not take it, or not with this value.
+    /// Sets an option. Returns `None` if the command does not take the option, or if the value is invalid.
     fn set(&mut self, command: &PromptCommand, name: &str, value: &'t str) -> Option<()> {
         let (_, takers) = OPTIONS.iter().find(|(option, _)| *option == name)?;
         if !takers.contains(&command.name) || value.is_empty() {

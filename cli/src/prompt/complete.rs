@@ -6,7 +6,7 @@ use crate::{complete, doc};
 use advlab::script::BUILTINS;
 use advlab::session::Name;
 
-/// Completions that are shown exactly as they are inserted.
+/// Returns completions that are shown exactly as they are inserted.
 fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
     let name = |text: String| {
         let call = String::new();
@@ -16,7 +16,7 @@ fn plain(all: impl IntoIterator<Item = impl Into<String>>) -> Vec<Name> {
 }
 
 impl PromptSession {
-    /// Returns where the word at the cursor begins, and its completions.
+    /// Returns the position at which the word at the cursor begins, and the word's completions.
     pub fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Name>) {
         let before = &text[..cursor];
         let (start, mut all) = if let Some(command) = before.strip_prefix(':') {
@@ -33,8 +33,8 @@ impl PromptSession {
         (start, all)
     }
 
-    /// Completions for the arguments of a command. All arguments complete like the first argument in the command's row of the
-    /// help.
+    /// Returns the completions for an argument of a command. Every argument is completed like the first argument in the command's
+    /// row of the help.
     fn arguments(&self, name: &str, arguments: &str, before: &str) -> (usize, Vec<Name>) {
         let Some(command) = commands().find(|command| command.name == name) else {
             return (before.len(), Vec::new());
@@ -67,7 +67,7 @@ impl PromptSession {
         (word, all)
     }
 
-    /// Returns the parameters of the named recipe, or of the recipe in use.
+    /// Returns the parameters of the recipe in `words`, or of the recipe in use.
     fn parameters(&self, words: &str) -> Vec<Name> {
         let recipe = self.recipe_of(words);
         let names = recipe.iter().flat_map(|recipe| recipe.params().iter());
@@ -75,7 +75,7 @@ impl PromptSession {
     }
 }
 
-/// Returns the commands, with a space after those that take arguments.
+/// Returns the commands, each with a space after its name if it takes arguments.
 fn command_names() -> Vec<Name> {
     plain(commands().map(|command| match command.arguments {
         "" => command.name.to_string(),
@@ -83,8 +83,8 @@ fn command_names() -> Vec<Name> {
     }))
 }
 
-/// Folders, and files with this ending, whose paths begin with `word`; hidden files and folders only if the word's last name
-/// begins with a dot.
+/// Returns the folders, and the files with this ending, in the folder that `word` names. Hidden files and folders are included
+/// only if the last name in `word` begins with a dot.
 fn files(word: &str, ending: &str) -> Vec<Name> {
     let (folder, start) = word.split_at(word.rfind(std::path::is_separator).map_or(0, |at| at + 1));
     let entries = std::fs::read_dir(if folder.is_empty() { "." } else { folder });

@@ -1,4 +1,5 @@
-//! `:look`: responses with their columns, their texts, the answer that was found, and their largest advantages by token.
+//! `:look` shows responses with their columns, their texts, the answer that was found, and the tokens with the largest
+//! advantages.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +19,14 @@ use serde_json::{Value, json};
 
 /// The largest number of responses that are shown.
 const MOST: usize = 8;
-/// The number of tokens that are listed, which are those with the largest |A|.
+/// The number of tokens that are listed: the tokens with the largest |A|.
 const TOKENS: usize = 5;
 /// Columns that may be computed from other columns.
 const COMPUTED: [&str; 4] = ["reward", "correct", "verified", "length"];
 
 impl PromptSession {
-    /// Shows the responses that `what` selects: by number, by group, the best or the worst, or by a condition; the first response
-    /// if `what` is empty.
+    /// Shows the responses that `what` selects by number, by group, as the best or the worst, or by a condition. If `what` is
+    /// empty, shows the first response.
     pub fn look(&mut self, what: &str) -> Answered {
         let (batch, notes) = self.batch_with_advantage()?;
         let mut lines: Vec<String> = notes.iter().map(|note| self.note(note)).collect();
@@ -49,7 +50,7 @@ impl PromptSession {
         Ok(view.rows(&found))
     }
 
-    /// Returns the batch with the advantage of the recipe in use, if there is one, and the recipe's notes.
+    /// Returns the batch, with the advantage of the recipe in use (if there is a recipe), and the recipe's notes.
     fn batch_with_advantage(&mut self) -> Result<(Batch, Vec<String>)> {
         self.script.guard().rearm();
         let batch = (*self.data.batch).clone();

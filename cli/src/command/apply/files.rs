@@ -31,7 +31,8 @@ struct SavedState {
 }
 
 impl Apply {
-    /// Returns the input files, in the order of their steps. If there are several files, all of them are checked to exist.
+    /// Returns the input files, in the order of their steps. If there are several files, it is an error if one of them does not
+    /// exist.
     pub(super) fn steps(&self) -> Result<Vec<PathBuf>, Diagnostics> {
         let mut inputs = Vec::new();
         for input in &self.inputs {
@@ -72,7 +73,7 @@ impl Apply {
     }
 
     /// Returns the output for each input: for several inputs, a file of the same name in the output folder, which is created. It
-    /// is an error if an input or the script would be overwritten, or if two outputs share a file.
+    /// is an error if an input or the script would be overwritten, or if two outputs are the same file.
     pub(super) fn outputs(&self, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let is_single = inputs.len() == 1;
         let outputs: Vec<PathBuf> = match &self.output {
@@ -154,8 +155,8 @@ impl Apply {
                 }
                 _ => {}
             }
-            // If the path leads to another file by now, the lock is taken again, because the process that held the lock may have
-            // removed the file.
+            // If the path now leads to another file, the lock is taken again, because the process that held the lock may have
+            // removed the locked file.
             let handle = file.try_clone().and_then(Handle::from_file);
             if handle.ok() == Handle::from_path(&path).ok() {
                 return Ok(Some((TemporaryFile::there(&path).map_err(failed)?, file)));
@@ -163,8 +164,8 @@ impl Apply {
         }
     }
 
-    /// Returns the state that an earlier call saved, with the step that follows the last step in this state; if there is no saved
-    /// state, the initial state. A note says if the state was saved by another version of the recipe or with other parameters.
+    /// Returns the state that an earlier call saved, and the number of the step after it; if there is no saved state, returns the
+    /// initial state. A note is printed if another version of the recipe saved the state, or the recipe with other parameters.
     pub(super) fn saved_state(&self, recipe: &Recipe) -> Result<(State, Option<u64>)> {
         let Some(path) = self.state.as_deref().filter(|path| path.exists()) else {
             return Ok((recipe.init()?, None));
@@ -195,7 +196,7 @@ impl Apply {
         Ok((state.map_err(Diagnostics::from)?, Some(saved.next_step)))
     }
 
-    /// Refuses a step whose number is below `carried`, because the state already includes such a step.
+    /// Refuses a step whose number is below `carried` (the state's next step), because the state already includes the step.
     pub(super) fn check_step(
         &self,
         input: &Path,
@@ -215,7 +216,7 @@ impl Apply {
         Err(error.with_help(help).into())
     }
 
-    /// Saves the state after a step, once the step's `output` and its row of metrics are on the disk.
+    /// Saves the state after a step, once the step's `output` and the step's row of metrics are on the disk.
     pub(super) fn save_state(
         &self,
         recipe: &Recipe,
