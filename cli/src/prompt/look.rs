@@ -63,7 +63,7 @@ impl PromptSession {
     }
 }
 
-/// A batch with its advantage, and a script that sees its columns.
+/// A batch with its advantage, and a script that sees the batch's columns.
 struct View<'a> {
     session: &'a PromptSession,
     script: Session,
@@ -79,7 +79,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Responses as JSON objects: number, group, columns (the mean of a token column), texts, and the answers in them.
+    /// Returns responses as JSON objects: number, group, columns (of a token column, the mean), texts, and the answers in the
+    /// texts.
     fn rows(&mut self, found: &[usize]) -> Vec<Value> {
         let (batch, layout) = (self.batch, self.batch.layout().clone());
         let names = batch.columns().chain(COMPUTED).chain(["advantage"]);
@@ -178,7 +179,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the first response with the largest `sign` times its advantage, or times its reward if the batch has no advantage.
+    /// Returns the first response with the largest product of `sign` and advantage, or of `sign` and reward if the batch has no
+    /// advantage.
     fn extreme(&mut self, sign: f64) -> Vec<usize> {
         let given = self.by_response("advantage");
         let given = given.or_else(|| self.by_response("reward"));
@@ -188,8 +190,8 @@ impl<'a> View<'a> {
         (0..given.len()).reduce(better).into_iter().collect()
     }
 
-    /// Returns the responses that satisfy a condition: an expression in which each column is a variable, and a column of texts is
-    /// a key.
+    /// Returns the responses that satisfy a condition, which is an expression: each column is a variable, and a column of texts
+    /// is a key.
     fn that_meet(&mut self, condition: &str) -> Result<Vec<usize>> {
         let columns = self.batch.columns().chain(COMPUTED);
         let columns = columns.map(|name| (name, format!("let {name} = batch.{name};")));
@@ -198,7 +200,7 @@ impl<'a> View<'a> {
         let keys = texts.map(|name| (name, format!("let {name} = batch.key(\"{name}\");")));
         let mut names = Vec::new();
         for (name, definition) in columns.chain(keys) {
-            // A column that this batch does not have becomes no variable.
+            // A computed column is no variable if the batch does not have what it is computed from.
             if self.script.evaluate(&definition).is_ok() && !names.contains(&name) {
                 names.push(name);
             }
@@ -227,7 +229,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the error for the first name in a condition that is not a column.
+    /// Returns an error about the first name in a condition that is not a variable.
     fn unknown(&self, condition: &str, names: &[&str]) -> Option<Diagnostics> {
         let tokens = lex(condition);
         let is_unknown = |&at: &usize| {
@@ -237,7 +239,7 @@ impl<'a> View<'a> {
             is_name && !is_member && !is_call && !self.script.has_variable(tokens[at].text)
         };
         let word = tokens[(0..tokens.len()).find(is_unknown)?].text;
-        // A group's name may contain blanks and punctuation, so the whole condition may be meant as a name.
+        // A group's name may contain spaces and punctuation, so the whole condition may be meant as a name.
         let is_letter = |letter: char| letter.is_alphanumeric() || "_-.:/ ".contains(letter);
         let is_whole = condition.chars().all(is_letter);
         let named = if is_whole { condition } else { word };
@@ -261,13 +263,13 @@ impl<'a> View<'a> {
         values.ok().map(|(_, values)| values)
     }
 
-    /// Returns a response's group and values in words; and, if the group has several responses, its means of reward, length and
-    /// advantage.
+    /// Returns a text with a response's group and values and, if the group has several responses, a text with the group's means
+    /// of reward, length and advantage.
     fn about(&mut self, response: usize) -> (String, Option<String>) {
         const WITH_MEAN: [&str; 3] = ["reward", "length", "advantage"];
         let layout = self.batch.layout().clone();
         let group = layout.group_of(response);
-        // The group's name may be a whole prompt.
+        // Line breaks are removed, because a group's name may be a whole prompt.
         let name = layout.group_id(group).name().replace('\n', " ");
         let mut about = vec![format!("group {}", cut(&visible(&name), 40))];
         let mut means = Vec::new();
@@ -295,8 +297,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// Returns the answer found in a completion and, if there is a solution, the verdict and the solution's answer. `None` if there
-/// is neither an answer nor a solution.
+/// Returns a line with the answer found in a completion and, if there is a solution, the verdict and the solution's answer.
+/// Returns `None` if there is neither an answer nor a solution.
 fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     let shown =
         |answer: Option<String>| answer.map_or("none".to_string(), |text| visible(text.trim()));

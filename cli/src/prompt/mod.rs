@@ -1,7 +1,7 @@
 //! The prompt: a session that turns text into replies, and a terminal for it.
 //!
 //! [`PromptSession`] is the state, and knows no commands. A command is a function of the session and of the command's arguments;
-//! `run` below finds the function by its name, so a new command needs a line there and in `help.txt`.
+//! `run` below finds the function by the command's name, so a new command needs a line in `run` and in `help.txt`.
 
 mod arguments;
 mod complete;
@@ -30,8 +30,8 @@ use advlab::session::{Answer, is_typed};
 use advlab::suggest::nearest;
 
 impl PromptSession {
-    /// Evaluates an input: a piece of script, a command, or a question; or several inputs that were pasted together, with
-    /// each command and question on its own line.
+    /// Evaluates an input: a piece of script, a command, or a question. The text may also be several inputs that were pasted
+    /// together, with each command and question on a separate line.
     pub fn submit(&mut self, text: &str) -> Reply {
         let (mut texts, mut is_error) = (Vec::new(), false);
         let mut rest = text;
@@ -75,7 +75,7 @@ impl PromptSession {
         } else if let Some(name) = input.strip_prefix('?') {
             help(self, name.trim())
         } else if ["help", "quit", "exit"].contains(&word) && !self.script.has_variable(word) {
-            // Many users type these words without the colon.
+            // These words also work without the colon, because many users type them so.
             run(self, word)
         } else {
             self.evaluate(text.trim_end())

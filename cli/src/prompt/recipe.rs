@@ -1,5 +1,5 @@
-//! The commands on recipes and expressions: they name, set, run and compare recipes, and study them on the batch, as figures and
-//! tables.
+//! The commands on recipes and expressions: they load, set, run and compare recipes, and show recipes' results on the batch in
+//! figures and tables.
 
 use super::arguments::Arguments;
 use super::session::{Answered, PromptSession, assign, step};
@@ -37,7 +37,7 @@ pub(super) fn params(session: &mut PromptSession, _: &Arguments<'_>) -> Answered
 }
 
 pub(super) fn set(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
-    // Blanks around `=` are removed, because `k = 8` is as clear as `k=8`.
+    // Spaces around `=` are removed, because `k = 8` is as clear as `k=8`.
     let parts: Vec<&str> = arguments.text.split('=').map(str::trim).collect();
     if let ["step", number] = parts[..] {
         session.set_step(step(number)?);
@@ -64,8 +64,8 @@ pub(super) fn run(session: &mut PromptSession, arguments: &Arguments<'_>) -> Ans
     Ok(study::outcome::report(&recipe, &session.data.batch, loss, false, session.paint)?.text)
 }
 
-/// Compares the two recipes that the words name; or the recipe in use with the recipe that the words name, or with itself under
-/// other settings (`k=8`).
+/// Compares the two recipes that the words name. If the words name only one recipe, or only settings (`k=8`), compares the recipe
+/// in use with that recipe, or with itself under these settings.
 pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let words = arguments.text;
     let mut both = Vec::new();
@@ -90,7 +90,7 @@ pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     }
 }
 
-/// Returns the formula of a recipe over the columns of the batch, or what differs between the formulas of two recipes.
+/// Returns the formula of a recipe for the columns of the batch, or the differences between the formulas of two recipes.
 pub(super) fn plan(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipes = session.recipes(arguments.text)?;
     let plans = recipes
@@ -124,7 +124,7 @@ pub(super) fn steps(session: &mut PromptSession, arguments: &Arguments<'_>) -> A
     Ok(report.text)
 }
 
-/// Shows a report, if possible no higher than the window.
+/// Shows a report that, if possible, is no higher than the window.
 fn shown(session: &PromptSession, mut report: Report, arguments: &Arguments<'_>) -> Answered {
     report.show(arguments.out, arguments.width, session.height)
 }
@@ -157,7 +157,7 @@ pub(super) fn surface(session: &mut PromptSession, arguments: &Arguments<'_>) ->
     shown(session, Report::of_figure(figure, session.paint), arguments)
 }
 
-/// Returns a histogram of a tensor, a line through an array, or a scatter of two expressions separated by a comma.
+/// Plots a histogram of a tensor, a line through an array, or a scatter plot of two expressions separated by a comma.
 pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let (text, script) = (arguments.text, &mut session.script);
     let pairs = text.match_indices(',');
@@ -196,7 +196,7 @@ pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     shown(session, Report::of_figure(figure, session.paint), arguments)
 }
 
-/// Returns the bars of a histogram, each with its middle and its count; none if all values are the same.
+/// Returns the bars of a histogram, each with its middle and its count. There are no bars if all values are the same.
 fn bars(values: &[f64]) -> Vec<(f64, f64)> {
     let (least, most, counts) = show::counts(values, BARS);
     let middle = |bar: usize| {
@@ -208,7 +208,7 @@ fn bars(values: &[f64]) -> Vec<(f64, f64)> {
     bars.filter(|_| least < most).collect()
 }
 
-/// Returns the gradient of an expression with respect to each token's log-prob; without an expression, the gradient of the loss.
+/// Returns the gradient of an expression, or of the loss if there is no expression, with respect to each token's log-prob.
 pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let (note, gradient) = if text.is_empty() || text == "loss()" {
@@ -227,7 +227,7 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(report.text)
 }
 
-/// Returns where the time of a recipe goes: of the named recipe, or else of the recipe in use, or else of what was typed.
+/// Returns the times of a recipe's parts. The recipe is the named recipe, or else the recipe in use, or else the typed script.
 pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let recipe = session.recipe_of(text).map_err(|error| {

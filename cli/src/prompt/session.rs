@@ -1,5 +1,5 @@
-//! The state of a session: its batch, the recipe in use, and the typed inputs. A new command goes elsewhere: a line in `mod.rs`
-//! and in `help.txt`, and its function in `recipe.rs`, `look.rs` or `source.rs`.
+//! The state of a session: its batch, the recipe in use, and the typed inputs. A new command belongs elsewhere: it needs a line
+//! in `mod.rs` and in `help.txt`, and a function in `recipe.rs`, `look.rs` or `source.rs`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,7 +24,7 @@ use advlab_train::RunFolder;
 /// The reply to an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// Lines without a line break at the end; empty if there is nothing to show.
+    /// The lines of the reply, without a final line break; empty if there is nothing to show.
     pub text: String,
     /// Whether the input was in error.
     pub is_error: bool,
@@ -35,9 +35,9 @@ pub(super) type Answered = Result<String>;
 
 type Editor = Box<dyn FnMut(&Path) -> io::Result<()>>;
 
-/// A session at a prompt: a batch, a recipe, what was typed, and the commands.
+/// A session at a prompt: a batch, a recipe, the typed script, and the commands.
 ///
-/// The session knows no terminal: text goes in, and text comes out.
+/// The session does not use a terminal: its inputs and replies are texts.
 ///
 /// ```
 /// use advlab_cli::prompt::{Paint, PromptSession};
@@ -52,10 +52,10 @@ pub struct PromptSession {
     pub(super) paint: Paint,
     /// The height of the window in lines, without the line of the prompt.
     pub(super) height: usize,
-    /// Loads recipes; its limits hold for each call, including the calls of the thread that watches a script.
+    /// The host that loads recipes. Its limits apply to each call, including the calls of the thread that watches a script.
     pub(super) host: Host,
     pub(super) data: LoadedBatch,
-    /// The seed of `batch.random` that the user gave, if any; it replaces the seeds of runs too.
+    /// The seed of `batch.random` that the user gave, if any; it also replaces the seeds of runs.
     seed: Option<u64>,
     /// Whether a typed hook did not compile because of an unknown function, which the user may type next.
     pub(super) lacks_function: bool,
@@ -66,9 +66,9 @@ pub struct PromptSession {
     pub(super) watched: Watching,
     /// The editor of `:edit`: a function that returns when the user has edited the file.
     pub editor: Option<Editor>,
-    /// Counts the tokens of completions in files that are opened later.
+    /// The tokenizer that counts the tokens of completions in files that are opened later.
     pub tokenizer: Option<Arc<dyn Tokenize>>,
-    /// How responses without a reward are treated in files that are opened.
+    /// The treatment of responses without a reward in files that are opened later.
     pub unscored: Unscored,
     /// Whether an input has ended the session.
     pub is_over: bool,
@@ -96,7 +96,7 @@ impl PromptSession {
         }
     }
 
-    /// Draws `batch.random` from this seed, even if the batch comes from a run with another seed.
+    /// Sets the seed of `batch.random`, which is used even if the batch comes from a run with another seed.
     pub fn set_seed(&mut self, seed: u64) {
         self.seed = Some(seed);
         self.use_data(self.data.clone());
@@ -116,8 +116,8 @@ impl PromptSession {
         Ok(())
     }
 
-    /// Opens the batch that the run kept of a step, with the recipe's version at that step. Parameters that were changed in the
-    /// recipe in use stay changed.
+    /// Opens the batch that the run saved at a step, with the recipe's version at that step. Parameters that the user changed
+    /// keep their values.
     pub fn go_to(&mut self, step: u64) -> Result<()> {
         let mut data = self.data.at_step(&self.host, step)?;
         if let (Some(recipe), Some(in_use)) = (&mut data.recipe, self.script.recipe()) {
@@ -139,8 +139,8 @@ impl PromptSession {
         self.use_data(data);
     }
 
-    /// Replaces the batch, and the recipe if one comes with the batch; but with a run's batch, a recipe that the user chose stays
-    /// in use.
+    /// Replaces the batch, and also the recipe if a recipe comes with the batch. However, a recipe that the user chose stays in
+    /// use if the batch is from a run.
     pub(super) fn use_data(&mut self, mut data: LoadedBatch) {
         let is_tensor = |value| matches!(value, Ok(Answer::Tensor(_)));
         let old = self.script.variables().into_iter();
@@ -168,7 +168,7 @@ impl PromptSession {
         self.data = data;
     }
 
-    /// Returns the batch's name and shape, the recipe that came with it, and notes on how it was read.
+    /// Returns a text with the batch's name and shape, the recipe that came with the batch, and notes on how the batch was read.
     pub fn about_data(&self) -> String {
         let (name, shape) = (&self.data.name, shape(self.data.batch.layout()));
         let is_long = name.len() + 2 + shape.len() > self.paint.width;
@@ -204,12 +204,12 @@ impl PromptSession {
         self.script.guard()
     }
 
-    /// Returns whether the text is an incomplete input, which continues on the next line.
+    /// Returns whether the text is an incomplete input, so that the next line belongs to it.
     pub fn is_incomplete(&self, text: &str) -> bool {
         !is_command(text) && unfinished(text).goes_on()
     }
 
-    /// Describes what saves of a watched script changed since the last call; `None` if there was no save.
+    /// Describes the effects of saves of a watched script since the last call. Returns `None` if there was no save.
     pub fn news(&self) -> Option<String> {
         lock(&self.watched).as_mut()?.poll()
     }
@@ -233,7 +233,8 @@ impl PromptSession {
         self.lacks_function = false;
     }
 
-    /// Returns the recipe in use. If there is none, the typed script; its advantage is the last value at response or token level.
+    /// Returns the recipe in use. If there is none, returns the typed script as a recipe; its advantage is the last value at
+    /// response or token level.
     pub(super) fn recipe(&self) -> Result<Recipe> {
         match self.script.recipe() {
             Some(recipe) => Ok(recipe.clone()),
@@ -245,8 +246,8 @@ impl PromptSession {
         }
     }
 
-    /// Returns the recipes that words name, each followed by its settings, as in `passk k=2 grpo`; the recipe in use if there are
-    /// no words.
+    /// Returns the recipes that words name, each name followed by settings, as in `passk k=2 grpo`. Without words, returns the
+    /// recipe in use.
     pub(super) fn recipes(&self, words: &str) -> Result<Vec<Recipe>> {
         let words: Vec<&str> = words.split_whitespace().collect();
         if words.is_empty() {
@@ -257,7 +258,7 @@ impl PromptSession {
         recipes.collect()
     }
 
-    /// Returns the recipe that words name, with its settings, as in `passk k=4`; the recipe in use if there are no words.
+    /// Returns the recipe that words name, with its settings, as in `passk k=4`. Without words, returns the recipe in use.
     pub(super) fn recipe_of(&self, words: &str) -> Result<Recipe> {
         let words: Vec<&str> = words.split_whitespace().collect();
         match words.split_first() {
@@ -267,7 +268,7 @@ impl PromptSession {
     }
 
     /// Returns a recipe by its name: a built-in, a script's path, a version of the batch's run such as `8cdb4e`, or a run's
-    /// folder, which stands for the version used at its last batch.
+    /// folder, which selects the version that was used at the run's last batch.
     fn named(&self, name: &str, settings: &[&str]) -> Result<Recipe> {
         let host = self.script.host();
         let is_version = name.len() >= 4 && name.chars().all(|c| c.is_ascii_hexdigit());
@@ -307,7 +308,8 @@ impl PromptSession {
     }
 
     /// Makes the typed script the recipe in use if the input defined a hook, or a function of the typed recipe. Returns a note
-    /// when the script becomes the recipe, or why it cannot; after a function that is no hook, the reason is not repeated.
+    /// when the script becomes the recipe, or the reason why it cannot; the reason is not repeated after an input that defines no
+    /// hook.
     fn take_up_functions(&mut self, functions: &[String]) -> Option<String> {
         let was_typed = self.script.recipe().is_some_and(is_typed);
         let is_hook = |name: &String| Hook::ALL.iter().any(|hook| hook.name() == name);

@@ -1,4 +1,4 @@
-//! `??NAME`, `:edit`, `:watch` and `:save`: show, edit, follow and write sources.
+//! `??NAME`, `:edit`, `:watch` and `:save`, which show, edit, follow and write sources.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ use advlab::replace::Replacement;
 use advlab::script::{Builtin, Computed, Recipe};
 use advlab::session::is_typed;
 
-/// Returns the source of a name, or of the recipe in use, in colours.
+/// Returns the source of a name, or of the recipe in use, with syntax colours.
 pub(super) fn show(session: &PromptSession, name: &str) -> Answered {
     let text = text_of(session, name.trim_end_matches("()"))?;
     Ok(highlighted(text.trim_end(), session.paint))
@@ -52,8 +52,8 @@ fn open_editor(session: &mut PromptSession, file: &Path) -> Result<()> {
     edit(file).map_err(|error| wrong(format!("the editor failed: {error}"), help))
 }
 
-/// Opens a source in the editor: the named source, or else the last input, or else the recipe in use. A recipe's own file is
-/// edited in place and becomes the recipe; everything else is evaluated as an input if it was changed.
+/// Opens a source in the editor: the named source, or else the last input, or else the recipe in use. If the source is a file,
+/// the file is edited and becomes the recipe in use. Any other source is evaluated as an input if the user changed it.
 pub(super) fn edit(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let is_input = arguments.text.is_empty() && !session.last_input.is_empty();
     let name = match session.script.recipe() {
@@ -113,7 +113,7 @@ pub(super) fn watch(session: &mut PromptSession, arguments: &Arguments<'_>) -> A
     Ok(line)
 }
 
-/// Writes a script of what was typed; never replaces a file that has other content than `:save` wrote.
+/// Writes the typed script to a file. A file is replaced only if its content is what `:save` last wrote there.
 pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let file = PathBuf::from(arguments.text.trim_matches('"'));
     let shown = file.display();
@@ -159,8 +159,8 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(format!("{shown}: {lines}, a recipe ({version}){note}"))
 }
 
-/// Returns whether a script's advantage has the same bits as the value from which the script was made. Also true if there is no
-/// such value, or if hooks were typed, because hooks are saved as they were typed.
+/// Returns whether a script's advantage has the same bits as the value from which the script was made. Returns `true` if there is
+/// no such value, or if hooks were typed, because hooks are saved as they were typed.
 fn is_same_as_typed(session: &PromptSession, recipe: &Recipe) -> bool {
     let inputs = session.script.inputs();
     let Some(signal) = inputs.signal().filter(|_| !inputs.has_hook()) else {

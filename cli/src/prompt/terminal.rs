@@ -1,4 +1,4 @@
-//! The terminal around the session: editing, history, completion, colours, and Ctrl-C; or piped lines.
+//! The user interface of the session: a terminal with editing, history, completion, colours, and Ctrl-C, or piped lines.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, Write};
@@ -21,9 +21,9 @@ use crate::report::show::highlighted;
 use advlab::session::Name;
 
 const PROMPT: &str = "> ";
-/// The time between checks of a watched script, so short that a change shows before the user types again.
+/// The time between checks of a watched script; it is so short that the effect of a change is shown before the user types again.
 const LOOK: Duration = Duration::from_millis(100);
-/// How many inputs the history keeps between sessions.
+/// The number of inputs that the history keeps between sessions.
 const HISTORY: usize = 5000;
 
 /// Runs a session at the terminal until Ctrl-D or an input ends it.
@@ -104,7 +104,7 @@ fn editor(session: PromptSession) -> rustyline::Result<Terminal> {
     Ok(editor)
 }
 
-/// Returns the file that keeps the inputs between sessions; its folder, in the user's state folder, is created.
+/// Returns the file that keeps the inputs between sessions, and creates the file's folder in the user's state folder.
 fn history_file() -> Option<PathBuf> {
     let state = variable("XDG_STATE_HOME")
         .or_else(|| Some(variable("HOME")? + "/.local/state"))
@@ -130,7 +130,7 @@ fn tell_news(editor: &mut Terminal, watching: Watching) -> io::Result<()> {
     thread.spawn(tell).map(drop)
 }
 
-/// Runs a session on lines, and writes its replies, errors included. Returns the number of inputs that were in error.
+/// Runs a session on lines, and writes the replies, including errors. Returns the number of inputs that were in error.
 pub fn piped(
     session: &mut PromptSession,
     lines: impl BufRead,
@@ -143,8 +143,8 @@ pub fn piped(
         let is_last = line.is_none();
         let line = String::from_utf8_lossy(&line.unwrap_or_default()).into_owned();
         input.push_str(line.strip_suffix('\r').unwrap_or(&line));
-        // An input that is cut off at the end is evaluated too, which gives an error with its location; a line that is not
-        // UTF-8 is an error by itself.
+        // An input that the end cuts off is also evaluated, because this gives an error with its location. A line that is not
+        // UTF-8 is evaluated at once, because it is an error whatever follows.
         let is_text = !line.contains(char::REPLACEMENT_CHARACTER);
         if !is_last && is_text && session.is_incomplete(&input) {
             input.push('\n');

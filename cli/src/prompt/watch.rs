@@ -42,7 +42,7 @@ impl Watched {
         self.batch = batch;
     }
 
-    /// Describes the events of the watched file since the last call; `None` if there were none.
+    /// Describes the events of the watched file since the last call. Returns `None` if there were no events.
     pub(super) fn poll(&mut self) -> Option<String> {
         let events = self.live.events();
         let lines: Vec<String> = events.iter().map(|event| self.describe(event)).collect();
@@ -57,8 +57,8 @@ impl Watched {
                 error, still_using, ..
             } => format!("{name}: {still_using} stays in use\n{}", rendered(error)),
             LiveEvent::Published(change) => {
-                // Puts this version in use, so that the next save is compared with it. A failed `migrate` is ignored here, because
-                // it is reported as an event.
+                // The version is put in use, so that the next save is compared with it. A failed `migrate` is ignored here,
+                // because it is reported as an event.
                 let _ = self.live.begin_step();
                 self.live.observe(&self.batch);
                 let mut next = self.live.newest().recipe().clone();

@@ -8,8 +8,8 @@ use crate::paint::Paint;
 use advlab::check::{CheckResult, check};
 use advlab::{Batch, Diagnostic, Diagnostics, Recipe};
 
-/// Checks a recipe. After the table, the text has the errors of failed checks, each error once, and the number of results of each
-/// kind.
+/// Checks a recipe. The report is a table, followed by the errors of failed checks, each error once, and by the number of results
+/// of each kind.
 pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
     let lint = match recipe.warnings().len() {
         0 => "passes the lint".to_string(),
@@ -46,8 +46,8 @@ pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
     report
 }
 
-/// Returns whether one edit fixes both errors: they have the same place and help, even if the values in their messages differ.
-/// Errors without place or help must have the same message.
+/// Returns whether a single edit would fix both errors: if they have the same position and help, the values in their messages may
+/// differ. Errors without position or help must have the same message.
 fn is_same(a: &Diagnostic, b: &Diagnostic) -> bool {
     let is_placed = a.span.is_some() && a.help.is_some();
     a.span == b.span && a.help == b.help && (is_placed || a.message == b.message)

@@ -1,8 +1,8 @@
-//! Rows of a report as CSV. Text is quoted if it has to be. A number that is missing or not finite is an empty cell.
+//! Rows of a report as CSV. Text is quoted only if that is necessary. A number that is missing or not finite is an empty cell.
 
 use serde_json::Value;
 
-/// Rows as CSV, with the names of the columns first.
+/// Returns rows as CSV; the first line has the names of the columns.
 pub(super) fn csv(rows: &[Value]) -> String {
     let quoted = |text: &str| {
         if text.contains([',', '"', '\n', '\r']) {

@@ -1,5 +1,5 @@
-//! Compares designs by several runs of each, with different seeds. The runs are trained here or read from their folders; the
-//! results are a table, curves and a report.
+//! Compares designs by several runs of each, with different seeds. The runs are trained by this module or read from their
+//! folders; the results are a table, curves and a report.
 
 mod report;
 pub mod stats;
@@ -22,10 +22,10 @@ pub struct Finished {
     pub folder: PathBuf,
     /// The seed, if it can be read from the run's configuration.
     pub seed: Option<u64>,
-    /// Numbers by name (`pass@1`, `pass@16`, `entropy`, `length`), each with the number of steps before it. The numbers are from
-    /// evaluations, or from training if there was no evaluation.
+    /// Curves of numbers by name (`pass@1`, `pass@16`, `entropy`, `length`); a point is the number of finished steps and the
+    /// value. The values are from evaluations, or from training if there was no evaluation.
     pub curves: BTreeMap<String, Vec<(f64, f64)>>,
-    /// Contains the versions that the run used.
+    /// The run's log, which contains the versions that the run used.
     log: RunLog,
     seconds: f64,
 }
@@ -33,7 +33,7 @@ pub struct Finished {
 /// The runs of one design, which differ only in their seeds.
 #[derive(Clone, Debug)]
 pub struct Compared {
-    /// The recipe with its settings, as tables name it.
+    /// The design's name in tables: the recipe with its settings.
     pub name: String,
     pub runs: Vec<Finished>,
     /// A text that is equal for all runs of the design, and different for every other design.
@@ -80,10 +80,10 @@ impl Finished {
         })
     }
 
-    /// Forgets the numbers after more than `steps` steps, which a longer run has.
+    /// Removes the numbers after more than `steps` steps, so that a longer run can be compared.
     ///
-    /// # Errors
-    /// A longer run that has no evaluation after `steps` steps, because an earlier one would stand in for it.
+    /// # Errors An error if a longer run has no evaluation after exactly `steps` steps, because an earlier evaluation would take
+    /// its place.
     pub fn cut(&mut self, steps: u64) -> Result<()> {
         let folder = self.folder.display();
         for (name, curve) in &mut self.curves {
@@ -99,7 +99,7 @@ impl Finished {
         Ok(())
     }
 
-    /// Returns the number with this name after `steps` steps; if `steps` is `None`, the last number.
+    /// Returns the number with this name after `steps` steps or, if `steps` is `None`, the last number.
     fn at(&self, name: &str, steps: Option<f64>) -> Option<f64> {
         let mut curve = self.curves.get(name)?.iter().rev();
         let point = curve.find(|point| steps.is_none_or(|steps| point.0 == steps))?;
@@ -107,7 +107,7 @@ impl Finished {
     }
 }
 
-/// Refuses a number that evaluations with this many responses per prompt do not have.
+/// Returns an error if evaluations with `eval_samples` responses per prompt do not have the number `score`.
 pub fn check_score(score: &str, eval_samples: usize) -> Result<()> {
     let evaluation = Evaluation {
         pass_at: PassAt::of(&[], eval_samples),
@@ -123,7 +123,7 @@ pub fn check_score(score: &str, eval_samples: usize) -> Result<()> {
     Err(wrong(message, did_you_mean(score, known)))
 }
 
-/// Returns the runs in some folders, by design. If a folder is not itself a run, the runs in the folder are read.
+/// Reads the runs in some folders, and groups them by design. If a folder is not itself a run, the runs in the folder are read.
 pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
     let (mut all, mut seen): (Vec<Compared>, _) = (Vec::new(), BTreeSet::new());
     for folder in folders {
@@ -134,7 +134,7 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
                 .has_config()
                 .then(|| run.kind_and_config())
                 .transpose()?;
-            // A run of another program does not name its design, so its folder serves as the name.
+            // A run without a configuration does not name its design, so the run's folder serves as the name.
             let mut words = vec![file_name(&path)];
             let mut key = path.display().to_string();
             if let Some((_, config)) = &config {
@@ -172,8 +172,8 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
 }
 
 impl Compared {
-    /// Text on the design for a paper's appendix: the seeds, the versions that its runs used and the platforms, the configuration
-    /// of the first run, and the versions' sources.
+    /// Returns a text on the design for a paper's appendix: the seeds, versions and platforms of the runs, the configuration of
+    /// the first run, and the versions' sources.
     fn about(&self) -> String {
         let (mut text, mut versions) = (String::new(), BTreeMap::new());
         for run in &self.runs {
@@ -206,9 +206,9 @@ impl Compared {
     }
 }
 
-/// Returns the files of a version that a run used: the script, under its own name, and its imports.
+/// Returns the files of a version that a run used, by name: the script and its imports.
 pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
-    // The version is checked, because it becomes part of a path, and anybody may have written the file that contains it.
+    // The version is checked, because it becomes part of a path and comes from a file that anybody may have written.
     if version.is_empty() || !version.chars().all(|letter| letter.is_ascii_alphanumeric()) {
         return BTreeMap::new();
     }
@@ -221,7 +221,7 @@ pub fn sources(run: &Path, version: &str) -> BTreeMap<String, String> {
     entries.filter_map(read).collect()
 }
 
-/// Returns the folders of runs in a folder, the folder itself included, at most three levels below it. A run that was already
+/// Returns the folders of runs in a folder, including the folder itself, down to three levels below it. A run that was already
 /// `seen`, perhaps through a link, is skipped, because it must count as one seed.
 pub fn folders_of_runs(folder: &Path, seen: &mut BTreeSet<PathBuf>) -> Result<Vec<PathBuf>> {
     let (mut runs, mut level) = (Vec::new(), vec![folder.to_path_buf()]);

@@ -1,4 +1,4 @@
-//! The result of a comparison: a table, its conclusions, learning curves, and the files of a report.
+//! The result of a comparison: a table, conclusions, learning curves, and the files of a report.
 
 use std::collections::BTreeSet;
 
@@ -33,15 +33,15 @@ pub struct Comparison {
     numbers: Vec<String>,
     /// The last step after which all runs have the score, if there is one.
     end: Option<f64>,
-    /// Runs that failed, with the reasons.
+    /// A text for each run that failed, with the reason.
     failed: Vec<String>,
     /// The width of the comparison's figure.
     pub width: FigureWidth,
 }
 
 impl Comparison {
-    /// Compares designs with the first design by the last pass@1 that all runs have, or by the mean reward if no run has pass@1.
-    /// Runs that failed are listed.
+    /// Compares designs with the first design by pass@1 after the last step for which all runs have it, or by the mean reward if
+    /// no run has pass@1. The failed runs are listed in the result.
     pub fn of(designs: Vec<Compared>, failed: &[FailedRun]) -> Comparison {
         let runs = || designs.iter().flat_map(|design| &design.runs);
         let has = |name: &str| runs().any(|run| run.curves.contains_key(name));
@@ -65,7 +65,7 @@ impl Comparison {
         }
     }
 
-    /// Returns the same comparison by the number `score`, such as `pass@16` or `length`.
+    /// Makes `score`, such as `pass@16` or `length`, the number by which the designs are compared.
     pub fn by(mut self, score: &str) -> Result<Comparison> {
         let runs = || self.designs.iter().flat_map(|design| &design.runs);
         let known: BTreeSet<&str> = runs()
@@ -86,7 +86,7 @@ impl Comparison {
         runs.filter_map(|run| run.at(name, self.end)).collect()
     }
 
-    /// Returns the cells of the table, with the headings first.
+    /// Returns the rows of the table; the first row has the headings.
     fn cells(&self) -> Vec<Vec<String>> {
         let (score, others) = (&self.numbers[0], &self.numbers[1..]);
         let first = self.designs.first().map_or("", |first| &first.name);
@@ -119,8 +119,8 @@ impl Comparison {
         rows
     }
 
-    /// Statements: how each design compares with the first design, or that there are too few seeds to say; which runs failed; and
-    /// why there are no learning curves, if there are none.
+    /// Returns statements: how each design compares with the first design, or that there are too few seeds to decide; which runs
+    /// failed; and, if there are no learning curves, the reason.
     pub fn claims(&self) -> Vec<String> {
         let designs = self.designs.iter();
         let score = &self.numbers[0];
@@ -161,7 +161,7 @@ impl Comparison {
         claims.chain(self.no_curves()).collect()
     }
 
-    /// Says after which steps the numbers were taken, and how the estimates are made.
+    /// Returns a text that says after which steps the numbers were taken, and how the estimates are made.
     fn method(&self) -> String {
         let score = &self.numbers[0];
         let place = match self.end {
@@ -173,7 +173,7 @@ impl Comparison {
         )
     }
 
-    /// Says why there are no learning curves, if a design has too few points for them.
+    /// Returns a text that says why there are no learning curves, if a design has too few points for a curve.
     fn no_curves(&self) -> Option<String> {
         let points = self.designs.iter();
         let points = points.map(|design| shared(design.runs.iter(), &self.numbers[0]).len());
@@ -184,7 +184,7 @@ impl Comparison {
         ))
     }
 
-    /// Learning curves: the interquartile mean over seeds with its interval, and the reloads.
+    /// Returns the learning curves: the interquartile mean over seeds with its interval, and the reloads.
     pub fn figure(&self) -> Figure {
         let reloads = self.designs.iter().flat_map(|design| &design.runs);
         let reloads = reloads.flat_map(|run| run.log.versions().into_iter().skip(1));
@@ -250,7 +250,8 @@ impl Comparison {
         report
     }
 
-    /// Returns the report with the command, this machine, and each design's seeds, versions, configuration and scripts.
+    /// Returns `report.html`, which includes the command, a description of this machine, and each design's seeds, versions,
+    /// configuration and scripts.
     fn html(&self, svg: Option<&str>, command: &str) -> String {
         let row = |(index, row): (usize, &Vec<String>)| {
             let tag = if index == 0 { "th" } else { "td" };
@@ -313,7 +314,7 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
     }
 }
 
-/// Returns this machine: its system, its cores and, if Linux says them, its processor and memory.
+/// Returns a description of this machine: the system, the number of cores and, on Linux, the processor and the memory.
 fn machine() -> String {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -339,7 +340,7 @@ fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> 
     })
 }
 
-/// Returns the interquartile mean after at most `PLACES` of the steps that all runs have, the last of these steps included.
+/// Returns the interquartile mean after at most `PLACES` of the steps that all runs have, including the last of these steps.
 fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
     let shared = shared(runs.iter(), name);
     let every = shared.len().div_ceil(PLACES).max(1);
@@ -393,7 +394,7 @@ mod tests {
     /// standard errors of the simulation.
     #[test]
     fn equal_designs_are_seldom_claimed_to_differ() {
-        // Any distribution will do, because only the order of the scores and the number of equal scores matter.
+        // The distribution does not matter, because the test uses only the order of the scores and the number of equal scores.
         let any = |stream: &mut RandomStream| stream.uniform();
         let ties = |stream: &mut RandomStream| stream.below(4) as f64 / 4.0;
         for (designs, seeds) in [(2, 4), (2, 5), (5, 5)] {

@@ -1,18 +1,18 @@
 //! Scores of several seeds: means, interquartile means with bootstrap intervals, and the probability of improvement, as in
-//! rliable (Agarwal et al., arXiv 2108.13264); and an exact test, because such intervals of few scores exclude the truth too
+//! rliable (Agarwal et al., arXiv 2108.13264); and an exact test, because such intervals from few scores miss the true value too
 //! often to decide whether two designs differ.
 
 use advlab_train::random::{Purpose, StreamKey};
 
 /// The number of resamples for an interval.
 const RESAMPLES: usize = 2000;
-/// The share of the resamples beyond each end of an interval.
+/// The share of the resamples that lie beyond each end of an interval.
 const OUTSIDE: f64 = 0.025;
 /// If the number of one design's scores times the number of all scores is at most `COUNTED`, the test counts all divisions of the
 /// scores; else it draws `DRAWN` divisions.
 const COUNTED: usize = 5_000;
 const DRAWN: usize = 20_000;
-/// A difference is claimed if its adjusted p-value is at most this.
+/// The significance level: a difference is claimed if its adjusted p-value is at most this number.
 pub const LEVEL: f64 = 0.05;
 
 /// An estimate with the ends of its 95 % bootstrap interval.
@@ -27,7 +27,7 @@ pub fn mean(scores: &[f64]) -> f64 {
     scores.iter().sum::<f64>() / scores.len().max(1) as f64
 }
 
-/// Returns the mean without the lowest and the highest quarter, each rounded down to whole scores.
+/// Returns the mean of the scores without the lowest and the highest quarter; the size of a quarter is rounded down.
 pub fn interquartile_mean(scores: &[f64]) -> f64 {
     let mut sorted = scores.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -35,7 +35,7 @@ pub fn interquartile_mean(scores: &[f64]) -> f64 {
     mean(&sorted[cut..sorted.len() - cut])
 }
 
-/// Returns the interquartile mean with a percentile bootstrap over the seeds.
+/// Returns the interquartile mean with an interval from a percentile bootstrap over the seeds.
 pub fn interquartile(scores: &[f64]) -> Estimate {
     let mut stream = StreamKey::new(0, Purpose::Estimates, 1).stream(0);
     let mut any = |_: &f64| *stream.pick(scores);
@@ -61,7 +61,7 @@ pub fn improvement(over: &[f64], scores: &[f64]) -> f64 {
 
 /// Returns the two-sided p-value of the Mann-Whitney test: of all divisions of the scores between the designs, the share with a
 /// rank sum that is at least as far from the mean rank sum as the observed one. Equal scores share their mean rank. The p-value
-/// is exact, except for many scores, for which it is estimated from random divisions.
+/// is exact for few scores, and estimated from random divisions for many scores.
 pub fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
     let all = [one, other].concat();
     // Ranks are doubled, so that the mean rank of equal scores is whole.
@@ -95,7 +95,8 @@ pub fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
     as_far.map(|(_, ways)| ways).sum::<f64>() / ways[size].iter().sum::<f64>()
 }
 
-/// P-values adjusted for the number of tests (Holm), so that at most 5 % of all reports make a false claim at the 5 % level.
+/// Returns the p-values adjusted for the number of tests (Holm), so that at most 5 % of all reports make a false claim at the 5 %
+/// level.
 pub fn holm(values: &[f64]) -> Vec<f64> {
     let scaled = |p: &f64| p * values.iter().filter(|other| *other >= p).count() as f64;
     let adjusted = |p: &f64| {
@@ -105,14 +106,14 @@ pub fn holm(values: &[f64]) -> Vec<f64> {
     values.iter().map(adjusted).collect()
 }
 
-/// Returns the smallest p-value that two designs with `one` and `other` scores can have, which they have if all scores of one
-/// design are higher than those of the other.
+/// Returns the smallest p-value that two designs with `one` and `other` scores can have. They have it if all scores of one design
+/// are higher than those of the other.
 pub fn least_p(one: usize, other: usize) -> f64 {
     let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
     2.0 / ways.product::<f64>()
 }
 
-/// Returns the fewest seeds per design with which one of `comparisons` comparisons can show a difference.
+/// Returns the smallest number of seeds per design with which one of `comparisons` comparisons can show a difference.
 pub fn least_seeds(comparisons: usize) -> usize {
     let is_enough = |seeds: &usize| comparisons as f64 * least_p(*seeds, *seeds) <= LEVEL;
     (1..).find(is_enough).unwrap_or(usize::MAX)
@@ -136,8 +137,8 @@ mod tests {
         assert_eq!((same.low, same.high), (2.0, 2.0));
     }
 
-    /// Values of scipy.stats.permutation_test with the statistic `rankdata(...)[:n].sum()`, of all permutations; without equal
-    /// scores also of `mannwhitneyu(method="exact")`.
+    /// The values are those of scipy.stats.permutation_test over all permutations, with the statistic `rankdata(...)[:n].sum()`;
+    /// without equal scores, `mannwhitneyu(method="exact")` gives the same values.
     #[test]
     fn the_test_is_exact_also_with_equal_scores() {
         let near = |p: f64, expected: f64| assert!((p - expected).abs() < 1e-12, "{p} {expected}");
@@ -161,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Returns the p-value from an enumeration of all divisions, which are compared by the share of pairs that are won.
+    /// Returns the p-value from an enumeration of all divisions, whose statistic is the share of pairs that are won.
     fn by_enumeration(one: &[f64], other: &[f64]) -> f64 {
         let all = [one, other].concat();
         let far = |wins: f64| (wins - 0.5).abs();

@@ -1,4 +1,4 @@
-//! The runs of a comparison: each in its own folder, several at a time; stopped runs are resumed.
+//! The runs of a comparison. Each run has a folder, several runs are trained at a time, and stopped runs are resumed.
 
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -18,18 +18,18 @@ const ANOTHER: &str = "choose another folder with -o, or remove this folder";
 pub struct Planned {
     /// The run's configuration, with the run's seed, steps and folder.
     pub config: Config,
-    /// The steps that are done already.
+    /// The number of steps that are already done.
     pub done: u64,
 }
 
 /// A run that failed: its folder and its error.
 pub type FailedRun = (PathBuf, Diagnostics);
 
-/// A function that is called with `None` when a step of any run is done, and with a run's folder when that run is done.
+/// A function that is called with `None` when a step of any run is done, and with a run's folder when the run is done.
 pub type OnProgress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
 
 impl Planned {
-    /// Returns the runs of some designs with the seeds 0, 1, ..., each in a folder with its design's name below `folder`.
+    /// Returns the runs of some designs with the seeds 0, 1, ... The folder of a run is `folder/DESIGN/seed-N`.
     pub fn all(designs: &[(String, Config)], seeds: u64, folder: &Path) -> Result<Vec<Planned>> {
         let mut all: Vec<Planned> = Vec::new();
         // The runs are ordered by seed, so that a comparison that is stopped early has runs of all designs.

@@ -1,5 +1,5 @@
-//! The layout of a figure on its page, as SVG: plain shapes on white, text that stays text, inks that colour-blind readers can
-//! tell apart, and lines that also differ in grey.
+//! The layout of a figure on its page, as SVG: plain shapes on white, text that can be selected, inks that colour-blind readers
+//! can tell apart, and lines that also differ in print without colours.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use super::{Figure, FigureWidth, Mark, Panel, Series};
 use crate::paint::{cut, visible};
 
 const MARGIN: f64 = 10.0;
-/// Height above and below a panel's plot: for its name, and for the numbers and the name of the x axis.
+/// The heights above and below a panel's plot: above is the plot's name, below are the numbers and the name of the x axis.
 const ABOVE: f64 = 24.0;
 const UNDER: f64 = 38.0;
 /// The approximate width of a letter, and the height of a line of text.
 const LETTER: f64 = 6.2;
 const LINE: f64 = 17.0;
-/// The width of the colour bar beside a heat map, with its numbers.
+/// The width of the colour bar beside a heat map, including the bar's numbers.
 const BESIDE: f64 = 58.0;
 /// The side of a square within which dots cannot be told apart: each dot is wider than two such squares.
 const SQUARE: f64 = 2.0;
-/// The dashes of lines, so that lines also differ in grey.
+/// The dashes of lines, which make the lines differ even without colours.
 const DASHES: [&str; 4] = ["none", "7 3", "2 2.5", "9 3 2 3"];
 const REFERENCES: [&str; 4] = ["7 3", "2 2.5", "9 3 2 3", "14 5"];
 /// The strokes of axes, of the zero line, and of the lines at all other numbers of the y axis.
@@ -32,7 +32,7 @@ const LEVEL: Stroke = (0xe4e4e4, 0.8, "none");
 const QUANTITIES: [char; 3] = ['F', 'p', 'A'];
 
 impl Figure {
-    /// Returns the figure as SVG; its title is metadata only, because a paper has it in the caption.
+    /// Returns the figure as SVG. The title is only metadata, because a paper has the title in the caption.
     pub fn svg(&self) -> String {
         let columns = self.columns.clamp(1, self.panels.len().max(1));
         // A paper's column is 3.25 inches wide, and its page 6.75 inches.
@@ -60,14 +60,14 @@ impl Svg {
         self.polyline(&[from, to], stroke);
     }
 
-    /// A rectangle by its left upper corner, its width and its height.
+    /// Draws a rectangle, given by its upper left corner, its width and its height.
     fn bar(&mut self, [x, y, width, height]: [f64; 4], ink: Ink) {
         let (right, bottom) = (x + width, y + height);
         let corners = [(x, y), (right, y), (right, bottom), (x, bottom)];
         self.polygon(&corners, ink, 1.0);
     }
 
-    /// Draws text, cut to the width `room`; `share` of the text lies to the left of `at`.
+    /// Draws text, cut to the width `room`; the fraction `share` of the text lies to the left of `at`.
     fn text(&mut self, at: PagePoint, share: f64, content: &str, room: f64) {
         let content = cut(&visible(content), (room / LETTER) as usize);
         self.parts(at, share, &set(&content));
@@ -108,7 +108,7 @@ impl Svg {
         let upright = ticks(range.y, ((size.1 - ABOVE - UNDER) / 32.0) as usize);
         let left = x0 + 14.0 + longest(&upright);
         let (right, top, bottom) = (x0 + size.0 - beside, y0 + ABOVE, y0 + size.1 - UNDER);
-        // The place of a point on the page.
+        // The position of a point on the page.
         let at = |x: f64, y: f64| {
             let (x, y) = (along(x, range.x), along(y, range.y));
             (left + x * (right - left), bottom + y * (top - bottom))
@@ -142,7 +142,7 @@ impl Svg {
         }
     }
 
-    /// A heat map's bar of colours, from `-most` at its bottom to `most`.
+    /// Draws a heat map's colour bar, from `-most` at the bottom to `most` at the top.
     fn colours(&mut self, [x, y, width, height]: [f64; 4], most: f64) {
         const STEPS: u8 = 40;
         let part = height / f64::from(STEPS);
@@ -156,7 +156,7 @@ impl Svg {
         }
     }
 
-    /// Draws a series; `at` is the place of a point on the page.
+    /// Draws a series; `at` gives the position of a point on the page.
     fn series(
         &mut self,
         series: &Series,
@@ -216,7 +216,7 @@ fn longest(ticks: &[(f64, String)]) -> f64 {
     LETTER * letters.max().unwrap_or(0) as f64
 }
 
-/// Returns the stroke of a mark's lines; `index` is its place in the legend.
+/// Returns the stroke of a mark's lines; `index` is the mark's index in the legend.
 fn stroke(mark: &Mark, index: usize) -> Stroke {
     match mark {
         Mark::Reference => (GREY, 1.0, REFERENCES[index % REFERENCES.len()]),
@@ -224,8 +224,8 @@ fn stroke(mark: &Mark, index: usize) -> Stroke {
     }
 }
 
-/// Splits a text into parts, which are italic if they are quantities, such as the F and the p of `F'(p)`; sets minus signs and
-/// primes.
+/// Splits a text into parts, which are italic if they are quantities, such as the F and the p of `F'(p)`. Replaces hyphens and
+/// apostrophes by minus signs and primes.
 fn set(text: &str) -> Vec<(bool, String)> {
     let mut parts: Vec<(bool, String)> = Vec::new();
     let (mut before, mut letters) = (' ', text.chars().peekable());
@@ -249,7 +249,7 @@ fn set(text: &str) -> Vec<(bool, String)> {
     parts
 }
 
-/// Returns the colour of a share from -1 to 1: white at 0.
+/// Returns the colour of a share from -1 to 1; 0 is white.
 fn colour(share: f64) -> Ink {
     let end = if share < 0.0 { COLD } else { WARM };
     // The square root makes small values visible.
@@ -262,7 +262,7 @@ fn colour(share: f64) -> Ink {
 mod tests {
     use super::*;
 
-    /// In a legend, references come after the lines, of which there may be any number.
+    /// Any number of lines may come before the references in a legend.
     #[test]
     fn four_references_have_four_dashes() {
         for first in 0..4 {

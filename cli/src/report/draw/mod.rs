@@ -1,5 +1,5 @@
 //! Draws figures in a terminal or as SVG, and writes their data. A figure is described once, as lines, bands, points, bars and
-//! heat maps in panels; what it shows is decided where it is made, mostly in `report/study/`.
+//! heat maps in panels; the content of most figures is made in `report/study/`.
 
 mod inks;
 mod layout;
@@ -15,7 +15,7 @@ use super::csv::csv;
 pub(super) use scale::along;
 pub(super) use svg::escaped;
 
-/// How points are drawn.
+/// The way in which points are drawn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
@@ -25,7 +25,7 @@ pub enum Mark {
     Points,
     /// Bars from 0, one per point, as wide as the distance between the points.
     Bars,
-    /// The area between each point and the y value given here, in the ink of the line with that name.
+    /// The area between each point and the y value given here, in the ink of the line with the same name.
     Band(Vec<f64>),
     /// Cells of a grid, coloured by the values given here; the points are their centres.
     Heat(Vec<f64>),
@@ -37,11 +37,11 @@ pub struct Series {
     /// panels.
     pub name: String,
     pub mark: Mark,
-    /// x and y; points that are not finite are not drawn.
+    /// The coordinates x and y of each point; points that are not finite are not drawn.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Axes with their labels, and the series, drawn in order from the bottom to the top.
+/// The labels of the axes, and the series, which are drawn in order, so that later series cover earlier ones.
 #[derive(Clone, Debug, Serialize)]
 pub struct Panel {
     pub x: String,
@@ -60,7 +60,7 @@ pub enum FigureWidth {
 /// Panels, which are shown below each other in a terminal, and side by side in a drawing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// The caption, which is shown above the figure in a terminal only.
+    /// The caption, which is shown only in a terminal, above the figure.
     pub title: String,
     /// The number of panels in a row of a drawing that is as wide as a page.
     pub columns: usize,
@@ -80,7 +80,7 @@ impl Series {
         Series { name, mark, points }
     }
 
-    /// x, y, and the third number: the other end of a band, or the value of a cell.
+    /// Returns x, y, and the third number: the other end of a band, or the value of a cell.
     fn all(&self) -> impl Iterator<Item = (f64, f64, Option<f64>)> + '_ {
         let third = match &self.mark {
             Mark::Band(third) | Mark::Heat(third) => &third[..],
@@ -102,7 +102,7 @@ impl Series {
         sizes.fold(f64::MIN_POSITIVE, f64::max)
     }
 
-    /// Returns the series' place in a legend, which chooses its ink.
+    /// Returns the series' index in a legend, which determines the series' ink.
     fn ink(&self, legend: &[&Series]) -> usize {
         let own = legend.iter().position(|one| one.name == self.name);
         own.unwrap_or(0)
