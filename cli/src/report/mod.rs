@@ -20,7 +20,7 @@ use crate::{Result, wrong};
 use advlab::replace::Replacement;
 use advlab::{Diagnostic, Recipe};
 
-/// A report: a figure, if there is one, the text below the figure, and the numbers.
+/// A report: a text and numbers, with a figure above the text if there is one.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The colours and the width of the text.
@@ -28,15 +28,15 @@ pub struct Report {
     pub figure: Option<Figure>,
     /// The number of panels that are shown with the text; files of the figure have all panels.
     pub panels: usize,
-    /// Lines without a line break at the end.
+    /// The lines of the text, without a final line break.
     pub text: String,
-    /// Whether a line was added; the text alone does not show this if the line was empty.
+    /// Whether a line was added. An empty text does not say this, because the line may be empty.
     has_line: bool,
     /// The numbers as rows of a table: JSON objects with the same keys.
     pub rows: Vec<Value>,
-    /// All other numbers: a JSON object.
+    /// All other numbers, as a JSON object.
     pub about: Value,
-    /// The file names of figure and table in a folder, for a command that writes both.
+    /// The file names of the figure and the table in a folder, if the command can write both.
     pub names: Option<[&'static str; 2]>,
     /// The report as a page, if its command writes one.
     pub page: Option<String>,
@@ -108,7 +108,7 @@ impl Report {
         self.figure.as_ref().filter(|_| self.panels > 0)
     }
 
-    /// Returns the rows of the table; if the report has no table, the points of the figure.
+    /// Returns the rows of the table or, if the report has no table, the points of the figure.
     pub fn rows(&self) -> Vec<Value> {
         match &self.figure {
             Some(figure) if self.rows.is_empty() => figure.rows(),
@@ -133,8 +133,9 @@ impl Report {
         text.trim_end().to_string()
     }
 
-    /// Returns the text that a command prints. Without `out`, the figure comes first, if possible in at most `most` lines. With
-    /// `out`, the report is written to that file, with a figure of this width, and the text ends with the file's name.
+    /// Returns the text that a command prints. Without `out`, this is the figure and the text, if possible in at most `most`
+    /// lines. With `out`, the report is written to that file, with a figure of this width, and the text ends with the file's
+    /// name.
     pub fn show(&mut self, out: Option<&Path>, width: FigureWidth, most: usize) -> Result<String> {
         let Some(path) = out else {
             return Ok(self.whole(most));
@@ -158,9 +159,9 @@ impl Report {
         }
     }
 
-    /// Writes the form of the report that the name's ending asks for: the figure (.svg) or its points (.csv, .json), a table
-    /// (.csv), a page (.html); or `plain`, the whole text (.txt). A name without an ending is a folder for all files that the
-    /// command writes.
+    /// Writes the form of the report that the path's ending selects: the figure (.svg) or its points (.csv, .json), a table
+    /// (.csv), a page (.html), or `plain`, the whole text (.txt). A path without an ending is a folder for all of the command's
+    /// files.
     pub fn write(&self, path: &Path, plain: &str) -> Result<()> {
         let text = match &*path.extension().unwrap_or_default().to_string_lossy() {
             "" if self.names.is_some() => return self.write_folder(path).map(drop),
@@ -187,7 +188,7 @@ impl Report {
         Err(wrong(message, help))
     }
 
-    /// Writes all files that the command writes to a folder, and returns their names.
+    /// Writes all of the command's files to a folder, and returns the names of the files.
     pub fn write_folder(&self, folder: &Path) -> Result<Vec<String>> {
         std::fs::create_dir_all(folder).map_err(|error| {
             let message = format!("cannot make the folder {}: {error}", folder.display());
@@ -207,7 +208,7 @@ impl Report {
     }
 }
 
-/// Returns a recipe's version and settings, after the given name.
+/// Returns the given name, followed by a recipe's version and settings.
 pub(crate) fn title(name: &str, recipe: &Recipe, paint: Paint) -> String {
     let version = recipe.version().short();
     let head = format!("{} {}", paint.bold(name), paint.dim(version));

@@ -1,5 +1,5 @@
-//! The profile of a recipe: its time by hook and by line of the script, as a table and as JSON. JSON also has the times
-//! with the recipe's native kernel, and the times if each result is written to a new array.
+//! The profile of a recipe: the time of each hook and of each line of the script, as a table and as JSON. The JSON also has the
+//! times with the recipe's native kernel, and the times if each result is written to a new array.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,22 +26,22 @@ use advlab_train::random::{Purpose, StreamKey};
 struct TimedRun {
     hooks: Vec<(&'static str, f64)>,
     map_groups: Vec<MapGroupsNote>,
-    /// The largest number of bytes that tensors held at one time, without the batch and the padded array.
+    /// The largest number of bytes that tensors held at one time; the batch and the padded array are not included.
     peak_bytes: usize,
-    /// Whether kernels computed hooks.
+    /// Whether native kernels computed hooks.
     is_native: bool,
-    /// The lines that asked for operations, the longest time first, if operations were timed.
+    /// If operations were timed, the lines that caused operations, sorted by time in descending order.
     lines: Vec<Line>,
-    /// The time to write the array after the hooks; about 0 if the last hook's pass over the tokens has written it.
+    /// The time to write the array after the hooks; about 0 if the last hook wrote the array in its pass over the tokens.
     writing: f64,
-    /// The time in the script and in planning: the time that was spent neither in operations nor in writing the array.
+    /// The time of the script and of planning, which is all time that was spent neither in operations nor in writing the array.
     in_script: f64,
 }
 
 /// A line of a script, with the time of its operations.
 #[derive(Serialize)]
 struct Line {
-    /// The name of the script, if this is not the profiled script.
+    /// The name of the script, if it is not the profiled script.
     script: Option<String>,
     line: usize,
     text: String,
@@ -55,7 +55,7 @@ impl TimedRun {
     }
 }
 
-/// A recipe that is run repeatedly, with the loss of another recipe if the first has no loss.
+/// A recipe that is run repeatedly; `loss` is another recipe, whose loss is used if the first recipe has no loss.
 struct Runs<'a> {
     recipe: &'a Recipe,
     loss: Option<&'a Recipe>,
@@ -63,7 +63,8 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Runs all hooks once. Returns their times, and the loss's gradient as an array [B, T], or the advantage if there is no loss.
+    /// Runs all hooks once. Returns the hooks' times and, as an array [B, T], the gradient of the loss, or the advantage if there
+    /// is no loss.
     fn run(&self, host: &Host) -> Result<(TimedRun, Option<Large<f32>>)> {
         let (recipe, behind) = (self.recipe.on(host), self.loss.map(|loss| loss.on(host)));
         let guard = recipe.host().guard();
@@ -106,8 +107,8 @@ impl Runs<'_> {
         Ok((run, array))
     }
 
-    /// Returns the seconds of each run; each run reuses the memory of the previous run's array. `None` if kernels compute hooks
-    /// although `native` is false, or compute no hook although `native` is true.
+    /// Returns the seconds of each run; each run reuses the memory of the previous run's array. Returns `None` if native kernels
+    /// compute hooks although `native` is false, or compute no hook although `native` is true.
     fn times(&self, host: &Host, runs: usize, native: bool) -> Result<Option<Vec<f64>>> {
         // The first run is not timed, because memory and caches are not warm yet.
         if self.run(host)?.0.is_native != native {
@@ -136,7 +137,7 @@ impl Runs<'_> {
                 *places.entry((name, origin.line)).or_insert(0.0) += timing.seconds;
             }
         }
-        // Lines of the recipe's own script, of its imports, and of the loss used with the recipe.
+        // The lines may belong to the recipe's script, to an import, or to the loss that is used with the recipe.
         let behind = self.loss.into_iter().flat_map(Recipe::sources);
         let sources: Vec<(&str, &str)> = self.recipe.sources().chain(behind).collect();
         for ((name, line), seconds) in places {
@@ -167,8 +168,8 @@ impl Runs<'_> {
 }
 
 /// Runs all hooks of a recipe `runs` times, each time from the state that `init` makes. The result is an array [B, T]: the loss's
-/// gradient, or the advantage if there is no loss. A recipe with a loss but without an advantage hook takes the advantage of the
-/// batch. For a recipe without a loss, `loss` can name another recipe whose loss is used, as in a run.
+/// gradient, or the advantage if there is no loss. A recipe with a loss but without an advantage hook uses the batch's advantage.
+/// For a recipe without a loss, `loss` can name another recipe whose loss is used, as in a run.
 pub fn report(
     host: &Host,
     recipe: &Recipe,
@@ -227,7 +228,7 @@ pub fn report(
     Ok(report)
 }
 
-/// Adds the shares of hooks and lines in the time of a run, and its memory.
+/// Adds the times of the hooks and lines of a run, with their shares of the run's time, and the run's memory.
 fn shares(run: &TimedRun, report: &mut Report) {
     let row = |seconds: f64, text: &str| {
         let share = format!("{:.0} %", 100.0 * seconds / run.seconds());
@@ -269,7 +270,7 @@ fn shares(run: &TimedRun, report: &mut Report) {
 }
 
 impl Line {
-    /// Returns the line's number; if the line is not in the profiled script, the name of its script comes before the number.
+    /// Returns the line's number, after the name of the script if this is not the profiled script.
     fn place(&self) -> String {
         match &self.script {
             Some(script) => format!("{}:{}", file_name(script), self.line),

@@ -1,4 +1,4 @@
-//! Answers as text: tensors, batches and their shape, plain values, and scripts in colours.
+//! Shows answers as text: tensors, batches and their shapes, plain values, and scripts with syntax colours.
 
 use super::Report;
 use super::draw::along;
@@ -17,7 +17,7 @@ const ROWS: usize = 4;
 const OF_A_GROUP: usize = 2;
 /// The largest number of values of a group tensor that are shown.
 const VALUES: usize = 24;
-/// The width at which a group's name is cut.
+/// The largest width of a group's name; a longer name is cut.
 const LABEL: usize = 15;
 
 /// Returns a batch's shape in words: `128 responses in 16 groups of 8, 1 363 tokens`.
@@ -25,7 +25,7 @@ pub fn shape(layout: &Layout) -> String {
     shape_in(layout, "token")
 }
 
-/// Like [`shape`], with lengths counted in another unit, such as `word`.
+/// Returns the same text as [`shape`], but with another unit of length, such as `word`.
 pub fn shape_in(layout: &Layout, unit: &str) -> String {
     let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
@@ -46,7 +46,7 @@ pub(crate) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
         Answer::Nothing => return None,
         Answer::Tensor(computed) => tensor(computed, paint),
         Answer::Batch(columns) => batch(columns, paint).text,
-        // A string that is the whole answer is not cut.
+        // If the answer is a string, it is not cut.
         Answer::String(text) => format!("{text:?}"),
         other => brief(other, paint.width),
     })
@@ -102,7 +102,7 @@ pub(crate) fn brief(answer: &Answer, columns: usize) -> String {
     cut(&text, columns)
 }
 
-/// Returns a batch: its shape, and a line for each column.
+/// Describes a batch by its shape and a line for each column.
 pub fn batch(columns: &BatchColumns, paint: Paint) -> Report {
     let (mut report, layout) = (Report::new(paint), &columns.layout);
     let about = format!("{}, step {}", shape(layout), columns.step);
@@ -144,7 +144,7 @@ fn dtype(computed: &Computed) -> &'static str {
     ["f32", "f64"][usize::from(computed.buffer().is_f64())]
 }
 
-/// Returns a tensor: its level, the distribution of its values, and the first values by group.
+/// Describes a tensor by its level, the distribution of its values, and the first values by group.
 fn tensor(computed: &Computed, paint: Paint) -> String {
     let values: Vec<f64> = computed.buffer().iter().collect();
     let dtype = dtype(computed);
@@ -181,7 +181,7 @@ fn tensor(computed: &Computed, paint: Paint) -> String {
     lines.join("\n")
 }
 
-/// Mean, standard deviation, minimum and maximum, and the shares of zeros and of values that are not finite.
+/// Returns a line with mean, standard deviation, minimum and maximum, and the shares of zeros and of values that are not finite.
 pub(crate) fn spread(values: &[f64]) -> String {
     let of = finite(values);
     // A mean that differs from 0 only by rounding errors is shown as 0.
@@ -203,7 +203,7 @@ pub(crate) fn spread(values: &[f64]) -> String {
     line
 }
 
-/// Mean, standard deviation, minimum and maximum.
+/// Returns a line with mean, standard deviation, minimum and maximum.
 pub(crate) fn statistics(of: Statistics) -> String {
     let [mean, std, min, max] = [of.mean, of.std, of.min, of.max].map(value);
     format!("mean {mean}   std {std}   min {min}   max {max}")
@@ -213,7 +213,7 @@ fn finite(values: &[f64]) -> Statistics {
     Statistics::of(values.iter().copied().filter(|value| value.is_finite()))
 }
 
-/// Names and values of groups, several per line, and how many groups are shown.
+/// Returns lines with the names and values of groups, several groups per line, and the number of groups that are shown.
 fn in_cells(layout: &Layout, values: &[f64], paint: Paint) -> (Vec<String>, usize) {
     let shown = values.len().min(VALUES);
     let numbers = column(&values[..shown]).into_iter().enumerate();
@@ -225,7 +225,7 @@ fn in_cells(layout: &Layout, values: &[f64], paint: Paint) -> (Vec<String>, usiz
     (lines.collect(), shown)
 }
 
-/// Returns the values of the first groups or responses in rows, with as many per row as fit, and the number of rows.
+/// Returns lines with the values of the first groups or responses, as many values per line as fit, and the number of lines.
 fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, usize) {
     let (level, layout) = (computed.level(), computed.layout());
     let each = [OF_A_GROUP, ROWS][usize::from(layout.groups() == 1)];
@@ -242,7 +242,7 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     let labels = labels.unwrap_or(0);
     let longest = rows.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
     let room = paint.width.saturating_sub(labels + 2);
-    // At most as many values as would fit if each took two characters and a space.
+    // Not more values are formatted than would fit if each took two characters and a space.
     let most = longest.min(room / 3);
     let shown = rows.iter().flat_map(|(_, list)| list.iter().take(most));
     let numbers = column(&shown.map(|&index| values[index]).collect::<Vec<f64>>());
@@ -268,7 +268,7 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     (lines, rows.len())
 }
 
-/// Returns a group's name, cut if it is long: a name may be a whole prompt, with any characters.
+/// Returns a group's name, cut and escaped, because a name may be a whole prompt with any characters.
 fn label(layout: &Layout, group: usize) -> String {
     let name = layout.group_id(group).name();
     let text = name.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -276,8 +276,8 @@ fn label(layout: &Layout, group: usize) -> String {
     cut(&visible(&start), LABEL)
 }
 
-/// Returns the range of the finite values, and the number of values in each of `buckets` equal parts of the range; all are 0 if
-/// the values are equal.
+/// Returns the range of the finite values, and the number of values in each of `buckets` equal parts of the range; all counts are
+/// 0 if the values are equal.
 pub(crate) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
     let Statistics { min, max, .. } = finite(values);
     let mut counts = vec![0; buckets];
@@ -292,19 +292,19 @@ pub(crate) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
     (min, max, counts)
 }
 
-/// Returns a histogram in one line; empty if nothing is counted.
+/// Returns a histogram in one line, or an empty string if nothing is counted.
 fn blocks(counts: &[usize]) -> String {
     let most = counts.iter().copied().max().unwrap_or(0);
     let block = |&count: &usize| match count {
         0 => ' ',
-        // A bucket with any value at all shows a block.
+        // A bucket that is not empty always shows a block.
         count => BLOCKS[(count * BLOCKS.len()).div_ceil(most) - 1],
     };
     let shown = counts.iter().filter(|_| most > 0);
     shown.map(block).collect()
 }
 
-/// Returns a script in colours.
+/// Returns a script with syntax colours.
 pub(crate) fn highlighted(text: &str, paint: Paint) -> String {
     let all = lex(text);
     let (mut out, mut at) = (String::new(), 0);

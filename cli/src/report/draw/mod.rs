@@ -90,7 +90,7 @@ impl Series {
         points.map(|(index, &(x, y))| (x, y, third.get(index).copied()))
     }
 
-    /// Returns the points that can be drawn, each with its third number, or with y if there is no third number.
+    /// Returns x, y and the third number of the points that can be drawn; y takes the place of a missing third number.
     fn finite(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
         let points = self.all().map(|(x, y, z)| (x, y, z.unwrap_or(y)));
         points.filter(|(x, y, z)| x.is_finite() && y.is_finite() && z.is_finite())
@@ -133,8 +133,8 @@ impl Figure {
         }
     }
 
-    /// Returns the entries of the legend, one per name, with grey entries last; an entry's index is its ink. A band uses the
-    /// entry of the line inside the band.
+    /// Returns the entries of the legend, one per name, with grey entries last; an entry's index determines its ink. A band uses
+    /// the entry of the line inside the band.
     fn legend(&self) -> Vec<&Series> {
         let all = self.panels.iter().flat_map(|panel| &panel.series);
         let mut legend: Vec<&Series> = Vec::new();
@@ -149,7 +149,8 @@ impl Figure {
         legend
     }
 
-    /// Returns the figure as a file with this ending, as SVG, or its numbers as CSV or JSON; `None` for other endings.
+    /// Returns the content of a file with this ending: the figure as SVG, or its numbers as CSV or JSON; `None` for other
+    /// endings.
     pub fn file(&self, ending: &str) -> Option<String> {
         match ending {
             "svg" => Some(self.svg()),
@@ -159,7 +160,7 @@ impl Figure {
         }
     }
 
-    /// Returns a row per point: the panel by its y axis, the series, x, y, and the third number of bands and heat maps.
+    /// Returns a row per point: the label of the panel's y axis, the series, x, y, and the third number of bands and heat maps.
     pub fn rows(&self) -> Vec<Value> {
         let mut rows = Vec::new();
         for panel in &self.panels {

@@ -12,7 +12,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// `None` if no point can be drawn.
+    /// Returns the range of a panel's points, or `None` if no point can be drawn.
     pub(super) fn of(panel: &Panel) -> Option<Range> {
         let nothing = (f64::INFINITY, f64::NEG_INFINITY);
         let (mut x, mut y, mut cell) = (nothing, nothing, (0.0, 0.0));
@@ -52,7 +52,7 @@ impl Range {
         Some(Range { x, y, cell })
     }
 
-    /// Returns the range with room above and below the points, except at an end that is 0.
+    /// Returns the range with a margin above and below the points, except at an end that is 0.
     pub(super) fn with_room(self) -> Range {
         let (least, most) = self.y;
         let room = |end: f64| 0.04 * (most - least) * f64::from(u8::from(end != 0.0));
@@ -65,7 +65,7 @@ impl Range {
     }
 }
 
-/// Returns the distance between `places` evenly spaced positions from one end of an axis to the other.
+/// Returns the distance between evenly spaced positions on an axis; `places` has each position at least once.
 fn apart((least, most): (f64, f64), places: impl Iterator<Item = f64>) -> f64 {
     let mut places: Vec<f64> = places.collect();
     places.sort_by(f64::total_cmp);
@@ -73,7 +73,7 @@ fn apart((least, most): (f64, f64), places: impl Iterator<Item = f64>) -> f64 {
     (most / 2.0 - least / 2.0) / places.len().saturating_sub(1).max(1) as f64 * 2.0
 }
 
-/// About `wanted` round numbers within a range, with their texts, which have a typographic minus sign.
+/// Returns about `wanted` round numbers within a range, with their texts, which have a typographic minus sign.
 pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, String)> {
     let rough = (most - least) / wanted.max(1) as f64;
     if !rough.is_finite() || rough <= 0.0 {
@@ -82,7 +82,7 @@ pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, Strin
     let power = 10f64.powf(rough.log10().floor());
     let mut steps = [1.0, 2.0, 5.0, 10.0].map(|round| round * power).into_iter();
     let step = steps.find(|step| *step >= 0.999 * rough).unwrap_or(rough);
-    // A range spans at most about ten steps, and its ends are at most about 2^53 steps from 0.
+    // The counts are exact: a range spans at most about ten steps, and its ends are at most about 2^53 steps from 0.
     let (first, last) = ((least / step - 1e-9).ceil(), (most / step + 1e-9).floor());
     let count = (last - first).clamp(0.0, 20.0) as usize;
     let decimals = (-step.log10() - 1e-9).ceil().clamp(0.0, 9.0) as usize;
@@ -97,8 +97,8 @@ pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, Strin
     ticks.map(|tick| (tick, text(tick))).collect()
 }
 
-/// Returns the relative position of a value in a range: 0 at its start, 1 at its end. Halves avoid overflow for the widest
-/// ranges.
+/// Returns the relative position of a value in a range: 0 at the start, 1 at the end. The numbers are halved to avoid an overflow
+/// for the widest ranges.
 pub fn along(value: f64, (least, most): (f64, f64)) -> f64 {
     (value / 2.0 - least / 2.0) / (most / 2.0 - least / 2.0)
 }

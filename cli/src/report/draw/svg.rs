@@ -1,13 +1,13 @@
-//! The elements of SVG that a figure is drawn with.
+//! The SVG elements with which a figure is drawn.
 
 use super::inks::Ink;
 
-/// A point in CSS pixels, (0, 0) at the top left.
+/// A point in CSS pixels; (0, 0) is the top left corner.
 pub(super) type PagePoint = (f64, f64);
 /// The ink of a line, its width, and its dashes.
 pub(super) type Stroke = (Ink, f32, &'static str);
 
-/// The elements of a figure, those at the back first, with its width.
+/// The elements of a figure, from the back to the front, and the figure's width.
 pub(super) struct Svg {
     pub(super) width: f64,
     pub(super) elements: String,
@@ -34,7 +34,8 @@ impl Svg {
         ));
     }
 
-    /// Draws text in parts, each upright or italic; `share` of the text's width, which is 0, 0.5 or 1, lies to the left of (x, y).
+    /// Draws text in parts, each upright or italic. `share` (0, 0.5 or 1) is the fraction of the text's width that lies to the
+    /// left of (x, y).
     pub(super) fn parts(&mut self, (x, y): PagePoint, share: f64, parts: &[(bool, String)]) {
         let anchor = ["start", "middle", "end"][(2.0 * share) as usize];
         let part = |(is_italic, text): &(bool, String)| {
@@ -54,7 +55,7 @@ impl Svg {
         self.elements += &(element + "\n");
     }
 
-    /// Returns the whole file, with a title that is metadata and not drawn.
+    /// Returns the whole file, with a title that is only metadata and is not drawn.
     pub(super) fn document(self, height: f64, title: &str) -> String {
         let Svg { width, elements } = self;
         format!(

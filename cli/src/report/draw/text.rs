@@ -1,4 +1,4 @@
-//! A figure in a terminal: Braille dots, two across and four down in a letter; a heat map in shades.
+//! A figure in a terminal. A character of Braille has two columns and four rows of dots; a heat map is drawn in shades.
 
 use super::inks::OF_TERMINAL;
 use super::scale::Range;
@@ -7,26 +7,27 @@ use super::{Figure, Mark, Panel, Series};
 use crate::number_text::value;
 use crate::paint::{self, Paint, cut, width, wrapped};
 
-/// The largest number of rows of a plot, and the smallest.
+/// The largest and the smallest number of rows of a plot.
 const DOWN: usize = 10;
 const LEAST_DOWN: usize = 3;
-/// The width of what is beside the plot: the numbers at the y axis, the axis, and a margin on the right.
+/// The width of the space beside the plot: the numbers at the y axis, the axis, and a margin on the right.
 const BESIDE: usize = 16;
 /// The width of the numbers at the y axis.
 const MARGIN: usize = 9;
-/// The Braille letter without dots, and the bit of each dot, by row and column.
+/// The Braille character without dots, and the bit of each dot, by row and column.
 const BLANK: u32 = 0x2800;
 const BITS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
-/// The distance between the dots of a line, in the order of the legend, with a sample, so that lines also differ without colours.
+/// The distances between the dots of lines, with samples, in the order of the legend. They make lines differ even without
+/// colours.
 const STEPS: [(usize, &str); 4] = [(1, "⣀⣀"), (2, "⡀⡀"), (4, "⡀ ⡀"), (5, "⡀ ⢀ ⡀")];
 /// The shades of a heat map, for numbers above 0 and for numbers below 0.
 const WARM: [char; 4] = ['░', '▒', '▓', '█'];
 const COLD: [char; 4] = ['⠄', '⠆', '⠶', '⣿'];
 
 impl Figure {
-    /// Returns the figure in lines of the terminal's width, without a line break at the end. If it does not fit into `most`
-    /// lines, its panels are made lower, and then its last panels are not drawn; a first panel that is still too high is drawn
-    /// nevertheless.
+    /// Returns the figure in lines of the terminal's width, without a final line break. If the figure does not fit into `most`
+    /// lines, the panels are made lower; if that is not enough, the last panels are not drawn. The first panel is always drawn,
+    /// even if it is too high.
     pub fn text(&self, paint: Paint, most: usize) -> String {
         let fits = |down: &usize| self.lines(*down, paint).lines().count() <= most;
         let down = (LEAST_DOWN..=DOWN).rev().find(fits);
@@ -92,7 +93,7 @@ impl Panel {
         head
     }
 
-    /// Returns the drawing with its axes.
+    /// Returns the lines of the panel's plot with its axes.
     fn drawn(&self, legend: &[&Series], down: usize, paint: Paint) -> Vec<String> {
         let Some(range) = Range::of(self) else {
             return vec!["  no finite value to draw".to_string()];
@@ -107,7 +108,7 @@ impl Panel {
         for series in &self.series {
             canvas.draw(series, series.ink(legend));
         }
-        // The smallest number, the largest, and 0 if it lies between them.
+        // The axis shows the smallest number, the largest number, and 0 if it lies between them.
         let (least, most) = range.y;
         let numbers = [least, most, 0f64.clamp(least, most)];
         let mut lines = Vec::new();
@@ -148,22 +149,22 @@ struct Canvas {
 }
 
 impl Canvas {
-    /// Returns the column of dots that an x falls into.
+    /// Returns the column of dots that contains an x.
     fn column(&self, x: f64) -> usize {
         (along(x, self.range.x) * (2 * self.across - 1) as f64).round() as usize
     }
 
-    /// Returns the row of dots that a y falls into, counted from the top.
+    /// Returns the row of dots that contains a y, counted from the top.
     fn row(&self, y: f64) -> usize {
         let down = self.letters.len() / self.across;
         ((1.0 - along(y, self.range.y)) * (4 * down - 1) as f64).round() as usize
     }
 
-    /// Sets a dot, (0, 0) at the top left.
+    /// Sets a dot; (0, 0) is at the top left.
     fn dot(&mut self, (x, y): (usize, usize), code: &'static str) {
         let letter = self.letters.get_mut(y / 4 * self.across + x / 2);
         if let Some((letter, ink)) = letter.filter(|_| x < 2 * self.across) {
-            // A Braille letter has a bit for each of its dots.
+            // The code of a Braille character has a bit for each dot.
             let bits = (*letter as u32).saturating_sub(BLANK) | BITS[y % 4][x % 2];
             *letter = char::from_u32(BLANK + bits).unwrap_or(' ');
             *ink = code;
@@ -190,7 +191,7 @@ impl Canvas {
         let dots: Vec<(usize, usize, usize)> = dots.collect();
         match &series.mark {
             Mark::Line | Mark::Reference => {
-                // A single point is drawn as a line from itself to itself.
+                // A single point is drawn as a line from the point to itself.
                 let mut last = dots.first().map(|dot| (dot.0, dot.1));
                 for &(x, y, _) in dots.iter().skip(usize::from(dots.len() > 1)) {
                     let from = last.replace((x, y)).unwrap_or((x, y));
@@ -200,7 +201,7 @@ impl Canvas {
             Mark::Points => dots.iter().for_each(|dot| self.dot((dot.0, dot.1), code)),
             Mark::Bars => {
                 let floor = self.row(0.0);
-                // A dot stays empty between two bars if there is room for it.
+                // A column of dots stays empty between two bars if there is room for it.
                 let wide = (2 * self.across / dots.len().max(1)).max(2) - 1;
                 for (x, y, _) in dots {
                     for x in (0..wide).map(|place| (x + place).saturating_sub(wide / 2)) {
@@ -217,7 +218,7 @@ impl Canvas {
         }
     }
 
-    /// Fills the whole plot with shades; each letter takes the shade of the nearest cell.
+    /// Fills the whole plot with shades; each character gets the shade of the nearest cell.
     fn shade(&mut self, series: &Series) {
         let (cells, most): (Vec<_>, f64) = (series.finite().collect(), series.largest());
         let down = (self.letters.len() / self.across) as f64;

@@ -1,4 +1,4 @@
-//! Shows where two dumps of one batch differ: in groups, masks, columns and texts.
+//! Shows the differences between two dumps of one batch in groups, masks, columns and texts.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -28,11 +28,10 @@ struct Row {
 }
 
 /// Compares two batches response by response. Responses are paired by their order within groups of the same name if both batches
-/// have the same groups, all of them named by texts, or if the numbers of responses differ. Otherwise, responses are paired by
-/// their order in the batches.
+/// have the same groups, and all names are texts, or if the numbers of responses differ. Otherwise, responses are paired by their
+/// order in the batches.
 ///
-/// # Errors
-/// If no two responses can be compared.
+/// # Errors An error if no two responses can be compared.
 pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Result<Report> {
     let mut report = Report::new(paint);
     let [a, b] = batches.map(Batch::layout);
@@ -90,7 +89,7 @@ pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Result<Re
     Ok(report)
 }
 
-/// Returns the pairs of responses to compare, as numbers in `a` and in `b`.
+/// Returns the pairs of responses to compare, as indices in `a` and in `b`.
 fn pairs(a: &Layout, b: &Layout) -> Vec<(usize, usize)> {
     let names = |layout: &Layout| -> BTreeSet<String> {
         let groups = 0..layout.groups();
@@ -134,7 +133,7 @@ impl Row {
         }
     }
 
-    /// Returns a row about something that may differ in each pair of responses; `detail` describes the first pair that differs.
+    /// Returns a row about a property that may differ in each pair of responses; `detail` describes the first pair that differs.
     fn of(
         what: &str,
         pairs: &[(usize, usize)],
@@ -154,7 +153,7 @@ impl Row {
     }
 }
 
-/// Groups are equal if they have the same responses, whatever their names.
+/// Compares the groups. Two groups are equal if they have the same responses, whatever the groups' names are.
 fn groups(a: &Layout, b: &Layout, pairs: &[(usize, usize)]) -> Row {
     let of = |&(own, other): &(usize, usize)| (a.group_of(own), b.group_of(other));
     let mut counts: [HashMap<_, usize>; 3] = Default::default();
@@ -176,7 +175,7 @@ fn groups(a: &Layout, b: &Layout, pairs: &[(usize, usize)]) -> Row {
     Row::of("groups", pairs, differs, |_| String::new())
 }
 
-/// Masks are equal if the same tokens count, with positions counted from the first token that counts.
+/// Compares the masks. Two masks are equal if the same tokens count; positions are relative to the first token that counts.
 fn masks(a: &Layout, b: &Layout, pairs: &[(usize, usize)]) -> Row {
     let places = |layout: &Layout, response: usize| -> Vec<(u32, u32)> {
         let runs = layout.runs(response);
@@ -226,7 +225,7 @@ fn columns(batches: [&Batch; 2], pairs: &[(usize, usize)]) -> Vec<Row> {
     names.into_iter().filter_map(row).collect()
 }
 
-/// Returns a row about a column: where it differs most, and whether the column in `b` is the column in `a` times a constant.
+/// Returns a row about a column: the largest difference, and whether the column in `b` is the column in `a` times a constant.
 fn column(
     name: &str,
     level: Level,
@@ -259,7 +258,7 @@ fn column(
     let largest = all()
         .filter(|pair| !is_equal(pair.1))
         .max_by(|x, y| gap(x).total_cmp(&gap(y)));
-    // The factor by which `a` is multiplied to be nearest to `b`, by least squares.
+    // The factor that brings `a` closest to `b`, by least squares.
     let sum = |of: fn(f64, f64) -> f64| all().map(|(_, (a, b))| of(*a, *b)).sum::<f64>();
     let factor = sum(|a, b| a * b) / sum(|a, _| a * a);
     let scaled = |(_, (a, b)): (usize, (&f64, &f64))| is_equal((&(a * factor), b));
@@ -303,7 +302,7 @@ mod tests {
                 rows.map(|row| format!("{} {} {}", row["what"], row["differ"], row["detail"]));
             rows.collect::<Vec<_>>().join("\n").replace('"', "")
         };
-        // Names of groups and rounding to f32 do not count as differences.
+        // Different names of groups and rounding to f32 do not count as differences.
         let same = batch(
             &[7, 7, 5, 5],
             &[1.0, 0.0, 2.0, f64::from(4.0f32 + 2e-6)],

@@ -1,4 +1,4 @@
-//! The advantages of right and wrong responses, and the total |A|, by the number of right responses in their group.
+//! The advantages of right and wrong responses, and the total |A|, as functions of the number of right responses in a group.
 
 use serde_json::json;
 
@@ -16,16 +16,16 @@ use advlab_train::random::{Purpose, RandomStream, StreamKey};
 
 /// The approximate number of rows of the table below a curve.
 const ROWS: usize = 9;
-/// For each group that a curve adds to its batch, the batch has this many groups whose accuracies are those of the given batch,
-/// if there is room.
+/// If there is room, the batch of a curve has, for each group of the curve, this many groups whose accuracies are those of the
+/// given batch.
 const OWN: usize = 20;
 /// The largest number of responses in a batch that is made for a curve.
 const RESPONSES: usize = 1 << 16;
-/// The largest number of cells in a padded column of drawn responses; the responses are shortened to fit.
+/// The largest number of elements in a padded column of drawn responses; longer responses are shortened.
 const CELLS: usize = 1 << 21;
-/// No drawn response is shortened to less than this length.
+/// The length below which no drawn response is shortened.
 const LEAST: usize = 8;
-/// The number of draws if the advantage depends on more than the number of right responses.
+/// The number of random draws if the advantage depends on more than the number of right responses.
 const DRAWS: u64 = 64;
 /// A difference below this, relative to the largest advantage, counts as a rounding error.
 pub(super) const ROUNDING: f64 = 1e-9;
@@ -34,9 +34,9 @@ pub(super) const ROUNDING: f64 = 1e-9;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub right: usize,
-    /// The mean advantage of a right response, if there is one.
+    /// The mean advantage of the right responses, if there are any.
     pub of_right: Option<f64>,
-    /// The mean advantage of a wrong response, if there is one.
+    /// The mean advantage of the wrong responses, if there are any.
     pub of_wrong: Option<f64>,
     /// The sum of |A| over the group.
     pub total: f64,
@@ -72,24 +72,24 @@ impl Point {
     }
 }
 
-/// A recipe's advantages for groups of one size, with 0, 1, ... up to all responses right. An advantage per token is averaged over
-/// the response.
+/// A recipe's advantages in groups of one size, for each number of right responses. An advantage per token is averaged over the
+/// response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// `points[r]` is for r right responses, averaged over the draws.
     pub points: Vec<Point>,
-    /// Whether the other groups of the batch matter, so that a group on its own would get other advantages, or none.
+    /// Whether the other groups of the batch matter: a single group would get other advantages, or an error.
     pub depends_on_batch: bool,
-    /// Whether the advantages of equal responses in a group differ, because of the responses' order or by chance.
+    /// Whether equal responses in a group can have different advantages, because of the responses' order or by chance.
     pub depends_on_order: bool,
     /// The points of each draw; there is a single draw if nothing is random.
     pub draws: Vec<Vec<Point>>,
 }
 
 impl Curve {
-    /// Returns the curve for groups of `size`, in one batch with the token columns of `like` and with groups whose accuracies are
-    /// those of `like`'s groups, plus one group of each composition. All responses are one token long and differ only in whether
-    /// they are right; if the order of the responses matters, the order is random.
+    /// Returns the curve for groups of `size`. The curve is computed on one batch, which has the token columns of `like`, a group
+    /// for each number of right responses, and groups whose accuracies are those of `like`'s groups. All responses are one token
+    /// long and differ only in whether they are right; if their order matters, it is random.
     pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
         let groups = in_proportion(&accuracies_of(like), size);
@@ -110,8 +110,8 @@ impl Curve {
         Ok(Curve::over(draws, depends_on_batch, depends_on_order))
     }
 
-    /// Returns the curve of responses drawn from `input`, with their tokens. If the other groups of the batch matter, those
-    /// groups are drawn from the groups of `input`.
+    /// Returns the curve for responses that are drawn, with their tokens, from `input`. If the other groups of the batch matter,
+    /// their accuracies are drawn from those of `input`.
     pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
         let own = accuracies_of(input);
@@ -162,7 +162,7 @@ fn stream(draw: u64) -> RandomStream {
 }
 
 /// Returns the points of the first groups, which have 0, 1, ... right responses, and the largest difference within a group
-/// between advantages with the same label.
+/// between the advantages of responses with the same label.
 fn points(design: &Design<'_>, batch: &Batch, size: usize) -> Result<(Vec<Point>, f64)> {
     let outcome = design.outcome(batch)?;
     let advantage = outcome.advantage.by_response().into_iter().enumerate();
@@ -177,7 +177,7 @@ fn points(design: &Design<'_>, batch: &Batch, size: usize) -> Result<(Vec<Point>
     Ok((points, spreads.into_iter().fold(0.0, f64::max)))
 }
 
-/// Returns the share of right responses in each group; empty if the batch does not say which responses are right.
+/// Returns the share of right responses in each group, or an empty list if the batch does not say which responses are right.
 fn accuracies_of(batch: &Batch) -> Vec<f64> {
     match Host::new().evaluate("batch.correct", batch) {
         Ok(Answer::Tensor(correct)) => accuracies(&correct),
@@ -200,8 +200,8 @@ fn in_proportion(accuracies: &[f64], size: usize) -> Vec<usize> {
     (0..=size).chain(own.repeat(copies)).collect()
 }
 
-/// Labels for groups with the given numbers of right responses: the first responses of a group are right or, if there is a
-/// stream, random responses.
+/// Returns the labels of groups with the given numbers of right responses. The first responses of a group are right or, if there
+/// is a stream, randomly chosen responses.
 fn labels(size: usize, groups: &[usize], mut stream: Option<&mut RandomStream>) -> Vec<f64> {
     let mut labels = Vec::with_capacity(size * groups.len());
     for &right in groups {
@@ -230,7 +230,7 @@ fn alike(
         .step(like.step())
         .response("reward", labels.clone())
         .response("correct", labels);
-    // Log-probs and other token columns are the same everywhere, because the curve only shows right against wrong.
+    // Log-probs and other token columns are constant, because the curve compares only right and wrong responses.
     let names = like.token_columns().map(|(name, _)| name);
     for name in names.filter(|name| *name != "token_reward") {
         let number = if name.ends_with("logp") { -0.5 } else { 0.5 };
@@ -239,7 +239,7 @@ fn alike(
     builder.build()
 }
 
-/// Returns the wrong and the right responses of a batch; an error if there are no responses of one kind.
+/// Returns the wrong and the right responses of a batch. It is an error if there are no responses of one kind.
 fn pools(input: &Batch) -> Result<[Vec<usize>; 2]> {
     let correct = Host::new().evaluate("batch.correct", input)?.numbers();
     let pools = [0.0, 1.0].map(|label| -> Vec<usize> {
@@ -272,7 +272,7 @@ fn from_pools(
     on_policy(&with_rewards(&grouped, |response, _| labels[response]))
 }
 
-/// Returns the curves of recipes for groups of `size`, or of the batch's largest group.
+/// Returns the curves of recipes for groups of `size` or, if `size` is `None`, of the size of the batch's largest group.
 pub fn report(
     recipes: Vec<Recipe>,
     batch: &Batch,
@@ -337,7 +337,7 @@ fn figure(size: usize, curves: &[(Curve, Recipe)]) -> Figure {
     Figure::new(format!("groups of {size}"), 3, all.into())
 }
 
-/// Adds some points of a curve, and the place of the largest total.
+/// Adds a table with some points of a curve, and a line that says for which number of right responses the total is largest.
 fn list(points: &[Point], report: &mut Report) {
     let larger = |peak: Point, point: &Point| match point.total > peak.total * (1.0 + ROUNDING) {
         true => *point,

@@ -16,7 +16,7 @@ use advlab::tensor::Level;
 /// A difference below this, relative to the largest advantage, counts as a rounding error.
 pub(super) const ROUNDING: f64 = 1e-12;
 
-/// The largest group size for which each accuracy has a row; for larger groups there are `PARTS` ranges of accuracy.
+/// The largest group size for which the table has a row for each accuracy; for larger groups it has `PARTS` ranges of accuracy.
 const EXACT: usize = 16;
 const PARTS: usize = 8;
 
@@ -39,7 +39,8 @@ pub fn report(a: &Recipe, b: &Recipe, batch: &Batch, paint: Paint) -> Result<Rep
     Ok(report)
 }
 
-/// Compares all values, per token if either advantage is per token. Returns the largest difference that counts as rounding.
+/// Compares all values, per token if either advantage is per token. Returns the largest difference that counts as a rounding
+/// error.
 fn overall(outcomes: &[Outcome; 2], report: &mut Report) -> f64 {
     let is_token = |outcome: &Outcome| outcome.advantage.level() == Level::Token;
     let (level, [a, b]) = match outcomes.iter().any(is_token) {
@@ -51,7 +52,7 @@ fn overall(outcomes: &[Outcome; 2], report: &mut Report) -> f64 {
     };
     let sizes = a.iter().chain(&b).map(|x: &f64| x.abs());
     let rounding = ROUNDING * sizes.fold(0.0, f64::max);
-    // Differences by rounding count as 0; a NaN differs from a number.
+    // Rounding errors count as 0; a NaN differs from a number.
     let gap = |(a, b): (&f64, &f64)| match (a - b).abs() {
         gap if gap.is_nan() => f64::from(u8::from(a.is_nan() != b.is_nan())),
         gap if gap <= rounding => 0.0,
@@ -97,7 +98,7 @@ fn by_accuracy(outcomes: &[Outcome; 2], correct: &Computed, rounding: f64, repor
     let parts = if is_exact { size } else { PARTS };
     let mut rows: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (group, accuracy) in accuracies(correct).into_iter().enumerate() {
-        // The 1e-9 is added because a share such as 3/10, times 10, can be a little less than 3.
+        // The 1e-9 is added because rounding can make an accuracy such as 3/10, times 10, a little less than 3.
         let part = (accuracy * parts as f64 + 1e-9) as usize;
         rows.entry(part).or_default().push(group);
     }
@@ -131,8 +132,8 @@ fn by_accuracy(outcomes: &[Outcome; 2], correct: &Computed, rounding: f64, repor
     report.table(&cells);
 }
 
-/// Returns the numbers of pairs with the same sign, with opposite signs, and with exactly one value that is 0 up to rounding. The
-/// pair at an index counts `counts[index]` times.
+/// Returns the numbers of pairs with the same sign, with opposite signs, and with exactly one zero (up to `rounding`). The pair
+/// at an index counts `counts[index]` times.
 pub(super) fn signs(a: &[f64], b: &[f64], counts: &[f64], rounding: f64) -> [f64; 3] {
     let sign = |x: &f64| if x.abs() > rounding { x.signum() } else { 0.0 };
     let mut sums = [0.0; 3];

@@ -1,5 +1,5 @@
-//! The distribution of the gradient: shares of the sum of |A| by group accuracy, by length, by position, and right against wrong,
-//! for one design or for several designs side by side.
+//! The distribution of the gradient: shares of the sum of |A| by group accuracy, by length, by position, and of right and wrong
+//! responses, for one design or for several designs side by side.
 
 use std::collections::HashMap;
 use std::iter::repeat_n;
@@ -23,16 +23,16 @@ use crate::report::draw::{Figure, Mark, Panel, Series};
 
 /// The number of parts of groups by accuracy, of responses by length, and of tokens by position.
 const PARTS: usize = 4;
-/// The names of the parts by accuracy of the group.
+/// The names of the parts by the accuracy of the group.
 const ACCURACIES: &str = "0, all wrong; (0, 1/4]; (1/4, 1/2]; (1/2, 3/4]; (3/4, 1); 1, all right";
-/// The division of each response's tokens by their position.
+/// The name of the division of each response's tokens by position, and the names of its parts.
 const POSITION: &str = "position";
 const QUARTERS: &str = "first quarter; second; third; last quarter";
-/// The largest number of a column's values that each form a part.
+/// The largest number of values of a column that each form a separate part.
 const VALUES: usize = 8;
 /// The largest width of a bar in the table.
 const BAR: f64 = 24.0;
-/// The panels of the figure: each shows the parts of a property, along an x axis with this name.
+/// The panels of the figure: for each, the property whose parts it shows, and the name of its x axis.
 const PANELS: [(&str, &str); 4] = [
     ("accuracy", "accuracy of the group"),
     ("length", "tokens of the response"),
@@ -42,14 +42,14 @@ const PANELS: [(&str, &str); 4] = [
 /// The largest width of a design's name in the head of a table.
 const NAME: usize = 14;
 
-/// A part of the tokens, with its shares of the totals; a part of the responses if the batch has no tokens.
+/// A part of the tokens (or of the responses, if the batch has no tokens), with its shares of the totals.
 #[derive(Clone, Debug, Serialize)]
 pub struct Part {
     /// The recipe's name, if several recipes are shown side by side.
     #[serde(skip_serializing_if = "Option::is_none")]
     recipe: Option<String>,
-    /// The property that divides the parts: `accuracy`, `response`, `length`, `position`, `trajectory` (by its number of turns), or a
-    /// column.
+    /// The property that divides the parts: `accuracy`, `response`, `length`, `position`, `trajectory` (the number of turns), or
+    /// a column.
     pub by: String,
     pub part: String,
     /// The mean accuracy, length or relative position of the part's tokens.
@@ -67,7 +67,7 @@ pub struct Part {
 pub struct Mass {
     /// The shares, table by table.
     pub parts: Vec<Part>,
-    /// The loss that the shares of the gradient belong to.
+    /// The name of the loss to whose gradient the shares belong.
     pub loss: Option<String>,
     /// A summary of the outcome; its `effective_responses` is the number of responses over which the sum of |A| is spread.
     pub summary: Summary,
@@ -76,10 +76,10 @@ pub struct Mass {
 impl Mass {
     /// Returns the shares of a recipe's advantage on a batch, and of the gradient of the recipe's own loss, or of `loss` if the
     /// recipe has no loss. If the loss fails, for instance because log-probs are missing, there are no shares of the gradient.
-    /// `by` divides the tokens once more.
+    /// `by` is an additional division of the tokens.
     pub fn of(trial: &Trial, loss: &Recipe, by: Option<&Division>) -> Mass {
         let gradient = match trial.outcome.loss {
-            // For a recipe with only a loss, the advantage is derived from the loss's gradient, so that it has the same shares.
+            // For a recipe with only a loss, the advantage is derived from the loss's gradient, so both have the same shares.
             Some(_) => Some(trial.outcome.advantage.clone()),
             None => trial.loss(loss).ok().map(|loss| loss.gradient),
         };
@@ -94,9 +94,9 @@ impl Mass {
     }
 }
 
-/// Returns how recipes divide their advantage and gradient among the parts of a batch. One recipe is shown with bars; several
-/// recipes are shown side by side, with a figure and with a comparison of each two of them. A recipe without a loss gets `loss`,
-/// and `by` names a column that also divides the tokens.
+/// Reports the shares of recipes' advantages and gradients by the parts of a batch. One recipe is shown with bars; several
+/// recipes are shown side by side, with a figure and a comparison of each pair. For a recipe without a loss, `loss` is used; `by`
+/// names a column by which the tokens are also divided.
 pub fn report(
     recipes: &[Recipe],
     loss: &Recipe,
@@ -154,8 +154,8 @@ pub fn report(
     Ok(report)
 }
 
-/// Adds and returns a comparison of each two designs: the correlation of their advantages, if both vary, and the shares of the
-/// tokens whose advantages have opposite signs, or are 0 for only one of the two designs.
+/// Adds and returns a comparison of each pair of designs: the correlation of their advantages, if both vary, and the shares of
+/// the tokens whose two advantages have opposite signs, or of which exactly one is 0.
 fn in_common(all: &[(String, Mass)], outcomes: &[Outcome], report: &mut Report) -> Vec<Value> {
     let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
     let mut rows = vec![heads.map(String::from).collect()];
@@ -242,7 +242,7 @@ fn shares(all: &[(String, Mass)], report: &mut Report) {
     report.table(&rows);
 }
 
-/// Returns the shares of |A| over the places of the parts, with the shares of the tokens.
+/// Returns a figure of the shares of |A| by the parts' mean property, with the shares of the tokens as a reference.
 fn figure(all: &[(String, Mass)]) -> Figure {
     let panel = |&(by, x): &(&str, &str)| {
         let line = |name: &str, mark, mass: &Mass, of: fn(&Part) -> f64| {
@@ -261,7 +261,7 @@ fn figure(all: &[(String, Mass)]) -> Figure {
     Figure::new("Shares of the sum of |A|", 3, panels)
 }
 
-/// Returns the shares of all parts with at least one token.
+/// Returns all parts that have at least one token, with their shares.
 fn parts(outcome: &Outcome, gradient: Option<&Computed>, divisions: &[Division]) -> Vec<Part> {
     let mut parts = Vec::new();
     for (division, sums) in divisions.iter().zip(sums(outcome, gradient, divisions)) {
@@ -290,8 +290,8 @@ pub struct Division<'a> {
     /// The property by which the responses or tokens are divided.
     by: String,
     names: Vec<String>,
-    /// For the index of a value at `level`: the part to which the value belongs, and its property as a number; `None` if the
-    /// value belongs to no part.
+    /// A function of the index of a value at `level`. It returns the part to which the value belongs and the value's property as
+    /// a number, or `None` if the value belongs to no part.
     of: Box<dyn Fn(usize) -> Option<(usize, f64)> + 'a>,
     level: Level,
 }
@@ -306,7 +306,8 @@ impl<'a> Division<'a> {
         }
     }
 
-    /// Parts with about the same number of `values`, each up to a bound. `of` gives the value of a response or of a token.
+    /// Returns a division into parts that have about the same number of `values`, each up to a bound. `of` gives the value of a
+    /// response or of a token.
     fn of_quarters(
         by: &str,
         unit: &str,
@@ -350,7 +351,7 @@ fn divisions<'a>(outcome: &'a Outcome, by: Option<&'a Division>) -> Vec<Division
     };
     let is_right = move |one: usize| Some((usize::from(right?.at(one, 0) == 1.0), 0.0));
     let length = |one: usize| layout.tokens_of(one).len() as f64;
-    // Without tokens there are no parts by length.
+    // If there are no tokens, there are no parts by length.
     let lengths = all.filter(|_| layout.tokens() > 0).map(length).collect();
     let mut divisions = vec![
         Division::new("accuracy", ACCURACIES, of_group),
@@ -425,7 +426,7 @@ fn by_column(batch: &Batch, by: &str) -> Result<Division<'static>> {
     })
 }
 
-/// For each division, and each of its parts, the sums of 1, |A|, |dloss/dlogp| and the property over the part's tokens.
+/// Returns, for each part of each division, the sums of 1, |A|, |dloss/dlogp| and the property over the part's tokens.
 fn sums(
     outcome: &Outcome,
     gradient: Option<&Computed>,
@@ -465,7 +466,7 @@ fn sums(
             (0..3).for_each(|index| whole[index] += own[index]);
             let of_position = position.and_then(|at| sums[at].get_mut(quarter));
             if let Some(sums) = of_position.filter(|_| has_tokens) {
-                // The mean of start, start + 1, ..., end - 1.
+                // The mean of start, start + 1, ..., end - 1, relative to the number of tokens.
                 let place = (start + end - 1) as f64 / (2 * count) as f64;
                 add(sums, own, place);
             }

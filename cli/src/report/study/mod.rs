@@ -1,6 +1,6 @@
 //! Studies of a design: the advantages of right and wrong responses ([`Curve`]), the objective that they optimise
-//! ([`Objective`]), a loss over ratio and advantage ([`surface`]), what a recipe gives ([`outcome`]), how two recipes differ
-//! ([`diff`]), and where two dumps of a batch differ ([`against`]).
+//! ([`Objective`]), a loss as a function of ratio and advantage ([`surface`]), the outcome of a recipe ([`outcome`]), and the
+//! differences between two recipes ([`diff`]) or two dumps of a batch ([`against`]).
 
 pub mod against;
 pub mod curve;
@@ -22,11 +22,11 @@ use advlab::check::needs;
 use advlab::script::{Computed, Hook, Loss, Outcome, Recipe, State};
 use advlab::{Batch, Diagnostic};
 
-/// The advantage for recipes that are only a loss on `batch.advantage`. It optimises the reward itself, so that every deviation
-/// from the reward is due to the loss.
+/// The recipe that gives the advantage to recipes that are only a loss on `batch.advantage`. It optimises the reward itself, so
+/// every deviation from the reward is due to the loss.
 pub const NEUTRAL: &str = "rloo";
 
-/// A recipe; if it is only a loss on `batch.advantage`, also a recipe for that advantage.
+/// A recipe and, if it is only a loss on `batch.advantage`, a second recipe that gives this advantage.
 struct Design<'a> {
     recipe: &'a Recipe,
     advantage: Option<Recipe>,
@@ -39,7 +39,7 @@ impl Design<'_> {
         Ok(Design { recipe, advantage })
     }
 
-    /// Returns the batch with the advantage that the recipe needs; it replaces the batch's own advantage.
+    /// Returns the batch with the advantage that the recipe needs, which replaces the batch's own advantage.
     fn batch(&self, batch: &Batch) -> Result<Batch> {
         let Some(advantage) = &self.advantage else {
             return Ok(batch.clone());
@@ -54,8 +54,8 @@ impl Design<'_> {
     }
 }
 
-/// Returns the batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has no advantage;
-/// a note then says so.
+/// Returns the batch. If the recipe is a loss on `batch.advantage` and the batch has no advantage, the [`NEUTRAL`] advantage is
+/// added, and a note says so.
 pub(crate) fn with_advantage(recipe: &Recipe, batch: &Batch) -> Result<(Batch, Option<String>)> {
     if batch.has("advantage") {
         return Ok((batch.clone(), None));
@@ -80,7 +80,7 @@ pub struct Trial {
     pub recipe: Recipe,
     /// The batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has no advantage.
     pub batch: Batch,
-    /// A note that says that the [`NEUTRAL`] advantage is used; `None` if it is not.
+    /// A note that says that the [`NEUTRAL`] advantage is used, if it is used.
     pub note: Option<String>,
     pub outcome: Outcome,
     /// The state after the step.
@@ -88,7 +88,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Returns a first step, from the state that `init` makes.
+    /// Runs a first step, from the state that `init` makes.
     pub fn of(recipe: &Recipe, batch: &Batch) -> Result<Trial> {
         Trial::in_state(recipe, batch, recipe.init()?)
     }
@@ -104,7 +104,7 @@ impl Trial {
         })
     }
 
-    /// Returns the loss of the outcome: the recipe's own loss or, if it has none, the loss of `other`.
+    /// Returns the loss of the outcome: the recipe's own loss or, if the recipe has no loss, the loss of `other`.
     pub fn loss(&self, other: &Recipe) -> Result<Loss> {
         let has_own = self.recipe.has(Hook::Loss);
         let loss = if has_own { &self.recipe } else { other };
@@ -121,7 +121,7 @@ pub(crate) fn members(layout: &Layout, group: usize) -> impl Iterator<Item = usi
     layout.members(group).iter().map(|&one| one as usize)
 }
 
-/// Returns the indices of a group's values at a level: for tokens one list per response, else a single list.
+/// Returns the indices of a group's values at a level: one list per response for tokens, a single list for any other level.
 pub(crate) fn indices(layout: &Layout, level: Level, group: usize) -> Vec<Vec<usize>> {
     let members = members(layout, group);
     let trajectories = layout.trajectories_of(group).into_iter().flatten();
@@ -151,7 +151,7 @@ pub(crate) fn accuracies(correct: &Computed) -> Vec<f64> {
     (0..layout.groups()).map(share).collect()
 }
 
-/// Returns a share of a whole: `44.6 %`.
+/// Formats a share as a percentage, such as `44.6 %`.
 fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
@@ -163,10 +163,10 @@ pub fn title(recipe: &Recipe) -> String {
     title.trim_end().to_string()
 }
 
-/// Returns a recipe's name with the parameters that differ from their defaults, and always with `k`: `passk k=8`.
+/// Returns a recipe's name with `k` and the parameters that differ from their defaults, as in `passk k=8`.
 pub fn label(recipe: &Recipe) -> String {
     let params = recipe.params().iter();
-    // `k` is always shown, because Pass@k is not a full name without its k.
+    // `k` is always shown, because the name Pass@k is incomplete without a value of k.
     let set =
         params.filter(|(parameter, value)| **value != parameter.default || parameter.name == "k");
     let set = set.map(|(parameter, value)| format!(" {}={value}", parameter.name));

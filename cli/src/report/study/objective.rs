@@ -22,14 +22,15 @@ pub struct Objective {
     /// The recipe's name with its settings.
     pub name: String,
     pub size: usize,
-    /// The advantages of groups with 0 ... N right responses, for each draw; a single draw if they are exact.
+    /// For each draw, the advantages of groups with 0 ... N right responses; there is a single draw if the advantages are exact.
     draws: Vec<Vec<Point>>,
     pub notes: Vec<String>,
 }
 
 impl Objective {
-    /// Returns the objective of a recipe for groups of `size`: exact if the advantage depends only on the number of right
-    /// responses of a group; else estimated on responses and groups drawn from `input`, or an error if there is no `input`.
+    /// Returns the objective of a recipe for groups of `size`. The objective is exact if the advantage depends only on the number
+    /// of right responses of a group. Otherwise it is estimated on responses and groups drawn from `input`; it is an error if
+    /// there is no `input`.
     pub fn of(recipe: &Recipe, input: Option<&Batch>, size: usize) -> Result<Objective> {
         let usual = on_policy(&usual());
         let design = Design::of(recipe)?;
@@ -78,13 +79,13 @@ impl Objective {
         })
     }
 
-    /// F'(p) and its standard error, which is 0 if the objective is exact.
+    /// Returns F'(p) and its standard error, which is 0 if the objective is exact.
     pub fn slope(&self, p: f64) -> (f64, f64) {
         self.mean(&binomial(self.size - 1, p))
     }
 
-    /// F(p) with F(0) = 0, and its standard error: the sum over s of the difference at s times I_p(s + 1, N - s), divided by N.
-    /// The incomplete beta function I_p(s + 1, N - s) is the chance that more than s of N responses are right.
+    /// Returns F(p), with F(0) = 0, and its standard error. F(p) is the sum over s of (A+(s + 1) - A-(s)) I_p(s + 1, N - s),
+    /// divided by N. The incomplete beta function I_p(s + 1, N - s) is the chance that more than s of N responses are right.
     pub fn value(&self, p: f64) -> (f64, f64) {
         let mut more = binomial(self.size, p);
         for right in (1..self.size).rev() {
@@ -94,7 +95,8 @@ impl Objective {
         self.mean(&weights.collect::<Vec<f64>>())
     }
 
-    /// Returns the weighted sum of A+(s + 1) - A-(s) over s: its mean over the draws, and the standard error of the mean.
+    /// Computes the weighted sum of A+(s + 1) - A-(s) over s. Returns its mean over the draws, and the standard error of the
+    /// mean.
     fn mean(&self, weights: &[f64]) -> (f64, f64) {
         let difference =
             |pair: &[Point]| pair[1].of_right.unwrap_or(0.0) - pair[0].of_wrong.unwrap_or(0.0);
@@ -109,9 +111,9 @@ impl Objective {
         (mean, (squares / (number * (number - 1.0).max(1.0))).sqrt())
     }
 
-    /// Returns the update of a group whose responses are right with a chance of p between 0 and 1: the mean over the responses of
-    /// A s, with scores s of mean 0 and variance 1. The scores are independent given which responses are right, and have the
-    /// given correlation with being right.
+    /// Returns the update of a group whose responses are right with probability p, 0 < p < 1. The update is the mean of A s over
+    /// the responses; the scores s have mean 0 and variance 1, are independent given which responses are right, and have the
+    /// given correlation with the label (1 if the response is right).
     pub fn update(&self, p: f64, correlation: f64) -> Update {
         let (size, number) = (self.size as f64, self.draws.len() as f64);
         let most = self.draws.iter().flatten().map(|point| point.total);
@@ -144,8 +146,8 @@ impl Objective {
     }
 
     /// Returns the named objectives with their distances from this objective, the nearest first. The distance is the total
-    /// variation between the two F', each scaled to a sum of 1 from p = 1/N to 1 - 1/N. The list is empty if F' is 0 or somewhere
-    /// negative, and for N < 3, because the range is then a single point.
+    /// variation between the two F', each scaled to a sum of 1 from p = 1/N to 1 - 1/N. The list is empty if F' is zero or
+    /// somewhere negative, or if N < 3, because the range is then at most a single point.
     pub fn nearest(&self) -> Vec<(KnownObjective, f64)> {
         let (places, scale) = (self.places(), self.scale(None));
         let is_below = |&p: &f64| self.is_below(p, scale);
@@ -169,13 +171,14 @@ impl Objective {
         all
     }
 
-    /// Returns whether F'(p) is negative by more than two standard errors and rounding errors, relative to the mean of F'.
+    /// Returns whether F'(p) is negative by more than two standard errors plus a tolerance for rounding, which is relative to
+    /// `scale`, the mean of F'.
     pub(super) fn is_below(&self, p: f64, scale: f64) -> bool {
         let (slope, error) = self.slope(p);
         slope + 2.0 * error < -(ROUNDING * scale.abs()).max(1e-12)
     }
 
-    /// Returns the mean between p = 1/N and 1 - 1/N of this objective's F', or of the F' of the named objective `known`.
+    /// Returns the mean of F' from p = 1/N to 1 - 1/N, of this objective or of the named objective `known`.
     pub fn scale(&self, known: Option<KnownObjective>) -> f64 {
         let places = self.places();
         let slope = |&p: &f64| known.map_or_else(|| self.slope(p).0, |known| known.slope(p));
@@ -194,7 +197,7 @@ impl Objective {
 pub struct Update {
     pub mean: f64,
     pub variance: f64,
-    /// The share of groups without signal, in which all advantages are 0.
+    /// The share of groups without signal, which means that all advantages of the group are 0.
     pub silent: f64,
 }
 
@@ -211,7 +214,7 @@ impl Update {
         }
     }
 
-    /// Returns the signal-to-noise ratio, which is the mean divided by the standard deviation; 0 if there is no signal.
+    /// Returns the signal-to-noise ratio, which is the mean divided by the standard deviation, or 0 if there is no signal.
     pub fn ratio(self) -> f64 {
         match self.mean.abs() < 1e-12 {
             true => 0.0,
@@ -222,15 +225,15 @@ impl Update {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownObjective {
-    /// p, the reward itself.
+    /// The reward itself: p.
     Reward,
-    /// log p, the likelihood of a right response.
+    /// The log-likelihood of a right response: log p.
     Log,
-    /// log p - log(1 - p), up to its scale.
+    /// The log-odds log p - log(1 - p), up to a constant factor.
     Logit,
-    /// 1 - (1 - p)^k.
+    /// Pass@k: 1 - (1 - p)^k.
     PassAt(usize),
-    /// arcsin of the square root of pass@k (which is p for k = 1), up to a constant factor.
+    /// The arcsine of the square root of pass@k (which is p for k = 1), up to a constant factor.
     Arcsine(usize),
 }
 
