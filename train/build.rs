@@ -1,5 +1,5 @@
-//! With the feature `torch`: compiles our C++ against the libtorch that torch-sys found, and has the binaries look for its
-//! libraries where they lay, so that they run without a variable. Without the feature there is nothing to do.
+//! With the feature `torch`, compiles `settings.cpp` against the libtorch that torch-sys found, and stores the path of libtorch's
+//! libraries in the binaries, so that these run without an environment variable. Without the feature, does nothing.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -20,7 +20,7 @@ fn torch() {
             "torch-sys does not say where libtorch lies; the feature `torch` is for Linux and macOS"
         );
     };
-    // Beside each other in a libtorch and in a Python's torch alike.
+    // The folders `lib` and `include` are beside each other, both in a libtorch and in a torch that was installed for Python.
     let root = variable("LIBTORCH_INCLUDE")
         .or_else(|| libraries.parent().map(Path::to_path_buf))
         .unwrap_or_default();
@@ -29,7 +29,7 @@ fn torch() {
     let header = std::fs::read_to_string(header).unwrap_or_default();
     let version = header.split_once("#define TORCH_VERSION ");
     let version = version.and_then(|(_, rest)| rest.split('"').nth(1));
-    // Without the header our C++ does not compile, and says so.
+    // A missing header is not reported here, because compiling `settings.cpp` then fails with an error.
     println!(
         "cargo:rustc-env=ADVLAB_TORCH_VERSION={}",
         version.unwrap_or_default()
@@ -47,16 +47,17 @@ fn torch() {
     let libraries = libraries.display();
     let mut arguments = vec![format!("-Wl,-rpath,{libraries}")];
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
-        // As RPATH, not RUNPATH: libtorch's own libraries are then found there as well.
+        // The path is stored as RPATH, not RUNPATH, so that the libraries that libtorch itself needs are also found there.
         arguments.push("-Wl,--disable-new-dtags".to_string());
         if Path::new(&format!("{libraries}/libtorch_cuda.so")).exists() {
-            // Nothing of ours names a symbol in it: it registers itself when it is loaded.
+            // The linker must not drop this library although no symbol of it is used: the library registers itself when it is
+            // loaded.
             arguments.push("-Wl,--no-as-needed,-ltorch_cuda,--as-needed".to_string());
         }
     }
     for argument in &arguments {
         println!("cargo:rustc-link-arg={argument}");
     }
-    // For the build script of the program, which is linked with the same ones.
+    // The build script of the program reads these arguments, because the program is linked with them too.
     println!("cargo:link_arguments={}", arguments.join(" "));
 }

@@ -69,8 +69,8 @@ pub struct Config {
     pub warnings: WarningConfig,
     pub math: MathConfig,
     pub transformer: TransformerConfig,
-    /// When kernels compute the hooks of built-ins (`--native`). The configuration file has no such key, because a run's numbers
-    /// do not depend on it.
+    /// The mode that says when native kernels compute the hooks of built-ins (`--native`). The configuration file has no such
+    /// key, because a run's numbers do not depend on the mode.
     #[serde(skip)]
     pub native: Mode,
 }
@@ -172,7 +172,7 @@ impl Config {
         config
     }
 
-    /// Returns the largest norm of a gradient, to which longer gradients are scaled down, or `None` if there is no limit.
+    /// Returns the norm to which gradients with a larger norm are scaled down, or `None` if there is no limit.
     pub(super) fn max_grad_norm(&self) -> Option<f64> {
         Some(self.max_grad_norm).filter(|norm| *norm > 0.0)
     }
@@ -195,7 +195,7 @@ impl Config {
         }
     }
 
-    /// Returns a loss recipe with the run's `loss_params`; an error if the recipe has no `loss`.
+    /// Returns a loss recipe with the run's `loss_params`. It is an error if the recipe has no `loss`.
     pub fn set_loss(&self, mut recipe: Recipe) -> Result<Recipe> {
         if !recipe.has(Hook::Loss) {
             let name = recipe.name();
@@ -223,7 +223,7 @@ fn set_all(recipe: &mut Recipe, key: &str, params: &toml::Table) -> Result<()> {
     Ok(())
 }
 
-/// Parameters by name, with their values in the form that `--set` takes.
+/// Returns the parameters' names, with their values in the form that `--set` takes.
 pub(super) fn settings(params: &toml::Table) -> Vec<(String, String)> {
     let text = |value: &toml::Value| value.as_str().map_or(value.to_string(), str::to_string);
     let setting = |(name, value): (&String, _)| (name.clone(), text(value));

@@ -1,4 +1,4 @@
-//! The errors that occur when a run is begun, resumed or replayed, or when its files are read or written.
+//! The errors that occur when a run is begun, resumed or replayed, or when a run's files are read or written.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -10,12 +10,12 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 /// A result whose error is shown to the user.
 pub(super) type Result<T, E = Diagnostics> = std::result::Result<T, E>;
 
-/// Makes the function for `map_err` that turns an I/O error into a message about a file of a run.
+/// Returns a function for `map_err` that turns an I/O error into a message about a file of a run.
 pub(super) fn io(doing: &str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Diagnostics {
     let message = format!("cannot {doing} {}", path.as_ref().display());
     move |error| {
         let mut problem = Diagnostic::error(format!("{message}: {error}"));
-        // Once the user has followed this help, the run can go on, because everything that was written before is intact.
+        // After following this help, the user can continue the run, because everything that was written before is intact.
         problem.help = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some(
                 "free some space, then continue with `advlab train --resume` and the run's folder",
@@ -33,7 +33,7 @@ pub(super) fn io(doing: &str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) 
     }
 }
 
-/// Returns the content read from a path, or `None` if there is no such file.
+/// Turns the result of reading a path into `None` if there is no such file.
 pub(super) fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>> {
     match read {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -41,12 +41,12 @@ pub(super) fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>>
     }
 }
 
-/// Returns the error for a damaged file in a run's folder: its content is not what a run writes.
+/// Returns the error for a damaged file in a run's folder, whose content no run can have written.
 pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Diagnostics {
     Diagnostic::error(what).in_file(path).into()
 }
 
-/// Returns the error for a folder that is not a run's, because it lacks `missing`.
+/// Returns the error for a folder that is not a run's folder, because the file `missing` is missing.
 pub(super) fn no_run(folder: &Path, missing: &str) -> Diagnostics {
     let message = format!("{} is not a run: it has no {missing}", folder.display());
     let help = match folder.parent().filter(|_| folder.is_file()) {
@@ -62,7 +62,7 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     serde_json::from_slice(&text).map_err(|error| damaged(path, error.to_string()))
 }
 
-/// Returns the error for a configuration that needs a feature which this build lacks.
+/// Returns the error for a configuration that needs libtorch, which this build lacks.
 #[cfg(not(feature = "torch"))]
 pub(super) fn without_libtorch(what: &str) -> Diagnostics {
     let message = format!("this advlab was built without libtorch, which {what} needs");

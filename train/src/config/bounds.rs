@@ -12,19 +12,19 @@ const LARGEST: u64 = i64::MAX as u64;
 /// The bounds of a maze's side; in the largest maze, a response has up to 4 * 32 moves.
 pub(crate) const MAZE_SIZES: RangeInclusive<u64> = 2..=32;
 pub(crate) const MAZE_TURNS: RangeInclusive<u64> = 1..=64;
-/// At most 18 digits, so that the sum of two numbers fits in the verifier's u64.
+/// The bounds of the number of digits: at most 18, so that the sum of two numbers fits in the verifier's u64.
 pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
 /// The maximum number of responses in a step; more responses would not fit in memory.
 const RESPONSES: usize = 1 << 24;
 
 impl Config {
-    /// Checks that all values are within their bounds and fit each other.
+    /// Checks that all values are within their bounds and do not contradict each other.
     pub fn check(&self) -> Result<()> {
         let problem = self.problem();
         problem.map_or(Ok(()), |(_, problem)| Err(problem.into()))
     }
 
-    /// Returns the first key with a value out of its bounds, and the problem with it.
+    /// Returns the first key whose value breaks a rule, and the problem with the value.
     pub(super) fn problem(&self) -> Option<(String, Diagnostic)> {
         let mut rules = self.rules().into_iter();
         let (_, key, expected) = rules.find(|(is_kept, ..)| !is_kept)?;
@@ -34,7 +34,7 @@ impl Config {
         Some((key, problem.expected(expected)))
     }
 
-    /// One entry per rule: whether the value obeys the rule, the value's key, and the expected value in words.
+    /// Returns an entry for each rule: whether the value obeys the rule, the value's key, and the expected value in words.
     fn rules(&self) -> Vec<(bool, String, String)> {
         let (math, model, prompts) = (&self.math, &self.transformer, self.rollout_batch_size);
         let (few, many) = (1..=1 << 16, 1..=1 << 20);

@@ -1,4 +1,4 @@
-//! The schedule of the learning rate: a warm-up, then constant or falling.
+//! The schedule of the learning rate: a warm-up, followed by a constant or a falling rate.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::Config;
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
     Constant,
-    /// The rate follows half a period of a cosine, which reaches 0 just after the last step.
+    /// The rate follows half a period of a cosine, and reaches 0 just after the last step.
     Cosine,
 }
 
@@ -52,7 +52,7 @@ mod tests {
         };
         let falling = rates(&cosine);
         assert_eq!(falling[..5], constant[..5]);
-        // Halfway through the eight remaining steps.
+        // This is halfway through the eight remaining steps.
         assert!((falling[8] - 0.25).abs() < 1e-15);
         assert!(falling[4..].is_sorted_by(|before, after| before > after));
         assert!(cosine.lr_at(12) == 0.0 && falling[11] > 0.0);

@@ -13,7 +13,8 @@ use advlab::diagnostic::Diagnostic;
 use advlab::script::Host;
 use advlab::suggest;
 
-/// Every key below its comment, with its default. Comments and defaults are defined only in this file.
+/// The text of the commented configuration file: each key, with its default, is below a comment. Comments and defaults are
+/// defined only in this file.
 const COMMENTED: &str = include_str!("defaults.toml");
 /// The tables of parameters. Their keys are the parameters of the recipe or of the loss recipe.
 const PARAMETERS: [&str; 2] = ["params", "loss_params"];
@@ -38,7 +39,7 @@ impl Config {
         })
     }
 
-    /// Reads a configuration from a TOML string; messages call this string `path`.
+    /// Reads a configuration from a TOML string; messages call the string `path`.
     pub fn parse(path: &Path, text: &str) -> Result<Config> {
         let at = |problem: Diagnostic, byte: usize| {
             let line = 1 + text[..byte].matches('\n').count();
@@ -77,8 +78,8 @@ impl Config {
     }
 
     /// Sets a parameter of the recipe or a key of the configuration, as `--set` does: `k=8`, `lr=0.01`,
-    /// `loss_params.clip_high=0.28`. If both the recipe and the configuration have a name, such as `steps`, the user has to write
-    /// `recipe.steps` or `run.steps`. [`Config::check`] checks the combination of values.
+    /// `loss_params.clip_high=0.28`. If a name, such as `steps`, is both a parameter of the recipe and a key of the
+    /// configuration, the user has to write `recipe.steps` or `run.steps`. [`Config::check`] checks the combination of values.
     pub fn assign(&mut self, name: &str, text: &str) -> Result<()> {
         let (scope, bare) = match name.split_once('.') {
             Some(("recipe" | "params", bare)) => ("recipe", bare),
@@ -100,7 +101,8 @@ impl Config {
         match (parameters.iter().any(|own| own == bare), key) {
             (true, None) => self.set(bare, text),
             (false, Some(key)) => {
-                // The key's type decides, because a string may look like a number: `out=2024`.
+                // The key's type decides whether the value is a string, because a string may look like a number, as in
+                // `out=2024`.
                 let is_text = self.flat().get(&key).is_some_and(toml::Value::is_str);
                 let value = if is_text { text.into() } else { parsed(text) };
                 let line = format!("{key} = {value}");
@@ -135,7 +137,7 @@ impl Config {
         Ok(())
     }
 
-    /// Sets a parameter of the recipe, without checking that the recipe has it.
+    /// Sets a parameter of the recipe, without checking that the recipe has such a parameter.
     pub fn set(&mut self, name: &str, text: &str) {
         self.params.insert(name.to_string(), parsed(text));
     }
@@ -149,7 +151,7 @@ impl Config {
         flat(self.to_table())
     }
 
-    /// Returns the configuration as TOML, each key below its comment; [`Config::parse`] reads it back.
+    /// Returns the configuration as TOML, with each key below its comment. [`Config::parse`] can read this text.
     pub fn to_commented(&self) -> String {
         let (table, mut text) = (self.to_table(), String::new());
         let mut own = &table;
@@ -223,7 +225,7 @@ fn place(table: &DeTable<'_>, key: &str) -> Option<usize> {
     }
 }
 
-/// Returns the key that lies at `span`, or whose value lies there; written `table.key` if the key is in a table.
+/// Returns the key that is at `span`, or whose value is at `span`. A key in a table is written `table.key`.
 fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let name = key.get_ref();
@@ -235,7 +237,7 @@ fn key_at(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
     })
 }
 
-/// The TOML parser's names of types, each with the name that advlab's messages use.
+/// The parser's words for types, each with the words that advlab's messages use.
 const TYPES: [(&str, &str); 7] = [
     ("expected usize", "expected a whole number"),
     ("expected u64", "expected a whole number"),
@@ -246,7 +248,8 @@ const TYPES: [(&str, &str); 7] = [
     ("expected struct TransformerConfig", "expected a table"),
 ];
 
-/// Returns the parser's message, with the key and with help. The parser puts the names that it found or expected in backticks.
+/// Returns the parser's message, with the key and with help. In the message, the names that the parser found or expected are in
+/// backticks.
 fn explained(key: &str, message: &str) -> Diagnostic {
     let mut names = message.split('`').skip(1).step_by(2);
     let found = names.next().unwrap_or_default();
@@ -270,7 +273,7 @@ fn explained(key: &str, message: &str) -> Diagnostic {
     problem
 }
 
-/// Returns the help for an unknown key: the most similar known key, or how to list all keys.
+/// Returns the help for an unknown key: the most similar known key, or the commands that list all keys.
 fn help_for<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let of_other_table = keys().find(|own| last_part(own) == last_part(name));
     match of_other_table.or_else(|| suggest::nearest(name, known).map(str::to_string)) {

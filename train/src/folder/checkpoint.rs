@@ -20,8 +20,8 @@ use advlab::script::State;
 const FORMAT: &str = "advlab checkpoint 4";
 const RUN: &str = "run.json";
 
-/// The file [`RUN`] without its format: the CRC-32C of each of the policy's files, the CRC-32C of `run`, and `run`, which is a
-/// [`Checkpoint`].
+/// The contents of the file [`RUN`], without the format: the CRC-32C of each of the policy's files, the CRC-32C of `run`, and
+/// `run` itself, which is a [`Checkpoint`].
 #[derive(Deserialize)]
 struct Sealed {
     files: BTreeMap<String, u32>,
@@ -29,21 +29,21 @@ struct Sealed {
     run: Value,
 }
 
-/// All that a run needs to continue with the same numbers, except the policy.
+/// All data that a run needs to continue with the same numbers, except the policy.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
     /// The next step.
     pub(crate) step: u64,
     pub(crate) recipe: VersionState,
     pub(crate) loss_state: State,
-    /// The versions to fall back to.
+    /// The versions that are tried if the current version fails at a step.
     pub(crate) fallbacks: Vec<VersionState>,
-    /// The folder of the policy's files; set if the checkpoint was read from disk.
+    /// The folder of the policy's files; it is set if the checkpoint was read from disk.
     #[serde(skip)]
     pub(crate) folder: PathBuf,
 }
 
-/// A version with its state after its last step.
+/// A version, with the state after the version's last step.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct VersionState {
     #[serde(flatten)]
@@ -101,8 +101,8 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Returns the newest checkpoint that can be read and is not after `step`, and the reasons why newer checkpoints cannot be
-    /// used.
+    /// Returns the newest checkpoint that can be read and is not after `step`, and the reasons why the newer checkpoints cannot
+    /// be used.
     pub(crate) fn newest(run: &Path, step: u64) -> Result<(Checkpoint, Vec<String>)> {
         let mut wrong = Vec::new();
         for (own, path) in CHECKPOINTS.all(run)?.into_iter().rev() {
@@ -124,8 +124,8 @@ impl Checkpoint {
         Err(problem.into())
     }
 
-    /// Renames the checkpoints of later steps, which cannot be used, to `unused-...`: otherwise they would count as the newest
-    /// and be kept instead of usable checkpoints.
+    /// Renames the checkpoints of later steps, which cannot be used, to `unused-...`. Otherwise they would count as the newest
+    /// checkpoints, and usable checkpoints would be removed.
     pub(crate) fn set_later_aside(&self, run: &Path) -> Result<()> {
         let later = CHECKPOINTS.all(run)?.into_iter();
         for (step, path) in later.filter(|(step, _)| *step > self.step) {
@@ -139,12 +139,12 @@ impl Checkpoint {
     }
 }
 
-/// CRC-32C of a value's compact JSON.
+/// Returns the CRC-32C of a value's compact JSON.
 fn crc_of(value: &Value) -> u32 {
     crc32c::crc32c(value.to_string().as_bytes())
 }
 
-/// CRC-32C of a file, which is not read into memory as a whole.
+/// Returns the CRC-32C of a file, which is never completely in memory.
 fn crc_of_file(file: File) -> io::Result<u32> {
     let mut file = BufReader::with_capacity(1 << 20, Crc32cReader::new(file));
     io::copy(&mut file, &mut io::sink())?;

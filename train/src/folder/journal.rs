@@ -1,4 +1,4 @@
-//! A JSONL file to which lines are appended. It stays readable if a crash cuts it at any byte.
+//! A JSONL file to which lines are appended. It stays readable even if a crash cuts the file at any byte.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -18,7 +18,7 @@ use advlab::replace::Replacement;
 pub(crate) struct Journal {
     path: PathBuf,
     file: File,
-    /// The number of bytes in complete lines.
+    /// The number of bytes of all complete lines.
     length: u64,
 }
 
@@ -44,7 +44,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Truncates the file after its complete lines, where the next line is written.
+    /// Truncates the file after the last complete line, so that the next line is written there.
     fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.length)?;
         self.file.seek(SeekFrom::Start(self.length)).map(drop)

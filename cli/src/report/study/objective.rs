@@ -258,7 +258,7 @@ impl KnownObjective {
         }
     }
 
-    /// Returns the objective's derivative with respect to p, in the limit of large N, up to a constant factor.
+    /// Returns the derivative of the objective with respect to p, for large N and up to a constant factor.
     pub fn slope(self, p: f64) -> f64 {
         let fails = |k: usize| (1.0 - p).powi(k as i32);
         match self {
@@ -271,10 +271,10 @@ impl KnownObjective {
     }
 }
 
-/// Returns the chances that 0 ... n of n responses are right.
+/// Returns the probabilities that 0, 1, ... n of n responses are right.
 fn binomial(n: usize, p: f64) -> Vec<f64> {
     let chance = |right: usize| {
-        // The logarithm of a power; 0 to the power of 0 is 1.
+        // Computes the logarithm of a power; 0 to the power of 0 is 1.
         let power = |base: f64, of: usize| if of == 0 { 0.0 } else { of as f64 * base.ln() };
         let ways = ln_binomial(n as i64, right as i64).unwrap_or(f64::NEG_INFINITY);
         (ways + power(p, right) + power(1.0 - p, n - right)).exp()
@@ -282,11 +282,13 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
     (0..=n).map(chance).collect()
 }
 
-/// Names what an advantage depends on besides the number of right responses in the group; `None` if nothing was found.
+/// Names a property on which an advantage depends besides the number of right responses in the group. Returns `None` if no such
+/// property was found.
 fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static str> {
     match curve {
         Ok(curve) if curve.depends_on_batch => Some("the other groups of the batch"),
-        // Tokens are not tested if the order matters, because equal responses then have different advantages anyway.
+        // Tokens are not tested if the order of the responses matters, because equal responses then have different advantages
+        // even without tokens.
         Ok(curve) if !curve.depends_on_order && tried.as_ref().is_ok_and(looks_at_tokens) => {
             Some("more of a response than whether it is right, such as its tokens")
         }

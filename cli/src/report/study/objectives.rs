@@ -1,4 +1,5 @@
-//! Shows objectives over p, with the nearest known objectives, the distribution of the weight, and the noise of updates.
+//! Shows objectives as functions of p, with the nearest known objectives, the distribution of the weight, and the noise of
+//! updates.
 
 use serde_json::{Value, json};
 
@@ -10,28 +11,29 @@ use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use advlab::{Batch, Recipe};
 
-/// The number of values of p in a curve, and in the curve of a small panel.
+/// The number of intervals of p in the curve of a normal panel, and of a small panel.
 const PLACES: usize = 200;
 const SMALL_PLACES: usize = 48;
-/// The largest number of lines that can be told apart in one panel, and of designs that are shown with their nearest known
-/// objective.
+/// The largest number of lines that can be told apart in one panel, and the largest number of designs that are shown with their
+/// nearest known objectives.
 const MOST: usize = 6;
 const NEAREST: usize = 3;
-/// The values of p that the table has columns for.
+/// The values of p for which the table has columns.
 const SHOWN: [f64; 7] = [0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9];
 /// The ends of the ranges of p whose shares of the weight are shown.
 const BINS: [f64; 6] = [0.0, 0.1, 0.3, 0.7, 0.9, 1.0];
 /// The width of the names' column in the table.
 const NAMES: usize = 28;
-/// The correlation of a response's score with whether it is right, if none is given.
+/// The default correlation between a response's score and whether the response is right.
 pub const CORRELATION: f64 = 0.1;
 
-/// Evenly spaced values from `least` to `most`.
+/// Returns evenly spaced values from `least` to `most`.
 fn places((least, most): (f64, f64), count: usize) -> impl Iterator<Item = f64> {
     (0..=count).map(move |index| least + (most - least) * index as f64 / count as f64)
 }
 
-/// F' of each objective in a separate panel, scaled as in [`figure`], with the F' of the mean reward as a grey line.
+/// Returns a figure with the F' of each objective in a separate panel, scaled as in [`figure`], and the F' of the mean reward as
+/// a grey line.
 pub fn multiples(title: String, all: &[Objective]) -> Figure {
     let panel = |objective: &Objective| {
         let least = 1.0 / objective.size as f64;
@@ -45,9 +47,9 @@ pub fn multiples(title: String, all: &[Objective]) -> Figure {
     Figure::new(title, 4, all.iter().map(panel).collect())
 }
 
-/// F' of each design, scaled to the reward's mean of 1, with the nearest known objectives and the reward; F has a panel of its
-/// own. With a correlation, the figure also shows the noise of an update. If there are too many designs to tell apart, each F'
-/// has a small panel.
+/// Returns a figure with a panel for the F' of the designs, scaled to a mean of 1, with the nearest known objectives and the
+/// reward, and a panel for F. With a correlation, the figure also shows the noise of an update. If there are too many designs to
+/// tell apart, each F' has a small panel.
 pub fn figure(all: &[Objective], correlation: Option<f64>) -> Figure {
     let size = all[0].size;
     if all.len() > MOST {
@@ -75,7 +77,7 @@ pub fn figure(all: &[Objective], correlation: Option<f64>) -> Figure {
     for objective in all {
         let (name, scale) = (&objective.name, scale(objective));
         if !objective.is_exact() {
-            // The band is two standard errors on either side.
+            // The band extends two standard errors to either side.
             let end = |p, errors: f64| {
                 let (slope, error) = objective.slope(p);
                 (slope + errors * error) / scale
@@ -111,8 +113,8 @@ fn scale(objective: &Objective) -> f64 {
     if scale > 1e-12 { scale } else { 1.0 }
 }
 
-/// Returns the objectives of recipes for groups of `size`, of the input's largest group, or of 16: their figure, table and
-/// numbers.
+/// Reports the objectives of recipes as a figure, a table and numbers, for groups of `size` or, if `size` is `None`, for the size
+/// of the input's largest group, or for 16 without an input.
 pub fn report(
     recipes: &[Recipe],
     input: Option<&Batch>,
@@ -148,13 +150,13 @@ fn row(name: &str, of: impl Fn(f64) -> String) -> Vec<String> {
     [name].into_iter().chain(SHOWN.map(of)).collect()
 }
 
-/// Returns a row for a known objective or baseline, to compare designs with.
+/// Returns a grey row for a known objective or baseline with which designs are compared.
 fn grey(name: &str, of: impl Fn(f64) -> String, paint: Paint) -> Vec<String> {
     let cells = row(name, of).into_iter();
     cells.map(|cell| paint.dim(&cell)).collect()
 }
 
-/// Adds F' of designs and of known objectives.
+/// Adds a table of the F' of designs and of known objectives.
 fn slopes(all: &[Objective], report: &mut Report) {
     let two = |number: f64| format!("{number:.2}");
     let mut rows = vec![row("F'(p), mean 1      p =", |p| p.to_string())];
@@ -180,7 +182,7 @@ fn slopes(all: &[Objective], report: &mut Report) {
     report.aside("", "  mean 1 for p from 1/N to 1 - 1/N; F(1) is not scaled");
 }
 
-/// Adds the noise of each design's update.
+/// Adds a table of the noise of each design's update.
 fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
     const GROUPS: &str = "  groups for signal = noise";
     let best = |p| Update::best(all[0].size, p, correlation);
@@ -209,7 +211,7 @@ fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
     report.aside("  ", &note);
 }
 
-/// Adds notes on a design below its name: the nearest known objectives, and how much of the weight each range of p has.
+/// Adds notes on a design below its name: the nearest known objectives, and the share of the weight in each range of p.
 fn notes(objective: &Objective, report: &mut Report) {
     const TEXTS: usize = 12;
     report.line("");

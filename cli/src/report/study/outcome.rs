@@ -1,4 +1,4 @@
-//! Reports what a recipe gives on a batch: reward, signal, advantage, loss and metrics.
+//! Reports the outcome of a recipe on a batch: reward, signal, advantage, loss and metrics.
 
 use serde_json::json;
 
@@ -25,7 +25,7 @@ pub fn rows(outcome: &Outcome, summary: &Summary, loss: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// Returns the row that says why a trainer's loss begins at 0, if it does: its terms cancel while logp = old_logp.
+/// Returns a row that explains a trainer's loss of 0, if the loss begins at 0 because its terms cancel while logp = old_logp.
 pub fn zero_loss(summary: &Summary) -> Option<Row> {
     let start = summary.loss_at_start?;
     let (tokens, responses) = (start.over_tokens, start.over_responses);
@@ -51,7 +51,8 @@ pub fn magnitude(values: &Computed) -> f64 {
     values.buffer().iter().map(f64::abs).sum()
 }
 
-/// Returns the value of a loss; if it is 0 although its gradient is not, also the sum of |dloss/dlogp|.
+/// Returns the value of a loss as text. If the loss is 0 although its gradient is not, the text also has the sum of
+/// |dloss/dlogp|.
 pub fn loss_text(loss: f64, mass: f64) -> String {
     let shown = value(loss);
     if mass > 0.0 && loss.abs() <= 1e-6 * mass {
@@ -70,8 +71,8 @@ impl Report {
     }
 }
 
-/// Returns a recipe's first step on a batch. A recipe without a loss gets the loss given here; `whose` says in the rows whether
-/// that is the default loss or the run's. `has_rows` asks for a row per response.
+/// Reports a recipe's first step on a batch. For a recipe without a loss, the given loss is used; `whose` is the text that says
+/// whether this is the default loss or the run's loss. `has_rows` requests a row per response.
 pub fn report(
     recipe: &Recipe,
     batch: &Batch,

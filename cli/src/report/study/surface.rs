@@ -1,4 +1,4 @@
-//! A loss over ratio and advantage, as papers draw it to show clipping.
+//! A figure of a loss as a function of ratio and advantage, which papers use to show clipping.
 
 use crate::report::draw::{Figure, Mark, Panel, Series};
 use crate::{Result, wrong};
@@ -6,22 +6,22 @@ use advlab::Batch;
 use advlab::check::usual;
 use advlab::script::{Hook, Loss, Recipe};
 
-/// The number of cells per unit of the ratio, which goes to 2. Clips at multiples of 1 / RATIOS lie between cells. The advantage
-/// goes from -2 to 2, in `ADVANTAGES` steps on either side of 0.
+/// The number of cells per unit of the ratio, which ranges from 0 to 2. Clips at multiples of 1 / RATIOS lie between cells. The
+/// advantage ranges from -2 to 2, in `ADVANTAGES` steps on either side of 0.
 const RATIOS: usize = 20;
 const ADVANTAGES: i32 = 10;
 /// The advantages at which the loss is drawn as lines.
 const LINES: [f64; 2] = [1.0, -1.0];
-/// Points are added to a line until, between each two points, the line is straight within `STRAIGHT` of its height, or the two
-/// points are no farther apart than `CLOSE`.
+/// Points are added to a line until, between any two neighbouring points, the line is straight up to `STRAIGHT` times its height,
+/// or the points are no farther apart than `CLOSE`.
 const STRAIGHT: f64 = 1e-6;
 const CLOSE: f64 = 1e-9;
 /// The largest number of points of a line.
 const MOST: usize = 2000;
 
-/// Returns a heat map over ratio and advantage, and lines at the advantages 1 and -1: of a loss, or of -dloss/dlogp, which is how
-/// far the update raises the token's log-prob. Each place is a batch of one response of one token, whose `logp` is `old_logp`
-/// plus the ratio's logarithm.
+/// Returns a figure of a loss, or of -dloss/dlogp, which says how strongly the update raises the token's log-prob: a heat map
+/// over ratio and advantage, and lines at the advantages 1 and -1. Each value is computed on a batch of one response of one
+/// token, whose `logp` is `old_logp` plus the logarithm of the ratio.
 pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure> {
     if !recipe.has(Hook::Loss) {
         let message = format!("{} has no loss to draw", recipe.name());
@@ -58,7 +58,7 @@ pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure> {
     Ok(Figure::new(super::label(recipe), 2, panels))
 }
 
-/// Returns a function of the ratio as a line, with points on both sides of each jump and of each corner.
+/// Returns the points of a line that shows a function of the ratio, with points on both sides of each jump and of each corner.
 fn line(value: &dyn Fn(f64) -> Result<f64>) -> Result<Vec<(f64, f64)>> {
     let ratios = (1..=2 * RATIOS).map(|index| index as f64 / RATIOS as f64);
     let points = ratios.map(|ratio| Ok((ratio, value(ratio)?)));

@@ -1,5 +1,5 @@
-//! A batch that a run has kept, with its recipe's advantage: groups, responses with their tokens, and how the gradient is divided
-//! among them.
+//! A batch that a run has saved, with the recipe's advantage: groups, responses with their tokens, and the responses' shares of
+//! the gradient.
 
 use std::path::Path;
 
@@ -16,17 +16,17 @@ use advlab::script::{Hook, Host, Recipe};
 use advlab_train::RunFolder;
 use advlab_train::tokenizer::Tokenizer;
 
-/// A batch of a run with the advantage that its recipe gave it at that step.
+/// A batch of a run, with the advantage that the recipe gave at that step.
 pub(super) struct KeptBatch {
     loss: Recipe,
     trial: Trial,
-    /// Whether the recipe needs a state that the folder does not have, so that the state of the first step was used.
+    /// Whether the recipe needs a state that the folder does not have, so that the initial state is used instead.
     is_first_state: bool,
     tokenizer: Option<Tokenizer>,
 }
 
 impl KeptBatch {
-    /// Opens the batch that a run kept of a step in the file `path`.
+    /// Opens the batch of a step that a run saved in the file `path`.
     pub(super) fn open(kept: &RunFolder, step: u64, path: &Path) -> Result<KeptBatch> {
         let host = Host::new().with_seed(kept.seed().unwrap_or_default());
         let recipe = kept.recipe_at(&host, step)?;
@@ -36,7 +36,7 @@ impl KeptBatch {
         let state = state.map_or_else(|| recipe.init(), Ok)?;
         let model = kept.config().map(|config| config.transformer.model);
         let model = model.ok().filter(|model| !model.is_empty());
-        // Without a tokenizer, the text is split into words.
+        // If there is no tokenizer, texts are split into words.
         let tokenizer = model.map(|model| Path::new(&model).join("tokenizer.json"));
         let tokenizer = tokenizer.and_then(|path| Tokenizer::load(&path, false).ok());
         Ok(KeptBatch {
@@ -47,7 +47,7 @@ impl KeptBatch {
         })
     }
 
-    /// Returns the groups, `[name, responses, accuracy, mean |A|, mean length]`, and the shares of the signal.
+    /// Returns the groups, each as `[name, responses, accuracy, mean |A|, mean length]`, and the shares of the signal.
     pub(super) fn groups(&self) -> Value {
         let layout = self.trial.batch.layout();
         let accuracy = self.trial.outcome.correct.as_ref().map(accuracies);
@@ -77,7 +77,8 @@ impl KeptBatch {
         self.trial.batch.layout().groups()
     }
 
-    /// Returns the responses of a group, with its prompt and the largest |A| of the batch, or `None` if there is no such group.
+    /// Returns the responses of a group, with the group's prompt and the largest |A| of the batch, or `None` if there is no such
+    /// group.
     pub(super) fn responses(&self, group: usize) -> Option<Value> {
         let layout = self.trial.batch.layout();
         if group >= self.size() {
@@ -114,8 +115,8 @@ impl KeptBatch {
         })
     }
 
-    /// Returns the ends of the tokens in a text, in UTF-16 units, as a browser counts; text before a token counts as part of that
-    /// token.
+    /// Returns the ends of the tokens in a text, in UTF-16 units, because a browser uses these; text between two tokens counts as
+    /// part of the second token.
     fn ends(&self, text: &str, length: usize) -> Option<Vec<usize>> {
         let tokenizer = self.tokenizer.as_ref().map(|one| one as &dyn Tokenize);
         let (mut at, mut count) = (0, 0);
@@ -143,7 +144,7 @@ impl KeptBatch {
         advantages.map(f64::abs).collect()
     }
 
-    /// Returns the objective of the recipe, as a figure.
+    /// Returns a figure of the recipe's objective.
     pub(super) fn objective(&self) -> Result<Value> {
         let size = largest_group(&self.trial.batch);
         let objective = Objective::of(&self.trial.recipe, Some(&self.trial.batch), size)?;

@@ -1,8 +1,8 @@
 //! The page of runs: a server on this machine reads the folders of runs, during a run or after it, and shows them in a browser.
 //! The same page can be exported as one file.
 //!
-//! The server only reads files, so that it can run in the run's own process or in another process. The page's script requests its
-//! data by addresses such as `lines?run=0&file=metrics&from=0`; an exported page contains the answers.
+//! The server only reads files, so it can run in the run's process or in another process. The page's script requests data by
+//! addresses such as `lines?run=0&file=metrics&from=0`; an exported page contains the answers.
 
 mod batch;
 mod server;
@@ -25,7 +25,7 @@ use advlab::diagnostic::Diagnostic;
 use advlab::replace::Replacement;
 use advlab_train::{LogEvent, RunFolder};
 
-/// The parts of the page, which are joined when it is sent, because a page is a single file.
+/// The parts of the page, which are joined when the page is sent, because a page is a single file.
 const HTML: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -33,25 +33,25 @@ const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() < 40_000);
 
 /// The largest number of bytes of responses in an exported page, and of rows per run.
 const EXPORTED: usize = 8 << 20;
-/// New runs are looked for only at each tenth request for news, because a page asks twice a second.
+/// The server searches for new runs only at each tenth request for news, because a page sends two such requests a second.
 const LOOKS: usize = 10;
 
-/// Runs, with the data that the page shows of them.
+/// The runs that the page shows, with their data.
 pub struct Site {
     folders: Vec<PathBuf>,
     /// The runs, in the order in which they were found.
     runs: Mutex<Vec<ShownRun>>,
     /// The number of requests for news.
     asked: AtomicUsize,
-    /// The batch that was requested last, with its file and the time when the file was written. The batch is kept because a
-    /// reader looks at one group after another.
+    /// The batch that was requested last, with its file and the time when the file was written. The batch is cached because a
+    /// user looks at one group after another.
     last: Mutex<Option<(PathBuf, SystemTime, Arc<KeptBatch>)>>,
-    /// Identifies the page's script in its content security policy, so that no other script runs.
+    /// The number that identifies the page's script in the page's content security policy, so that no other script runs.
     nonce: String,
 }
 
 impl Site {
-    /// Returns a page of the runs in some folders. Each folder is a run or contains runs, and runs that begin later appear too.
+    /// Returns a page of the runs in some folders. Each folder is a run or contains runs; runs that begin later also appear.
     pub fn of(folders: &[PathBuf]) -> Result<Site> {
         for folder in folders {
             folders_of_runs(folder, &mut BTreeSet::new())?;
@@ -94,7 +94,8 @@ impl Site {
         Some(found.unwrap_or_else(|error| json!({ "error": error.to_string() })))
     }
 
-    /// Returns the progress of all runs, including new ones, and the time, with which the page compares its own clock.
+    /// Returns the progress of all runs, including new runs, and the server's time, with which the page compares the browser's
+    /// clock.
     fn news(&self) -> Value {
         let mut runs = lock(&self.runs);
         let looks = self
@@ -133,9 +134,9 @@ impl Site {
         }
     }
 
-    /// Returns the page; `embedded` has the answers that the page needs if there is no server.
+    /// Returns the page; `embedded` contains the answers that the page needs if there is no server.
     fn page(&self, embedded: &Value) -> String {
-        // Without `<`, no text can end the script element that the data is in.
+        // `<` is escaped, so that no text can end the script element that contains the data.
         let data = embedded.to_string().replace('<', "\\u003c");
         HTML.replace("/*STYLE*/", STYLE)
             .replace("/*SCRIPT*/", SCRIPT)
@@ -143,8 +144,8 @@ impl Site {
             .replace("/*DATA*/", &data)
     }
 
-    /// Writes the page as a file that needs no server. The page has all changes of the scripts and, as far as there is room, the
-    /// last batch of each run.
+    /// Writes the page as a file that needs no server. Up to the size limit `EXPORTED`, the page contains the changes of the
+    /// scripts and the last batch of each run.
     pub fn export(&self, path: &Path) -> Result<()> {
         let (mut news, mut answers, mut size) = (self.news(), Map::new(), 0);
         let mut add = |path: &str, query: String| {
@@ -182,7 +183,7 @@ impl Site {
                 answers.insert(address, run.exported_lines(file, EXPORTED));
             }
         }
-        // Paths are cut in news, reloads and errors only; responses and scripts stay as they are.
+        // Paths are cut only in news, reloads and errors; responses and scripts are not changed.
         let is_said = |address: &str, answer: &Value| {
             address.contains("=reloads") || !answer["error"].is_null()
         };
@@ -208,7 +209,7 @@ fn number(query: &str, name: &str) -> Option<usize> {
     parameter(query, name)?.parse().ok()
 }
 
-/// 256 bits of the system's random number generator, in hexadecimal.
+/// Returns 256 bits from the system's random number generator, in hexadecimal.
 fn random() -> Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)

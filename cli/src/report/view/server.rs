@@ -1,5 +1,6 @@
-//! A small HTTP server on the loopback interface. It serves only clients with the token, within limits: a client that is slow,
-//! sends too much or opens too many connections is disconnected, without an effect on other clients.
+//! A small HTTP server on the loopback interface. It serves only clients with the token, and within limits: if a client is slow
+//! or sends too much, or if there are too many unauthenticated connections, connections are closed, without an effect on
+//! authenticated clients.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,9 +15,9 @@ use super::{Site, parameter, random};
 use crate::{Result, lock, wrong};
 
 const PORT: u16 = 8765;
-/// The largest number of unauthenticated connections; it is limited because each occupies a waiting thread.
+/// The largest number of unauthenticated connections, which is limited because each connection occupies a waiting thread.
 const STRANGERS: usize = 32;
-/// The limits of a request's head: its size, its number of headers, and the time within which it must arrive.
+/// The limits of a request's head: the size, the number of headers, and the time within which the head must arrive.
 const HEAD: usize = 8 << 10;
 const HEADERS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,7 +28,7 @@ pub struct Server {
     listener: TcpListener,
     token: String,
     site: Site,
-    /// Unauthenticated connections, the oldest first; their number is limited because any local user can open them.
+    /// The unauthenticated connections, the oldest first; their number is limited because any local user can open connections.
     strangers: Mutex<VecDeque<Arc<TcpStream>>>,
 }
 
@@ -58,13 +59,13 @@ impl Server {
         })
     }
 
-    /// Returns the address of the page, with the token, because every user of the machine can reach the port.
+    /// Returns the address of the page. It includes the token, because every user of the machine can reach the port.
     pub fn address(&self) -> io::Result<String> {
         let address = self.listener.local_addr()?;
         Ok(format!("http://{address}/?token={}", self.token))
     }
 
-    /// Answers until the process ends.
+    /// Answers requests until the process ends.
     pub fn serve(self) {
         let server = Arc::new(self);
         for stream in server.listener.incoming() {
@@ -85,7 +86,7 @@ impl Server {
             drop(strangers);
             let (own, connection) = (server.clone(), stream.clone());
             let answer = move || {
-                // The error is ignored, because a client that has left cannot receive it.
+                // The error is ignored, because a client that has disconnected cannot receive an error.
                 let _ = own.answer(&connection);
                 own.forget(&connection);
             };
@@ -95,7 +96,7 @@ impl Server {
         }
     }
 
-    /// Removes a connection, because it is closed or authenticated, from the list of unauthenticated connections.
+    /// Removes a connection that is closed or authenticated from the list of unauthenticated connections.
     fn forget(&self, stream: &Arc<TcpStream>) {
         lock(&self.strangers).retain(|one| !Arc::ptr_eq(one, stream));
     }
@@ -106,7 +107,7 @@ impl Server {
             Ok(None) => return Ok(()),
             Ok(Some(head)) => self.found(&head, stream),
         };
-        // Other sites must not frame, read or run the answer.
+        // The headers forbid other sites to frame, read or run the answer.
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
              Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n\
@@ -118,11 +119,11 @@ impl Server {
         stream.write_all((head + body.as_str()).as_bytes())
     }
 
-    /// Returns the answer to a request, from the bytes of its head.
+    /// Returns the answer to a request, given the bytes of the request's head.
     fn found(&self, head: &[u8], stream: &Arc<TcpStream>) -> HttpResponse {
         let mut headers = [EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);
-        // The error is ignored, because `head` has parsed these bytes without one.
+        // The error is ignored, because the function `head` has already parsed these bytes without an error.
         let _ = request.parse(head);
         let target = request.path.unwrap_or("/");
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -154,7 +155,8 @@ fn refusal(status: &'static str, help: &str) -> HttpResponse {
     (status, "text/plain; charset=utf-8", body)
 }
 
-/// Reads the head of a request; `None` if the client disconnected. The error is the status of the refusal.
+/// Reads the head of a request. Returns `None` if the client disconnected. The error is the status with which the request is
+/// refused.
 fn head(mut stream: &TcpStream) -> Result<Option<Vec<u8>>, &'static str> {
     const LATE: &str = "408 Request Timeout";
     let started = Instant::now();
@@ -179,7 +181,7 @@ fn head(mut stream: &TcpStream) -> Result<Option<Vec<u8>>, &'static str> {
     }
 }
 
-/// Returns whether a host is a name of this machine, and not the name of a site that resolves to this machine. Any port is
+/// Returns whether a host is a name of this machine rather than the name of a site that resolves to this machine. Any port is
 /// accepted, because a tunnel may use another port than the server.
 fn is_local(host: &str) -> bool {
     let (name, port) = host.split_once(':').unwrap_or((host, "80"));

@@ -13,10 +13,11 @@ use crate::report::file_name;
 use advlab::regular_file;
 use advlab_train::{Row, RunFolder, RunKind, is_stopped};
 
-/// The number of rows in a sample, which is shown until all rows are read, and the bytes that are read to find each row.
+/// The number of rows in a sample, which is shown until all rows are read, and the number of bytes that are read to find a row.
 const SAMPLED: u64 = 400;
 const PLACE: u64 = 8 << 10;
-/// The largest number of bytes of a file in one answer, and of bytes at its end that are read to find the last line.
+/// The largest number of bytes of a file in one answer, and the number of bytes at a file's end that are read to find the last
+/// line.
 const PIECE: u64 = 4 << 20;
 const END: u64 = 64 << 10;
 /// The time limit for finding the smallest diff.
@@ -27,15 +28,14 @@ pub(super) struct ShownRun {
     /// The run's path below the folder that the user named.
     name: String,
     pub(super) folder: PathBuf,
-    /// The last heading that was made, with the sizes of the run's two files at that time, and the times when the files were
-    /// written.
+    /// The last heading, with the sizes and modification times of the run's two files at the time when the heading was made.
     seen: Option<([FileState; 2], Value)>,
 }
 
 type FileState = Option<(u64, SystemTime)>;
 
 impl ShownRun {
-    /// Returns a run in a folder, named by its path below `above`.
+    /// Returns the run in a folder. The run's name is its path relative to `above`.
     pub(super) fn new(folder: PathBuf, above: &Path) -> ShownRun {
         let below = folder.strip_prefix(above).ok();
         let below = below.filter(|below| !below.as_os_str().is_empty());
@@ -47,8 +47,8 @@ impl ShownRun {
         }
     }
 
-    /// Returns the current heading. The files are read again only if they have changed, because there may be many runs, on a slow
-    /// drive.
+    /// Returns the current heading. The files are read again only if they have changed, because there may be many runs and the
+    /// drive may be slow.
     pub(super) fn news(&mut self) -> Value {
         let files = ["metrics.jsonl", "reloads.jsonl"].map(|name| {
             let found = std::fs::metadata(self.folder.join(name)).ok()?;
@@ -90,7 +90,7 @@ impl ShownRun {
         })
     }
 
-    /// Returns the number of finished steps, from the last row of a file with the given size.
+    /// Returns the number of finished steps, which follows from the last row of `metrics.jsonl`; `size` is the file's size.
     fn done(&self, size: u64) -> u64 {
         let path = self.folder.join("metrics.jsonl");
         let (text, ..) = lines(&path, size.saturating_sub(END), PIECE).unwrap_or_default();
@@ -98,8 +98,8 @@ impl ShownRun {
         row.map_or(0, |row| row.map_or(0, |row| row.step.saturating_add(1)))
     }
 
-    /// Whole lines of `metrics` or `reloads`, beginning at the byte `from`, and the bytes at which the last of these lines begins
-    /// and ends.
+    /// Returns whole lines of `metrics` or `reloads`, beginning at the byte `from`, and the bytes at which the last of these
+    /// lines begins and ends.
     pub(super) fn lines(&self, file: &str, from: u64) -> Value {
         match lines(&self.folder.join(format!("{file}.jsonl")), from, PIECE) {
             Ok((text, last, end)) => json!({ "text": text, "last": last, "end": end }),
@@ -107,15 +107,15 @@ impl ShownRun {
         }
     }
 
-    /// Rows of `metrics.jsonl` at places that are evenly spaced in the file, if possible with an evaluation; most of the file is
-    /// not read.
+    /// Returns rows of `metrics.jsonl` near evenly spaced positions in the file, preferring rows with an evaluation. Most of a
+    /// large file is not read.
     pub(super) fn sample(&self) -> Value {
         let path = self.folder.join("metrics.jsonl");
         let size = std::fs::metadata(&path).map_or(0, |found| found.len());
         let mut rows = String::new();
         for place in (0..SAMPLED).map(|index| index * size / SAMPLED) {
             let (piece, ..) = lines(&path, place, PLACE).unwrap_or_default();
-            // The first line is skipped, because the piece begins in the middle of it.
+            // The first line is skipped, because the piece may begin in the middle of a line.
             let whole: Vec<&str> = piece.split_inclusive('\n').skip(1).collect();
             let evaluated = whole.iter().find(|line| is_evaluated(line));
             rows.extend(evaluated.or(whole.first()).copied());
@@ -123,8 +123,8 @@ impl ShownRun {
         json!({ "text": rows })
     }
 
-    /// Returns the lines of a file for an exported page. If there are too many rows, these are some of the rows and all
-    /// evaluations.
+    /// Returns the lines of a file for an exported page. If the file is larger than `most` bytes, only evenly spaced rows and all
+    /// rows with evaluations are returned.
     pub(super) fn exported_lines(&self, file: &str, most: usize) -> Value {
         let text = regular_file::read_to_string(&self.folder.join(format!("{file}.jsonl")));
         let text = text.unwrap_or_default();
@@ -135,7 +135,7 @@ impl ShownRun {
         json!({ "text": rows.collect::<String>() })
     }
 
-    /// Returns how two versions of the run's script differ: the name of each file that differs, and a unified diff.
+    /// Returns the differences between two versions of the run's script: the name of each file that differs, and a unified diff.
     pub(super) fn change(&self, from: &str, to: &str) -> Value {
         let [old, new] = [from, to].map(|version| sources(&self.folder, version));
         let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
@@ -149,8 +149,8 @@ impl ShownRun {
     }
 }
 
-/// JSON that can be given to other people: absolute paths in its texts are cut to their last two names, because folders may name
-/// the user or the machine. A path may contain spaces, and ends at a character that messages put after a path.
+/// Returns JSON that can be given to other people: absolute paths in texts are cut to their last two names, because folders may
+/// name the user or the machine. A path may contain spaces, and ends at a punctuation character that messages put after a path.
 pub(super) fn for_others(json: &Value) -> Value {
     let text = json.to_string();
     let (mut shown, mut rest) = (String::new(), 0);
@@ -168,12 +168,12 @@ pub(super) fn for_others(json: &Value) -> Value {
     serde_json::from_str(&(shown + &text[rest..])).unwrap_or_default()
 }
 
-/// Returns whether an absolute path begins at the `/` between two texts: not if the `/` is within a relative path or in the `//`
-/// of an address.
+/// Returns whether an absolute path begins at the `/` between two texts. It does not if the `/` is within a relative path or in
+/// the `//` of an address.
 fn begins_path(before: &str, after: &str) -> bool {
     let left = before.trim_end_matches('/');
     let is_address = left.ends_with(':') && before.len() == left.len() + 1;
-    // Lines are JSON in JSON, so a line break is a backslash and a letter, which is not part of a name.
+    // The lines are JSON strings inside JSON, so a line break is a backslash and a letter, and this letter is not part of a name.
     let escape = left.rfind('\\').map(|at| &left[at + 1..]);
     let is_escape =
         escape.is_some_and(|text| text.len() == 1 || text.len() == 5 && text.starts_with('u'));
@@ -186,8 +186,8 @@ fn is_evaluated(row: &str) -> bool {
     row.contains("\"evaluation\":")
 }
 
-/// Returns the whole lines in at most `most` bytes of a file, beginning at the byte `from`, and the bytes at which the last of
-/// these lines begins and ends. A file that does not exist has no lines.
+/// Reads at most `most` bytes of a file, beginning at the byte `from`. Returns the whole lines in these bytes, and the bytes at
+/// which the last of these lines begins and ends. A file that does not exist has no lines.
 fn lines(path: &Path, from: u64, most: u64) -> io::Result<(String, u64, u64)> {
     let mut file = match regular_file::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Default::default()),
@@ -231,7 +231,7 @@ mod tests {
         expect(0, false, None);
         lock.unlock().unwrap();
         expect(0, true, None);
-        // The run was killed, or runs on another machine, so whether it stopped is unknown.
+        // It is unknown whether the run stopped: it may have been killed, or may run on another machine.
         write("metrics.jsonl", "{\"step\":0}\n{\"step\":1}\n");
         expect(2, false, None);
         checkpoint("000002");
@@ -240,7 +240,7 @@ mod tests {
         write("config.toml", "steps = 400\n");
         write("metrics.jsonl", "{\"step\":0}\n{\"step\":1}\n{\"st");
         expect(2, false, Some(400));
-        // Until the run's files change, only the lock is checked again.
+        // As long as the run's files do not change, only the lock is checked again.
         write("config.toml", "steps = 800\n");
         lock.unlock().unwrap();
         expect(2, true, Some(400));
