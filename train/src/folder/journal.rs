@@ -57,15 +57,14 @@ impl Journal {
     pub(crate) fn append(&mut self, line: &impl Serialize) -> Result<()> {
         let text = serde_json::to_string(line);
         let text = text.map_err(|error| io("write", &self.path)(error.into()))? + "\n";
-        // The line is written in one call, so that a process that is killed leaves the complete line or nothing, except on a full
-        // disk.
+        // The line is written in one call, so that a killed process leaves the complete line or nothing, except on a full disk.
         if let Err(error) = self.file.write_all(text.as_bytes()) {
             // An error is ignored, because readers skip an incomplete last line.
             let _ = self.cut();
             return Err(io("write", &self.path)(error));
         }
         self.length += text.len() as u64;
-        // Writing to a removed file succeeds, but this line and all later lines would be lost.
+        // A removed file is an error: writing to it succeeds, but this line and all later lines would be lost.
         let there = fs::metadata(&self.path).map(|file| file.len());
         let gone = || io::Error::other("it was removed or replaced during the run");
         let is_this = there.is_ok_and(|length| length == self.length);
@@ -80,7 +79,7 @@ impl Journal {
     }
 }
 
-/// Returns the lines of a journal; none if there is no file. A last line that a crash has cut off is skipped.
+/// Returns the lines of a journal; if there is no file, there are no lines. A last line that a crash has cut off is skipped.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     Ok(lines(path)?.into_iter().map(|(_, line)| line).collect())
 }

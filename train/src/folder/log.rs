@@ -1,4 +1,4 @@
-//! The log of a run, `reloads.jsonl`: the versions that it used, the saves that it rejected, its failures, its warnings, and its
+//! The log of a run, `reloads.jsonl`: the versions that the run used, the rejected saves, the failures, the warnings, and the
 //! platform.
 
 use std::path::Path;
@@ -30,7 +30,7 @@ pub struct LogLine {
 pub struct Notice {
     pub line: LogLine,
     pub text: String,
-    /// The errors or warnings that the line reports, with their places in the script.
+    /// The errors or warnings that the line reports, with their positions in the script.
     pub problems: Vec<Diagnostic>,
 }
 
@@ -142,7 +142,7 @@ impl Notice {
         Notice::new(step, LogEvent::Resume { platform }, "the run goes on")
     }
 
-    /// Reports an event of the recipe's file; `None` if the step itself reports the event.
+    /// Reports an event of the recipe's file. Returns `None` if the step itself reports the event.
     pub(crate) fn live(step: u64, event: &LiveEvent) -> Option<Notice> {
         let message = event.to_string();
         let mut notice = Notice::new(step, LogEvent::Warning { message }, event);
@@ -175,7 +175,7 @@ impl Notice {
         Some(notice)
     }
 
-    /// Reports that from this step on, the version in use is no longer `before`.
+    /// Reports that from `step` on, another version is used instead of `before`.
     pub(crate) fn switched(step: u64, live: &LiveRecipe, before: &Published) -> Notice {
         let mut change = live.change(before, live.in_use());
         let switch = LogEvent::Use {
@@ -196,7 +196,7 @@ impl Notice {
         }
     }
 
-    /// Reports that a version failed at a step, on `batch`, or that its `migrate` failed, if `batch` is `None`.
+    /// Reports that a version failed at a step on `batch` or, if `batch` is `None`, that the version's `migrate` failed.
     pub(crate) fn failed(step: u64, failed: &Failed, batch: Option<&Batch>) -> Notice {
         let recipe = failed.loaded.recipe();
         let back_to = failed.back_to.as_ref().map(|loaded| loaded.version());
@@ -216,7 +216,7 @@ impl Notice {
         }
     }
 
-    /// Warns the user about the run's numbers or its folder.
+    /// Warns the user about the run's numbers or the run's folder.
     pub(crate) fn warning(step: u64, message: String) -> Notice {
         let text = format!("warning: {message}");
         Notice::new(step, LogEvent::Warning { message }, text)
@@ -233,8 +233,8 @@ fn one_line(error: &Diagnostics) -> String {
 pub struct RunLog(pub Vec<LogLine>);
 
 impl RunLog {
-    /// Returns the versions that the run used, each with its first step. After a failed version comes the version that did the
-    /// step instead.
+    /// Returns the versions that the run used, each with its first step. If a version failed at a step, the next version in the
+    /// list is the version that completed the step.
     pub fn versions(&self) -> Vec<(u64, &str)> {
         let mut used: Vec<(u64, &str)> = Vec::new();
         for LogLine { step, event } in &self.0 {
@@ -255,7 +255,7 @@ impl RunLog {
         used
     }
 
-    /// Returns the recipe with which the run began; an error if the run was killed before it logged its start.
+    /// Returns the recipe with which the run began. It is an error if the run was killed before it logged its start.
     pub(crate) fn start(&self, folder: &Path) -> Result<&KeptVersion> {
         match self.0.first().map(|line| &line.event) {
             Some(LogEvent::Start { recipe, .. }) => Ok(recipe),
@@ -266,8 +266,8 @@ impl RunLog {
         }
     }
 
-    /// Returns the script and the version of the loss with which the run began, if its log has both; a trainer's run has no loss
-    /// in its log.
+    /// Returns the script and the version of the loss with which the run began, if the log has both; the log of a trainer's run
+    /// has no loss.
     pub fn loss(&self) -> Option<(&str, &str)> {
         match &self.0.first()?.event {
             LogEvent::Start {
@@ -279,8 +279,8 @@ impl RunLog {
         }
     }
 
-    /// Returns the saved version whose hash begins with `version`, which is not empty; an error if there are several such
-    /// versions.
+    /// Returns the saved version whose hash begins with `version`. An empty `version` finds nothing; several such versions are an
+    /// error.
     pub(crate) fn kept(&self, version: &str) -> Result<Option<&KeptVersion>> {
         let kept = self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Start { recipe, .. }
@@ -353,7 +353,7 @@ pub struct KeptVersion {
 }
 
 impl KeptVersion {
-    /// Returns the path that a version has in every run's folder.
+    /// Returns a version with the path that it has in every run's folder.
     pub(crate) fn of(recipe: &Recipe) -> KeptVersion {
         let version = recipe.version().as_str();
         KeptVersion {
@@ -362,7 +362,7 @@ impl KeptVersion {
         }
     }
 
-    /// Saves a version in a run's folder, unless it is there already.
+    /// Saves a version in a run's folder, unless the folder already has it.
     pub(crate) fn keep(run: &Path, recipe: &Recipe) -> Result<()> {
         let folder = run.join(SCRIPTS).join(recipe.version().as_str());
         if folder.is_dir() {
@@ -403,8 +403,8 @@ impl KeptVersion {
     }
 }
 
-/// Returns the file name under which a script is saved. Only a built-in gets an ending, because a script without an ending may
-/// import a script of the same name with the ending.
+/// Returns the file name under which a script is saved. The ending `.rhai` is added only for a built-in, because a script without
+/// an ending may import a script of the same name with the ending.
 fn file_name(source: &str) -> String {
     match Builtin::find(source) {
         Some(builtin) => format!("{}.rhai", builtin.name),
@@ -439,7 +439,7 @@ mod tests {
             assert!(read.event != LogEvent::Other, "{line}");
             assert_eq!(serde_json::to_string(&read).unwrap(), line);
         }
-        // An event of another program, and an event that only earlier versions wrote.
+        // The first event is written by another program, and the second was written only by earlier versions.
         for event in ["moved", "missing"] {
             let line = json!({ "step": 4, "event": event, "why": "w" });
             let read: LogLine = serde_json::from_value(line).unwrap();

@@ -1,4 +1,4 @@
-//! The run's folder: all files of a run, written so that a kill at any moment leaves nothing unreadable.
+//! The run's folder: all files of a run, which are written such that a kill at any moment leaves no unreadable file.
 //!
 //! - `config.toml`: the configuration that the run used
 //! - `metrics.jsonl`: a [`Row`](super::Row) per step
@@ -48,7 +48,7 @@ const LOCK: &str = "lock";
 /// The prefix and the suffix of the names that files and folders have while they are being written. [`Replacement`] uses the same
 /// names.
 const PART: (&str, &str) = (".advlab-", ".part");
-/// The time to wait for a lock: the system takes a moment to release the lock of a killed process.
+/// The time to wait for a lock, because the system takes a moment to release the lock of a killed process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A run's folder, locked so that only this process writes to it.
@@ -56,12 +56,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct LockedFolder {
     pub(super) path: PathBuf,
     pub(super) kind: RunKind,
-    /// The system releases the lock when the process ends, even if the process is killed.
+    /// The locked file. The system releases the lock when the process ends, even if the process is killed.
     _lock: File,
 }
 
 impl LockedFolder {
-    /// Makes the folder of a new run, writes the configuration to it, and sets `config.out` to its path.
+    /// Makes the folder of a new run, writes the configuration to the folder, and sets `config.out` to the folder's path.
     pub(super) fn create(config: &mut Config, kind: RunKind) -> Result<LockedFolder> {
         let path = match config.out.as_str() {
             "" => next_free(config)?,
@@ -69,7 +69,8 @@ impl LockedFolder {
         };
         config.out = path.display().to_string();
         let _lock = lock(&path)?;
-        // While this process waited for the lock, another process may have begun a run here and ended it.
+        // The folder is checked again, because another process may have begun and ended a run here while this process waited for
+        // the lock.
         make_empty(&path)?;
         let folder = LockedFolder { _lock, path, kind };
         folder.remove_unfinished();
@@ -79,7 +80,8 @@ impl LockedFolder {
 
     /// Locks the folder of an existing run, and removes files that a killed process left unfinished.
     pub(super) fn open(path: &Path) -> Result<(LockedFolder, Config)> {
-        // Fails before the lock is created if the folder does not belong to a run.
+        // The configuration is read first, so that a folder that is not a run's folder is an error before the lock file is
+        // created.
         RunFolder::read(path).config()?;
         let _lock = lock(path)?;
         // The configuration is read again, because another process may have extended the run while this process waited for the
@@ -151,7 +153,7 @@ fn make_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(io("make the folder", path))
 }
 
-/// Makes the first folder of runs/TASK-RECIPE-1, -2, ... that does not exist; no other process gets the same folder.
+/// Makes the first of the folders runs/TASK-RECIPE-1, -2, ... that does not exist; no other process gets the same folder.
 fn next_free(config: &Config) -> Result<PathBuf> {
     let stem = Path::new(&config.recipe).file_stem().unwrap_or_default();
     let stem = format!("{}-{}", config.task, stem.to_string_lossy());
@@ -213,17 +215,17 @@ fn lock(folder: &Path) -> Result<File> {
             Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
                 return Err(io("lock", path)(error));
             }
-            // The file is locked, or the drive does not support locks, as is the case for some network drives: running without a
-            // lock is better than not running.
+            // Either the file is locked, or the drive (for example a network drive) does not support locks; then the run
+            // continues without a lock, because that is better than not running.
             _ => return Ok(file),
         }
     }
 }
 
-/// Returns whether a run has stopped after `done` steps: no process writes to its folder, and there is a checkpoint to resume
-/// from.
+/// Returns whether a run has stopped after `done` steps: no process writes to the run's folder, and there is a checkpoint from
+/// which the run can be resumed.
 pub fn is_stopped(run: &Path, done: u64) -> bool {
-    // Holding the lock this briefly does not disturb a process that waits for the lock, because that process retries for a
+    // Holding the lock for this moment does not disturb a process that waits for the lock, because such a process retries for a
     // second.
     let is_free = |lock: File| lock.try_lock_shared().is_ok();
     CHECKPOINTS.path(run, done).is_dir() && regular_file::open(&run.join(LOCK)).is_ok_and(is_free)

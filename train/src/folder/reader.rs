@@ -11,7 +11,7 @@ use crate::row::Row;
 use advlab::diagnostic::Diagnostic;
 use advlab::script::{Hook, Host, Recipe, State};
 
-/// How many existing steps the error names if the requested step has no batch.
+/// The number of existing steps that the error names if the requested step has no batch.
 const NEAREST: usize = 12;
 
 /// A key that earlier versions wrote. Its line is ignored, so that folders of those versions can be read.
@@ -26,8 +26,8 @@ pub enum RunKind {
     Trainer,
 }
 
-/// The folder of a run, open for reading, even while the run is going on. The run is advlab's own, or that of another trainer
-/// that writes the same files.
+/// The folder of a run, open for reading; the run may still be in progress. The run is advlab's own, or a run of another trainer,
+/// for which advlab writes the same files.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
@@ -35,7 +35,7 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Opens any folder, even one that is not complete. Its batches are listed now, so that later batches are not in the list.
+    /// Opens any folder, even an incomplete one. The list of batches is made now, so it does not include later batches.
     pub fn read(path: &Path) -> RunFolder {
         RunFolder {
             path: path.to_path_buf(),
@@ -43,7 +43,7 @@ impl RunFolder {
         }
     }
 
-    /// Opens a run's folder; an error if it has no batches.
+    /// Opens a run's folder. It is an error if the folder has no batches.
     pub fn open(path: &Path) -> Result<RunFolder> {
         let run = RunFolder::read(path);
         if !run.batches.is_empty() {
@@ -54,7 +54,7 @@ impl RunFolder {
         Err(Diagnostic::error(message).with_help(help).into())
     }
 
-    /// Returns the run to which a path belongs: the path is a run's folder or a batch in it.
+    /// Returns the run to which a path belongs: the path may be a run's folder or a batch in such a folder.
     pub fn of(path: &Path) -> Option<RunFolder> {
         let batches = path.parent().filter(|above| above.ends_with("batches"));
         let run = batches.filter(|_| path.is_file()).and_then(Path::parent);
@@ -65,7 +65,8 @@ impl RunFolder {
         &self.path
     }
 
-    /// Returns the run's configuration. Paths of scripts below the current folder are relative, because they are shorter to read.
+    /// Returns the run's configuration. Paths of scripts below the current folder are made relative, because relative paths are
+    /// easier to read.
     pub fn config(&self) -> Result<Config> {
         Ok(self.kind_and_config()?.1)
     }
@@ -80,10 +81,10 @@ impl RunFolder {
         let text = advlab::regular_file::read_to_string(&path).map_err(io("read", &path))?;
         let is_gone = |line: &str| line.starts_with(GONE);
         let lines = text.split_inclusive('\n');
-        // An empty line replaces the old key, so that errors name the right lines.
+        // An empty line replaces the old key, so that errors name the correct lines.
         let lines = lines.map(|line| if is_gone(line) { "\n" } else { line });
         let text: String = lines.collect();
-        // A trainer's run has this line above its parameters, in place of a task.
+        // The configuration of a trainer's run has this line above the parameters, instead of a task.
         let (kind, text) = match text.split_once(TRAINER) {
             Some((above, below)) if !above.contains("\n[") => {
                 (RunKind::Trainer, [above, below].concat())
@@ -97,7 +98,7 @@ impl RunFolder {
         Ok((kind, config))
     }
 
-    /// Returns whether the folder has a configuration. The folder of another trainer's run may lack it.
+    /// Returns whether the folder has a configuration. The folder of another trainer's run may have none.
     pub fn has_config(&self) -> bool {
         self.path.join(CONFIG).is_file()
     }
@@ -112,8 +113,8 @@ impl RunFolder {
         journal::read(&self.path.join(METRICS))
     }
 
-    /// Checks rows that are to be repeated: their steps must increase and be below the run's `steps`, because a replay that waits
-    /// for any other step would never end.
+    /// Checks rows that are to be repeated. Their steps must increase and be below the run's `steps`, because a replay that waits
+    /// for another step would never end.
     pub(crate) fn check(&self, rows: &[Row], steps: u64) -> Result<()> {
         let mut next = 0;
         for (index, row) in rows.iter().enumerate() {
@@ -136,7 +137,7 @@ impl RunFolder {
         journal::read(&self.path.join(RELOADS)).map(RunLog)
     }
 
-    /// Returns the batches with their steps, in order, without the batches on which a version failed.
+    /// Returns the batches with their steps, in order; the batches on which a version failed are not included.
     pub fn batches(&self) -> &[(u64, PathBuf)] {
         &self.batches
     }
@@ -190,7 +191,7 @@ impl RunFolder {
         Ok(recipe)
     }
 
-    /// Returns the loss recipe, with its parameters, that the run uses for versions without a loss; a trainer's run has the
+    /// Returns the loss recipe, with its parameters, that the run uses for versions without a loss. A trainer's run uses the
     /// default loss recipe.
     pub fn loss(&self, host: &Host) -> Result<Recipe> {
         let (config, log) = (self.config()?, self.log()?);
@@ -205,7 +206,8 @@ impl RunFolder {
         })
     }
 
-    /// Returns the state at the start of a step, or `None` if it is not in the folder. Only trainers' runs save these states.
+    /// Returns the recipe's state at the start of a step, or `None` if the folder does not have this state. Only trainers' runs
+    /// save these states.
     pub fn state_at(&self, step: u64) -> Result<Option<State>> {
         let path = STATES.path(&self.path, step);
         let Some(text) = if_there(&path, advlab::regular_file::read(&path))? else {
@@ -215,21 +217,21 @@ impl RunFolder {
         state.map_err(|error| damaged(&path, error.to_string()))
     }
 
-    /// Returns the note to show if a recipe that keeps a state is tried on a single batch.
+    /// Returns the note that is shown if a recipe that keeps a state is tried on a single batch.
     pub fn state_note(recipe: &Recipe) -> Option<String> {
         let note = "the recipe keeps a state; here it has the state from before the first step";
         recipe.has(Hook::Init).then(|| note.to_string())
     }
 }
 
-/// Returns the step after the last of these rows, or `first` if there are no rows. The number of rows is not used, because
-/// damaged rows may have been removed.
+/// Returns the step after the step of the last row, or `first` if there are no rows. The rows are not counted, because damaged
+/// rows may have been removed.
 pub(crate) fn step_after(first: u64, rows: &[Row]) -> u64 {
     let last = rows.last();
     last.map_or(first, |last| last.step.saturating_add(1))
 }
 
-/// Returns the path relative to the current folder, if the script is below it.
+/// Returns the path of a script relative to the current folder, if the script is below this folder, or else the unchanged path.
 pub(super) fn from_here(recipe: &str) -> String {
     let here = current_dir().unwrap_or_default();
     let below = Path::new(recipe).strip_prefix(here).ok();

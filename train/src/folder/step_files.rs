@@ -1,5 +1,5 @@
-//! The names of a run's batches, states and checkpoints, which contain the step, and the removal of all but the newest;
-//! `config/defaults.toml` says how many are kept.
+//! The names of a run's batches, states and checkpoints, which contain the step, and the removal of old files;
+//! `config/defaults.toml` says how many batches and checkpoints are kept.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::remove;
 use crate::error::{Result, if_there};
 
 /// Files or folders of a run whose names contain a step, given by the text before the step and the ending. A suffix may follow
-/// the step: `batches/failed-000140-4f8ad7.safetensors`.
+/// the step, as in `batches/failed-000140-4f8ad7.safetensors`.
 pub(crate) struct StepFiles(&'static str, &'static str);
 
 pub(crate) const BATCHES: StepFiles = StepFiles("batches/step-", ".safetensors");
@@ -23,7 +23,7 @@ impl StepFiles {
         run.join(self.name(step, ""))
     }
 
-    /// Returns the path in the run's folder.
+    /// Returns the path of a step's file, relative to the run's folder.
     pub(super) fn name(&self, step: u64, suffix: &str) -> String {
         format!("{}{step:06}{suffix}{}", self.0, self.1)
     }
@@ -45,7 +45,7 @@ impl StepFiles {
         Ok(found)
     }
 
-    /// Removes all but the newest `keep` files or folders.
+    /// Removes all files or folders except the newest `keep`.
     pub(super) fn remove_old(&self, run: &Path, keep: usize) -> Result<()> {
         for (_, old) in self.all(run)?.into_iter().rev().skip(keep) {
             // An error is ignored, because a leftover file is harmless.

@@ -1,4 +1,4 @@
-//! TensorBoard event files: records with checksums, which hold protocol buffers that are encoded by hand.
+//! TensorBoard event files: records with checksums. The records contain protocol buffers, which are encoded by hand.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,10 +17,11 @@ pub(super) struct EventFile {
 }
 
 impl EventFile {
-    /// Starts a file in `folder` whose first step is `step`. TensorBoard then drops this step and all later steps of older files.
+    /// Starts a file in `folder` whose first step is `step`. The file makes TensorBoard drop this step and all later steps of
+    /// older files.
     pub(super) fn create(folder: &Path, step: u64) -> Result<EventFile> {
         let now = seconds();
-        // TensorBoard reads the files of a run in the order of their names.
+        // The name begins with the time, because TensorBoard reads the files of a run in the order of their names.
         let name = |number| format!("events.out.tfevents.{:010}.advlab.{number:04}", now as u64);
         let path = |number| folder.join(name(number));
         let (path, file) = first_free(path, |path| File::create_new(path))?;
@@ -61,15 +62,16 @@ pub(super) fn seconds() -> f64 {
     now.map_or(0.0, |now| now.as_secs_f64())
 }
 
-/// TFRecord's checksum: CRC-32C, rotated and offset, because a plain CRC is unreliable on data that contains CRCs.
+/// Returns the checksum of TFRecord: a CRC-32C, rotated and offset, because a plain CRC is unreliable on data that contains CRCs.
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c::crc32c(data)
         .rotate_right(15)
         .wrapping_add(0xa282_ead8)
 }
 
-/// Returns an `Event`: field 1 is `wall_time`, field 2 is `step`, and the field with number `field` has bytes. A field's key is
-/// its number times 8, plus its wire type: 0 for a varint, 1 for eight bytes, 2 for a length and bytes, 5 for four bytes.
+/// Returns an `Event`: field 1 is `wall_time`, field 2 is `step`, and the field with the number `field` has the bytes `content`.
+/// The key of a field is the field's number times 8, plus the wire type: 0 for a varint, 1 for eight bytes, 2 for a length and
+/// bytes, 5 for four bytes.
 fn event(wall_time: f64, step: u64, field: u64, content: &[u8]) -> Vec<u8> {
     let mut event = Vec::new();
     varint(&mut event, 1 << 3 | 1);
@@ -88,7 +90,7 @@ fn bytes(out: &mut Vec<u8>, field: u64, content: &[u8]) {
 
 fn varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
-        // The low seven bits; the high bit says that more bytes follow.
+        // The low seven bits are written first; the high bit of the byte says that more bytes follow.
         out.push(number as u8 | 0x80);
         number >>= 7;
     }

@@ -14,7 +14,7 @@ use advlab::batch::Batch;
 use advlab::replace::Replacement;
 use advlab::script::{Recipe, State};
 
-/// The number of failed batches to keep.
+/// The largest number of batches on which a version failed that are kept.
 const EVIDENCE: usize = 20;
 
 /// Writes the files that grow during a run.
@@ -47,8 +47,8 @@ impl RunWriter {
         })
     }
 
-    /// Removes the lines and the batches of `step` and later steps. If the batches stayed, a new batch of an earlier step would
-    /// count as the oldest and be removed first.
+    /// Removes the lines and the batches of `step` and later steps. If these batches were kept, new batches of earlier steps
+    /// would count as the oldest batches and be removed first.
     pub(crate) fn cut(&mut self, step: u64) -> Result<()> {
         let run = &self.folder.path;
         for kind in [BATCHES, STATES, FAILED] {
@@ -73,7 +73,7 @@ impl RunWriter {
         sync_folder(&self.folder.path)
     }
 
-    /// Writes a line of the log, after saving the versions and the batch that the line names.
+    /// Saves the versions and the batch that a line of the log names, and then writes the line.
     pub(crate) fn log(
         &mut self,
         line: &LogLine,
@@ -94,7 +94,7 @@ impl RunWriter {
     }
 
     /// Writes the row of a step, with the current time. If the step's batch is to be kept, the batch is written first, together
-    /// with the state `before` the step, which only runs without checkpoints need.
+    /// with the state before the step, `before`, which only runs without checkpoints need.
     pub(crate) fn step(&mut self, row: &Row, batch: &Batch, before: Option<&State>) -> Result<()> {
         let (run, step) = (&self.folder.path, row.step);
         if self.batch_every > 0 && step.is_multiple_of(self.batch_every) {
@@ -119,7 +119,7 @@ impl RunWriter {
     }
 }
 
-/// Returns the journals of metrics and of the log, without the lines of `step` and later steps.
+/// Opens the journals of the metrics and of the log, and removes the lines of `step` and later steps.
 fn journals(run: &Path, step: u64) -> Result<(Journal, Journal)> {
     let metrics = Journal::open(&run.join(METRICS), |row: &Row| row.step < step)?;
     let log = Journal::open(&run.join(RELOADS), |line: &LogLine| {

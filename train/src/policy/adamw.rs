@@ -3,9 +3,9 @@
 /// The settings of AdamW; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWConfig {
-    /// Learning rate.
+    /// The learning rate.
     pub lr: f64,
-    /// Decay rates of the first and of the second moment.
+    /// The decay rates of the first and of the second moment.
     pub betas: (f64, f64),
     /// The number that is added to the square root of the second moment.
     pub eps: f64,
@@ -46,14 +46,15 @@ impl AdamW {
         }
     }
 
-    /// Moves the parameters one step against the gradient. If a parameter would become infinite or NaN, nothing changes and the
-    /// result is false.
+    /// Moves the parameters one step against the gradient. If a parameter would become infinite or NaN, changes nothing and
+    /// returns `false`.
     #[must_use]
     pub fn update(&mut self, parameters: &mut [f32], gradient: &[f32]) -> bool {
         let scalars = Scalars::new(&self.config, self.updates + 1);
         let moments = self.first.iter().zip(&self.second);
         let values = parameters.iter().zip(gradient).zip(moments);
-        // Tries the update first, which is cheaper than a backup copy. There is no early exit, so that the loop vectorizes.
+        // The update is tried first, because that is cheaper than a backup copy. There is no early exit, so that the loop
+        // vectorizes.
         let is_finite = values.fold(true, |all, ((p, g), (m, v))| {
             all & scalars.step(*p, *g, *m, *v).0.is_finite()
         });
@@ -71,17 +72,17 @@ impl AdamW {
 
 /// The scalars of one update, computed in f64 and rounded once, as PyTorch does with Python's floats.
 pub(super) struct Scalars {
-    /// Factor by which weight decay multiplies a parameter.
+    /// The factor by which weight decay multiplies a parameter.
     pub keep: f32,
     /// The learning rate divided by the first moment's bias correction.
     pub size: f32,
     /// The square root of the second moment's bias correction.
     pub correction: f32,
-    /// Weight of the gradient in the first moment.
+    /// The weight of the gradient in the first moment.
     pub toward: f32,
-    /// Decay rate of the second moment.
+    /// The decay rate of the second moment.
     pub decay: f32,
-    /// Weight of the squared gradient in the second moment.
+    /// The weight of the squared gradient in the second moment.
     pub add: f32,
     pub eps: f32,
 }
@@ -90,7 +91,7 @@ impl Scalars {
     /// Returns the scalars of update number `updates`, counted from 1.
     pub(super) fn new(config: &AdamWConfig, updates: u64) -> Self {
         let (beta1, beta2) = config.betas;
-        // Clamping is harmless, because both corrections are 1 long before 2^31 updates.
+        // The clamping does not change a result, because both corrections are 1 long before 2^31 updates.
         let updates = i32::try_from(updates).unwrap_or(i32::MAX);
         Self {
             keep: (1.0 - config.lr * config.weight_decay) as f32,

@@ -19,19 +19,19 @@ use crate::task::{Prompt, TaskShape};
 use advlab::diagnostic::Diagnostic;
 use network::{Forward, Network, draw};
 
-/// Responses per pass. This number does not depend on the number of threads, because it determines the order in which gradients
-/// are summed.
+/// The number of responses per pass. It must not depend on the number of threads, because it determines the order in which
+/// gradients are summed.
 const PART: usize = 256;
 
-/// The maximum number of passes that the policy and its reference each keep in memory, and the maximum number of bytes that these
-/// passes may take together if no two responses share a prefix. A single pass may take more. The memory is reused in the next
-/// step.
+/// The maximum number of passes that the policy and the reference each keep in memory, and the maximum number of bytes that these
+/// passes may take together if no two responses share a prefix. A single pass may take more bytes. The memory is reused in the
+/// next step.
 const PASSES: usize = 64;
 const MEMORY: usize = 1 << 30;
 
-/// Two hidden layers with ReLU, trained with AdamW.
+/// An MLP with two hidden layers and ReLU, trained with AdamW.
 ///
-/// All methods give the same bits for any number of threads.
+/// All methods give results with the same bits for any number of threads.
 pub struct Mlp {
     network: Network,
     optimizer: AdamW,
@@ -40,13 +40,14 @@ pub struct Mlp {
     savepoint: Option<(Network, AdamW)>,
     /// The last passes of the network, and the last passes of the reference.
     passes: [Vec<Forward>; 2],
-    /// The responses of the last forward passes, if all these passes are in memory: then the gradient needs no new forward pass.
+    /// The responses of the last forward passes. It is set if all these passes are in memory, so that the gradient needs no new
+    /// forward pass.
     last: Option<Responses>,
 }
 
 impl Mlp {
-    /// Returns a policy for a task, with hidden layers of `hidden` (at least 1) units and PyTorch's default initialization, drawn
-    /// from `seed`.
+    /// Returns a policy for a task, with hidden layers of `hidden` (at least 1) units. The parameters are initialized as in
+    /// PyTorch by default, with random numbers from `seed`.
     pub fn new(task: &TaskShape, hidden: usize, adamw: AdamWConfig, seed: u64) -> Self {
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
         let network = Network::new(*task, hidden.max(1), &mut key.stream(0));
@@ -75,8 +76,8 @@ impl Mlp {
     }
 }
 
-/// Divides responses into parts. Calls `run` for each part with a separate pass, then `take` with each pass and its result, in
-/// the order of the parts. Returns whether the passes of all parts are still in memory.
+/// Divides responses into parts. Calls `run` for each part with a separate pass, and then `take` with each pass and the result of
+/// `run`, in the order of the parts. Returns whether the passes of all parts are still in memory.
 fn each_part<T: Send>(
     network: &Network,
     passes: &mut Vec<Forward>,
@@ -122,21 +123,20 @@ fn score(network: &Network, passes: &mut Vec<Forward>, responses: &Responses) ->
     (scores, is_whole)
 }
 
-/// The names that parameters, moments and the number of updates have in files.
+/// The names of the parameters, the moments and the number of updates in files.
 const PARAMETERS: &str = "policy";
 const FIRST: &str = "adamw.first";
 const SECOND: &str = "adamw.second";
 const UPDATES: &str = "adamw.updates";
 
-/// The number of updates is stored as two digits of this base, each exact in f32.
+/// The base in which the number of updates is stored as two digits, each of which is exact in f32.
 const BASE: u64 = 1 << 24;
 
 fn borrowed<'a>(values: &'a &[f32]) -> Result<Cow<'a, [f32]>> {
     Ok(Cow::Borrowed(values))
 }
 
-/// Splits values, which are in the order of the network's parameters, into tensors with the names and shapes that they have in
-/// files.
+/// Splits values, which are in the order of the network's parameters, into tensors with their names and shapes in files.
 fn named<'a>(
     group: &str,
     network: &Network,
@@ -190,8 +190,8 @@ impl Policy for Mlp {
         Ok(Samples { responses, scores })
     }
 
-    /// Returns the scores of a response have the same bits in every batch, whether its tokens were just sampled or are scored
-    /// again.
+    /// Returns the scores of responses. A response's scores have the same bits in every batch, whether its tokens were just
+    /// sampled or are scored again.
     fn score(&mut self, responses: &Responses) -> Result<Scores> {
         self.check(responses)?;
         let (scores, is_whole) = score(&self.network, &mut self.passes[0], responses);
@@ -213,8 +213,8 @@ impl Policy for Mlp {
         let is_there = last.is_some();
         let network = &self.network;
         let run = |pass: &mut Forward, part: &[usize]| {
-            // Skipping groups without a signal does not change the gradient's bits: prompts share no prefixes, so the prefixes of
-            // the other groups keep their order.
+            // Skipping groups without a signal does not change the gradient's bits, because prompts share no prefixes, so the
+            // prefixes of the other groups keep their order.
             let ran = |index: &usize| is_there || has_signal[owners[*index]];
             let part: Vec<usize> = part.iter().copied().filter(ran).collect();
             if !is_there {
@@ -238,7 +238,7 @@ impl Policy for Mlp {
         let mut gradient = std::mem::replace(&mut self.gradient, zeros);
         let squares = gradient.iter().map(|&g| f64::from(g).powi(2));
         let norm = squares.sum::<f64>().sqrt();
-        // The optimizer squares the gradient in f32, and an overflow would stay in its moments for ever.
+        // The optimizer squares the gradient in f32, and an overflow would stay in the optimizer's moments for ever.
         let is_squarable = gradient.iter().all(|g| (g * g).is_finite());
         if !norm.is_finite() || !is_squarable {
             return Ok(Err(NonFinite::Gradient(norm)));

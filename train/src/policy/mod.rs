@@ -34,27 +34,27 @@ use advlab::diagnostic::Diagnostic;
 const POLICY: &str = "policy.safetensors";
 const REFERENCE: &str = "reference.safetensors";
 
-/// The interface of a model in training. It samples responses, computes their log-probs and follows a gradient. It also has a
-/// reference, which is a frozen copy of the policy.
+/// The interface of a model in training. A policy samples responses, computes their log-probs and follows a gradient. It also has
+/// a reference, which is a frozen copy of the policy.
 ///
-/// The same calls give the same bits. An error says that prompts or responses do not fit the policy, that a file cannot be
-/// read or written, or that the device or its memory failed.
+/// The same calls give the same bits. It is an error if prompts or responses do not fit the policy, if a file cannot be read or
+/// written, or if the device or its memory fails.
 pub trait Policy: Send {
-    /// Samples `group_size` responses to each prompt, each up to a stop token or the length limit. The scores are the same as
-    /// those from [`Policy::score`].
+    /// Samples `group_size` responses to each prompt; a response ends at a stop token or at the length limit. The scores are the
+    /// same as those from [`Policy::score`].
     fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples>;
 
-    /// Returns the log-prob (nats) of each response token, given its prompt and the tokens before it, and the entropy (nats) of
-    /// the distribution at that token.
+    /// Returns the log-prob (in nats) of each response token, given the prompt and the tokens before the token, and the entropy
+    /// (in nats) of the distribution at the token.
     fn score(&mut self, responses: &Responses) -> Result<Scores>;
 
     /// Adds the gradient of a loss to the gradient that [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the
     /// loss with respect to the log-prob of each token, `[responses.tokens().len()]`, at the current parameters.
     fn accumulate(&mut self, responses: &Responses, dloss_dlogp: &[f64]) -> Result<()>;
 
-    /// One step of the optimizer along the accumulated gradient. If the gradient's norm (L2, all parameters together) is above
-    /// `max_grad_norm`, the gradient is scaled down to this norm. The gradient is cleared afterwards. Returns the norm before
-    /// scaling, or the reason why the parameters and the optimizer were left unchanged.
+    /// Makes one step of the optimizer along the accumulated gradient, and clears the gradient. If the gradient's norm (L2, all
+    /// parameters together) is above `max_grad_norm`, the gradient is first scaled down to this norm. Returns the norm before
+    /// scaling, or the reason why the parameters and the optimizer were not changed.
     fn update(&mut self, max_grad_norm: Option<f64>) -> Result<Result<f64, NonFinite>>;
 
     /// Sets the learning rate of the next updates.
@@ -89,12 +89,12 @@ pub trait Policy: Send {
         Err(problem.with_help(help).into())
     }
 
-    /// Returns the properties of the machine, by name, on which the policy's numbers depend, such as the number of threads.
+    /// Returns the properties of the machine on which the policy's numbers depend, by name, such as the number of threads.
     fn platform(&self) -> Platform {
         Platform::new()
     }
 
-    /// Returns the peak of the bytes in use on the policy's GPU; `None` on the CPU.
+    /// Returns the peak number of bytes in use on the policy's GPU, or `None` on the CPU.
     fn device_memory(&mut self) -> Option<u64> {
         None
     }
@@ -136,7 +136,7 @@ pub struct Responses {
 }
 
 impl Responses {
-    /// Starts with these prompts and no responses.
+    /// Returns an object with these prompts and no responses.
     pub fn to(prompts: impl Into<Arc<[Prompt]>>) -> Self {
         Self {
             prompts: prompts.into(),
@@ -153,7 +153,7 @@ impl Responses {
         self.ends.push(self.tokens.len());
     }
 
-    /// Number of responses.
+    /// Returns the number of responses.
     pub fn len(&self) -> usize {
         self.owners.len()
     }
@@ -178,7 +178,7 @@ impl Responses {
         &self.tokens
     }
 
-    /// Returns the range of response `index` in [`Responses::tokens`] and in every array with one value per token.
+    /// Returns the range of the tokens of response `index` in [`Responses::tokens`] and in every array with one value per token.
     pub fn range(&self, index: usize) -> Range<usize> {
         let before = index.checked_sub(1);
         before.map_or(0, |before| self.ends[before])..self.ends[index]
@@ -189,7 +189,7 @@ impl Responses {
         &self.tokens[self.range(index)]
     }
 
-    /// Returns the responses at these indices, in this order, with all prompts. This makes a minibatch.
+    /// Returns the responses at these indices, in this order, with all prompts. This is used to make a minibatch.
     pub fn select(&self, indices: &[usize]) -> Self {
         let mut selected = Self::to(self.prompts.clone());
         for &index in indices {
@@ -228,7 +228,7 @@ impl Responses {
     }
 }
 
-/// Checks that all tokens are in the vocabulary; `what` names them in the message.
+/// Checks that all tokens are in the vocabulary; `what` is the name of the tokens' prompt or response in the message.
 fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<()> {
     let mut wrong = tokens.iter().filter(|&&token| token as usize >= vocabulary);
     wrong.next().map_or(Ok(()), |token| {
@@ -242,7 +242,7 @@ fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<()> {
 pub struct Scores {
     /// The token's log-prob, in nats.
     pub logp: Vec<f32>,
-    /// The entropy of the distribution that the token was drawn from, in nats.
+    /// The entropy, in nats, of the distribution from which the token was drawn.
     pub entropy: Vec<f32>,
 }
 
@@ -251,7 +251,7 @@ pub struct Scores {
 pub struct Samples {
     /// The responses; those to prompt p have the indices p * group_size .. (p + 1) * group_size.
     pub responses: Responses,
-    /// Log-prob and entropy of each token.
+    /// The log-prob and the entropy of each token.
     pub scores: Scores,
 }
 

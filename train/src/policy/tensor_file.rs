@@ -13,8 +13,8 @@ use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::replace::Replacement;
 use advlab::tensor_file::{FileTensor, OpenTensors, Strings, open_safetensors, safetensors_header};
 
-/// Replaces the file at `path` with a file of tensors with these names and shapes. A tensor is converted to numbers only when it
-/// is written.
+/// Replaces the file at `path` with a file of tensors with these names and shapes. `values` is called for a tensor only when the
+/// tensor is written.
 pub(super) fn write<T>(
     path: &Path,
     metadata: Value,

@@ -2,8 +2,8 @@
 //!
 //! The responses of a group share their prompt and, the more certain the policy is, their first tokens. Equal prefixes give equal
 //! inputs, so the responses are processed in lockstep, and at each position the network runs once per distinct prefix. In the
-//! README's run this leaves a quarter of the work. In the first layer, the sum for a prefix equals the sum for its parent plus
-//! one row of weights.
+//! README's run this reduces the work to a quarter. In the first layer, the sum for a prefix equals the sum for its parent (the
+//! prefix without the last token) plus one row of weights.
 
 use std::collections::HashMap;
 
@@ -14,22 +14,22 @@ use crate::policy::Scores;
 use crate::random::RandomStream;
 use crate::task::{Prompt, TaskShape};
 
-/// Two hidden layers with ReLU and an output layer.
+/// A network with two hidden layers with ReLU and an output layer.
 ///
-/// The inputs are the prompt's features, then the token at each position of the response, one-hot, then the position of the next
-/// token, one-hot.
+/// The inputs are the prompt's features, followed by a one-hot vector of the token at each position of the response, and by a
+/// one-hot vector of the position of the next token.
 #[derive(Clone)]
 pub(super) struct Network {
     pub task: TaskShape,
     hidden: usize,
-    /// The weights and then the bias of each layer in turn. Weights are `[inputs, outputs]`, so that a one-hot input adds one
-    /// contiguous row.
+    /// The weights and the bias of each layer, layer after layer. Weights are `[inputs, outputs]`, so that a one-hot input adds
+    /// one contiguous row.
     pub parameters: Vec<f32>,
 }
 
 impl Network {
-    /// Returns a network initialised as PyTorch initialises linear layers: weights and biases uniform in +-1/sqrt(inputs of the
-    /// layer).
+    /// Returns a network that is initialized as PyTorch initializes linear layers: weights and biases are uniform between -b and
+    /// b with b = 1/sqrt(inputs of the layer).
     pub fn new(task: TaskShape, hidden: usize, stream: &mut RandomStream) -> Network {
         let mut network = Network {
             task,
@@ -45,7 +45,7 @@ impl Network {
         network
     }
 
-    /// Returns the inputs and the outputs of each layer.
+    /// Returns the numbers of inputs and outputs of each layer.
     fn layers(&self) -> [(usize, usize); 3] {
         let (task, hidden) = (&self.task, self.hidden);
         let inputs = task.prompt_features + task.max_response_tokens * (task.vocabulary + 1);
@@ -56,7 +56,8 @@ impl Network {
         ]
     }
 
-    /// Views of the weights and the bias `[1, outputs]` of each layer, in the parameters or in other values of the same order.
+    /// Returns views of the weights and the bias `[1, outputs]` of each layer, in the parameters or in other values of the same
+    /// order.
     pub fn matrices<'a>(&self, mut values: &'a [f32]) -> [[ArrayView2<'a, f32>; 2]; 3] {
         self.layers().map(|(inputs, outputs)| {
             [inputs, 1].map(|rows| {
@@ -80,15 +81,15 @@ impl Network {
         &self.parameters[input * self.hidden..][..self.hidden]
     }
 
-    /// Returns the maximum memory that a pass over `responses` responses takes: the hidden layers, a copy of them and their
-    /// gradients, probabilities and log-probs.
+    /// Returns the maximum number of bytes that a pass over `responses` responses takes: for the hidden layers, their copies and
+    /// gradients, the probabilities and the log-probs.
     pub fn most_bytes(&self, responses: usize) -> usize {
         let floats = 6 * size_of::<f32>() * self.hidden;
         let prefix = floats + 2 * size_of::<f64>() * self.task.vocabulary;
         prefix * responses * self.task.max_response_tokens
     }
 
-    /// Returns the index of the input that is 1 if `token` is at `position`.
+    /// Returns the index of the input that is 1 if the token at `position` is `token`.
     fn token_row(&self, position: usize, token: u32) -> usize {
         self.task.prompt_features + position * self.task.vocabulary + token as usize
     }
@@ -117,7 +118,7 @@ struct Prefix {
     parent: Option<(usize, usize)>,
 }
 
-/// A forward pass over some responses. The bits of a response do not depend on the other responses.
+/// A forward pass over some responses. The bits of a response's results do not depend on the other responses.
 ///
 /// A pass is reused for other responses, because allocating its memory each time took a seventh of the README's run.
 #[derive(Default)]
@@ -126,19 +127,19 @@ pub(super) struct Forward {
     choices: Vec<Vec<(u32, usize)>>,
     /// The distinct prefixes, sorted by position.
     prefixes: Vec<Prefix>,
-    /// The first layer's sums for the prefixes of the current position, without the input for the position: `[prefixes, hidden]`.
+    /// The first layer's sums for the prefixes of the current position, without the input for the position, `[prefixes, hidden]`.
     sums: Vec<f32>,
     /// The sums for the prefixes of the next position.
     next_sums: Vec<f32>,
     /// The hidden layers after their ReLU, `[prefixes, hidden]`.
     h1: Vec<f32>,
     h2: Vec<f32>,
-    /// Probabilities of the next token, `[prefixes, vocabulary]`; in f64, because exact log-probs are cheap if the vocabulary is
-    /// small.
+    /// The probabilities of the next token, `[prefixes, vocabulary]`; they are f64, because exact log-probs are cheap if the
+    /// vocabulary is small.
     probabilities: Vec<f64>,
-    /// Log-probs of the next token, `[prefixes, vocabulary]`.
+    /// The log-probs of the next token, `[prefixes, vocabulary]`.
     logp: Vec<f64>,
-    /// Entropies of the next token, `[prefixes]`.
+    /// The entropies of the next token, `[prefixes]`.
     entropies: Vec<f64>,
     /// The hidden layers of the prefixes that have a gradient, and the gradients of these layers.
     backward: [Vec<f32>; 4],
@@ -146,8 +147,8 @@ pub(super) struct Forward {
 
 impl Forward {
     /// Clears the pass, and runs the network for responses to the prompts at the indices `owners`. `next` gets the index of a
-    /// response, a position and, if the responses are being sampled, the probabilities; it returns the token and whether the
-    /// token is the response's last.
+    /// response, a position and, if the responses are being sampled, the probabilities; it returns the next token, and whether
+    /// this token is the response's last.
     pub fn run(
         &mut self,
         network: &Network,
@@ -181,7 +182,7 @@ impl Forward {
             position += 1;
         }
         if !is_sampling {
-            // One matrix product for all positions, because each product packs the weights again.
+            // A single matrix product is used for all positions, because each product copies the weights to its own layout.
             self.evaluate(network);
         }
     }
@@ -204,7 +205,8 @@ impl Forward {
         self.prefixes.len() - 1
     }
 
-    /// Adds the `next` token of each live response, at this position, and the prefixes that end with these tokens.
+    /// Adds the token at this position of each response that continues (given by `next`), and the prefixes that end with these
+    /// tokens.
     fn extend(
         &mut self,
         network: &Network,
@@ -218,7 +220,7 @@ impl Forward {
         let mut children = vec![None; count * vocabulary];
         self.next_sums.clear();
         live.retain_mut(|(index, prefix)| {
-            // Probabilities are known here only if the responses are being sampled.
+            // The probabilities are known here only if the responses are being sampled.
             let own = *prefix * vocabulary..(*prefix + 1) * vocabulary;
             let probabilities = self.probabilities.get(own).unwrap_or_default();
             let (token, is_last) = next(*index, position, probabilities);
@@ -356,8 +358,8 @@ impl Forward {
             let mut row = dw1.row_mut(network.position_row(prefix.position));
             row += &dh1;
         }
-        // A token is an input of all later prefixes, so each prefix adds its gradient to its parent's. Parents come before their
-        // children, hence the reverse order.
+        // A token is an input of all later prefixes, so each prefix adds its gradient to its parent's gradient. The order is
+        // reversed, because parents come before their children.
         for (index, prefix) in chosen.iter().enumerate().rev() {
             let own = dh1.row(index).to_owned();
             if let Some((parent, row)) = prefix.parent {
@@ -377,8 +379,8 @@ impl Forward {
     }
 }
 
-/// Returns the backward pass of a linear layer after a ReLU with outputs `x`: adds the gradients of its weights and bias, and
-/// returns the gradient of the ReLU's input, in the buffer `dx`. `dy` is the gradient of the layer's outputs.
+/// Computes the backward pass of a linear layer after a ReLU with outputs `x`: adds the gradients of the layer's weights and
+/// bias, and returns the gradient of the ReLU's input, in the buffer `dx`. `dy` is the gradient of the layer's outputs.
 fn backward<'a>(
     x: &[f32],
     weights: ArrayView2<'_, f32>,
@@ -398,7 +400,7 @@ fn backward<'a>(
     dx
 }
 
-/// max(x, 0), except that NaN stays NaN, so that parameters that have become NaN are noticed.
+/// Returns max(x, 0), except that NaN stays NaN, so that parameters that have become NaN are noticed.
 fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
 }
@@ -410,8 +412,8 @@ pub(super) fn draw(uniform: f64, probabilities: &[f64]) -> u32 {
         below += probability;
         uniform < below
     });
-    // The sum of the probabilities may be a few 1e-16 below 1. A number above the sum draws the last token that has a
-    // probability.
+    // The sum of the probabilities may be a few 1e-16 below 1. If `uniform` is above the sum, the last token with a probability
+    // above 0 is drawn.
     let last = || probabilities.iter().rposition(|&own| own > 0.0);
     found.or_else(last).unwrap_or(0) as u32
 }

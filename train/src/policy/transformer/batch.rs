@@ -9,8 +9,8 @@ use super::decoder::{Tokens, attention};
 use crate::policy::Responses;
 use crate::torch::{TorchResult, indices};
 
-/// Divides the responses that have tokens into forward passes. A pass has at most `limit` tokens, padding included; only a pass
-/// with a single response may have more. Responses of similar length and with the same prompt go together.
+/// Divides the responses that have tokens into forward passes. A pass has at most `limit` tokens, including padding; only a pass
+/// with a single response may have more. Responses of similar length and with the same prompt are put in the same pass.
 pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     let prompt = |response: usize| responses.owners()[response];
     // The last token of a response is no input, because no token is predicted from it.
@@ -21,11 +21,11 @@ pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     };
     let has_tokens = |&response: &usize| !responses.range(response).is_empty();
     let mut order: Vec<usize> = (0..responses.len()).filter(has_tokens).collect();
-    // The longest responses come first, so that a lack of memory shows in the first pass.
+    // The longest responses come first, so that a lack of memory is noticed in the first pass.
     let length = |response| widths(response).iter().sum::<usize>();
     order.sort_by_key(|&response| (Reverse(length(response)), prompt(response)));
     let mut passes: Vec<Vec<usize>> = Vec::new();
-    // For the last pass: its prompts, the width of the widest prompt, and the width of the widest response.
+    // The prompts of the last pass, and the widths of its widest prompt and its widest response.
     let (mut own, mut widest) = (BTreeSet::new(), [0; 2]);
     for response in order {
         let is_new = !own.contains(&prompt(response));
@@ -47,19 +47,19 @@ pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     passes
 }
 
-/// The tokens of a forward pass: the rows of the prompts, then the rows of the responses. Rows are padded at the end.
+/// The tokens of a forward pass: the rows of the prompts, followed by the rows of the responses. Rows are padded at the end.
 pub(super) struct ModelInputs {
-    /// The token list, with the place of the token before each target.
+    /// The token list, with the index of the token before each target.
     pub tokens: Tokens,
-    /// The response tokens, response by response: int64 `[targets]`.
+    /// The response tokens, response by response; int64 `[targets]`.
     pub targets: Tensor,
-    /// The length of each response's prompt: int64 `[responses]`.
+    /// The length of each response's prompt; int64 `[responses]`.
     pub lengths: Tensor,
-    /// The row of each response's prompt: int64 `[responses]`.
+    /// The index of the row of each response's prompt; int64 `[responses]`.
     owners: Tensor,
     /// The number of rows and the width, for the prompts and for the responses.
     blocks: [(i64, i64); 2],
-    /// `[responses, 1, tokens of a response, tokens of a prompt and a response]`.
+    /// The attention mask, `[responses, 1, tokens of a response, tokens of a prompt and a response]`.
     mask: Tensor,
 }
 
@@ -137,13 +137,14 @@ impl ModelInputs {
         Ok([rows(0)?, rows(1)?])
     }
 
-    /// For each response, the row `[heads, width, head_dim]` of its prompt in the list `x`.
+    /// Returns, for each response, the row `[heads, width, head_dim]` of the response's prompt in the list `x`.
     pub(super) fn of_prompts(&self, x: &Tensor) -> TorchResult<Tensor> {
         let [prompts, _] = self.rows(x)?;
         Ok(prompts.f_index_select(0, &self.owners)?)
     }
 
-    /// Causal attention: a token attends to itself and to earlier tokens of its row; response tokens also attend to the prompt.
+    /// Computes causal attention: a token attends to itself and to earlier tokens of its row; response tokens also attend to the
+    /// prompt.
     pub(super) fn attend(&self, [queries, keys, values]: &[Tensor; 3]) -> TorchResult<Tensor> {
         let [queries, own_queries] = self.rows(queries)?;
         let [keys, own_keys] = self.rows(keys)?;

@@ -1,6 +1,6 @@
-//! A model's `config.json`, as transformers 5 writes it (files of transformers 4 can be read too), and the layout of its weights:
-//! their names and shapes in transformers' files, in the order in which the decoder uses them. Matrices with the same input form
-//! one parameter, in which their rows are concatenated.
+//! A model's `config.json`, as transformers 5 writes it (files of transformers 4 can also be read), and the layout of the
+//! weights: the names and shapes in transformers' files, in the order in which the decoder uses the weights. Matrices with the
+//! same input form one parameter, which is the concatenation of their rows.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use crate::error::{Result, damaged, read_json};
 use crate::torch::{TorchError, TorchResult, floats};
 use advlab::diagnostic::Diagnostic;
 
-/// The supported decoders. They differ in which projections have a bias and which heads have a norm.
+/// The supported decoders, which differ in the projections that have a bias and in the heads that are normalized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Architecture {
-    /// Qwen2 and 2.5: queries, keys and values have a bias.
+    /// Qwen2 and Qwen2.5, in which the queries, keys and values have a bias.
     #[serde(rename = "Qwen2ForCausalLM")]
     Qwen2,
-    /// Qwen3: the queries and keys of each head are normalized.
+    /// Qwen3, in which the queries and keys of each head are normalized.
     #[serde(rename = "Qwen3ForCausalLM")]
     Qwen3,
     /// Llama 2 and 3.
@@ -43,8 +43,8 @@ pub enum RopeScaling {
     /// No scaling.
     Default,
     /// Wavelengths above `original_max_position_embeddings / low_freq_factor` tokens become `factor` times as long. Wavelengths
-    /// below `original_max_position_embeddings / high_freq_factor` do not change. Between these two bounds, the factor of the
-    /// frequency changes linearly with the frequency.
+    /// below `original_max_position_embeddings / high_freq_factor` do not change. Between these two bounds, the factor by which a
+    /// frequency is multiplied is a linear function of the frequency.
     Llama3 {
         /// The factor of the longest wavelengths.
         factor: f64,
@@ -60,39 +60,39 @@ pub enum RopeScaling {
 /// The sizes of a decoder, under transformers' names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelConfig {
-    /// The only architecture of the model.
+    /// The list of architectures, which must have exactly one entry.
     pub architectures: [Architecture; 1],
-    /// Rows of the embedding; a tokenizer may have fewer tokens.
+    /// The number of rows of the embedding; a tokenizer may have fewer tokens.
     pub vocab_size: i64,
     /// The width of the residual stream.
     pub hidden_size: i64,
     /// The width inside an MLP.
     pub intermediate_size: i64,
-    /// Number of layers.
+    /// The number of layers.
     pub num_hidden_layers: i64,
-    /// Query heads.
+    /// The number of query heads.
     pub num_attention_heads: i64,
-    /// Key and value heads; each serves the same number of query heads.
+    /// The number of key and value heads; each serves the same number of query heads.
     pub num_key_value_heads: i64,
-    /// The width of a head; even.
+    /// The width of a head, which must be even.
     pub head_dim: i64,
     /// The number that is added to the mean square in RMSNorm.
     pub rms_norm_eps: f64,
-    /// The embedding of positions.
+    /// The position embedding.
     pub rope_parameters: Rope,
-    /// Whether the embedding's weights are also those of the output layer.
+    /// Whether the output layer uses the weights of the embedding.
     pub tie_word_embeddings: bool,
 }
 
 impl ModelConfig {
     /// Reads a model's `config.json`.
     ///
-    /// # Errors
-    /// [`Diagnostics`] if the file cannot be read, belongs to an unsupported model, or has sizes that do not fit each other.
+    /// # Errors [`Diagnostics`] if the file cannot be read, belongs to an unsupported model, or has sizes that contradict each
+    /// other.
     pub fn read(path: &Path) -> Result<Self> {
         let mut keys: Map<String, Value> = read_json(path)?;
         keys.retain(|_, value| !value.is_null());
-        // Keys that change what a decoder computes, each with its only supported value.
+        // The keys that change what a decoder computes, each with the only supported value.
         let supported = [
             ("hidden_act", json!("silu")),
             ("attention_bias", json!(false)),
@@ -114,7 +114,7 @@ impl ModelConfig {
         Ok(config)
     }
 
-    /// Checks that the sizes fit each other.
+    /// Checks that the sizes do not contradict each other.
     pub(super) fn check(&self) -> Result<(), Diagnostic> {
         let (heads, kv_heads) = (self.num_attention_heads, self.num_key_value_heads);
         let rope = &self.rope_parameters;
