@@ -15,7 +15,8 @@ pub enum Tokenizer {}
 impl Tokenizer {
     /// Fails, because this build has no tokenizers.
     ///
-    /// # Errors Always an error, which has the commands that build advlab with tokenizers.
+    /// # Errors
+    /// Always an error, which has the commands that build advlab with tokenizers.
     pub fn load(path: &Path, _with_special: bool) -> Result<Self> {
         Err(Diagnostic::not_built("tokenizers").in_file(path).into())
     }

@@ -72,7 +72,7 @@ impl Replay {
         })
     }
 
-    /// Repeats all steps, up to the first number that differs; `None` if all numbers are the same, bit for bit.
+    /// Repeats all steps, up to the first number that differs. Returns `None` if all numbers are the same, bit for bit.
     pub fn go(self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
         (self.repeat)(observer)
     }

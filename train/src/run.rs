@@ -48,7 +48,7 @@ pub struct Run {
     pub(super) recorded: VecDeque<Row>,
     /// For each repeated step at which the version changed: the version with which the step began or tried to begin.
     switches: HashMap<u64, Recipe>,
-    /// `None` if the run is only repeated.
+    /// The writer of the run's folder; `None` if the run is only repeated.
     writer: Option<RunWriter>,
     /// The step of the newest checkpoint.
     saved: Option<u64>,
@@ -149,9 +149,9 @@ impl Run {
         Ok(self)
     }
 
-    /// Resumes a run from its newest checkpoint. The numbers are the same, bit for bit, as if it had never stopped, whatever
-    /// `native` is. Steps after the checkpoint are repeated with the versions that they used; then the run follows the recipe's
-    /// file. `steps` changes the total number of steps.
+    /// Resumes a run from its newest checkpoint. Whatever `native` is, the numbers are the same, bit for bit, as those of a run
+    /// that was never stopped. Steps after the checkpoint are repeated with the versions that they used; then the run follows the
+    /// recipe's file. `steps` changes the total number of steps.
     pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run> {
         let (locked, mut config) = LockedFolder::open(path)?;
         if locked.kind == RunKind::Trainer {
@@ -201,8 +201,8 @@ impl Run {
         run.written_to(locked, done)
     }
 
-    /// Returns the run of a folder in the state of a checkpoint or, without a checkpoint, before its first step. It follows no
-    /// file and writes nothing. It will repeat the steps of `rows` with the versions that they used.
+    /// Returns the run of a folder in the state of a checkpoint or, without a checkpoint, before its first step. The run follows
+    /// no file and writes nothing, and will repeat the steps of `rows` with the versions that these steps used.
     pub(super) fn restored(
         folder: &RunFolder,
         config: Config,
@@ -283,7 +283,7 @@ impl Run {
         self.saved
     }
 
-    /// Notes on how the run was resumed, such as which checkpoints could not be used.
+    /// Returns notes on how the run was resumed, such as the checkpoints that could not be used.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -355,8 +355,8 @@ impl Run {
         Ok(())
     }
 
-    /// Returns the folder's writer; none while a step is repeated, because the step's row and log lines are in the folder
-    /// already.
+    /// Returns the folder's writer, or `None` while a step is repeated, because the folder already has the step's row and log
+    /// lines.
     fn recorder(&mut self) -> Option<&mut RunWriter> {
         let is_repeated = !self.recorded.is_empty();
         self.writer.as_mut().filter(|_| !is_repeated)

@@ -32,7 +32,7 @@ impl From<NonFinite> for StepFailure {
     fn from(error: NonFinite) -> Self {
         let problem = |help: &str| Diagnostic::error(error.to_string()).with_help(help).into();
         match error {
-            // The version is to blame: its derivatives are finite, but so large that the gradient is not.
+            // The cause is the version: its derivatives are finite, but so large that the gradient is not finite.
             NonFinite::Gradient(_) => {
                 StepFailure::Version(problem("the advantage or the loss is too large for f32"))
             }
@@ -88,7 +88,7 @@ impl Learner {
         };
         let mut outcome = outcome.map_err(StepFailure::Version)?;
         let summary = Summary::of(&outcome);
-        // The mean over responses; rewards per token are summed for each response.
+        // This is the mean over responses; rewards per token are summed for each response.
         let mean = |reward: &Computed| {
             reward.buffer().iter().sum::<f64>() / summary.responses.max(1) as f64
         };
@@ -171,7 +171,7 @@ impl Learner {
                 true => (Cow::Borrowed(all), batch.clone()),
                 false => (Cow::Owned(all.select(&members)), batch.select(&members)),
             };
-            // Before the first update, the `logp` of the sampling policy is still right.
+            // Before the first update, the sampling policy's `logp` is still that of the current policy.
             if !updates.is_empty() {
                 let logp = self.policy.score(&responses)?.logp;
                 let logp = Computed::new(minibatch.layout().clone(), Level::Token, logp);

@@ -69,7 +69,7 @@ impl Math {
         Math::load(&config.math, text.into(), config.transformer.max_new_tokens)
     }
 
-    /// Returns the questions of a JSONL file, in the tokens of a model, for responses of at most `max_response_tokens` tokens.
+    /// Loads the questions of a JSONL file, in the tokens of a model, for responses of at most `max_response_tokens` tokens.
     pub fn load(config: &MathConfig, text: Arc<Text>, max_response_tokens: usize) -> Result<Self> {
         let (path, template) = (Path::new(&config.data), &config.prompt_template);
         if !template.contains(QUESTION) {

@@ -39,7 +39,7 @@ impl Maze {
         Ok(Self { size, turns: 1 })
     }
 
-    /// Returns the same mazes, walked in at most `turns` turns.
+    /// Returns a task with the same mazes, whose walks have at most `turns` turns.
     pub fn in_turns(self, turns: usize) -> Result<Self> {
         let most = (*MAZE_TURNS.end()).min(4 * self.size as u64);
         within("maze: turns", turns, 1..=most)?;
@@ -217,7 +217,7 @@ mod tests {
         (0..count).map(|i| maze.draw(&mut key.stream(i))).collect()
     }
 
-    /// Returns an independent check of a walk by rows and columns, with walls all around.
+    /// Checks a walk independently, by rows and columns, with walls all around.
     fn is_right(cells: &[u32], size: isize, response: &[u32]) -> bool {
         let at = |(row, column): (isize, isize)| {
             let is_inside = (0..size).contains(&row) && (0..size).contains(&column);

@@ -82,8 +82,9 @@ impl Finished {
 
     /// Removes the numbers after more than `steps` steps, so that a longer run can be compared.
     ///
-    /// # Errors An error if a longer run has no evaluation after exactly `steps` steps, because an earlier evaluation would take
-    /// its place.
+    /// # Errors
+    /// An error if a longer run has no evaluation after exactly `steps` steps, because an earlier evaluation would take its
+    /// place.
     pub fn cut(&mut self, steps: u64) -> Result<()> {
         let folder = self.folder.display();
         for (name, curve) in &mut self.curves {

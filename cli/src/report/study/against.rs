@@ -31,7 +31,8 @@ struct Row {
 /// have the same groups, and all names are texts, or if the numbers of responses differ. Otherwise, responses are paired by their
 /// order in the batches.
 ///
-/// # Errors An error if no two responses can be compared.
+/// # Errors
+/// An error if no two responses can be compared.
 pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Result<Report> {
     let mut report = Report::new(paint);
     let [a, b] = batches.map(Batch::layout);

@@ -52,8 +52,8 @@ fn linear(x: &Tensor, weight: &Tensor) -> TorchResult<Tensor> {
     Ok(x.f_linear(weight, None::<Tensor>)?)
 }
 
-/// RMSNorm (arXiv 1910.07467): each vector along the last dimension divided by its root mean square (plus eps), then scaled by
-/// `weight`.
+/// Computes RMSNorm (arXiv 1910.07467): each vector along the last dimension is divided by its root mean square (plus eps) and
+/// then scaled by `weight`.
 fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> TorchResult<Tensor> {
     let squares = x.f_square()?;
     let mean = squares.f_mean_dim([-1i64].as_slice(), true, Kind::Float)?;
@@ -61,7 +61,7 @@ fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> TorchResult<Tensor> {
     Ok(weight.f_mul(&normed)?)
 }
 
-/// SwiGLU (arXiv 2002.05202).
+/// Computes SwiGLU (arXiv 2002.05202).
 fn mlp(x: &Tensor, gate_up: &Tensor, down: &Tensor) -> TorchResult<Tensor> {
     let halves = linear(x, gate_up)?.f_chunk(2, -1)?;
     linear(&halves[0].f_silu()?.f_mul(&halves[1])?, down)
@@ -91,7 +91,7 @@ fn heads(
     Ok([queries, keys, parts.swap_remove(2)])
 }
 
-/// Cosine and sine of each position's angles, `[tokens, 1, head_dim]`; both halves of a head have the same angles.
+/// Returns the cosine and sine of each position's angles, `[tokens, 1, head_dim]`; both halves of a head have the same angles.
 fn rotation(config: &ModelConfig, positions: &Tensor) -> TorchResult<[Tensor; 2]> {
     let frequencies = frequencies(&config.rope_parameters, config.head_dim);
     let frequencies = floats(&frequencies, positions.device())?;
@@ -108,7 +108,8 @@ fn rotated(x: &Tensor, [cos, sin]: &[Tensor; 2]) -> TorchResult<Tensor> {
     Ok(x.f_mul(cos)?.f_add(&turned.f_mul(sin)?)?)
 }
 
-/// Radians per token, `[head_dim / 2]`: 1 / theta^(2i / head_dim). A scaling makes the low frequencies lower.
+/// Returns the frequencies in radians per token, `[head_dim / 2]`: 1 / theta^(2i / head_dim). A scaling makes the low frequencies
+/// lower.
 fn frequencies(rope: &Rope, head_dim: i64) -> Vec<f32> {
     let frequency = |i: i64| {
         // The numbers are float32, because the models were trained with these roundings.
@@ -131,9 +132,9 @@ fn frequencies(rope: &Rope, head_dim: i64) -> Vec<f32> {
     (0..head_dim / 2).map(frequency).collect()
 }
 
-/// Grouped-query attention (arXiv 2305.13245): `queries` `[rows, heads, tokens, head_dim]`, `keys` and `values` `[rows, kv_heads,
-/// columns, head_dim]`. A query attends to the keys where `mask` is true or, without a mask, to the keys at its own and earlier
-/// positions.
+/// Computes grouped-query attention (arXiv 2305.13245) of `queries` `[rows, heads, tokens, head_dim]` to `keys` and `values`
+/// `[rows, kv_heads, columns, head_dim]`. A query attends to the keys where `mask` is true or, without a mask, to the keys at its
+/// own and earlier positions.
 pub(super) fn attention(
     queries: &Tensor,
     keys: &Tensor,

@@ -38,12 +38,12 @@ pub struct TransformerOptions {
     pub device: Device,
     /// The number of threads on the CPU.
     pub threads: NonZeroUsize,
-    /// The settings of sampling, and how much is computed at a time (at least one response or one group). The sizes of a model in
-    /// `config` are ignored.
+    /// The settings of sampling, and the amount that is computed at a time (at least one response or one group). The sizes of a
+    /// model in `config` are ignored.
     pub config: TransformerConfig,
-    /// A response ends with any of these tokens.
+    /// The tokens that end a response.
     pub stops: Vec<u32>,
-    /// A response also ends once its text contains one of this model's stop strings.
+    /// The model's text functions; a response also ends once its text contains one of the model's stop strings.
     pub text: Option<Arc<Text>>,
     /// The optimizer's settings.
     pub adamw: AdamWConfig,
@@ -93,8 +93,7 @@ impl Transformer {
     /// Returns a model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
     /// standard deviation of 0.02, norms 1 and biases 0.
     ///
-    /// # Errors
-    /// [`Diagnostics`] if the sizes do not fit each other, or if the weights do not fit into memory.
+    /// # Errors [`Diagnostics`] if the sizes contradict each other, or if the weights do not fit into memory.
     pub fn new(config: ModelConfig, seed: u64, options: TransformerOptions) -> Result<Self> {
         config.check()?;
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
@@ -225,8 +224,8 @@ impl Transformer {
 }
 
 impl Policy for Transformer {
-    /// Response i of the batch draws its tokens with stream i of the key. Another `rows_per_batch` changes roundings, and thus
-    /// occasionally a token.
+    /// Response i of the batch draws its tokens with stream i of the key. A different `rows_per_batch` changes roundings, and
+    /// therefore occasionally a token.
     fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples> {
         let mut responses = Responses::to(prompts);
         self.begin(&responses)?;

@@ -6,7 +6,8 @@ use crate::policy::adamw::Scalars;
 use crate::policy::{AdamWConfig, NonFinite};
 use crate::torch::{TorchResult, to_vec};
 
-/// How many numbers are updated at a time. Blocks keep intermediate results small even if the model has a large embedding.
+/// The number of parameters that are updated at a time. Blocks keep intermediate results small even if the model has a large
+/// embedding.
 const BLOCK: i64 = 1 << 22;
 
 /// Parameters and the optimizer's state, all in the order of the layout.
@@ -106,7 +107,7 @@ fn norm(gradient: &[Tensor]) -> TorchResult<f64> {
     Ok(squares.sqrt())
 }
 
-/// Copies that share no memory with the given tensors.
+/// Returns copies that share no memory with the given tensors.
 pub(super) fn copies(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
     tensors
         .iter()
@@ -114,7 +115,7 @@ pub(super) fn copies(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
         .collect()
 }
 
-/// Zero tensors with the same shapes.
+/// Returns zero tensors with the same shapes.
 pub(super) fn zeros(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
     let zeros = |tensor: &Tensor| tensor.f_detach()?.f_zeros_like();
     tensors.iter().map(|tensor| Ok(zeros(tensor)?)).collect()

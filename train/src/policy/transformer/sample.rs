@@ -24,7 +24,8 @@ impl TransformerOptions {
         text.map_or(Ok(false), |text| text.has_stop(response))
     }
 
-    /// Logits `[rows, vocabulary]` after temperature and filters; -inf for a token that the filters exclude.
+    /// Returns the logits `[rows, vocabulary]` after temperature and filters; a token that the filters exclude has the logit
+    /// -inf.
     pub(super) fn warped(&self, logits: &Tensor) -> TorchResult<Tensor> {
         let (top_k, top_p) = (self.config.top_k as i64, self.config.top_p);
         let mut logits = logits.f_div_scalar(self.config.temperature)?;
@@ -70,7 +71,7 @@ impl TransformerOptions {
     }
 }
 
-/// Keys and values of the tokens so far, so that each new token costs a single position. The first columns hold the prompts,
+/// The keys and values of the tokens so far, so that each new token costs a single position. The first columns hold the prompts,
 /// padded at the end.
 struct Cache {
     /// Keys and values of each layer, `[rows, kv_heads, columns, head_dim]`; zeros in unused places, because a NaN there would
@@ -78,9 +79,9 @@ struct Cache {
     layers: Vec<(Tensor, Tensor)>,
     /// The length of each row's prompt, int64 `[rows]`.
     lengths: Tensor,
-    /// Number of columns for prompts.
+    /// The number of columns for prompts.
     width: i64,
-    /// Number of columns in use.
+    /// The number of columns in use.
     used: i64,
 }
 

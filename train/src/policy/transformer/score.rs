@@ -11,11 +11,11 @@ use super::decoder::hidden_states;
 use crate::policy::{Responses, Scores};
 use crate::torch::{TorchResult, floats, to_vec};
 
-/// Number of tokens whose logits are in memory at a time.
+/// The number of tokens whose logits are in memory at a time.
 const CHUNK: i64 = 1024;
 
-/// Chunks of the hidden states `[targets, hidden]`, with their targets and with the logits that the output layer's `weight`
-/// gives.
+/// Returns chunks of the hidden states `[targets, hidden]`, with their targets and with the logits that the output layer's
+/// `weight` gives.
 fn chunks<'a>(
     weight: &'a Tensor,
     hidden: &'a Tensor,
