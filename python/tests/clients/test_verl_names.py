@@ -280,6 +280,13 @@ def test_each_option_of_rollout_rs_is_a_setting_of_rejection(option):
     assert seen == {True, False}, "some tokens are rejected, and some are not"
 
 
+def test_a_kl_beyond_10_is_where_low_var_kl_differs():
+    far, zero = torch.full((1, 1), 3.0, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+    assert core_algos.kl_penalty(zero, far, "low_var_kl").item() == 10
+    columns = {"logp": zero, "old_logp": zero, "ref_logp": far, "advantage": zero, "groups": [0]}
+    assert advlab.load("ppo_clip", kl_beta=1.0).loss(**columns).loss.item() == pytest.approx(np.exp(3) - 4)
+
+
 def test_clip_cov_draws_other_tokens_and_is_ppos_loss_without_any():
     batch = Batch(3)
     theirs = verls_loss(batch, "clip_cov", policy_loss={"clip_cov_lb": 90.0, "clip_cov_ub": 99.0})

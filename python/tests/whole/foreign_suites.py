@@ -1,12 +1,14 @@
 """A pytest plugin: trainers' own tests of advantages and losses, with recipes in the place of the functions that they test.
 
-    cd verl && PYTHONPATH=.:$ADVLAB/python/tests/whole NUMBERS=recipes python -m pytest -p foreign_suites tests/trainer/ppo
+PYTHONPATH=.:$ADVLAB/python/tests/whole NUMBERS=recipes python -m pytest -p foreign_suites tests/trainer/ppo
 
-With NUMBERS=own, the trainer's functions stay; with NUMBERS=wrong, the recipes' numbers are made wrong: a test that passes all
-the same judges nothing. A trainer's metrics stay its own. At the end, the plugin prints the tests that called a recipe.
+in the folder of verl's sources. With NUMBERS=own, the trainer's functions stay; with NUMBERS=wrong, the recipes' numbers are made
+wrong: a test that passes all the same does not judge them. A trainer's metrics stay its own. At the end, the plugin prints the
+tests that called a recipe.
 """
 
 import collections
+import functools
 import importlib.machinery
 import inspect
 import os
@@ -23,7 +25,7 @@ import advlab
 
 NUMBERS = os.environ.get("NUMBERS", "recipes")
 CALLS, OUTCOMES, REPLACED = collections.Counter(), {}, {}
-CURRENT = ""
+CURRENT, WITHIN = "", False
 
 
 def wrong(x):
@@ -49,7 +51,9 @@ def loss(name, mask=None, groups=None, given=None, **columns):
 def each(name, given, **columns):
     """The loss of each token, as the loss of a batch of this token alone."""
     shape = columns["logp"].shape
-    flat = [{key: value.expand(shape).reshape(-1)[at].reshape(1, 1) for key, value in columns.items()} for at in range(shape.numel())]
+    flat = [
+        {key: value.expand(shape).reshape(-1)[at].reshape(1, 1) for key, value in columns.items()} for at in range(shape.numel())
+    ]
     return torch.stack([loss(name, given=given, **one).loss for one in flat]).reshape(shape)
 
 
@@ -75,6 +79,25 @@ def named(function):
     return call
 
 
+def in_place_of(own, function):
+    """The function instead of a trainer's own, except within another that was replaced: what that one computes is not used."""
+
+    @functools.wraps(own)
+    def unseen(*args, **kwargs):
+        global WITHIN
+        before, WITHIN = WITHIN, True
+        try:
+            return own(*args, **kwargs)
+        finally:
+            WITHIN = before
+
+    @functools.wraps(own)
+    def ours(*args, **kwargs):
+        return own(*args, **kwargs) if WITHIN else function(unseen, *args, **kwargs)
+
+    return ours
+
+
 # What several trainers have.
 
 
@@ -86,7 +109,9 @@ def estimator(name, **given):
         extra = {}
         if hasattr(x, "norm_adv_by_std_in_grpo") or hasattr(x, "grpo_norm_by_std"):
             std = getattr(x, "norm_adv_by_std_in_grpo", getattr(x, "grpo_norm_by_std", True))
-            a, _ = advantage("grpo" if std else "dr_grpo", x.response_mask, list(x.index), extra, reward=x.token_level_rewards.sum(-1))
+            a, _ = advantage(
+                "grpo" if std else "dr_grpo", x.response_mask, list(x.index), extra, reward=x.token_level_rewards.sum(-1)
+            )
         else:
             a, _ = advantage(name, x.response_mask, list(x.index), given, reward=x.token_level_rewards.sum(-1))
         return a, a
@@ -137,7 +162,12 @@ def verl_kl(x):
 @replaced(f"{VERL}:agg_loss")
 @named
 def agg_loss(x):
-    mode = {"token-mean": "token", "token-sum": "token_sum", "seq-mean-token-mean": "response", "seq-mean-token-sum": "response_sum"}
+    mode = {
+        "token-mean": "token",
+        "token-sum": "token_sum",
+        "seq-mean-token-mean": "response",
+        "seq-mean-token-sum": "response_sum",
+    }
     norm = x.loss_agg_mode == "seq-mean-token-sum-norm"
     given = {"aggregate": "response_sum_norm", "horizon": x.loss_scale_factor or x.loss_mask.shape[-1]} if norm else {
         "aggregate": mode[x.loss_agg_mode]}  # fmt: skip
@@ -245,7 +275,7 @@ def skyrl_loss(settings):
     """`settings(config, log_probs, old_log_probs)` gives the recipe and its parameters, or None."""
 
     def call(own, log_probs, old_log_probs, advantages, config, loss_mask=None, rollout_logprobs=None, **kwargs):
-        result, metrics = own(log_probs, old_log_probs, advantages, config, loss_mask, rollout_logprobs, **kwargs)
+        _, metrics = own(log_probs, old_log_probs, advantages, config, loss_mask, rollout_logprobs, **kwargs)
         name, given = settings(config)
         columns = {} if rollout_logprobs is None else {"rollout_logp": rollout_logprobs}
         given = {**given, "aggregate": "token_sum"}
@@ -278,8 +308,10 @@ def skyrl_dppo(c):
 
 
 for of_skyrl, settings in {
-    "ppo_policy_loss": skyrl_ppo, "gspo_policy_loss": lambda c: ("gspo_token", clips(c)), "compute_policy_loss_cispo": skyrl_cispo,
-    "sapo_policy_loss": lambda c: ("sapo", {"tau_pos": c.sapo.tau_pos, "tau_neg": c.sapo.tau_neg}), "dppo_policy_loss": skyrl_dppo,
+    "ppo_policy_loss": skyrl_ppo, "gspo_policy_loss": lambda c: ("gspo_token", clips(c)),
+    "compute_policy_loss_cispo": skyrl_cispo,
+    "sapo_policy_loss": lambda c: ("sapo", {"tau_pos": c.sapo.tau_pos, "tau_neg": c.sapo.tau_neg}),
+    "dppo_policy_loss": skyrl_dppo,
     "compute_policy_loss_clip_cov": skyrl_clip_cov,
     "compute_policy_loss_kl_cov": lambda c: ("kl_cov", {"ratio": c.kl_cov.kl_cov_frac, "coef": c.kl_cov.ppo_kl_coef}),
 }.items():  # fmt: skip
@@ -305,7 +337,12 @@ def skyrl_sum(x):
 @named
 def skyrl_scaled(x):
     """The advantages whose sum of losses is the mean: the gradient of the mean."""
-    modes = {"token_mean": "token", "sequence_mean": "response", "seq_mean_token_sum_norm": "response_sum_norm", "prompt_mean": "prompt"}
+    modes = {
+        "token_mean": "token",
+        "sequence_mean": "response",
+        "seq_mean_token_sum_norm": "response_sum_norm",
+        "prompt_mean": "prompt",
+    }
     bounds = getattr(x, "prompt_boundaries", None)
     if x.loss_reduction not in modes or (x.loss_reduction == "prompt_mean" and not bounds):
         return NotImplemented
@@ -389,7 +426,12 @@ def nemo_loss(own, self, next_token_logprobs, data, global_valid_seqs, global_va
         from_ = gen if self.use_on_policy_kl_approximation else logp.detach()
         given = {"kl": self.reference_policy_kl_type, "kl_is": True, "kl_beta": self.reference_policy_kl_penalty,
                  "aggregate": given["aggregate"]}  # fmt: skip
-        columns = {"logp": logp, "old_logp": from_, "ref_logp": of("reference_policy_logprobs"), "advantage": torch.zeros_like(logp)}
+        columns = {
+            "logp": logp,
+            "old_logp": from_,
+            "ref_logp": of("reference_policy_logprobs"),
+            "advantage": torch.zeros_like(logp),
+        }
         result = result + loss("ppo_clip", mask, given=given, **columns).loss
     return result, metrics
 
@@ -413,7 +455,11 @@ def nemo_reward(own, batch, cfg):
         name, given = "stop_properly", {"coef": cfg.stop_properly_penalty_coef}
         columns["truncated"] = torch.as_tensor(batch["truncated"]).float()
     elif cfg.overlong_buffer_length > 0:
-        given = {"max_length": cfg.max_response_length, "buffer": cfg.overlong_buffer_length, "factor": cfg.overlong_buffer_penalty}
+        given = {
+            "max_length": cfg.max_response_length,
+            "buffer": cfg.overlong_buffer_length,
+            "factor": cfg.overlong_buffer_penalty,
+        }
         name, columns["length"] = "dapo_overlong", [log[-1]["token_ids"].shape[0] for log in batch["message_log"]]
     CALLS[CURRENT] += 1
     batch["total_reward"] = wrong(advlab.load(name, **given).advantage(**columns).reward.to(before.dtype))
@@ -443,6 +489,8 @@ class OnACpu(torch.overrides.TorchFunctionMode):
     """Tensors for a GPU are made on the CPU."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.cuda:
+            return args[0]
         cpu = lambda x: "cpu" if isinstance(x, (str, torch.device)) and str(x).startswith("cuda") else x
         return function(*map(cpu, args), **{key: cpu(value) for key, value in (kwargs or {}).items()})
 
@@ -481,8 +529,7 @@ def pytest_collection_finish(session):
         holder = getattr(sys.modules[module], cls[0]) if cls else sys.modules[module]
         own = inspect.getattr_static(holder, name)
         is_static, own = isinstance(own, staticmethod), getattr(own, "__func__", own)
-        ours = (lambda function, own: lambda *args, **kwargs: function(own, *args, **kwargs))(function, own)
-        ours.__wrapped__ = own
+        ours = in_place_of(own, function)
         if cls:
             setattr(holder, name, staticmethod(ours) if is_static else ours)
             continue
