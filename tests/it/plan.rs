@@ -329,6 +329,33 @@ fn two_recipes_differ_by_statements() {
     );
 }
 
+/// Two recipes that differ only in the key of their groups have equal statements.
+#[test]
+fn the_keys_of_groups_are_not_compared_and_a_line_says_so() {
+    let in_groups = |key: &str, of: &str| {
+        let text =
+            format!("fn advantage(batch, p) {{ batch.reward / batch.regroup({key}).reward.{of} }}");
+        plan(&Host::new().compile("own", &text).unwrap())
+    };
+    for of in ["mean(\"group\")", "count(\"group\")"] {
+        let (a, b) = (in_groups("batch.length", of), in_groups("batch.reward", of));
+        let difference = a.difference(&b);
+        let line = "\nnot compared: the keys of `regroup` and `group_by`\n";
+        assert!(difference.ends_with(line) && !a.is_same(&b), "{difference}");
+    }
+    for text in [
+        "batch.reward / batch.reward.count(\"group\")",
+        "batch.map_groups(|g| g.reward / g.reward.count(\"group\"))",
+    ] {
+        let own = plan(
+            &Host::new()
+                .compile("own", &format!("fn advantage(batch, p) {{ {text} }}"))
+                .unwrap(),
+        );
+        assert!(!own.difference(&own).contains("not compared"));
+    }
+}
+
 #[test]
 fn what_another_batch_would_compute_otherwise_is_refused() {
     let bodies = [
