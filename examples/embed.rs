@@ -1,4 +1,4 @@
-//! A Rust trainer's view: a recipe that follows its file, and an array of advantages from each step's arrays.
+//! Uses advlab as a Rust trainer does: the recipe follows its file, and each step's arrays give an array of advantages.
 //!
 //!     cargo run --example embed -- scripts/k_annealed.rhai    (edit the file while it runs)
 
@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = env::args().nth(1).unwrap_or("grpo".to_string());
     let mut live = LiveRecipe::watch(&Host::new(), &name, Default::default())?;
     for step in 0..10 {
-        // What a trainer has after a rollout: 4 responses of up to 3 tokens to 2 prompts, padded. Nothing is copied.
+        // The arrays of a trainer after a rollout: 4 responses to 2 prompts, padded to 3 tokens. They are not copied.
         let mask = array![[1u8, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]];
         let old_logp: Array2<f32> = mask.mapv(|counts| -0.5 * f32::from(counts));
         let batch = Batch::builder()

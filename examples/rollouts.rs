@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Five decimals: a file to read.
+/// Rounds to five decimals, so that people can read the file.
 fn rounded(values: &[f32]) -> Vec<f64> {
     values
         .iter()

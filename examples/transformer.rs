@@ -1,5 +1,5 @@
-//! Samples and updates with a model's folder as a line of its input says, and answers each with its seconds: what
-//! `examples/peers/transformer.py` times beside transformers and PyTorch.
+//! Loads a model from a folder, does the work that each line of the input names, and prints the seconds that it took.
+//! `examples/peers/transformer.py` compares these times with transformers and PyTorch.
 
 use std::error::Error;
 use std::fs;
@@ -23,9 +23,9 @@ struct Work {
     prompts: Vec<Vec<u32>>,
     group_size: usize,
     max_tokens: usize,
-    /// What ends responses where the line asks for it.
+    /// The tokens that end a response after the line `stops`.
     stops: Vec<u32>,
-    /// What is scored and trained on: `group_size` responses to each prompt.
+    /// The responses to score and to train on: `group_size` responses to each prompt.
     responses: Vec<Vec<u32>>,
     tokens_per_forward: usize,
 }
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         responses.push(index / work.group_size, tokens);
     }
     let count = responses.tokens().len();
-    // Of a loss whose value does not matter here.
+    // The gradient of some loss: its values do not matter here.
     let slope: Vec<f64> = (0..count)
         .map(|token| (token as f64).sin() / count as f64)
         .collect();
@@ -81,11 +81,11 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let samples = model.sample(&prompts, work.group_size, key)?;
                 sampled = samples.responses;
             }
-            // Each prompt is read once for each of its responses.
+            // A prompt's forward pass is computed once for each of its responses, not shared.
             "sample apart" => drop(model.sample(&apart, 1, key)?),
-            // What is part of sampling, as it is timed here: the log-probs.
+            // The times of sampling include the log-probs, so this line times them alone.
             "score sampled" => drop(model.score(&sampled)?),
-            // Whether responses end from here on before they are as long as they may be.
+            // From here on, responses may end before they have the largest length.
             "stops" => model.set_stops(work.stops.clone()),
             "no stops" => model.set_stops(vec![]),
             other => return Err(format!("`{other}` is none of this program's lines").into()),

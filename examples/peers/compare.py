@@ -6,9 +6,10 @@
     .peers/bin/python examples/peers/compare.py --write docs/performance.md
 
 verl's functions are called as its trainer calls them; for `ppo_clip` the peer is eager torch, forward and backward. Times
-are medians. `script` and `native` are of the program, without reading the file and laying it out. `Python` is what a trainer
-sees, in verl's process: padded tensors in, a new array out ([B], or [B, T] with values per token), the layout included. `of floor` is the share of the machine's bandwidth that moving the least
-bytes would take: the columns that are read, of the tokens that count, and the padded result, once each.
+are medians. `script` and `native` are times of the program, without reading the file and building its layout. `Python` is the
+time of a call in verl's process, with the layout: it takes padded tensors and returns a new array ([B], or [B, T] with values
+per token). `of floor` is the least time in which the machine can move the necessary bytes, as a share of advlab's time: the
+columns that are read, for the tokens that count, and the padded result, once each.
 """
 import argparse
 import datetime
@@ -30,9 +31,9 @@ from verl.trainer.ppo import core_algos as verl
 
 BEGIN, END = "<!-- figures of compare.py -->\n", "<!-- end of figures -->\n"
 CONFIG = OmegaConf.create({"gamma": 1.0, "norm_adv_by_std_in_grpo": True})
-# Token columns that a recipe reads, at the settings below.
+# The number of token columns that a recipe reads with the settings below.
 COLUMNS = {"reinforce_pp": 2, "gae": 1, "ppo_clip": 4}
-# The same as keywords of a call in Python.
+# These columns, as keyword arguments of a call in Python.
 READS = {"reinforce_pp": {"old_logp": "old_log_probs", "ref_logp": "ref_log_prob"}, "gae": {"value": "values"}}
 
 
@@ -64,7 +65,7 @@ def make_batch(groups, size, tokens, seed):
 
 
 def peers(batch):
-    """By recipe: its settings, and the peer's function; None where verl has no such estimator."""
+    """For each recipe: its settings, and the peer's function, or None if verl has no such estimator."""
     rewards, mask = batch["token_level_rewards"], batch["response_mask"]
     old, ref = batch["old_log_probs"], batch["ref_log_prob"]
     ids = np.array([f"uid-{i}" for i in batch["index"].tolist()], dtype=object)
@@ -94,7 +95,7 @@ def peers(batch):
 
 
 def ppo_clip(batch):
-    """PPO's clipped loss with k3 and its gradient by the log-probs, in eager torch: forward and backward."""
+    """The gradient of PPO's clipped loss with k3 with respect to the log-probs, in eager torch: forward and backward."""
     logp = batch["log_probs"].detach().requires_grad_(True)
     mask, advantages = batch["response_mask"], batch["advantages"]
     ratio = torch.exp(logp - batch["old_log_probs"])
@@ -106,7 +107,7 @@ def ppo_clip(batch):
 
 
 def bandwidth(threads, values=1 << 26):
-    """Bytes per second of adding one large array to another, two reads and a write: the best of five."""
+    """Bytes per second of adding one large array to another, two reads and a write: the best of five runs."""
     torch.set_num_threads(threads)
     a, b = torch.ones(values), torch.ones(values)
     return 3 * 4 * values / min(timed(lambda: a.add_(b)) for _ in range(5))
@@ -119,7 +120,7 @@ def timed(function):
 
 
 def row(recipe, settings, peer, batch, path, options, threads, rate):
-    """The medians of advlab and of the peer, and how far their numbers are apart."""
+    """The median times of advlab and of the peer, and how far their advantages are apart."""
     sets = [word for setting in settings for word in ("--set", setting)]
     environment = dict(os.environ, RAYON_NUM_THREADS=str(threads))
     profile = [options.advlab, "profile", recipe, path, "--runs", str(options.runs), "--json", *sets]
@@ -133,7 +134,7 @@ def row(recipe, settings, peer, batch, path, options, threads, rate):
     least = 4 * COLUMNS.get(recipe, 0) * int(mask.sum()) + 4 * mask.numel()
     kinds = {kind: median(kind) for kind in ("script", "native")}
     fastest = min(seconds for seconds in kinds.values() if seconds)
-    # The bandwidth is the best of many runs: so is the time beside it.
+    # The best time, because the bandwidth is also the best of several runs.
     best = min(min(ours[kind]["seconds"]) for kind in ("script", "native") if ours.get(kind))
     result = {"recipe": recipe, "threads": threads, **kinds, "of_floor": least / rate / best}
     # The package has as many threads as the machine has cores.
@@ -163,7 +164,7 @@ def row(recipe, settings, peer, batch, path, options, threads, rate):
 
 
 def markdown(rows, options, bandwidths):
-    """The table, under a line with what it was measured on."""
+    """The table, after a line that names the machine, the batch and the version."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
     shape = f"{options.groups} groups of {options.size}, responses of up to {options.tokens} tokens"

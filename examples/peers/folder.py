@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A Hugging Face folder through a whole run: made here, trained for three steps on questions in text, killed on the way,
-resumed, exported, and opened by transformers, whose log-probs must be advlab's.
+"""Takes a Hugging Face folder through a whole run: the model is made here, trained for three steps on questions in text, killed
+during that, resumed, exported, and opened by transformers, whose log-probs must equal advlab's.
 
     python -m venv .peers && .peers/bin/pip install torch==2.11.0 transformers==5.10.4
     cargo build --features torch --example transformer && cargo build --features torch
     .peers/bin/python examples/peers/folder.py QUESTIONS.jsonl
 
-The file has questions and answers as GSM8K has them (`question` or `prompt`, `answer` or `solution`). The model is a Qwen2 of
-random weights, its tokenizer byte-level BPE trained on the file's text.
+The file has questions and answers as GSM8K has them (`question` or `prompt`, `answer` or `solution`). The model is a Qwen2
+with random weights, and its tokenizer is a byte-level BPE that is trained on the file's text.
 """
 import argparse
 import json
@@ -61,14 +61,14 @@ def make_folder(folder, texts):
                          num_key_value_heads=2, tie_word_embeddings=True, eos_token_id=fast.eos_token_id, bos_token_id=None)
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(config)
-    # Far enough from uniform that an error shows.
+    # Larger weights make the distribution far enough from uniform to reveal an error.
     for weight in model.parameters():
         weight.data *= 4 if weight.dim() == 2 else 1
     model.save_pretrained(folder)
 
 
 def train_killed(program, config, run):
-    """A run that is killed once it has done a step, and the steps that it had done by then."""
+    """Kills a run once it has done a step, and returns how many steps it had done by then."""
     metrics = run / "metrics.jsonl"
     child = subprocess.Popen([program, "train", config], stdout=subprocess.DEVNULL)
     while not (metrics.exists() and metrics.read_bytes().count(b"\n")):
@@ -81,7 +81,7 @@ def train_killed(program, config, run):
 
 
 def logp_of(example, folder, prompts, responses):
-    """The log-probs that advlab gives to responses, one to a prompt."""
+    """The log-probs that advlab computes for responses, one response to each prompt."""
     work = {"threads": 1, "prompts": prompts, "group_size": 1, "max_tokens": 1, "stops": [], "responses": responses,
             "tokens_per_forward": 4096}
     Path(folder, "work.json").write_text(json.dumps(work))

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Times advlab's transformer beside transformers' `generate` and plain PyTorch, with the same weights, on the CPU or a GPU.
+"""Times advlab's transformer, and transformers' `generate` and plain PyTorch with the same weights, on the CPU or a GPU.
 
     python -m venv .peers && .peers/bin/pip install torch==2.11.0 transformers==5.10.4
     cargo build --release --features torch --example transformer
     .peers/bin/python examples/peers/transformer.py
 
-Both have the same threads and take turns; times are the least of all turns. Sampling is timed as it is used in training: the
-responses, and the log-probs of their tokens after them. An update is forward, backward, clipping and AdamW. Both compute at most
-`--tokens-per-forward` tokens at a time, and PyTorch takes their log-probs of the logits at once.
+Both programs have the same number of threads and run alternately; times are the least of all runs. Sampling is timed as training
+uses it: the responses, and then the log-probs of their tokens. An update is forward, backward, clipping and AdamW. Both programs
+compute at most `--tokens-per-forward` tokens at a time; PyTorch computes the log-probs of these tokens from all logits at once.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def make_model(layers, width):
-    """3.5 million weights with 4 layers of 256, and logits far enough from each other for draws that differ."""
+    """A model with 3.5 million weights at 4 layers of width 256; its logits differ enough that draws differ."""
     config = Qwen2Config(vocab_size=2048, hidden_size=width, intermediate_size=width * 11 // 4, num_hidden_layers=layers,
                          num_attention_heads=width // 32, num_key_value_heads=width // 64, max_position_embeddings=4096,
                          tie_word_embeddings=True, eos_token_id=None, bos_token_id=None, pad_token_id=0)
@@ -44,12 +44,12 @@ class Peer:
         self.slope = (torch.arange(count, device=device).double().sin() / count).float().view_as(self.responses)
 
     def passes(self):
-        """Ranges of responses that are computed at a time."""
+        """The ranges of responses; each range is computed in one pass."""
         each = max(1, self.work["tokens_per_forward"] // (self.prompts.shape[1] + self.responses.shape[1]))
         return [slice(first, first + each) for first in range(0, len(self.responses), each)]
 
     def logp(self, responses, part):
-        """Of the tokens of a part of the responses, with the prompts once for each of them."""
+        """The log-probs of the tokens of a part of the responses; each response has its own copy of its prompt."""
         width = self.prompts.shape[1]
         prompts = self.prompts.repeat_interleave(len(responses) // len(self.prompts), 0)
         rows = torch.cat([prompts, responses], 1)[part]
@@ -83,7 +83,7 @@ class Peer:
 
 
 class Ours:
-    """advlab, a line for each piece of work."""
+    """advlab's process, which does one piece of work for each line of input."""
 
     def __init__(self, program, folder):
         self.process = subprocess.Popen([program, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -139,7 +139,7 @@ def main():
         "prompts": draw(options.prompts, options.prompt_tokens),
         "group_size": options.group_size,
         "max_tokens": options.tokens,
-        # About half of a response's tokens pass before one of them comes.
+        # There are so many stop tokens that one is drawn after about half of a response's tokens, on average.
         "stops": list(range(0, 2048, max(1, options.tokens // 2))),
         "responses": draw(options.prompts * options.group_size, options.tokens),
         "tokens_per_forward": options.tokens_per_forward,
@@ -164,7 +164,7 @@ def compare(ours, peer, options):
             least[line] = min(least.get(line, 1e9), ours(line)["seconds"])
             if line in peers:
                 theirs[line] = min(theirs.get(line, 1e9), timed(peers[line]))
-    # The responses alone, without the log-probs behind them.
+    # The time of the responses alone, without the log-probs that are computed after them.
     for times in (least, theirs):
         times["responses"] = times["sample"] - times["score"]
     for line in ["responses", *lines]:

@@ -5,8 +5,8 @@
     cargo build --release
     .peers/bin/python examples/peers/verify.py gsm8k_solutions.jsonl --binary target/release/advlab
 
-The file has one response a line, with `completion` and `solution`. math-verify is called as its documentation says: both
-sides parsed, then compared, in one process; advlab reads, compares and counts the whole file, on one thread.
+The file has one response a line, with `completion` and `solution`. math-verify is called as its documentation says, in
+one process: both texts are parsed and then compared. advlab reads, compares and counts the whole file, on one thread.
 """
 import argparse
 import json
