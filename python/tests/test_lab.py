@@ -325,7 +325,7 @@ def test_the_example_runs(cells):
     assert "did you mean `reward`" in words(failed[0]) and "Traceback" not in words(failed[0])
     expected = [
         "batch   128 responses",
-        "grpo 88bc72",
+        "grpo e5123f",
         "A+ right",
         "nearest",
         "mine ",

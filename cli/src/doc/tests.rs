@@ -92,7 +92,7 @@ fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
                 "The closest known objective is `{name}`; the weights F'(p) of the two objectives differ by {off:.1} %."
             )
         }
-        Ok(None) => "Objective: F'(p) is 0 for all p, or below 0 for some.".to_string(),
+        Ok(None) => "The recipe has no objective to compare: F'(p) is 0 for all p, or below 0 for some p.".to_string(),
     }
 }
 
@@ -105,19 +105,21 @@ recipe is tested against golden values of its formula, with a tolerance of 1e-9.
 \"Needs\" lists the columns without which a recipe does not run with its default parameters; `reward` can be computed from `correct`
 or `token_reward`, and `old_logp` replaces a missing `logp`.
 
-The pictures show how much weight a recipe gives to which prompts. The weight is F'(p), the derivative of the recipe's objective
-with respect to p, the chance of a right response. Groups have 16 responses, and F' is scaled to a mean of 1; the dashed line is
-the reward itself. [objectives.md](objectives.md) says how F' is computed, and `advlab objective NAME` draws F' for one recipe.
+The pictures show how much weight a recipe gives to prompts of each difficulty. The weight is F'(p), the derivative of the
+recipe's objective with respect to p, the chance of a right response. Groups have 16 responses, and F' is scaled to a mean of 1;
+the dashed line is the weight if the objective is the reward itself. [objectives.md](objectives.md) says how F' is computed, and
+`advlab objective NAME` draws F' for one recipe.
 ";
 
 const NAMES: &str = "
 ## Names elsewhere
 
 This section lists the names of these recipes in other trainers, taken from the trainers' code at the given version; not all of
-that code was run. `advlab recipes verl` shows one trainer's names. With the parameters in the second column the formulas are
-the same, except for the differences in the third column. verl's table has a fourth column with measurements: the largest
-difference between verl's result and advlab's. The results are advantages, or a loss and its gradient times the number of
-tokens, in f64, on four batches with responses and groups of different sizes. Two of these batches have holes in the mask.
+that code was run. `advlab recipes verl` shows verl's names. With the parameters in the second column, both formulas are the
+same, except for the differences in the third column, whose subject is the trainer. verl's table has a fourth column with
+measurements: the largest difference between verl's result and advlab's. The results are advantages, or a loss and its gradient
+times the number of tokens, in f64, on four batches with responses and groups of different sizes. Two of these batches have
+holes in the mask.
 ";
 
 fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {
@@ -206,7 +208,7 @@ This page lists everything that a script can use. `advlab doc NAME`, and `?NAME`
 example.
 
 The examples run on five responses to two prompts: `a`, with three responses of 2, 3 and 1 tokens, of which the first and the third are
-right, and `b`, with two wrong responses of 2 and 1 tokens. After the arrow are the values of the result, in order.
+right, and `b`, with two wrong responses of 2 and 1 tokens. The values of the result follow the arrow, in order.
 ";
 
 fn section(title: &str, about: &str) -> String {

@@ -127,7 +127,7 @@ fn positive_log_probs_are_told() {
 const SLIPS: &str = r#"
 0  --help  =>  Usage: advlab <COMMAND>
 0  --version  =>  advlab
-0  profile grpo rollouts.jsonl --runs 1  =>  grpo 88bc72
+0  profile grpo rollouts.jsonl --runs 1  =>  grpo e5123f
 2    =>  Usage: advlab <COMMAND>
 2  aply grpo rollouts.jsonl  =>  'apply'
 2  apply  =>  <RECIPE>

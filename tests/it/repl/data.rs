@@ -124,7 +124,7 @@ fn a_run_opens_with_the_recipe_of_the_step_and_its_settings() {
         > :batch 2
         ~ its recipe: mine.rhai
         > :recipe
-        ~ grpo 88bc72
+        ~ grpo e5123f
         > :recipe {first_run} scale=5
         ~ scale = 5
         {value} 100

@@ -132,14 +132,14 @@ const DIALOGUES: &[&str] = &[
        = true"#,
     // A profile is of the named recipe, of the one in use, or of what was typed.
     r#"> :profile passk k=2
-       ~ passk 13a556
+       ~ passk 016a57
        ~ let n = right.count("group");
        > batch.reward - batch.reward.mean("group")
        > :profile
        ~ what you typed
        > :recipe grpo
        > :profile
-       ~ grpo 88bc72
+       ~ grpo e5123f
        > :profile batch.reward - 1
        ! only recipes are profiled
        > :profile nothing

@@ -116,7 +116,7 @@ fn a_save_of_a_watched_script_shows_what_it_changes() {
     play(&mut session, "> :recipe grpo");
     write("3 * batch.reward");
     assert!(news(&session).contains("accuracy"));
-    play(&mut session, "> :recipe\n~ grpo 88bc72");
+    play(&mut session, "> :recipe\n~ grpo e5123f");
     let dialogue = "> :watch
         ~ is not watched any more
         > :watch grpo
