@@ -264,10 +264,10 @@ fn column(
     let factor = sum(|a, b| a * b) / sum(|a, _| a * a);
     let scaled = |(_, (a, b)): (usize, (&f64, &f64))| is_equal((&(a * factor), b));
     let most = match largest {
-        None => "another number of tokens".to_string(),
+        None => "different numbers of tokens".to_string(),
         Some((response, (a, b))) => {
             let at = format!(
-                "most in response {response}: {} and {}",
+                "largest difference in response {response}: {} and {}",
                 value(*a),
                 value(*b)
             );
