@@ -364,10 +364,10 @@ mod tests {
         for (built, found) in [
             (
                 of_other_width,
-                "response 0: `logp` has 3 tokens, `mask` has 2",
+                "response 0: `logp` has 3 tokens, but `mask` has 2",
             ),
-            (mixed, "response 1: `logp` has 3 tokens, `mask` has 1"),
-            (ragged, "response 1: `logp` has 1 tokens, `value` has 2"),
+            (mixed, "response 1: `logp` has 3 tokens, but `mask` has 1"),
+            (ragged, "response 1: `logp` has 1 tokens, but `value` has 2"),
             (
                 batch().text("prompt", vec![String::new()]),
                 "`prompt` has 1 responses, but the batch has 2",

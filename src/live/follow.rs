@@ -461,7 +461,7 @@ mod tests {
                     assert_eq!(change.to, *live.newest().version());
                 }
                 [LiveEvent::Rejected { version, error, .. }] if !is_good => {
-                    assert!(error.to_string().contains("does not end"), "{error}");
+                    assert!(error.to_string().contains("did not end"), "{error}");
                     assert_ne!(version, live.newest().version());
                 }
                 other => panic!("{factor}: {other:#?}"),
