@@ -503,7 +503,8 @@ def explain_zero(advantage: Any, mask: Any, mean: str) -> None:
 
 def warn_of_unknown_loss(live: LiveRecipe, setting: str) -> None:
     warn_once(
-        f"`{setting}` is a loss that advlab does not know: the weights of {live.name} are exact only if it is proportional to the advantage"
+        f"`{setting}` is a loss that advlab does not know: the weights of {live.name} are exact only if the loss is "
+        "proportional to the advantage"
     )
 
 

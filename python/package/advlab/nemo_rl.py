@@ -16,7 +16,7 @@ from ._trainers import Trainer, column_name, metrics, on_cpu, put_in_place, sett
 NEMO_RL = Trainer(
     "NeMo-RL",
     {
-        "old_logp": "the version of NeMo-RL decides whether log-probs are passed to an estimator, and whether the sampler's or the policy's",
+        "old_logp": "some versions of NeMo-RL pass an estimator no log-probs, others the sampler's or the policy's",
         "ref_logp": "the reference policy runs with `loss_fn.reference_policy_kl_penalty` above 0",
         "value": "only NeMo-RL's PPO has a critic",
     },
@@ -82,7 +82,7 @@ def patch() -> None:
 
     grpo = importlib.import_module("nemo_rl.algorithms.grpo")
     if not hasattr(grpo, "_create_advantage_estimator"):
-        raise ImportError("nemo_rl.algorithms.grpo has no `_create_advantage_estimator`: this version of NeMo-RL makes the estimator elsewhere")
+        raise ImportError("nemo_rl.algorithms.grpo has no `_create_advantage_estimator`: this version makes it elsewhere")
     with contextlib.suppress(ImportError):
         # NeMo-RL's PPO has its own `_create_advantage_estimator`.
         importlib.import_module("nemo_rl.algorithms.ppo")

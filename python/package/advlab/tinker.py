@@ -128,7 +128,7 @@ def _warn_of_weights(recipe: Recipe | LiveRecipe) -> None:
     with contextlib.suppress(RecipeError):
         if not is_proportional(recipe, groups=[0, 0], correct=right, reward=right, weight=ones):
             warn_once(
-                f"{recipe.name} has weights, which multiply the advantages, but its loss is not proportional to the advantages: leave `weight` out"
+                f"{recipe.name} has weights, which multiply the advantages, but its loss is not proportional to them: leave `weight` out"
             )
 
 

@@ -50,7 +50,7 @@ TRL_RLOO = Trainer("TRL", {**TRL.options, **dict.fromkeys(TRL.columns.values(), 
 WITHOUT_EFFECT = {
     GRPOConfig: (
         ("scale_rewards", "group", "leave it out; a recipe divides by a deviation itself: `grpo` does, `dr_grpo` does not"),
-        ("multi_objective_aggregation", "sum_then_normalize", "leave it out; a recipe reads the rewards as `batch.reward_<name>`"),
+        ("multi_objective_aggregation", "sum_then_normalize", "leave it out; recipes read the rewards as `batch.reward_<name>`"),
     ),
     RLOOConfig: (
         ("beta", 0.0, "set beta to 0.0; for a KL use GRPOTrainer, whose loss adds it with weight `beta`"),

@@ -158,7 +158,7 @@ class Caller:
             try:
                 save(live, at)
             except OSError as error:
-                log.error("%s has no state of %s, so a run that is resumed there begins with the state of `init`: %s", at, live.name, error)
+                log.error("%s has no state of %s, so a run resumed there begins with that of `init`: %s", at, live.name, error)
             return theirs(*args, **kwargs)
 
         save_checkpoint.live = live  # type: ignore[attr-defined]

@@ -97,7 +97,9 @@ def estimate(
     out = VERL.advantage(live, columns, (lambda: _mean(live, caller)) if turns else "", True, True, turns)
     if rows.is_shared and out.level == "token":
         raise ValueError(
-            f"{live.name} gives an advantage for each token, but sessions of this batch have several trajectories, of which only the last is computed on: write a recipe that gives an advantage for each response, or a recipe that names the level `trajectory`"
+            f"{live.name} gives an advantage for each token, but sessions of this batch have several trajectories, of which only "
+            "the last is computed on: write a recipe that gives an advantage for each response, or a recipe that names "
+            "the level `trajectory`"
         )
     if caller.metrics is not None:
         caller.metrics.update(metrics(out))
@@ -199,7 +201,8 @@ def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
     weight = "coef" if live.name == "kl_advantage" else "kl_beta"
     if setting(config, "use_kl_in_reward") and live.params.get(weight):
         raise ValueError(
-            f"{live.name} subtracts a KL itself ({weight} {live.params[weight]}), but `algorithm.use_kl_in_reward` has subtracted it from the reward already: set `+algorithm.advlab.params.{weight}=0`, or `algorithm.use_kl_in_reward=False`"
+            f"{live.name} subtracts a KL itself ({weight} {live.params[weight]}), but `algorithm.use_kl_in_reward` has "
+            f"subtracted it from the reward already: set `+algorithm.advlab.params.{weight}=0`, or `algorithm.use_kl_in_reward=False`"
         )
     if live.name == "grpo" and setting(config, "norm_adv_by_std_in_grpo") is False:
         raise ValueError(

@@ -80,7 +80,8 @@ def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
     if not _adds_up[recipe.version]:
         here = recipe.params.get("aggregate")
         raise ValueError(
-            f"the loss of {recipe.name}{f' (aggregate {here})' if here else ''} is not a mean over independent tokens, but verl weights micro-batches by their tokens: use verl's own loss if there is one (`loss_mode=gspo`, "
+            f"the loss of {recipe.name}{f' (aggregate {here})' if here else ''} is not a mean over independent tokens, but verl "
+            "weights micro-batches by their tokens: use verl's own loss if there is one (`loss_mode=gspo`, "
             '`geo_mean`, `sapo`, `kl_cov`), or a script that averages by `mean("batch")` over tokens, as with `aggregate` "token"'
         )
 
