@@ -268,7 +268,7 @@ impl PyRecipe {
         let (name, is_child) = (&self.name, self.is_in_child());
         if self.is_live && is_child {
             return Err(PyRuntimeError::new_err(format!(
-                "the file of {name} is followed in the process that opened it, and not after a fork: call `advlab.watch` in this one"
+                "the file of {name} is followed only in the process that opened it, not after a fork: call `advlab.watch` in this process"
             )));
         }
         py.detach(|| match lock(&self.held, is_child)?.as_mut() {

@@ -110,7 +110,7 @@ def without_tokens_in_rllm(turns=True):
 def test_a_batch_of_rejected_responses_is_no_step_and_ends_no_run(recipe, caplog, call, expected, text):
     recipe(text)
     assert call() == expected
-    assert "does no step: no token of the batch counts" in caplog.text
+    assert "does no step, because no token of the batch counts" in caplog.text
     # The state is as before.
     assert [live.state_dict()["state"] for live in _trainers._live.values()] == [{"calls": 0}]
 
@@ -367,7 +367,7 @@ def test_columns_of_a_data_set_keep_names_apart_and_may_lack_values():
     ],
 )
 def test_what_a_column_that_is_left_out_has_is_told_in_the_log_and_in_the_error(recipe, caplog, values, why):
-    told = f"left out: `tools` ({why}): a column has numbers alone or strings alone"
+    told = f"left out: `tools` ({why}): a column has only numbers or only strings"
     columns = _trainers.of_data_set({"tools": values, "reward": [9.0, 9.0], "score": [1.0, 2.0]})
     assert columns == {"score": [1.0, 2.0]} and told in caplog.text
     with pytest.raises(advlab.RecipeError) as error:

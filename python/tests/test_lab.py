@@ -79,7 +79,7 @@ def test_a_report_says_what_the_prompt_says(make, typed, columns, has_figure, tm
     for ending in ["svg", "csv", "json", "txt"] if has_figure else ["csv", "txt"]:
         report.save(tmp_path / f"report.{ending}")
         assert (tmp_path / f"report.{ending}").read_text().strip()
-    with pytest.raises(advlab.RecipeError, match=r"its file ends in .*\.csv"):
+    with pytest.raises(advlab.RecipeError, match=r"a name that ends in .*\.csv"):
         report.save(tmp_path / "report.png")
 
 
@@ -162,8 +162,8 @@ WRONG = [
     (lambda: advlab.diff(GRPO, "maxrl"), TypeError, "`diff` needs a batch"),
     (lambda: GRPO.mass([1, 0]), TypeError, "not list: columns are keywords"),
     (lambda: GRPO.run("mine.jsonl"), TypeError, r"`advlab.read\('mine.jsonl'\)` reads a file"),
-    (lambda: GRPO.mass({"reward": [1, 0]}), TypeError, "not dict: its columns are keywords, `**columns`"),
-    (lambda: GRPO.advantage([1, 0], [0, 0]), TypeError, "columns are keywords, as in `groups=[0, 0], reward=[1.0, 0.0]`"),
+    (lambda: GRPO.mass({"reward": [1, 0]}), TypeError, "not dict: pass its columns as keyword arguments, `**columns`"),
+    (lambda: GRPO.advantage([1, 0], [0, 0]), TypeError, "columns are keyword arguments, as in `groups=[0, 0], reward=[1.0, 0.0]`"),
     (lambda: GRPO.loss([1, 0], [0, 0]), TypeError, "columns are keywords"),
     (lambda: GRPO.mass(reward=[1, 0]), TypeError, "`groups` is missing"),
     (lambda: GRPO.mass(reward=[1, 0], index=["a", "a"]), TypeError, "`index` is called `groups` here"),
@@ -184,14 +184,14 @@ WRONG = [
     (lambda: GRPO.curve(n=0), ValueError, "a group has 1 to 1024 responses"),
     (lambda: GRPO.curve(n=1025), ValueError, "`n` is 1025"),
     (lambda: GRPO.curve(n=8.0), TypeError, "an integer is needed"),
-    (lambda: GRPO.curve(8), TypeError, "`n=` is a keyword here"),
-    (lambda: GRPO.objective(BATCH), TypeError, "`batch=` is a keyword here"),
+    (lambda: GRPO.curve(8), TypeError, "pass it by keyword, `n=...`"),
+    (lambda: GRPO.objective(BATCH), TypeError, "pass it by keyword, `batch=...`"),
     (lambda: GRPO.curve("grop"), advlab.RecipeError, "did you mean `grpo`"),
     (lambda: GRPO.surface(), advlab.RecipeError, "no loss to draw"),
     (lambda: advlab.diff(GRPO, None, BATCH), TypeError, "not NoneType: `advlab.load` gives one"),
     (lambda: advlab.compare([]), ValueError, "no folder was given"),
     (lambda: advlab.compare("nothing"), advlab.RecipeError, "nothing is not a run"),
-    (lambda: GRPO.check().save("x.svg"), advlab.RecipeError, "it has no figure"),
+    (lambda: GRPO.check().save("x.svg"), advlab.RecipeError, "the report has no figure"),
     (lambda: GRPO.curve(n=8).save("x.pdf"), advlab.RecipeError, "rsvg-convert -f pdf"),
     (lambda: advlab.read("x.jsonl", step=1), advlab.RecipeError, "`step` takes a batch of a run's folder"),
     (lambda: advlab.read(step=3), TypeError, "are for a file"),
@@ -330,7 +330,7 @@ def test_the_example_runs(cells):
         "nearest",
         "mine ",
         "75.0 %|differ",
-        "dloss/dlogp is that of",
+        "dloss/dlogp is computed from the loss",
         "nan",
         "count",
         "A = 1",

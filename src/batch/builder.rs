@@ -258,14 +258,14 @@ impl BatchBuilder {
             let (length, most) = (tokens.row_length(response), u32::MAX);
             if length > most as usize {
                 let message =
-                    format!("{length} tokens in one response: at most {most} are possible");
+                    format!("a response has {length} tokens; at most {most} are possible");
                 return Err(problem(response, message));
             }
             for (column, values) in &rows {
                 let found = values.row(response).map_or(length, |row| row.len());
                 if found != length {
                     let message = format!(
-                        "response {response}: `{column}` has {found} tokens, `{from}` has {length}: the token columns of a batch are padded to one [B, T], or ragged with one length per response"
+                        "response {response}: `{column}` has {found} tokens, but `{from}` has {length}: pad all token columns to one shape [B, T], or give each response rows of one length"
                     );
                     return Err(problem(response, message));
                 }
@@ -364,10 +364,10 @@ mod tests {
         for (built, found) in [
             (
                 of_other_width,
-                "response 0: `logp` has 3 tokens, `mask` has 2",
+                "response 0: `logp` has 3 tokens, but `mask` has 2",
             ),
-            (mixed, "response 1: `logp` has 3 tokens, `mask` has 1"),
-            (ragged, "response 1: `logp` has 1 tokens, `value` has 2"),
+            (mixed, "response 1: `logp` has 3 tokens, but `mask` has 1"),
+            (ragged, "response 1: `logp` has 1 tokens, but `value` has 2"),
             (
                 batch().text("prompt", vec![String::new()]),
                 "`prompt` has 1 responses, but the batch has 2",

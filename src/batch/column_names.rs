@@ -27,8 +27,8 @@ const COUNT: Allowed = (
 );
 const WEIGHT: Allowed = (|x| x.is_finite() && x >= 0.0, "a number from 0 on");
 
-const REWARD: &str = "; a reward for each token is `token_reward`";
-const TOKEN_REWARD: &str = "; a reward for the whole response is `reward`";
+const REWARD: &str = "; name a reward for each token `token_reward`";
+const TOKEN_REWARD: &str = "; name a reward for the whole response `reward`";
 
 use Level::{Response, Token};
 static COLUMNS: [KnownColumn; 10] = [
@@ -69,8 +69,9 @@ impl KnownColumn {
         };
         if found != self.level {
             let (level, hint) = (self.level, self.hint);
-            let message =
-                format!("`{name}` was given one value per {found}; it is a {level} column{hint}");
+            let message = format!(
+                "`{name}` was given one value per {found}, but it is a {level} column{hint}"
+            );
             return Some((None, message));
         }
         let index = values.iter().position(|&value| !is_allowed(value))?;

@@ -44,7 +44,7 @@ pub struct Finding {
 }
 
 /// The detail of a check whose property does not hold in groups of one.
-pub(super) const ALONE_GET: &str = "not in groups of one, see above";
+pub(super) const ALONE_GET: &str = "except in groups of one (see above)";
 /// The name of the check on an ordinary batch.
 pub(super) const MIXED: &str = "mixed groups";
 /// The name of the check that runs the loss on an ordinary batch, if the recipe also has an advantage.
@@ -139,7 +139,7 @@ impl<'a> Checks<'a> {
         if let Some(last) = self.findings.last_mut() {
             last.detail = match self.alone {
                 0.0 => "they get 0".to_string(),
-                most => format!("they get up to {most:.3}"),
+                most => format!("the largest |A| is {most:.3}"),
             };
         }
     }
@@ -149,15 +149,15 @@ impl<'a> Checks<'a> {
         let rewards = [0.7, 0.1, 1.0 / 3.0, -2.3, 0.0];
         let equal = with_rewards(batch, |_, group| rewards[group % rewards.len()]);
         let Ok(outcome) = self.advantage(&equal) else {
-            return self.add(CHECK, Note, "refused, see above");
+            return self.add(CHECK, Note, "the recipe fails on such a batch (see above)");
         };
         match largest(outcome.advantage.buffer().iter()) {
             0.0 if self.alone > EXACT => self.add(CHECK, Note, ALONE_GET),
-            0.0 => self.add(CHECK, Holds, "exactly, whatever the reward"),
+            0.0 => self.add(CHECK, Holds, "exactly 0, whatever the reward is"),
             // A rounding error is never intended, but a larger value may be.
-            x if x < 1e-6 => self.add(CHECK, Fails, format!("off by rounding: up to {x:.1e}")),
+            x if x < 1e-6 => self.add(CHECK, Fails, format!("rounding leaves up to {x:.1e}")),
             x => {
-                let detail = format!("groups without a difference get up to {x:.3}");
+                let detail = format!("with equal rewards, the largest |A| is {x:.3}");
                 self.add(CHECK, Note, detail);
             }
         }

@@ -19,14 +19,14 @@ impl Checks<'_> {
         // The reverse order is used because it changes, for any two equal responses or groups, which of them comes first.
         let reversed: Vec<usize> = (0..batch.layout().responses()).rev().collect();
         self.same("permuted responses", base, (batch, &reversed), |off| {
-            let why = format!("the order of responses matters: by up to {off:.3}");
+            let why = format!("the order of the responses changes advantages by up to {off:.3}");
             (off <= EXACT, Note, why)
         });
         let scale = largest(base.advantage.buffer().iter()).max(1.0);
         let narrow = in_precision(batch, false);
         let all: Vec<usize> = (0..batch.layout().responses()).collect();
         self.same("f32 and f64", base, (&narrow, &all), |off| {
-            let why = format!("differs by up to {off:.1e}");
+            let why = format!("the results differ by up to {off:.1e}");
             (off <= 1e-3 * scale, Fails, why)
         });
         const AGAIN: &str = "again, on one thread";
@@ -68,9 +68,11 @@ impl Checks<'_> {
         let off = without.map(|other| differences(&base.advantage, &rest, &other.advantage, 1.0));
         if let (Some(last), Ok(off)) = (self.findings.last_mut(), off) {
             last.detail = match off {
-                off if off <= EXACT => "it does not count in its group".to_string(),
+                off if off <= EXACT => "the response does not affect its group".to_string(),
                 off => {
-                    format!("it counts in its group: the other advantages change by up to {off:.3}")
+                    format!(
+                        "the response affects its group: the other advantages change by up to {off:.3}"
+                    )
                 }
             };
         }
@@ -87,7 +89,7 @@ impl Checks<'_> {
         let why = if sum <= EXACT {
             ALONE_GET.to_string()
         } else {
-            format!("a group's advantages sum to up to {sum:.3}")
+            format!("the largest |sum| of a group is {sum:.3}")
         };
         const SUMS: &str = "sums to 0 in a group";
         let start = Summary::of(base)
@@ -99,17 +101,17 @@ impl Checks<'_> {
                 self.add(
                     SUMS,
                     Holds,
-                    format!("a loss over responses is 0 at ratio 1, its gradient is not: {mass}"),
+                    format!("a loss averaged over responses is 0 at ratio 1, but its gradient is not: {mass}"),
                 );
             }
             None => self.holds_or(SUMS, sum.max(self.alone) <= EXACT, Note, why),
         }
         let (holds, why) = match self.influence(batch, base) {
             Ok(off) => {
-                let why = format!("groups influence each other: by up to {off:.3}");
+                let why = format!("groups change each other's advantages by up to {off:.3}");
                 (off <= EXACT, why)
             }
-            Err(_) => (false, "refused for a single group".to_string()),
+            Err(_) => (false, "the recipe fails on a single group".to_string()),
         };
         self.holds_or("groups are independent", holds, Note, why);
         if let Some(right) = &base.correct {
@@ -138,9 +140,9 @@ impl Checks<'_> {
         let wrong_up = count(0.0, |mean| mean > EXACT);
         let right_down = count(1.0, |mean| mean < -EXACT);
         let raised = counted(wrong_up, "wrong response");
-        let lowered = counted(right_down, "right one");
+        let lowered = counted(right_down, "right response");
         let all = layout.responses();
-        let why = format!("{raised} raised, {lowered} lowered, of {all}");
+        let why = format!("raises {raised} and lowers {lowered}, of {all} in total");
         // If a recipe has only a loss, another check reports the sign of the loss.
         if base.loss.is_some() || !prefers_wrong(layout, right, means) {
             return self.holds_or(SIGN, wrong_up + right_down == 0, Note, why);
@@ -154,7 +156,7 @@ impl Checks<'_> {
                 format!("{why}: the recipe takes its reward from other columns"),
             )
         } else {
-            let why = format!("{why}: each group prefers its wrong responses: is a sign reversed?");
+            let why = format!("{why}, and so favours wrong responses: is a sign reversed?");
             self.add(SIGN, Fails, why);
         }
     }

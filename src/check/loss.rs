@@ -34,7 +34,7 @@ impl Checks<'_> {
         }
         // An error is ignored, because the other checks report it.
         if self.ignores_weights(batch).unwrap_or(false) {
-            let why = "their sizes have no effect: the loss takes a weight only as 0 or not 0, or not at all";
+            let why = "the sizes of weights have no effect: the loss only asks whether a weight is 0, or ignores weights";
             self.add("weights of the loss", Note, why);
         }
     }
@@ -127,22 +127,25 @@ impl Checks<'_> {
         let detaches = worst > SLOPE && sources.any(|(_, text)| calls_detach(text));
         let (result, line) = if (worst <= SLOPE || detaches) && self.is_flat(batch, &loss) {
             let line =
-                "0 everywhere, both at logp = old_logp and near it: the loss teaches nothing";
+                "is 0 everywhere, both at logp = old_logp and near it: the loss teaches nothing";
             (Fails, line.to_string())
         } else if worst <= SLOPE {
             (
                 Holds,
-                "the slope of the loss, by finite differences".to_string(),
+                "agrees with finite differences of the loss".to_string(),
             )
         } else if detaches {
-            let line = "not its slope, because something between `logp` and the loss is detached";
+            let line = "differs from finite differences of the loss, because something between `logp` and the loss is detached";
             (Note, line.to_string())
         } else {
             let off = 100.0 * worst;
-            let why = "does the loss use a number from `value()`, which the gradient takes as a constant?";
-            (Fails, format!("{off:.0} % off its slope: {why}"))
+            let why = "does the loss use a number from `value()`, which the gradient treats as a constant?";
+            (
+                Fails,
+                format!("differs from finite differences of the loss by {off:.0} %: {why}"),
+            )
         };
-        Ok((result, format!("is {line}")))
+        Ok((result, line))
     }
 
     /// Returns whether the gradient is 0 both on `batch`, where the loss is `loss`, and at logp = old_logp, where nothing is
@@ -175,23 +178,23 @@ impl Checks<'_> {
         let pull = Computed::new(loss.gradient.layout().clone(), Level::Token, pull);
         let along = correlation(&pull, &advantage);
         Ok(if largest(advantage.buffer().iter()) == 0.0 {
-            let line = "every advantage is 0 here: nothing to follow";
+            let line = "every advantage is 0 on this batch, so the sign cannot be tested";
             (Note, line.to_string())
         } else if !reads_advantage && self.recipe.has(Hook::Advantage) {
             (Note, "the loss does not use `batch.advantage`".to_string())
         } else if along < -WEAK {
             let line = format!(
-                "a smaller loss makes responses that {what} favours less likely: is a minus missing?"
+                "lowering the loss lowers the probability of responses that {what} favours: is a minus sign missing?"
             );
             (Fails, format!("{line} (correlation {along:.2})"))
         } else if along <= WEAK {
-            let line = format!("at logp = old_logp it hardly follows {what}");
+            let line = format!("at logp = old_logp, the loss hardly follows {what}");
             (Note, format!("{line} (correlation {along:.2})"))
         } else {
             let mass: f64 = loss.gradient.buffer().iter().map(f64::abs).sum();
             let zero = if loss.value.abs() <= 1e-9 * mass {
                 format!(
-                    ", and is 0 at logp = old_logp by construction (sum of |dloss/dlogp| {mass:.3})"
+                    "; at logp = old_logp, the loss is 0 by construction (sum of |dloss/dlogp| {mass:.3})"
                 )
             } else {
                 String::new()

@@ -102,7 +102,8 @@ pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
     let [old, new] = [old, new].map(|recipe| check(recipe, Some(batch)));
     if guard.check().is_err() {
         return vec![
-            "its properties were not compared: the time for the check was used up".to_string(),
+            "its properties were not compared, because the time for the check was used up"
+                .to_string(),
         ];
     }
     // Checks in which the new version failed with an error are skipped, because the dry runs report these errors.
@@ -151,9 +152,12 @@ fn first_of(batch: &Batch) -> (Batch, String) {
     let first = in_precision(&batch.select(&taken), true);
     let first = shortened(&first, &|_| most);
     let mut origin = if groups == layout.groups() {
-        format!("its {}", counted(groups, "group"))
+        format!("the batch's {}", counted(groups, "group"))
     } else {
-        format!("the first {groups} of its {} groups", layout.groups())
+        format!(
+            "the first {groups} of the batch's {} groups",
+            layout.groups()
+        )
     };
     if taken.iter().map(length).any(|length| length > most) {
         origin.push_str(&format!(", the first {most} tokens of each response"));

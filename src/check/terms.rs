@@ -45,8 +45,7 @@ impl Checks<'_> {
         if has_effect {
             let names = quoted(&alone);
             let why = format!(
-                "a term of {names} is the same whatever token is sampled: its expected gradient is 0, so it is a baseline, not a \
-                 bonus or a penalty"
+                "a term made of {names} does not depend on which token is sampled: its expected gradient is 0, so it acts as a baseline, not as a bonus or a penalty"
             );
             self.holds_or(CHECK, alone.is_empty(), Note, why);
         }
@@ -108,12 +107,11 @@ impl Checks<'_> {
     pub(super) fn terms_of_the_loss(&mut self, batch: &Batch) {
         const CHECK: &str = "terms of the loss";
         match self.without_gradient(batch) {
-            Ok(names) if names.is_empty() => self.add(CHECK, Holds, "each has a gradient"),
+            Ok(names) if names.is_empty() => self.add(CHECK, Holds, "each term has a gradient"),
             Ok(names) => {
                 let names = quoted(&names);
                 let why = format!(
-                    "the value depends on {names}, and the gradient does not: the gradient of that term is 0, or 0 on average, as \
-                     that of a KL's k1 is"
+                    "the loss depends on {names}, but its gradient does not: the gradient of that term is 0, or 0 on average (as for the KL estimator k1)"
                 );
                 self.add(CHECK, Note, why);
             }

@@ -285,12 +285,12 @@ fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
     let before = letters.take_while(|(at, _)| *at < end).count();
     let wrong = Diagnostic::error(what).at_column(before + 1);
     match error.is_eof() {
-        _ if line.starts_with('[') => wrong.with_help("`jq -c '.[]' FILE` makes lines of a list"),
+        _ if line.starts_with('[') => wrong.with_help("`jq -c '.[]' FILE` turns a list into lines"),
         true => wrong.with_help(
             "is the file cut off? Each line holds one whole object: `jq -c . FILE` writes such lines",
         ),
         false if line.starts_with("{'") => {
-            wrong.with_help("JSON has double quotes: Python writes such lines with `json.dumps(row)`")
+            wrong.with_help("JSON uses double quotes: Python writes such lines with `json.dumps(row)`")
         }
         false => wrong,
     }

@@ -68,7 +68,7 @@ impl Format {
             _ => {}
         }
         let what = format!(
-            "{added} is added to a copy of the input, and the output is another kind of file than the input"
+            "{added} is added to a copy of the input, so the output must be the same kind of file as the input"
         );
         let endings = Format::endings(|format| format == self);
         let help = format!("give the output a name that ends in {endings}");

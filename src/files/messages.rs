@@ -32,7 +32,7 @@ const REFERENCES: &str = "ground_truth answer final_answer solution target refer
 
 /// The description of a completion's expected form, in messages to the user. `REFERENCE` is that of a reference.
 pub(super) const COMPLETION: &str = "a text, or messages with at least one from the assistant";
-pub(super) const REFERENCE: &str = "a text, a number, or a list of texts, any of which is right";
+pub(super) const REFERENCE: &str = "a text, a number, or a list of accepted texts";
 
 /// The way in which the texts of a column are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -172,7 +172,7 @@ fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String
     }
     match stranger {
         Some(role) if said.is_empty() => Err(format!(
-            "messages of `{role}`, and none of `assistant` (or {})",
+            "messages with the role `{role}`, but none with `assistant` (or {})",
             ASSISTANT[1..].join(", ")
         )),
         _ => Ok(said),
@@ -286,7 +286,7 @@ impl Choices {
         self.0.into_iter().map(|(choice, count, place)| {
             let what = match choice {
                 Choice::Answer => "the reference is `answer`, because `solution` is a worked solution that marks no answer",
-                Choice::AnyOfList => "the reference is a list of texts, any of which is right",
+                Choice::AnyOfList => "the reference is a list of texts, any of which is accepted",
                 Choice::FieldOfObject => "the reference is a field of an object",
             };
             format!("{what}: {} (the first: {place})", counted(count, "response"))

@@ -276,11 +276,11 @@ impl Schema {
             .find_map(|name| all().find(|field| field.eq_ignore_ascii_case(name)))
             .or_else(|| suggest::nearest(ours, all()));
         let there = match fields {
-            [] => "there is nothing at all".to_string(),
+            [] => "the file has no fields".to_string(),
             _ => format!("there is {}", suggest::list(all())),
         };
         let second = if lacks_rewards && !is_grouped {
-            ", and the field of the rewards with `--map reward=FIELD`"
+            ", and add `--map reward=FIELD` for the rewards"
         } else {
             ""
         };
@@ -290,9 +290,11 @@ impl Schema {
                 let ours = if is_token { "token_reward" } else { ours };
                 let is_object = fields.contains(&(field.to_string(), JsonType::Object));
                 let below = if is_object { ".FIELD" } else { "" };
-                format!("{there}: if it is `{field}{below}`, say `--map {ours}={field}{below}`")
+                format!(
+                    "{there}: if `{ours}` is in `{field}{below}`, add `--map {ours}={field}{below}`"
+                )
             }
-            None => format!("{there}: say which with `--map {ours}=FIELD`"),
+            None => format!("{there}: name the right field with `--map {ours}=FIELD`"),
         };
         Err(Diagnostic::error(what).with_help(first + second))
     }

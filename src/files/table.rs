@@ -416,7 +416,7 @@ impl Keep {
         {
             // The name is refused, because different names of this kind would become equal.
             let found = cell.describe();
-            return Err(format!("{found}, which has half of a surrogate pair in it"));
+            return Err(format!("{found}, which contains half of a surrogate pair"));
         }
         let raw;
         let text = if self.counts {
@@ -445,5 +445,5 @@ impl Keep {
 }
 
 fn of_other_kind(cell: &Cell, kind: &str) -> String {
-    format!("{} where the lines before have a {kind}", cell.describe())
+    format!("{}, but the earlier lines have a {kind}", cell.describe())
 }

@@ -216,12 +216,12 @@ fn parameters(from: &Recipe, to: &Recipe, settings: &[(String, String)]) -> Vec<
                 Some(format!("{name} {was} -> {now}"))
             }
             (Some((old, _)), Some((new, now))) if is_set && old.default != new.default => {
-                Some(format!("{name} stays {now}: the run sets it"))
+                Some(format!("{name} stays {now}, because the run sets it"))
             }
-            (Some((_, was)), None) if is_set => {
-                Some(format!("{name} (set to {was} by the run) is gone"))
-            }
-            (Some(_), None) => Some(format!("{name} is gone")),
+            (Some((_, was)), None) if is_set => Some(format!(
+                "{name} (set to {was} by the run) is no longer declared"
+            )),
+            (Some(_), None) => Some(format!("{name} is no longer declared")),
             (None, Some((_, now))) => Some(format!("{name} is new: {now}")),
             _ => None,
         }

@@ -142,7 +142,7 @@ impl Shared {
             }
         }
         guard.cancel();
-        let message = "the check of this version does not end, and was abandoned";
+        let message = "the check of this version did not end, and was abandoned";
         let help = "this is a defect of advlab: please report it with the script";
         Err(Diagnostic::error(message).with_help(help).into())
     }
@@ -177,7 +177,8 @@ impl Shared {
         if is_untried {
             let turns = recipe.takes_turns();
             let rows = if turns { "turns" } else { "trajectories" };
-            let why = format!("not tried on the last batch, because its rows are now {rows}");
+            let why =
+                format!("not tried on the last batch, because this version takes {rows} as rows");
             later.push(Diagnostic::warning(why));
         }
         let known = in_use.recipe.warnings();
@@ -460,7 +461,7 @@ mod tests {
                     assert_eq!(change.to, *live.newest().version());
                 }
                 [LiveEvent::Rejected { version, error, .. }] if !is_good => {
-                    assert!(error.to_string().contains("does not end"), "{error}");
+                    assert!(error.to_string().contains("did not end"), "{error}");
                     assert_ne!(version, live.newest().version());
                 }
                 other => panic!("{factor}: {other:#?}"),

@@ -280,7 +280,9 @@ impl LiveRecipe {
                 for one in &failed {
                     self.shared.withdraw(one, true);
                 }
-                let other = || Diagnostic::error("the version in use takes other rows").into();
+                let other = || {
+                    Diagnostic::error("the version in use takes different rows (turns instead of trajectories, or the reverse)").into()
+                };
                 let error = failed.first().map_or_else(other, |one| one.error.clone());
                 let result = Err(error);
                 return Attempt { result, failed };

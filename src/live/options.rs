@@ -86,7 +86,7 @@ impl LiveOptions {
             let message = format!(
                 "`{name}` is set by the trainer if the recipe reads `token_reward` or `value`: this version reads {which}, unlike the first version"
             );
-            let help = format!("set `{name}` in the run's parameters, or begin the run again");
+            let help = format!("set `{name}` in the run's parameters, or start a new run");
             return Err(recipe.at_hook(Hook::Params, Diagnostic::error(message).with_help(help)));
         }
         for (name, text) in &self.settings {

@@ -64,7 +64,7 @@ pub(super) fn dry_runs(
         // This is only a warning, because the run may never meet such a batch.
         let mut warning = error[0].clone();
         warning.severity = Severity::Warning;
-        warning.message = format!("this would fail on {name}: {}", warning.message);
+        warning.message = format!("this version would fail on {name}: {}", warning.message);
         warnings.push(warning);
     }
     // An error is ignored, because a failed comparison is no reason to reject the version.

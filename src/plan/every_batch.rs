@@ -8,17 +8,17 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::Tensor;
 
 const LOOKED: &str = "decides here what is computed, so another batch may have another formula";
-const USE_WHERE: &str = "`where(condition, a, b)` chooses value by value, and `max(x, 1)` and others work without `value()`";
+const USE_WHERE: &str = "`where(condition, a, b)` chooses value by value, and functions such as `max(x, 1)` work without `value()`";
 const REMEMBERS: &str =
-    "remembers values from step to step, and a function of tensors remembers nothing";
-const REMEMBERED: &str = "give the batch what is remembered as a column of its own";
-const REGROUPS: &str = "makes groups of the values of the batch, which has no form in PyTorch yet";
+    "remembers values from step to step, but a function of tensors remembers nothing";
+const REMEMBERED: &str = "add the remembered values to the batch, as a column";
+const REGROUPS: &str = "regroups the batch by its values, which cannot be written in PyTorch yet";
 pub(super) const REGROUPED: &str =
-    "give the batch those groups, and write a file for each grouping";
-const BY_GROUP: &str = "`map_groups` calls its function group by group here, because it looks at values, reports or draws";
-pub(super) const GROUPS_HELP: &str = "a function that looks at no value is called once for all groups: use `where(condition, a, b)` in it instead of `if`, and no \
+    "give the batch these groups, and write one file for each grouping";
+const BY_GROUP: &str = "`map_groups` calls its function group by group here, because that function reads values, reports numbers or draws random numbers";
+pub(super) const GROUPS_HELP: &str = "a function that reads no value is called once for all groups: use `where(condition, a, b)` in it instead of `if`, and no \
     `metric` or `print`";
-const NUMBER_HELP: &str = "make the number that depends on it a parameter";
+const NUMBER_HELP: &str = "replace the number that depends on it by a parameter";
 const COUNT_HELP: &str = "`x.count(level)` counts as a tensor";
 
 /// The functions that read values, each with the reason why a function of tensors cannot do this, and what to do instead.

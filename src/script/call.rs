@@ -204,7 +204,7 @@ impl Effects {
         // The line break counts too, so that the number of empty lines is limited.
         self.printed += line.len() + 1;
         self.prints.push(if self.printed > PRINTED_BYTES {
-            "... (this step prints more than is kept)".to_string()
+            "... (this step printed more lines, which are not kept)".to_string()
         } else {
             line.to_string()
         });

@@ -204,7 +204,8 @@ fn declared(
     };
     let Some(map) = value.read_lock::<Map>() else {
         let found = describe(&value);
-        let message = format!("`params()` must return a map of parameters, it returned {found}");
+        let message =
+            format!("`params()` must return a map of parameters, but it returned {found}");
         return Err(wrong(message, None));
     };
     Params::declared(&map)

@@ -146,7 +146,7 @@ pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
             let message = format!(
                 "`p.{name} = ...` changes this hook's copy of the parameter, whatever `--set {name}=...` says"
             );
-            let help = format!("a value of the script's own is a variable: `let {name} = ...`");
+            let help = format!("for a value of the script's own, declare a variable: `let {name} = ...`");
             let place = site.token().span(script.name, &script.text());
             warn(message, help, Some(place))
         });

@@ -369,7 +369,10 @@ impl Summary {
         };
         let tokens = match self.tokens {
             0 => String::new(),
-            all => format!(", {} of the tokens", share(self.tokens_without_signal, all)),
+            all => format!(
+                " and {} of the tokens",
+                share(self.tokens_without_signal, all)
+            ),
         };
         let text = format!("{groups} of the groups{tokens} have {zero} 0");
         rows.push(("no signal", text));

@@ -325,7 +325,7 @@ fn declare(name: &str, value: &Dynamic) -> Result<ParamSpec, String> {
     let default = ParamValue::from_dynamic(default)
         .ok_or_else(|| format!("`value` cannot be {}", describe(default)))?;
     let bound = |key: &str| {
-        let wrong = |found| format!("`{key}` must be a number, this is {}", describe(found));
+        let wrong = |found| format!("`{key}` must be a number, but this is {}", describe(found));
         let bound = map
             .get(key)
             .map(|bound| number(bound).ok_or_else(|| wrong(bound)));

@@ -147,7 +147,7 @@ impl Measure {
         self.bytes += bytes;
         if self.bytes > VARIABLE_BYTES {
             let most = VARIABLE_BYTES >> 20;
-            let excess = format!("and the variables before it hold more than {most} MiB");
+            let excess = format!("and the variables declared before it hold more than {most} MiB");
             return Err((excess, GROWS));
         }
         Ok(())

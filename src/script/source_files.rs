@@ -21,7 +21,7 @@ pub(super) fn read(path: &Path) -> FileBytes {
     read.map_err(|error| (error.kind(), error.to_string()))?;
     if bytes.len() > SCRIPT_BYTES {
         let most = SCRIPT_BYTES >> 10;
-        let why = format!("it has more than {most} KiB, and a script is a formula");
+        let why = format!("it has more than {most} KiB, but a script holds only a formula");
         return Err((ErrorKind::FileTooLarge, why));
     }
     Ok(bytes.into())

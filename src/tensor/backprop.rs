@@ -17,7 +17,7 @@ use crate::batch::Level;
 pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
     if loss.level() != Level::Batch {
         let message = format!(
-            "the loss must be one value, a batch tensor; this is a {} tensor: say how to average it, as in `loss.mean(\"batch\")`",
+            "the loss must be one value, a batch tensor, but this is a {} tensor: say how to average it, as in `loss.mean(\"batch\")`",
             loss.level()
         );
         return Err(TensorError::level("grad", message));

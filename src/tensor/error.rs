@@ -108,7 +108,7 @@ impl TensorError {
     }
 
     pub(crate) fn argument(op: &'static str, param: &str, expected: &str, found: &str) -> Self {
-        let message = format!("`{param}` must be {expected}, this is {found}");
+        let message = format!("`{param}` must be {expected}, but this is {found}");
         TensorError::new(op, TensorErrorKind::Argument(message))
     }
 

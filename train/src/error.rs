@@ -50,7 +50,7 @@ pub(super) fn damaged(path: &Path, what: impl Into<String>) -> Diagnostics {
 pub(super) fn no_run(folder: &Path, missing: &str) -> Diagnostics {
     let message = format!("{} is not a run: it has no {missing}", folder.display());
     let help = match folder.parent().filter(|_| folder.is_file()) {
-        Some(parent) => format!("a run is a folder: is it `{}`?", parent.display()),
+        Some(parent) => format!("a run is a folder: did you mean `{}`?", parent.display()),
         None => "`advlab train` begins a run, and prints its folder".to_string(),
     };
     Diagnostic::error(message).with_help(help).into()

@@ -55,7 +55,7 @@ pub struct Apply {
     set: Vec<(String, String)>,
     #[command(flatten)]
     fields: Fields,
-    /// The precision of token columns; if not given, that of the file (f64 for JSONL)
+    /// The precision of token columns; if not given, the file's own precision (f64 for JSONL)
     #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
         .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
     dtype: Option<Dtype>,
@@ -219,7 +219,7 @@ impl Apply {
         let has_tokens = rollouts.batch.layout().tokens() > 0 || is_loss;
         if outcome.advantage.level() == Level::Token && !has_tokens {
             let (path, name) = (rollouts.path().display(), recipe.name());
-            let what = "gives an advantage to each token, but no token is counted here";
+            let what = "gives an advantage to each token, but these rollouts have no tokens";
             let help = "the rollouts need a `mask`, a `length`, a `completion`, or token arrays such as `old_logp`";
             return Err(wrong(format!("{path}: {name} {what}"), help).into());
         }

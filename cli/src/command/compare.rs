@@ -33,7 +33,7 @@ pub struct Compare {
     /// The number of seeds for each design: 0, 1, ...
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// Steps of each run; the numbers of longer runs are those after this many steps
+    /// The number of steps of each run; longer runs are compared after this many steps
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// Set a parameter of every recipe, or a key of the configuration
@@ -71,7 +71,7 @@ impl Compare {
             all if all == paths.len() => {
                 if self.steps.is_some() || self.config.is_some() || !self.set.is_empty() {
                     let flags = "--steps, --config and --set";
-                    bail!("folders of runs are only read: {flags} apply to recipes");
+                    bail!("folders of runs are only read: {flags} apply only to recipes");
                 }
                 (self.out.clone(), paths, Vec::new())
             }
@@ -149,7 +149,9 @@ impl Compare {
         let seeds = self.seeds as usize;
         let least = stats::least_seeds(configs.len() - 1);
         if seeds < least {
-            let note = format!("per design cannot show a difference at 95 %: take {least} or more");
+            let note = format!(
+                "per design cannot show a difference at the 95 % level: take {least} or more"
+            );
             streams::err!("note: {} {note}", counted(seeds, "seed"));
         }
         let planned = Planned::all(&configs, self.seeds, folder)?;

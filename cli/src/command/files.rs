@@ -25,7 +25,7 @@ pub(super) struct Fields {
     /// Read a field under another name, as in --map reward=score, or a field of an object, as in --map reward=rewards.correct
     #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
     pub(super) map: Vec<Mapping>,
-    /// What becomes of responses whose reward is null or NaN: leave-out, zero, or error
+    /// What to do with responses whose reward is null or NaN: leave-out, zero, or error
     #[arg(long, value_name = "WHAT", default_value = "error", value_parser = unscored)]
     pub(super) unscored: Unscored,
 }
@@ -64,7 +64,7 @@ impl ReadArguments {
 /// Returns `step`. A step for an input that is not a folder is an error, because only a run's folder has batches of several steps.
 pub(super) fn of_run(step: Option<u64>, input: &Path) -> Result<Option<u64>, Diagnostics> {
     if step.is_some() && !input.is_dir() {
-        let error = "`--step` takes a batch of a run's folder, but this is not a folder";
+        let error = "`--step` takes a batch of a run's folder, but the input is not a folder";
         return Err(Diagnostic::error(error).in_file(input).into());
     }
     Ok(step)

@@ -17,7 +17,7 @@ use super::streams::{self, out};
 /// List the built-in recipes, one line each: five to start with, then the others by kind.
 #[derive(Args)]
 pub struct Recipes {
-    /// A trainer, such as verl, to see which recipes its names stand for; or words to search for, such as overlong
+    /// A trainer, such as verl, to list recipes by the names that this trainer uses; or words to search for, such as overlong
     #[arg(value_name = "TRAINER|WORDS")]
     words: Vec<String>,
     /// List only the recipes that need this column, such as value
@@ -76,7 +76,7 @@ fn list(column: Option<&str>, paint: Paint) -> Result<()> {
     Ok(())
 }
 
-const ABOUT: &str = "`advlab doc NAME` explains one, `advlab new FILE --from NAME` copies it,
+const ABOUT: &str = "`advlab doc NAME` explains a recipe, `advlab new FILE --from NAME` copies it,
 `advlab recipes verl` lists the recipes by their names in verl.";
 
 /// Explain a recipe or a function, with an example.

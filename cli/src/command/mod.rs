@@ -86,7 +86,7 @@ fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     match name {
         "recipe" if is_unknown && takes_settings => {
             return Some(format!(
-                "the recipe is a word of its own: 'advlab {command} RECIPE ...'"
+                "the recipe is given without an option: 'advlab {command} RECIPE ...'"
             ));
         }
         "map" if is_unknown && command == "verify" => {
@@ -109,7 +109,7 @@ fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     };
     let is_known = || is_run && Config::key(name).is_some() || words.iter().any(is_parameter);
     let is_setting = is_unknown && is_known();
-    is_setting.then(|| format!("it is set by '--set {name}=VALUE'"))
+    is_setting.then(|| format!("set it with '--set {name}=VALUE'"))
 }
 
 /// The advantage lab: write, edit and run the advantage of RLVR training as short scripts.
@@ -206,8 +206,8 @@ fn stop_at_signals() -> Result<Arc<AtomicBool>> {
 /// Whether native kernels compute the losses of built-ins.
 #[derive(Args, Clone, Copy)]
 struct Natively {
-    /// Compute the losses of built-ins by native kernels, with bit-identical results; `auto` uses a kernel once it was faster
-    /// than its script
+    /// Compute the losses of built-ins by native kernels, with bit-identical results; `auto` uses a kernel once it has been
+    /// faster than its script
     #[arg(long, value_name = "WHEN", default_value = "auto",
         value_parser = PossibleValuesParser::new(["auto", "on", "off"]).map(|when| match &*when {
             "on" => Mode::On,
@@ -243,6 +243,6 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
 
 /// Parses a whole number, such as a step.
 fn whole(text: &str) -> Result<u64, String> {
-    let wrong = "it takes a whole number, such as 200";
+    let wrong = "a whole number is needed, such as 200";
     text.parse().map_err(|_| wrong.to_string())
 }

@@ -91,7 +91,7 @@ impl ShowPlan {
             ([plan], true) if self.per_response => write(&plan.torch_per_response()?, path, "py")?,
             ([plan], true) => write(&plan.torch()?, path, "py")?,
             ([a, b], false) if a.is_same(b) => {
-                out!("both compute the same:\n\n{}", a.difference(b))
+                out!("both recipes compute the same:\n\n{}", a.difference(b))
             }
             ([a, b], false) => out!("{}", a.difference(b)),
             _ => {
@@ -147,7 +147,11 @@ fn write(text: &str, path: Option<&Path>, ending: &str) -> Result<()> {
     };
     if path.extension().is_none_or(|own| own != ending) {
         let what = format!("{} does not end in `.{ending}`", path.display());
-        return Err(wrong(what, "another file would be overwritten").into());
+        return Err(wrong(
+            what,
+            "another ending is refused, so that no other file is overwritten by mistake",
+        )
+        .into());
     }
     Replacement::write(path, text.as_bytes())?;
     out!("written {}", path.display());

@@ -106,11 +106,12 @@ impl TrainView {
             Err(error) => {
                 report(&error.into());
                 err!(
-                    "all earlier steps are kept; when the error is fixed, continue with\n  {resume}"
+                    "all earlier steps are kept; when the error is corrected, continue with\n  {resume}"
                 );
                 let saved = saved.unwrap_or(0);
                 if saved < next {
-                    let what = "it resumes from the last checkpoint, and repeats the steps from";
+                    let what =
+                        "the run then resumes from its last checkpoint, and repeats the steps from";
                     err!("{what} {saved} on");
                 }
                 return Ok(false);
@@ -199,7 +200,7 @@ impl TrainView {
             LogEvent::Rejected { .. } => Some(1),
             LogEvent::Failed { batch, .. } => {
                 let path = batch.as_ref().map(|batch| self.folder.join(batch));
-                line.extend(path.map(|path| format!("  (its batch is {})", path.display())));
+                line.extend(path.map(|path| format!("  (the step's batch is {})", path.display())));
                 Some(2)
             }
             _ => None,

@@ -97,7 +97,7 @@ impl Verify {
         streams::tell(&notes);
         if tokenizer.is_some() && counts.iter().all(|[_, counted, _]| *counted == 0) {
             let note =
-                "the tokenizer counts nothing, because each line has a `length` or no completion";
+                "the tokenizer is not used, because each line has a `length` or no completion";
             streams::tell(&[Diagnostic::note(note)]);
         }
         if let Some(output) = self

@@ -46,11 +46,13 @@ impl Here<'_> {
         };
         let (meaning, old) = (code.meaning(index), code.tokens[index].text);
         if meaning == Meaning::Function && Hook::ALL.iter().any(|hook| hook.name() == old) {
-            return refused("this is a hook: a step calls it by its name");
+            return refused("this is a hook, which a step calls by its name");
         }
         let is_name = matches!(lex(name)[..], [token] if token.kind == TokenKind::Name);
         if !is_name || !name.is_ascii() {
-            return refused("a name has letters, digits and `_`, and is no word of the language");
+            return refused(
+                "a name has letters, digits and `_`, and is not a word of the language",
+            );
         }
         let is_builtin = meaning == Meaning::Function && doc::forms(name).next().is_some();
         if is_builtin || code.named(index, name).next().is_some() {

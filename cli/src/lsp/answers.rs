@@ -146,7 +146,7 @@ impl Here<'_> {
             }
             Meaning::Member(_) if !self.code.is_call(index) && column().is_some() => {
                 let (_, held, is_derived) = column()?;
-                let from = ["a column of", "follows from columns of"][usize::from(*is_derived)];
+                let from = ["a column of", "derived from columns of"][usize::from(*is_derived)];
                 format!("batch.{name}: {from} {}\n{}", tried.about, held.shown)
             }
             _ if doc::forms(name).next().is_some() => {

@@ -59,7 +59,7 @@ impl Server<'_> {
             let tried = document.tried.as_ref();
             if let Some(tried) = tried.filter(|tried| place.as_ref() != Some(&tried.place())) {
                 let name = document.path.file_name().unwrap_or_default().display();
-                let line = format!("{name} is tried on {}", tried.about);
+                let line = format!("{name} is checked on {}", tried.about);
                 self.tell("window/showMessage", json!({ "type": 3, "message": line }));
             }
             let mut held = BTreeMap::new();
@@ -137,7 +137,7 @@ impl Server<'_> {
                     known.bytes == bytes && known.diagnostic.message == diagnostic.message
                 };
                 if !found.iter().any(is_known) {
-                    let note = "found by a check with the fixes of the other errors";
+                    let note = "found by a second check, in which the other errors were corrected";
                     diagnostic
                         .notes
                         .extend((round > 0).then(|| note.to_string()));

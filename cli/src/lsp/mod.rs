@@ -159,7 +159,8 @@ impl Server<'_> {
                     self.notified(&note.method, &note.params);
                 }
                 Ok(Message::Request(request)) if is_shut || request.method == "initialize" => {
-                    let why = "`initialize` comes only once, and no request after `shutdown`";
+                    let why =
+                        "`initialize` is sent only once, and no request may follow `shutdown`";
                     let error = (ErrorCode::InvalidRequest, why.to_string());
                     self.respond(request.id, Err(error));
                 }

@@ -308,7 +308,7 @@ fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     };
     let (verdict, reference, answer) = compared(solution, completion);
     let verdict = match verdict {
-        Verdict::Undecided => "not decided, so wrong",
+        Verdict::Undecided => "could not be decided, so it counts as wrong",
         verdict => verdict.name(),
     };
     let (answer, reference) = (shown(answer), shown(reference));

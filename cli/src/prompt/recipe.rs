@@ -23,7 +23,7 @@ pub(super) fn load(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
         // The recipe is loaded even if it cannot run on this batch: the user may want to change the batch.
         session.use_recipe(recipe.clone());
     }
-    let next = "advantage() and loss() are its hooks here, and p its parameters; :run sums it up";
+    let next = "advantage() and loss() call its hooks, p has its parameters, :run summarises";
     let next = session.paint.dim(&wrapped("", next, session.paint.width));
     Ok(format!("{}\n\n{next}", doc::recipe(&recipe, session.paint)))
 }
@@ -177,7 +177,7 @@ pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
             match level {
                 Some(level) => {
                     let title = title(&format!("{level} value"));
-                    (text, "how many", Mark::Bars, title, bars(&values))
+                    (text, "number of values", Mark::Bars, title, bars(&values))
                 }
                 None => {
                     let points = (0..values.len()).map(|index| (index as f64, values[index]));

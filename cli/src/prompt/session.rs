@@ -177,10 +177,11 @@ impl PromptSession {
         if let Some((run, _)) = &self.data.run {
             let (first, count) = (run.batches()[0].0, run.batches().len());
             let last = run.last().0;
-            let mut about =
-                format!("one of {count} batches, steps {first} to {last}: `:batch {first}`");
+            let mut about = format!(
+                "one of {count} batches, steps {first} to {last} (`:batch {first}` takes another)"
+            );
             if let Some(recipe) = &self.data.recipe {
-                about += &format!("; its recipe: {}", title(recipe));
+                about += &format!("; recipe: {}", title(recipe));
             }
             lines.push(wrapped("  ", &about, self.paint.width));
         }
@@ -327,7 +328,12 @@ impl PromptSession {
             }
             Err(error) => {
                 let is_known = std::mem::replace(&mut self.lacks_function, true) && !has_hook;
-                (!is_known).then(|| format!("not the recipe yet:\n{}", self.rendered(&error)))
+                (!is_known).then(|| {
+                    format!(
+                        "what you typed is not a recipe yet:\n{}",
+                        self.rendered(&error)
+                    )
+                })
             }
         }
     }

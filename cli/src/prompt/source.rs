@@ -146,7 +146,7 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     let recipe = match session.script.host().load(&shown.to_string()) {
         Err(error) => {
             let message = &error[0].message;
-            return Ok(format!("{shown}: {lines}, no recipe yet: {message}"));
+            return Ok(format!("{shown}: {lines}, not a recipe yet: {message}"));
         }
         Ok(recipe) => recipe,
     };

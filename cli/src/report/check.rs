@@ -41,7 +41,7 @@ pub fn report(recipe: &Recipe, input: Option<&Batch>, paint: Paint) -> Report {
     let number = |result| findings.iter().filter(|f| f.result == result).count();
     let results = [CheckResult::Holds, CheckResult::Fails, CheckResult::Note];
     let [hold, fail, to_know] = results.map(number);
-    report.line(format!("  {hold} hold, {fail} fail, {to_know} to know"));
+    report.line(format!("  {hold} hold, {fail} fail, {to_know} noted"));
     report.about = json!({ "recipe": recipe.name(), "holds": hold, "fails": fail, "notes": to_know, "warnings": recipe.warnings().len(), "checks": report.rows });
     report
 }

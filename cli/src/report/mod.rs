@@ -179,12 +179,12 @@ impl Report {
                 "; `rsvg-convert -f pdf -o x.pdf x.svg` makes a PDF of an .svg"
             }
             (_, Some(_)) => ", or a folder for all of them",
-            (None, None) => ": it has no figure",
+            (None, None) => ": the report has no figure",
             _ => "",
         };
         let path = path.display();
-        let message = format!("{path}: this report has no form for such a file");
-        let help = format!("its file ends in {kinds}or .txt{more}");
+        let message = format!("{path}: this report cannot be written as such a file");
+        let help = format!("give it a name that ends in {kinds}or .txt{more}");
         Err(wrong(message, help))
     }
 

@@ -91,11 +91,11 @@ class Call:
                 raise TypeError("".join([told, *theirs]))
             return cls.of_columns(_with_one_mask(columns), f64)
         if not isinstance(batch, Batch):
-            help = "columns are keywords, as in `groups=[0, 0], reward=[1.0, 0.0]`"
+            help = "columns are keyword arguments, as in `groups=[0, 0], reward=[1.0, 0.0]`"
             if isinstance(batch, str):
                 help = f"`advlab.read({batch!r})` reads a file"
             elif hasattr(batch, "keys"):
-                help = "its columns are keywords, `**columns`, one of which is `groups`"
+                help = "pass its columns as keyword arguments, `**columns`; one of them is `groups`"
             raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: {help}")
         if any(value is not None for name, value in columns.items() if name != "step"):
             raise TypeError("a batch has its columns already: pass either a batch or columns")

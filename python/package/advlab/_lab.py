@@ -130,7 +130,7 @@ def _recipe(given: Any) -> _native.Recipe:
     if isinstance(given, (str, os.PathLike)):
         return _native.Recipe(os.fspath(given), [])
     keyword = "batch" if isinstance(given, Batch) else "n" if isinstance(given, int) else None
-    help = f"`{keyword}=` is a keyword here" if keyword else "`advlab.load` gives one"
+    help = f"pass it by keyword, `{keyword}=...`" if keyword else "`advlab.load` gives one"
     raise TypeError(f"a recipe or its name is needed, not {type(given).__name__}: {help}")
 
 

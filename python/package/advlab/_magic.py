@@ -58,7 +58,7 @@ def register(shell: Any) -> None:
                 display(check)
             else:
                 more = f"`{name}.check()` lists them" if name else f"to keep the recipe, name it: {USAGE}"
-                print(f"checks: {check.about['holds']} hold, {check.about['notes']} to know; {more}")
+                print(f"checks: {check.about['holds']} hold, {check.about['notes']} noted; {more}")
         except RecipeError as error:
             # The message shows the line of the cell with a caret; Python's own traceback would say nothing about the cell.
             error._render_traceback_ = str(error).splitlines  # type: ignore[attr-defined]

@@ -30,7 +30,7 @@ RESERVED = _arrays.NUMBERS | {"batch", "completion", "groups", "prompt", "rollou
 ONLY_A_LOSS = "the recipe is only a loss, which needs an advantage: choose a recipe that gives the advantage"
 NOT_OVER_TOKENS = (
     "a recipe with a `loss` and no `advantage` gives -M dloss/dlogp, which needs a loss that is a mean over the M tokens of the "
-    "batch; the trainer's own loss has another mean"
+    "batch; the trainer's own loss is averaged differently"
 )
 RETURNS = ["token_reward", "value"]
 """If a recipe reads one of these columns, its parameters `gamma` and `lambda` are those of a return; otherwise, as for a KL per
@@ -289,7 +289,7 @@ def keeps_rejected(asked: bool | None = None) -> bool:
 
 def _no_step(recipe: Recipe | LiveRecipe, zeros: Any, is_tensor: bool) -> Advantage:
     """The outcome for a batch that is not computed, because no response has a token that counts."""
-    log.warning("%s does no step: no token of the batch counts, and so all advantages are 0", recipe.name)
+    log.warning("%s does no step, because no token of the batch counts; all advantages are 0", recipe.name)
     values = sys.modules["torch"].from_numpy(zeros) if is_tensor else zeros
     nothing = dict.fromkeys(("reward", "weight", "loss"))
     counts = {"seconds": 0.0, "serial": recipe.serial, "version": recipe._in_use(), "is_native": False, "is_reloaded": False}
@@ -497,13 +497,14 @@ def explain_zero(advantage: Any, mask: Any, mean: str) -> None:
         return
     _warned.add("loss 0")
     if abs((sums / each).sum()) <= 1e-6 * abs(sums / each).sum():
-        told = f"the advantages cancel over {over}: a loss with that mean is 0 while logp = old_logp, and its gradient is not"
+        told = f"the advantages cancel over {over}: a loss with that mean is 0 while logp = old_logp, but its gradient is not"
         log.warning("%s (the mean of |A| is %.3g): docs/loss_zero.md", told, sizes.sum() / counts.sum())
 
 
 def warn_of_unknown_loss(live: LiveRecipe, setting: str) -> None:
     warn_once(
-        f"`{setting}` is unknown here: the weights of {live.name} are exact only if that loss is proportional to the advantage"
+        f"`{setting}` is a loss that advlab does not know: the weights of {live.name} are exact only if the loss is "
+        "proportional to the advantage"
     )
 
 
@@ -547,7 +548,7 @@ def resume(live: LiveRecipe, folder: Path, step: int | None) -> None:
     """Continues from the file that `save` wrote to a checkpoint's folder; logs a warning if there is no such file."""
     kept = folder / STATE
     if not kept.exists():
-        log.warning("%s has no state of %s: it begins at step %s with that of `init`", folder, live.name, step)
+        log.warning("%s has no state of %s: the recipe begins at step %s with the state of `init`", folder, live.name, step)
         return
     try:
         live.load_state_dict(json.loads(kept.read_text()))
@@ -562,7 +563,7 @@ def column_name(name: str) -> str:
 
 
 FITS = ("numbers", "strings", "lists of numbers", "lists of strings")  # The kinds of a column, as `kind_of` names them.
-RULE = "a column has numbers alone or strings alone, one for each response or a list with one for each turn"
+RULE = "a column has only numbers or only strings, one for each response or a list with one for each turn"
 
 
 class Unfit(str):

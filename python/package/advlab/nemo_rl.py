@@ -16,9 +16,9 @@ from ._trainers import Trainer, column_name, metrics, on_cpu, put_in_place, sett
 NEMO_RL = Trainer(
     "NeMo-RL",
     {
-        "old_logp": "NeMo-RL passes log-probs to the advantage with the sampler's or the policy's own, as its version does",
+        "old_logp": "some versions of NeMo-RL pass an estimator no log-probs, others the sampler's or the policy's",
         "ref_logp": "the reference policy runs with `loss_fn.reference_policy_kl_penalty` above 0",
-        "value": "a critic is of NeMo-RL's PPO",
+        "value": "only NeMo-RL's PPO has a critic",
     },
     {
         "logprobs_policy": "old_logp",
@@ -49,7 +49,7 @@ class AdvantageEstimator:
         later = ", ".join(f"`grpo.{name}`" for name in LATER if setting(config, f"grpo.{name}") is not None)
         if later:
             self.no_weights = f"{later} would change the weighted advantages"
-            warn_once(f"NeMo-RL changes the recipe's advantages after it by {later}")
+            warn_once(f"NeMo-RL changes the recipe's advantages afterwards, by {later}")
 
     def compute_advantage(
         self, prompt_ids: Any, rewards: Any, mask: Any, repeated_batch: Any = None, valid_mask: Any = None, **others: Any
@@ -82,7 +82,7 @@ def patch() -> None:
 
     grpo = importlib.import_module("nemo_rl.algorithms.grpo")
     if not hasattr(grpo, "_create_advantage_estimator"):
-        raise ImportError("nemo_rl.algorithms.grpo has no `_create_advantage_estimator`: this NeMo-RL makes it elsewhere")
+        raise ImportError("nemo_rl.algorithms.grpo has no `_create_advantage_estimator`: this version makes it elsewhere")
     with contextlib.suppress(ImportError):
         # NeMo-RL's PPO has its own `_create_advantage_estimator`.
         importlib.import_module("nemo_rl.algorithms.ppo")

@@ -50,7 +50,7 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     elif loss in ("clip_cov", "kl_cov"):
         why = f"the loss of `trainer.algorithm.policy_loss_type={loss}` is not proportional to the advantage"
     elif is_step_wise:
-        why = "with `generator.step_wise_trajectories` SkyRL's mean is over steps, of which the estimator sees the last"
+        why = "with `generator.step_wise_trajectories` SkyRL's mean is over steps, of which the estimator sees only the last"
     theirs = {"gamma": settings.get("gamma"), "lambda": settings.get("lambd")}
     live = SKYRL.open_from_environment("responses", why, **theirs)
     rewards, mask, turns = on_cpu(token_level_rewards), on_cpu(response_mask), sees_turns(live)

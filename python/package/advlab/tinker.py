@@ -128,7 +128,7 @@ def _warn_of_weights(recipe: Recipe | LiveRecipe) -> None:
     with contextlib.suppress(RecipeError):
         if not is_proportional(recipe, groups=[0, 0], correct=right, reward=right, weight=ones):
             warn_once(
-                f"{recipe.name} has weights, which multiply the advantages, and its loss is not proportional to these: leave `weight` out"
+                f"{recipe.name} has weights, which multiply the advantages, but its loss is not proportional to them: leave `weight` out"
             )
 
 
@@ -280,7 +280,7 @@ class _Loop:
     def resume(self, checkpoint: Any) -> None:
         self.left = checkpoint.extra.get("advlab")
         if self.left is None:
-            log.warning("the checkpoint %s has no state of the recipe: it begins with that of `init`", checkpoint.name)
+            log.warning("the checkpoint %s has no state of the recipe, which begins with the state of `init`", checkpoint.name)
 
 
 def patch() -> None:

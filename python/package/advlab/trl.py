@@ -31,7 +31,7 @@ TRL = Trainer(
         "old_logp": "old log-probs are computed if `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
         "num_iterations`: set `num_iterations=2`, or `steps_per_generation` to more",
         "ref_logp": "the reference policy runs with `beta` above 0",
-        "rollout_logp": "the sampler's log-probs are there with `use_vllm=True`",
+        "rollout_logp": "the sampler's log-probs are available with `use_vllm=True`",
         "value": "TRL has no critic here",
         "entropy": "TRL does not compute entropies before the advantage",
         "teacher_logp": "TRL runs no teacher: a subclass with `GRPOMixin` adds `teacher_per_token_logps` to what "
@@ -50,10 +50,10 @@ TRL_RLOO = Trainer("TRL", {**TRL.options, **dict.fromkeys(TRL.columns.values(), 
 WITHOUT_EFFECT = {
     GRPOConfig: (
         ("scale_rewards", "group", "leave it out; a recipe divides by a deviation itself: `grpo` does, `dr_grpo` does not"),
-        ("multi_objective_aggregation", "sum_then_normalize", "leave it out; a recipe has the rewards as `batch.reward_<name>`"),
+        ("multi_objective_aggregation", "sum_then_normalize", "leave it out; recipes read the rewards as `batch.reward_<name>`"),
     ),
     RLOOConfig: (
-        ("beta", 0.0, "set beta to 0.0; for a KL use GRPOTrainer, whose loss has it by `beta`"),
+        ("beta", 0.0, "set beta to 0.0; for a KL use GRPOTrainer, whose loss adds it with weight `beta`"),
         ("reward_clip_range", None, "set it to None; a recipe clips by `batch.reward.clamp(low, high)`"),
         ("normalize_advantages", False, 'set it to False; a recipe normalises by `whiten("batch")`'),
     ),
@@ -120,7 +120,7 @@ class GRPOMixin:
         loss_type = getattr(self.args, "loss_type", "grpo")
         self._advlab_more, self._advlab_keep = list(recipe_columns), recipe_keep_rejected
         self._advlab_mean = MEANS.get(loss_type)
-        why = None if self._advlab_mean else f"what `loss_type={loss_type}` averages over is not known"
+        why = None if self._advlab_mean else f"it is not known over what `loss_type={loss_type}` averages"
         refuses = refusals(self._advlab_mean or "tokens", why)
         self.advlab = None
         if self.accelerator.is_main_process:

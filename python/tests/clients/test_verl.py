@@ -389,7 +389,7 @@ def loss_of(recipe, weights=None, mean="token-mean", old=OLD):
         (lambda script: loss_of("pacs"), "can be the estimator"),
         (lambda script: loss_of(str(script(BOTH))), "the estimator applies them"),
         *(
-            (lambda script, name=name: loss_of(name), "no mean over tokens")
+            (lambda script, name=name: loss_of(name), "not a mean over independent tokens")
             for name in ("gspo", "gspo_token", "gmpo", "sapo", "topr", "opmd_loss", "kl_cov")
         ),
     ],

@@ -52,7 +52,7 @@ impl Resolving<'_> {
         if self.is_padded && !has_mask {
             let hint = mask_hint(self.mask_like.as_ref(), tokens.row_length(0));
             self.notes
-                .push(format!("there is no mask: all tokens count{hint}"));
+                .push(format!("there is no mask, so all tokens count{hint}"));
         }
         Ok(Some(tokens))
     }
@@ -74,15 +74,15 @@ impl Resolving<'_> {
                 false => format!("{name}: "),
             };
             let what = format!(
-                "{place}`{field}` has {found} tokens, `{from}` has {length}; all token arrays of a response must have the same length"
+                "{place}`{field}` has {found} tokens, but `{from}` has {length}: all token arrays of a response must have the same length"
             );
             return Err(self.place.error(Some(at), Diagnostic::error(what)));
         }
         Ok(Some(match counted {
             Some(what) if found > 0 => format!(
-                "it has {found} numbers in {name}, where `{from}` has {length} {what} (`--map {field}={field}` makes it the array that says how many tokens a response has)"
+                "it has {found} numbers in {name}, but `{from}` has {length} {what} there (`--map {field}={field}` takes the number of tokens from this array instead)"
             ),
-            _ => format!("it has {found} numbers in {name}, where `{from}` says {length} tokens"),
+            _ => format!("it has {found} numbers in {name}, but `{from}` says {length} tokens"),
         }))
     }
 
@@ -113,13 +113,13 @@ impl Resolving<'_> {
         let tokens = Tokens::full(counts.iter().map(|&count| count as usize));
         let from = column.name().to_string();
         let (what, by) = match self.options.tokenizer {
-            Some(tokenizer) => ("tokens", format!(", by {}", tokenizer.name())),
+            Some(tokenizer) => ("tokens", format!(", counted by {}", tokenizer.name())),
             None => ("words", String::new()),
         };
         if what == "words" {
             self.unit = "word";
         }
-        self.notes.push(format!("the length of a response is the number of {what} in `{from}`{by}: there is no `length` and no token array"));
+        self.notes.push(format!("the length of a response is the number of {what} in `{from}`{by}, because there is no `length` and no token array"));
         // From here on, these counts are the column `length`.
         self.numbers.push(column);
         Some((tokens, from, Some(what)))
@@ -141,7 +141,7 @@ impl Resolving<'_> {
         });
         match (&lengths, self.no_length.take()) {
         (Some((_, from, _)), _) if are_lines => self.notes.push(format!(
-            "the length of a response is the length of its array `{from}`: there is no `mask`, no `length`, no known token array and no `completion`"
+            "the length of a response is the length of its array `{from}`, because there is no `mask`, no `length`, no known token array and no `completion`"
         )),
         (None, Some((field, why))) => self.notes.push(format!(
             "no response has a length: `{field}` does not give the lengths ({why}), and there is no `length` and no token array"
@@ -174,7 +174,7 @@ impl Resolving<'_> {
 fn mask_hint(mask: Option<&FileTensor>, width: usize) -> String {
     match mask.map(|tensor| (tensor.shape.get(1), &tensor.name)) {
         Some((Some(&found), name)) if found == width => {
-            format!("; if `{name}` says which tokens count, say `--map mask={name}`")
+            format!("; if `{name}` says which tokens count, add `--map mask={name}`")
         }
         // The tensor may cover prompt and response, as verl's attention mask does.
         Some((Some(&found), name)) if found > width => format!(

@@ -185,7 +185,7 @@ impl Resolving<'_> {
             }
             // A copy of a run's batch has two advantages: the run's, and a newer one that was added to the copy.
             if name == "advantage" && has_newer {
-                self.left_out(name, "`advantages` was written after it");
+                self.left_out(name, "the newer `advantages` is read instead");
                 continue;
             }
             for Reading { ours, .. } in &readings {
@@ -311,7 +311,7 @@ impl Resolving<'_> {
         }
         let why = match column.data {
             ColumnData::Tensor(_) => {
-                format!("it is {found}, and columns are [{rows}] or [{rows}, T]")
+                format!("it is {found}, but a column must be [{rows}] or [{rows}, T]")
             }
             _ => format!("it is {found} in {}", self.place.name_of(at)),
         };
@@ -402,10 +402,9 @@ impl Resolving<'_> {
 
     fn note_tokenizer(&mut self) {
         if self.options.tokenizer.is_some() && self.counted.is_none() {
-            let why =
-                "the file says how many tokens a response has, or has no `completion` that is text";
+            let why = "the file gives the number of tokens, or has no `completion` that is text";
             self.notes
-                .push(format!("the tokenizer counts nothing: {why}"));
+                .push(format!("the tokenizer is not used, because {why}"));
         }
     }
 
@@ -429,7 +428,7 @@ impl Resolving<'_> {
         if let Some(first) = bare.next() {
             let first = self.place.name_of(first);
             let count = counted(1 + bare.count(), "response");
-            self.notes.push(format!("the mask is 0 for all tokens of {count} (the first: {first}): no token has an advantage there"));
+            self.notes.push(format!("the mask is 0 for all tokens of {count} (the first: {first}), so no token has an advantage there"));
         }
     }
 
@@ -476,7 +475,7 @@ impl Resolving<'_> {
             return Ok((groups, step));
         }
         // The name of a prompt may recur in another step, because dumps number the prompts of each step from 0.
-        self.notes.push("the lines come from several steps: responses of one prompt in different steps are different groups".to_string());
+        self.notes.push("the lines come from several steps, so the responses to a prompt form one group per step".to_string());
         let split = |(at, id): (usize, GroupId)| {
             let parts = parts
                 .iter()
@@ -511,7 +510,7 @@ impl Resolving<'_> {
                 && !were_single
                 && are_single(&kept)
             {
-                self.notes.push(format!("`{theirs}` splits no groups, because each response would be a group of its own: `--map step={theirs}` splits them"));
+                self.notes.push(format!("groups are not split by `{theirs}`, because each response would become a group of its own: `--map step={theirs}` splits them"));
                 kept.pop();
             }
         }

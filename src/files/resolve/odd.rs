@@ -53,7 +53,7 @@ impl Rollouts {
             let found = match value {
                 value if value.is_nan() => "NaN or null".to_string(),
                 value if dtype == Some(Dtype::F32) => {
-                    format!("{value} (or more than f32 holds)")
+                    format!("{value} (or a number too large for f32)")
                 }
                 value => value.to_string(),
             };
@@ -73,7 +73,7 @@ impl Rollouts {
         let kinds = [
             (stray, ours, "is NaN or infinite", ""),
             (positive, theirs, "is above 0", no_logp),
-            (lost, theirs, no_token, ": they do not count"),
+            (lost, theirs, no_token, ": such rewards do not count"),
         ];
         let notes = kinds.into_iter().filter_map(|(found, name, what, why)| {
             let (response, token, _, count) = found?;

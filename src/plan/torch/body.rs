@@ -14,7 +14,7 @@ use crate::tensor::Level;
 const OUTSIDE: &str = "a value that a script computes outside of its operations, or remembers,";
 const GROUP_BY_GROUP: &str =
     "a loop over groups, or a function that `map_groups` calls group by group,";
-const COLUMN_HELP: &str = "give it to the batch as a column of its own";
+const COLUMN_HELP: &str = "add it to the batch, as a column";
 const OTHERWISE: &str = "write it with sums, means, comparisons and `where`; a reduction in two steps is `x.sum(\"response\").sum(\"group\")`";
 const TORCH: Notation = Notation::Torch;
 
@@ -246,7 +246,7 @@ impl<'a> Body<'a> {
             _ => None,
         };
         let refuse = |what: &str, help: &str| {
-            let message = format!("{what} has no form in PyTorch yet");
+            let message = format!("{what} cannot be written in PyTorch yet");
             Err(self.plan.refused(Some(node), &message, help))
         };
         if let Some((what, help)) = refused {

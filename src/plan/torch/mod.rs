@@ -40,7 +40,7 @@ impl Plan {
                 (Some((Hook::Loss, _)), _) => "The loss, one number.",
                 (_, Level::Token) => "One value for each token, [B, T]; 0 where none counts.",
                 (Some((Hook::Advantage, _)), _) => {
-                    "One value for each response, [B]; of its tokens: advantage[:, None] * mask."
+                    "One value for each response, [B]. For its tokens: advantage[:, None] * mask."
                 }
                 _ => "One value for each response, [B].",
             };
@@ -57,7 +57,7 @@ impl Plan {
     /// The errors of [`Plan::torch`], and [`Diagnostics`] if the loss is not a sum over responses, or compares responses.
     pub fn torch_per_response(&self) -> Result<String, Diagnostics> {
         let plan = self.of_every_batch()?;
-        let about = "The part of the loss that one response has, and no metrics.";
+        let about = "One response's part of the loss, without metrics.";
         let function = Function::of(&plan, ("loss", plan.single()?, about), &[], true)?;
         Ok(plan.file(&[function.text.trim_end()], " --per-response"))
     }
@@ -142,7 +142,7 @@ impl Plan {
         let absent: Vec<&str> = self.absent_columns().collect();
         if !absent.is_empty() {
             let absent = absent.join(", ");
-            let _ = writeln!(text, "\nThe formula is for batches without: {absent}.");
+            let _ = writeln!(text, "\nThe formula is for batches that lack {absent}.");
         }
         if self.recipe.about().use_of("metric").is_some() {
             text += "\nThe metrics that the script reports are not computed.\n";

@@ -8,11 +8,11 @@ use crate::tensor::Level;
 
 /// The rows that PyTorch would compute in a loop over the tokens of a response. `torch.fx` cannot trace such a loop.
 const OVER_TOKENS: &str = "suffix_sum cumsum next prev rank index random";
-const NO_LOSS_HELP: &str =
-    "an advantage is of a whole batch: compute it before, and export the loss that reads it";
-const NO_SUM: &str = "the loss is no sum over the responses, so none of them has a part of its own";
+const NO_LOSS_HELP: &str = "an advantage is computed from a whole batch: compute it first, and export only the loss that reads it";
+const NO_SUM: &str =
+    "the loss is not a sum over the responses, so a response has no part of its own";
 const SUM_HELP: &str = "end the loss with `.sum(\"batch\")`; the losses of advlab do so with `--set aggregate=token_sum`";
-const OWN_HELP: &str = "compute it before, and give it to the data as a column of its own";
+const OWN_HELP: &str = "compute it first, and add it to the data as a column";
 
 impl Plan {
     /// Returns the loss, if it is a sum over responses and each summand depends on one response only.
@@ -46,9 +46,9 @@ impl Plan {
             let node = &nodes[index];
             let is_of_several = node.row == SIZE || node.nodes().next().is_some();
             let what = if OVER_TOKENS.split(' ').any(|row| row == node.row) {
-                "takes a step for each token, and torch.fx traces no loop"
+                "needs a loop over the tokens, which torch.fx cannot trace"
             } else if !is_own(node.level) && is_of_several || node.args.iter().any(is_coarse) {
-                "here is over several responses, and the function has one"
+                "combines several responses here, but the function gets only one"
             } else {
                 continue;
             };

@@ -94,8 +94,9 @@ impl Key {
             (.., Some(number)) => Argument::Number(code(&number.to_string())),
             _ => {
                 let found = describe(other);
-                let message =
-                    format!("a key is compared with a text, a number or a key, not with {found}");
+                let message = format!(
+                    "a key can be compared with a text, a number or a key, not with {found}"
+                );
                 let help = "as in `batch.key(\"agent\") == \"solver\"`";
                 return Err(CallError::new(message, help));
             }
@@ -165,9 +166,8 @@ pub(in crate::script) fn of_responses(
     let tensor = as_tensor(value).filter(|tensor| tensor.level().contains(Level::Response));
     let Some(tensor) = tensor else {
         let found = describe(value);
-        let message =
-            format!("a value for each response is a number or a response tensor, not {found}");
-        let help = "reduce it first, as in `x.mean(\"response\")`; a text column is `batch.key(\"agent\")`";
+        let message = format!("a response tensor or a number is needed here, not {found}");
+        let help = "reduce a token tensor first, as in `x.mean(\"response\")`; a text column is `batch.key(\"agent\")`";
         return Err(CallError::new(message, help));
     };
     let zeros = vec![0.0; frame.layout().responses()];

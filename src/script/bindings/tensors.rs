@@ -79,7 +79,7 @@ fn at(tensor: &Tensor, index: INT) -> Result<FLOAT, CallError> {
 fn number_of(tensor: &Tensor) -> Result<Dynamic, CallError> {
     let level = tensor.level_for_script();
     if level != Level::Batch {
-        let message = format!("`value()` needs a batch tensor, this is a {level} tensor");
+        let message = format!("`value()` needs a batch tensor, but this is a {level} tensor");
         let help = "reduce it first, as in `x.mean(\"batch\").value()`";
         return Err(CallError::new(message, help));
     }
@@ -116,7 +116,7 @@ fn dispatch(
         let (name, takes, given) = (op.name, op.params.len(), args.len());
         let message = format!("`{name}` of values takes {takes} arguments, but got {given}");
         let signature = op.signature();
-        let help = format!("it is `{signature}`; of more values: `max(a, max(b, c))`");
+        let help = format!("the call is `{signature}`; for more values, write `max(a, max(b, c))`");
         return Err(CallError::new(message, help));
     }
     let arguments = args

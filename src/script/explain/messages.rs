@@ -72,7 +72,7 @@ pub(super) fn not_parsed(
                     "a condition is a comparison, `if batch.step > 100 { ... }`; a loop runs over a range or an array, \
                      `for i in 0..3 { ... }`"
                 }
-                _ => "is something missing here, or superfluous?",
+                _ => "is something missing or superfluous here?",
             };
             say(in_its_words(&other.to_string()), help)
         }
@@ -186,7 +186,7 @@ pub(super) fn failed(
         // An import whose path is computed can fail only when the script runs.
         EvalAltResult::ErrorModuleNotFound(path, _) => say(
             format!("cannot import \"{path}\" here"),
-            "imports come at the top of the script, and their names are literals",
+            "imports come at the top of the script, and their names must be literal strings",
         ),
         EvalAltResult::ErrorIndexingType(what, _) => indexing(what),
         EvalAltResult::ErrorDotExpr(what, _) => property(what),
@@ -196,7 +196,7 @@ pub(super) fn failed(
         ),
         EvalAltResult::ErrorUnboundThis(_) => say(
             "`this`, the recipe's state, exists in hooks only",
-            "`this.f(x)` calls a function with it; a closure gets what it needs in a variable, `let mean = this.mean;`",
+            "`this.f(x)` calls a function with the state; copy what a closure needs into a variable, `let mean = this.mean;`",
         ),
         EvalAltResult::ErrorDataRace(..) => say(
             "a closure uses a variable that the call around it is changing",
@@ -279,7 +279,7 @@ fn mismatch(expected: &str, found: &str, sign: Option<&str>) -> Diagnostic {
         ("bool", ..) => "compare it, as in `x > 0` or `x != ()`",
         ("i64", ..) => "`x.to_int()` makes an integer",
         ("f64", ..) => "`x.to_float()` makes a float",
-        _ => "look where the value comes from",
+        _ => "check where the value comes from",
     };
     say(format!("expected {expected}, found {found}"), help)
 }

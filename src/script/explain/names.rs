@@ -19,8 +19,7 @@ fn recipe(name: &str) -> Option<String> {
     let is_loss = !Builtin::find(name)?.text.contains("fn advantage(");
     let hook = if is_loss { "loss" } else { "advantage" };
     Some(format!(
-        "`{name}` is a recipe: at the prompt `:recipe {name}` takes it, a script imports it by \
-         `import \"{name}\" as {name};` and calls `{name}::{hook}(batch, p)`"
+        "`{name}` is a recipe: at the prompt, `:recipe {name}` loads it; a script imports it by `import \"{name}\" as {name};` and calls `{name}::{hook}(batch, p)`"
     ))
 }
 

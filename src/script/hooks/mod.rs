@@ -50,8 +50,9 @@ impl Recipe {
             let value = value.map_err(|error| self.failed_in(hook, &error))?;
             State::from_dynamic(value).map_err(|unfit| {
                 let name = hook.name();
-                let message = format!("what `{name}` returns cannot be the state: {unfit}");
-                let help = "it returns a map of numbers, strings, arrays and maps: `#{ count: 0 }`";
+                let message =
+                    format!("the value that `{name}` returns cannot be the state: {unfit}");
+                let help = "return a map of numbers, strings, arrays and maps: `#{ count: 0 }`";
                 self.at_hook(hook, Diagnostic::error(message).with_help(help))
             })
         })

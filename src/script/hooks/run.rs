@@ -153,11 +153,11 @@ impl HookRun<'_> {
             }
             None if result.is_unit() => NOTHING,
             None => {
-                "a loss is made of `batch.logp`, without `value()`, because its gradient is needed"
+                "compute the loss from `batch.logp` without `value()`, because its gradient is needed"
             }
         };
         let found = describe(&result);
-        let message = format!("`loss` must return a batch tensor, it returned {found}");
+        let message = format!("`loss` must return a batch tensor, but it returned {found}");
         Err(CallError::new(message, help).into())
     }
 
@@ -234,7 +234,7 @@ impl HookRun<'_> {
             _ if result.is_unit() => NOTHING,
             _ if is_weight => WEIGHT,
             Some(_) => {
-                "was a `batch.reward - ` forgotten? To give all responses of a group the same value: `x.expand(\"response\")`, or all tokens: `x.expand(\"token\")`"
+                "was a `batch.reward - ` forgotten? `x.expand(\"response\")` gives all responses of a group the same value; `x.expand(\"token\")` gives it to all tokens"
             }
             None if number(&result).is_some() => {
                 "to give all responses the number `x`, return `x + 0 * batch.reward`"
@@ -245,7 +245,7 @@ impl HookRun<'_> {
             }
         };
         let found = describe(&result);
-        let message = format!("`{name}` must return a {wanted} tensor, it returned {found}");
+        let message = format!("`{name}` must return a {wanted} tensor, but it returned {found}");
         Err(CallError::new(message, help).into())
     }
 

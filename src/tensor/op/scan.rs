@@ -73,7 +73,7 @@ static AT_LAST_TOKEN: Op = Op {
         let frame = framed(op, &x)?;
         if !x.level().contains(Level::Response) {
             let message = format!(
-                "needs a response tensor, this is a {} tensor: reduce it first, as in `x.sum(\"response\")`",
+                "needs a response tensor, but this is a {} tensor: reduce it first, as in `x.sum(\"response\")`",
                 x.level()
             );
             return Err(TensorError::level(op.name, message));
@@ -92,7 +92,7 @@ fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
             .is_some_and(|frame| frame.layout.has_trajectories());
     if x.level() != Level::Token && !is_of_turns {
         let message = format!(
-            "needs a token tensor, this is a {} tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other only in a batch with a column `trajectory`",
+            "needs a token tensor, but this is a {} tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other only in a batch with a column `trajectory`",
             x.level()
         );
         return Err(TensorError::level(op.name, message));
@@ -103,7 +103,7 @@ fn scan(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     };
     if !by.level().contains(Level::Response) {
         let message = format!(
-            "takes one discount per response: `gamma` is a {} tensor",
+            "takes one discount per response, but `gamma` is a {} tensor",
             by.level()
         );
         return Err(TensorError::level(op.name, message));

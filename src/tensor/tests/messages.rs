@@ -46,19 +46,19 @@ fn levels_that_do_not_fit() {
     );
     assert_snapshot!(
         message(row("suffix_sum", 2), &[tensor(Level::Group)]),
-        @"`suffix_sum`: needs a token tensor, this is a group tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other only in a batch with a column `trajectory`"
+        @"`suffix_sum`: needs a token tensor, but this is a group tensor: a response's value is put on its last token by `x.at_last_token()`; responses follow each other only in a batch with a column `trajectory`"
     );
     assert_snapshot!(
         message(row("at_last_token", 1), &[tensor(Level::Token)]),
-        @r#"`at_last_token`: needs a response tensor, this is a token tensor: reduce it first, as in `x.sum("response")`"#
+        @r#"`at_last_token`: needs a response tensor, but this is a token tensor: reduce it first, as in `x.sum("response")`"#
     );
     assert_snapshot!(
         message(row("grad", 2), &[tensor(Level::Token), tensor(Level::Token)]),
-        @r#"`grad`: the loss must be one value, a batch tensor; this is a token tensor: say how to average it, as in `loss.mean("batch")`"#
+        @r#"`grad`: the loss must be one value, a batch tensor, but this is a token tensor: say how to average it, as in `loss.mean("batch")`"#
     );
     assert_snapshot!(
         message(row("mean", 3), &[Argument::Number(1.0), Argument::Level(Level::Batch)]),
-        @"`mean`: `x` must be a tensor of a batch, this is a plain number"
+        @"`mean`: `x` must be a tensor of a batch, but this is a plain number"
     );
 }
 

@@ -315,7 +315,7 @@ fn check_on_rollouts() {
     lab.write("rollouts.jsonl", &(0..12).map(line).collect::<String>());
     assert_eq!(lab.run("check score.rhai").status, 1);
     let ran = lab.ok("check score.rhai grpo rollouts.jsonl");
-    assert_eq!(ran.out.matches("its 3 groups").count(), 2);
+    assert_eq!(ran.out.matches("the batch's 3 groups").count(), 2);
     for swapped in ["", "grpo "] {
         let ran = lab.run(&format!("check {swapped}rollouts.jsonl score.rhai"));
         ran.ends(1, "`rollouts.jsonl` is a file of rollouts, not a recipe");
@@ -429,8 +429,7 @@ fn advantage(batch, p) { batch.reward - batch.reward.mean("group") }
 fn loss(batch, p) { (batch.advantage * batch.logp).mean("batch") }
 "#,
     );
-    let flipped =
-        "sign of the loss: a smaller loss makes responses that the advantage favours less likely";
+    let flipped = "sign of the loss: lowering the loss lowers the probability of responses that the advantage favours";
     lab.expect(&format!(
         "0  train --recipe odd.rhai --steps 1 --out run  =>  nothing calls the function `los`  =/>  sign of the loss
          0  train --recipe flipped.rhai --steps 1 --out flipped  =>  {flipped}"
@@ -443,12 +442,12 @@ fn compare_says_first_that_seeds_are_too_few() {
     let lab = Lab::new();
     let small = "--steps 1 --set rollout_batch_size=4 --set eval_prompts=8 --out compared";
     let ran = lab.ok(&format!("compare grpo passk --seeds 1 {small}"));
-    let first = "note: 1 seed per design cannot show a difference at 95 %: take 4";
+    let first = "note: 1 seed per design cannot show a difference at the 95 % level: take 4";
     assert!(ran.err.starts_with(first), "{}", ran.err);
     // Of several claims, each takes more.
     lab.expect(&format!(
         "0  compare grpo passk --seeds 4 {small}  =/>  note: 
-         0  compare grpo passk rloo --seeds 4 {small}  =>  note: 4 seeds per design cannot show a difference at 95 %: take 5"
+         0  compare grpo passk rloo --seeds 4 {small}  =>  note: 4 seeds per design cannot show a difference at the 95 % level: take 5"
     ));
 }
 

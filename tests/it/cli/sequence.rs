@@ -72,9 +72,9 @@ fn what_is_read_is_not_overwritten() {
 1  apply grpo m.jsonl --metrics m.jsonl  =>  `--metrics` would overwrite m.jsonl
 1  apply grpo m.jsonl --state ./m.jsonl  =>  `--state` would overwrite m.jsonl
 1  apply counts.rhai m.jsonl --metrics counts.rhai  =>  would overwrite counts.rhai
-1  apply grpo m.jsonl --metrics a.jsonl -o a.jsonl  =>  the output of m.jsonl and `--metrics` are both a.jsonl
-1  apply grpo m.jsonl --metrics a.jsonl --state ./a.jsonl  =>  `--state` and `--metrics` are both a.jsonl
-1  apply grpo steps/step_9.jsonl other/step_9.jsonl -o out  =>  the output of steps/step_9.jsonl and the output of other/step_9.jsonl are both out/step_9.jsonl
+1  apply grpo m.jsonl --metrics a.jsonl -o a.jsonl  =>  the output of m.jsonl and `--metrics` would be the same file, a.jsonl
+1  apply grpo m.jsonl --metrics a.jsonl --state ./a.jsonl  =>  `--state` and `--metrics` would be the same file, a.jsonl
+1  apply grpo steps/step_9.jsonl other/step_9.jsonl -o out  =>  the output of steps/step_9.jsonl and the output of other/step_9.jsonl would be the same file, out/step_9.jsonl
 1  apply grpo steps/step_9.jsonl other/step_9.jsonl -o other  =>  would overwrite other/step_9.jsonl",
     );
     assert_eq!(lab.read("m.jsonl"), step);
@@ -252,10 +252,10 @@ fn a_copy_is_of_the_kind_of_its_input() {
         .write_safetensors(lab.path().join("rollouts.safetensors"))
         .unwrap();
     lab.expect(
-        "1  apply grpo rollouts.jsonl -o out.parquet  =>  another kind of file  &  ends in .jsonl
-         1  apply grpo rollouts.parquet -o out.jsonl  =>  another kind of file  &  ends in .parquet
-         1  apply grpo rollouts.jsonl -o out.safetensors  =>  another kind of file
-         1  apply grpo rollouts.safetensors -o out.jsonl  =>  another kind of file  &  ends in .safetensors
+        "1  apply grpo rollouts.jsonl -o out.parquet  =>  the same kind of file  &  ends in .jsonl
+         1  apply grpo rollouts.parquet -o out.jsonl  =>  the same kind of file  &  ends in .parquet
+         1  apply grpo rollouts.jsonl -o out.safetensors  =>  the same kind of file
+         1  apply grpo rollouts.safetensors -o out.jsonl  =>  the same kind of file  &  ends in .safetensors
          0  apply grpo rollouts.parquet -o out.parquet  =>  written     out.parquet",
     );
 }

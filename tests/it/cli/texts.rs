@@ -81,7 +81,7 @@ fn verify_writes_the_kind_of_lines_that_the_name_says() {
     }
     for other in ["mine.rhai", "tensors.safetensors", "rows.parquet"] {
         let ran = lab.run(&format!("verify texts.jsonl -o {other}"));
-        ran.says("another kind of file");
+        ran.says("the same kind of file");
         assert_eq!((ran.status, lab.path().join(other).exists()), (1, false));
     }
 }
@@ -133,7 +133,7 @@ fn verify_counts_tokens_where_the_lines_have_no_length() {
     assert_eq!(counted, lengths("out.jsonl", ""));
     // A length that is there stays, and that is said.
     let again = lab.run(&command.replace("texts.jsonl -o out", "out.jsonl -o again"));
-    again.says("the tokenizer counts nothing");
+    again.says("the tokenizer is not used");
     assert_eq!(lab.read("again.jsonl"), lab.read("out.jsonl"));
 }
 
@@ -197,7 +197,7 @@ fn advantages_come_from_completions_and_references() {
         ));
         let notes = ran.err.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            notes.contains("the number of tokens in `completion`, by"),
+            notes.contains("the number of tokens in `completion`, counted by"),
             "{notes}"
         );
         assert!(notes.contains("there is no column `reward`"), "{notes}");
@@ -207,7 +207,7 @@ fn advantages_come_from_completions_and_references() {
     lab.expect(&format!(
         "0  apply grpo_lambda texts.jsonl  =>  words
          1  apply grpo_lambda texts.jsonl --tokenizer no.json  =>  it is not a tokenizer
-         0  apply grpo rollouts.jsonl --tokenizer {}  =>  the tokenizer counts nothing",
+         0  apply grpo rollouts.jsonl --tokenizer {}  =>  the tokenizer is not used",
         tokenizer("gpt.json")
     ));
 }

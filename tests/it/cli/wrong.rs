@@ -147,17 +147,17 @@ const SLIPS: &str = r#"
 1  new broken.rhai  =>  already exists
 1  new mine.txt  =>  a recipe's file ends in .rhai, such as mine.rhai
 1  new mine.rhai --from nothing  =>  there is no recipe `nothing`
-1  apply grpo long.jsonl  =>  long.jsonl, line 2: 1000000000000 tokens in one response
+1  apply grpo long.jsonl  =>  long.jsonl, line 2: a response has 1000000000000 tokens
 1  apply grpo run  =>  there are no rollouts in the folder
 1  apply grpo -  =>  rollouts are read from files, not from a stream
 1  apply grpo /dev/stdin  =>  rollouts are read from files, not from a stream
-2  apply grpo rollouts.jsonl --step -1  =>  '-1' for '--step <N>': it takes a whole number
+2  apply grpo rollouts.jsonl --step -1  =>  '-1' for '--step <N>': a whole number is needed
 2  apply grpo rollouts.jsonl --map reward  =>  such as k=8 or reward=score
 1  apply grpo rollouts.jsonl --set eps=1e999  =>  1e999
 1  apply grpo rollouts.jsonl --metrics no/m.jsonl  =>  the folder no does not exist
 1  look rollouts.jsonl --step 3  =>  `--step` takes a batch of a run's folder
-2  train --steps -1  =>  '-1' for '--steps <STEPS>': it takes a whole number
-2  train --steps ten  =>  'ten' for '--steps <STEPS>': it takes a whole number
+2  train --steps -1  =>  '-1' for '--steps <STEPS>': a whole number is needed
+2  train --steps ten  =>  'ten' for '--steps <STEPS>': a whole number is needed
 1  train run  =>  `advlab train --resume run`
 1  train bare.jsonl  =>  a configuration is a TOML file
 2  compare grpo --seeds abc  =>  invalid value 'abc' for '--seeds <SEEDS>'
@@ -172,17 +172,17 @@ const SLIPS: &str = r#"
 1  repl --recipe rollouts.jsonl  =>  is a file of rollouts, not a recipe
 1  apply . rollouts.jsonl  =>  `.` is a folder, not a recipe
 2  apply passk rollouts.jsonl --set k 2  =>  such as k=8 or reward=score
-2  apply passk rollouts.jsonl --k 2  =>  tip: it is set by '--set k=VALUE'
-2  compare grpo passk --k 2  =>  tip: it is set by '--set k=VALUE'
-2  train --lr 0.1  =>  tip: it is set by '--set lr=VALUE'
+2  apply passk rollouts.jsonl --k 2  =>  tip: set it with '--set k=VALUE'
+2  compare grpo passk --k 2  =>  tip: set it with '--set k=VALUE'
+2  train --lr 0.1  =>  tip: set it with '--set lr=VALUE'
 2  check grpo --xml  =>  unexpected argument '--xml'  =/>  --set
 2  train --resume run --set k=1  =>  cannot be used with  &  a resumed run keeps its recipe, parameters and configuration
 1  view . --export page.txt  =>  ends in .html, such as page.html
 2  apply grpo rollouts.jsonl --k 2  =>  unexpected argument '--k'  =/>  --set
 1  train --set learning_rate=0.1  =>  did you mean `lr`?
 1  look rollouts.jsonl reward=0  =>  `reward=0` is not a condition  &  equality is `==`
-1  apply grpo rollouts.jsonl -o out.csv  =>  another kind of file
-1  replay past/metrics.jsonl  =>  a run is a folder: is it `past`?
+1  apply grpo rollouts.jsonl -o out.csv  =>  the same kind of file
+1  replay past/metrics.jsonl  =>  a run is a folder: did you mean `past`?
 1  apply grpo nested.jsonl  =>  `--map reward=rewards.FIELD`
 1  apply grpo nested.jsonl --map reward=rewards.wrong  =>  line 1, `rewards.wrong`: found nothing
 0  apply grpo nested.jsonl --map reward=rewards.correct  =>  2 responses in 1 group

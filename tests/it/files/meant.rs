@@ -214,7 +214,7 @@ const COMPLETIONS: [(&str, usize, &str); 38] = [
     (
         r#"[{"role": "judge", "content": "36"}]"#,
         0,
-        "line 2, `completion`: found messages of `judge`",
+        "line 2, `completion`: found messages with the role `judge`",
     ),
     (
         r#"[{"role": "assistant", "content": 36}]"#,
@@ -321,22 +321,22 @@ const REFERENCES: [(&str, Option<&str>, &str); 26] = [
     (
         r#""solution": ["ten", "12"]"#,
         None,
-        "r; the reference is a list of texts, any of which is right: 1 response (the first: line 1)",
+        "r; the reference is a list of texts, any of which is accepted: 1 response (the first: line 1)",
     ),
     (
         r#""solution": "[\"ten\", \"12\"]""#,
         None,
-        "r; the reference is a list of texts, any of which is right: 1 response (the first: line 1)",
+        "r; the reference is a list of texts, any of which is accepted: 1 response (the first: line 1)",
     ),
     (
         r#""solution": [ "ten", "12"]"#,
         None,
-        "r; the reference is a list of texts, any of which is right: 1 response (the first: line 1)",
+        "r; the reference is a list of texts, any of which is accepted: 1 response (the first: line 1)",
     ),
     (
         r#""solution": "[ \"ten\", \"12\"]""#,
         None,
-        "r; the reference is a list of texts, any of which is right: 1 response (the first: line 1)",
+        "r; the reference is a list of texts, any of which is accepted: 1 response (the first: line 1)",
     ),
     (r#""solution": ["", "13"]"#, None, "w"),
     (r#""solution": ["", "12"]"#, None, "r"),
@@ -853,7 +853,7 @@ fn rows_of_several_steps_never_share_a_group() {
         let layout = rollouts.batch.layout();
         assert_eq!(layout.groups(), groups, "{fields} {map:?}");
         let told = notes(&rollouts).join("\n");
-        let note = format!("`{unused}` splits no groups");
+        let note = format!("groups are not split by `{unused}`");
         assert_eq!(told.contains(&note), !unused.is_empty(), "{fields}: {told}");
     }
 }

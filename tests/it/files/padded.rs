@@ -55,9 +55,9 @@ fn verl_s_tensors_are_known_by_its_names() {
     let mut notes = notes(&rollouts);
     notes.sort();
     insta::assert_snapshot!(notes.join("\n"), @"
-    `input_ids` is left out: it has 6 numbers in response 0, where `response_mask` says 4 tokens
-    `temperature` is left out: it is f32 [], and columns are [3] or [3, T]
-    the mask is 0 for all tokens of 1 response (the first: response 2): no token has an advantage there
+    `input_ids` is left out: it has 6 numbers in response 0, but `response_mask` says 4 tokens
+    `temperature` is left out: it is f32 [], but a column must be [3] or [3, T]
+    the mask is 0 for all tokens of 1 response (the first: response 2), so no token has an advantage there
     ");
     let wide = read_in(&path, Dtype::F64).batch;
     assert!(wide.token_column("old_logp").unwrap().is_f64());

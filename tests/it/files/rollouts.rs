@@ -21,7 +21,7 @@ fn tokens_are_read_where_the_mask_counts_them() {
     let (batch, layout) = (&rollouts.batch, rollouts.batch.layout());
     let names = ["entropy", "old_logp", "ref_logp", "reward"];
     assert_eq!(columns(batch), names);
-    let note = "the mask is 0 for all tokens of 1 response (the first: line 4): no token has an advantage there";
+    let note = "the mask is 0 for all tokens of 1 response (the first: line 4), so no token has an advantage there";
     assert_eq!(notes(&rollouts), [note]);
     let sizes = (layout.responses(), layout.groups(), layout.tokens());
     assert_eq!(sizes, (4, 2, 7));
@@ -76,7 +76,7 @@ fn fields_are_read_under_the_names_that_they_are_mapped_to() {
     let lines = lines.map(|line| line.replace("\"reward\": 9, ", ""));
     let lines = lines.each_ref().map(String::as_str);
     let error = read_lines(&lines, &[mapping("group", "uid")]).unwrap_err();
-    let help = "if it is `score`, say `--map reward=score`";
+    let help = "if `reward` is in `score`, add `--map reward=score`";
     assert!(error.contains(help), "{error}");
 }
 

@@ -37,15 +37,15 @@ fn with_loss(body: &str) -> String {
 #[test]
 fn every_mistake_in_a_loss_fails() {
     for case in [
-        r#"sign of the loss | (ratio * a).mean("batch") => a smaller loss makes responses that the advantage favours less likely: is a minus missing? (correlation -1.00)"#,
+        r#"sign of the loss | (ratio * a).mean("batch") => lowering the loss lowers the probability of responses that the advantage favours: is a minus sign missing? (correlation -1.00)"#,
         r#"sign of the loss | -(ratio * a).mean("batch") + 0.01 * sqrt((batch.logp - batch.old_logp) ** 2).mean("batch") => dloss/dlogp is NaN at token 0 of response 0 of group 7"#,
-        r#"sign of the loss | fn loss(batch, p) { -bce_with_logits((batch.logp - batch.old_logp).sum("response"), batch.correct).mean("batch") } => that the reward favours less likely"#,
+        r#"sign of the loss | fn loss(batch, p) { -bce_with_logits((batch.logp - batch.old_logp).sum("response"), batch.correct).mean("batch") } => lowers the probability of responses that the reward favours"#,
         r#"the loss | -(ratio.detach() * a).mean("batch") => the loss does not depend on `batch.logp`"#,
         r#"the loss | -(batch.old_logp * a).mean("batch") => the loss does not depend on `batch.logp`"#,
-        r#"the loss | -(ratio * a).mean("response") => `loss` must return a batch tensor, it returned a response tensor"#,
-        r#"the loss | -(ratio * a).mean("batch").value() => `loss` must return a batch tensor, it returned a number ("#,
-        r#"gradient of the loss | -(ratio * a).mean("batch") / ratio.mean("batch").value() => off its slope: does the loss use a number from `value()`, which the gradient takes as a constant?"#,
-        "gradient of the loss | /* detach() */ let s = \"detach()\"; // x.detach()\n -(ratio * a).mean(\"batch\") / ratio.mean(\"batch\").value() => off its slope",
+        r#"the loss | -(ratio * a).mean("response") => `loss` must return a batch tensor, but it returned a response tensor"#,
+        r#"the loss | -(ratio * a).mean("batch").value() => `loss` must return a batch tensor, but it returned a number ("#,
+        r#"gradient of the loss | -(ratio * a).mean("batch") / ratio.mean("batch").value() => %: does the loss use a number from `value()`, which the gradient treats as a constant?"#,
+        "gradient of the loss | /* detach() */ let s = \"detach()\"; // x.detach()\n -(ratio * a).mean(\"batch\") / ratio.mean(\"batch\").value() => differs from finite differences of the loss by",
         r#"gradient of the loss | (0 * batch.logp * a).mean("batch") => is 0 everywhere"#,
         r#"gradient of the loss | -(ratio.clamp(5.0, 6.0) * a).mean("batch") => is 0 everywhere"#,
         r#"gradient of the loss | -(ratio.detach() * a).mean("batch") + (0 * batch.logp).mean("batch") => is 0 everywhere"#,
@@ -143,17 +143,17 @@ fn terms_that_train_nothing_are_noted() {
         (
             advantage("a + 0.01 * batch.entropy"),
             terms,
-            "note a term of `entropy`",
+            "note a term made of `entropy`",
         ),
         (
             advantage("a + 0.01 * min(batch.entropy, 0.3)"),
             terms,
-            "note a term of `entropy`",
+            "note a term made of `entropy`",
         ),
         (
             advantage("a + 0.01 * batch.of_prompt"),
             terms,
-            "note a term of `of_prompt`",
+            "note a term made of `of_prompt`",
         ),
         (advantage("a + 0.01 * batch.of_token"), terms, "none"),
         (advantage("a + 0.01 * batch.same"), terms, "none"),
@@ -184,17 +184,17 @@ fn terms_that_train_nothing_are_noted() {
         (
             loss("0.01 * batch.entropy * batch.logp"),
             terms,
-            "note a term of `entropy`",
+            "note a term made of `entropy`",
         ),
         (
             loss("-0.01 * batch.entropy"),
             of_loss,
-            "note the value depends on `entropy`,",
+            "note the loss depends on `entropy`,",
         ),
         (
             loss("0.1 * kl(batch.logp, batch.ref_logp, \"k1\")"),
             of_loss,
-            "note the value depends on `ref_logp`,",
+            "note the loss depends on `ref_logp`,",
         ),
         (
             loss("0.1 * kl(batch.logp, batch.ref_logp, \"k2\")"),
@@ -307,7 +307,8 @@ fn a_loss_of_zero_is_explained() {
     let centred = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }";
     let detail = zero(centred, "sums to 0 in a group");
     assert!(
-        detail.starts_with("a loss over responses is 0 at ratio 1, its gradient is not"),
+        detail
+            .starts_with("a loss averaged over responses is 0 at ratio 1, but its gradient is not"),
         "{detail}"
     );
     let nothing = "fn advantage(batch, p) { 0 * batch.reward }";
@@ -319,7 +320,7 @@ fn a_loss_of_zero_is_explained() {
     ] {
         let detail = zero(&with_loss(body), "sign of the loss");
         assert_eq!(
-            detail.contains("is 0 at logp = old_logp by construction"),
+            detail.contains("at logp = old_logp, the loss is 0 by construction"),
             is_zero,
             "{body}: {detail}"
         );
@@ -371,24 +372,24 @@ fn groups_of_one_are_looked_at() {
             "where(n > 1, r - others / (n - 1), 0)",
             [
                 "holds they get 0",
-                "holds exactly, whatever the reward",
-                "holds a loss over responses is 0 at ratio 1, its gradient is not: the mean of |A| is 0.516",
+                "holds exactly 0, whatever the reward is",
+                "holds a loss averaged over responses is 0 at ratio 1, but its gradient is not: the mean of |A| is 0.516",
             ],
         ),
         (
             "r - safe_div(others, n - 1)",
             [
-                "holds they get up to 1.000",
-                "note not in groups of one, see above",
-                "note not in groups of one, see above",
+                "holds the largest |A| is 1.000",
+                "note except in groups of one (see above)",
+                "note except in groups of one (see above)",
             ],
         ),
         (
             "if n.min(\"batch\").value() < 2 { throw \"alone\"; } r - others / (n - 1)",
             [
                 "note alone",
-                "holds exactly, whatever the reward",
-                "holds a loss over responses is 0 at ratio 1, its gradient is not: the mean of |A| is 0.516",
+                "holds exactly 0, whatever the reward is",
+                "holds a loss averaged over responses is 0 at ratio 1, but its gradient is not: the mean of |A| is 0.516",
             ],
         ),
     ] {
@@ -435,7 +436,7 @@ fn a_column_of_its_own_comes_from_the_input() {
         .unwrap();
     let on_input = findings(text, Some(&batch));
     assert_eq!(of(&on_input, CheckResult::Fails), []);
-    assert_eq!(on_input[0].detail, "its 2 groups");
+    assert_eq!(on_input[0].detail, "the batch's 2 groups");
     for name in ["grpo", "gae", "ppo_clip", "pacs"] {
         let findings = check(&Host::new().load(name).unwrap(), Some(&batch));
         let fails = of(&findings, CheckResult::Fails);
@@ -456,7 +457,7 @@ fn huge_lengths_are_cut() {
     let text = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"group\") }";
     let findings = findings(text, Some(&batch));
     assert_eq!(of(&findings, CheckResult::Fails), []);
-    let expected = "its 2 groups, the first 524288 tokens of each response";
+    let expected = "the batch's 2 groups, the first 524288 tokens of each response";
     assert_eq!(findings[0].detail, expected);
 }
 
@@ -575,7 +576,7 @@ fn a_sort_ends_with_the_error_of_its_comparer() {
         "\"nothing\" => there is no function `nothing`",
         "|x, y| x.nothing() => there is no function `nothing`",
         "|x, y| throw \"no order\" => no order",
-        "|x, y| \"less\" => a comparer gives a number or a boolean",
+        "|x, y| \"less\" => a comparer must return a number or a boolean",
     ] {
         let (comparer, expected) = case.split_once(" => ").unwrap();
         let text = format!("let a = [3, 1.5, 2, 2.25]; a.sort({comparer}); a.to_string()");

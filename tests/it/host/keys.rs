@@ -58,12 +58,12 @@ fn what_is_none_says_what_there_is() {
             r#"batch.map_groups(|g| g.regroup(batch.key("agent")).reward.mean("group").expand("response")) => of different batches cannot be combined"#,
             r#"let g = batch.groups[1]; batch.regroup(g.reward) => of different batches cannot be combined"#,
             r#"let g = batch.groups[1]; g.group_by(batch.seat) => of different batches cannot be combined"#,
-            r#"batch.key(["agent", 1]) => a key is made of the names of columns"#,
-            r#"batch.key("agent", 1) => a key is made of the names of columns"#,
-            r#"batch.key([]) => a key is made of the names of columns"#,
-            r#"batch.key("agent") == batch => a key is compared with a text, a number or a key"#,
+            r#"batch.key(["agent", 1]) => `batch.key` takes the names of columns"#,
+            r#"batch.key("agent", 1) => `batch.key` takes the names of columns"#,
+            r#"batch.key([]) => `batch.key` takes the names of columns"#,
+            r#"batch.key("agent") == batch => a key can be compared with a text, a number or a key"#,
             r#"running("b", batch.key("agent"), 0, 1, 1 / batch.reward) => inf cannot be remembered, at response 1 of group "x""#,
-            r#"recall("b", batch.key("agent"), batch.length.expand("token")) => is a number or a response tensor, not a token tensor"#,
+            r#"recall("b", batch.key("agent"), batch.length.expand("token")) => a response tensor or a number is needed here, not a token tensor"#,
         ],
     );
 }

@@ -89,7 +89,10 @@ fn a_warning_is_said_when_it_is_new() {
     // What only some runs meet.
     let of_two = "if batch.reward.count(\"group\").min(\"batch\").value() < 2.0 { throw \"k is 2\"; } batch.reward";
     let warnings = lab.warned(&advantage(of_two));
-    assert_eq!(warnings, ["this would fail on groups of one: k is 2"]);
+    assert_eq!(
+        warnings,
+        ["this version would fail on groups of one: k is 2"]
+    );
     lab.step();
     lab.publish(&advantage(&format!("{of_two} * 2.0")));
     // What the lint finds.
@@ -113,7 +116,7 @@ fn a_version_is_told_with_its_effect_on_the_last_batch() {
     assert_eq!(first.effect, [""; 0]);
     lab.step();
     let turned = lab.publish(&centred("-2.0"));
-    let worse = "no longer holds: right up, wrong down: 2 wrong responses raised, 2 right ones lowered, of 4: each group prefers its wrong responses: is a sign reversed?";
+    let worse = "no longer holds: right up, wrong down: raises 2 wrong responses and lowers 2 right responses, of 4 in total, and so favours wrong responses: is a sign reversed?";
     let numbers = |text: &str| {
         format!("advantage on the last batch compared with the last step's version{text}")
     };
@@ -224,10 +227,13 @@ fn the_runs_settings_hold_for_each_version() {
         // A default changes, a parameter comes, the run's own value stays.
         (
             format!("{more}, k: #{{ value: 3 }}"),
-            "k stays 8: the run sets it; more is new: true; scale 1.0 -> 2.0",
+            "k stays 8, because the run sets it; more is new: true; scale 1.0 -> 2.0",
         ),
         // The parameter goes, and comes back.
-        (more.to_string(), "k (set to 8 by the run) is gone"),
+        (
+            more.to_string(),
+            "k (set to 8 by the run) is no longer declared",
+        ),
         (format!("{more}, k: #{{ value: 4 }}"), "k is new: 8"),
     ] {
         assert_eq!(lab.publish(&scaled(&params)).parameters.join("; "), changes);

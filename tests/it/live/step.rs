@@ -201,11 +201,11 @@ fn rows_are_those_of_the_version_that_computes() {
         attempt.result.map(|outcome| outcome.advantage.at(0, 0))
     };
     assert_eq!(step(&mut lab, false).unwrap(), 1.0);
-    let untried = "not tried on the last batch, because its rows are now turns";
+    let untried = "not tried on the last batch, because this version takes turns as rows";
     assert_eq!(lab.warned(turns), [untried]);
     // The save came after the caller looked at the version.
     let error = step(&mut lab, false).unwrap_err().to_string();
-    assert!(error.contains("takes other rows"), "{error}");
+    assert!(error.contains("takes different rows"), "{error}");
     assert_eq!(step(&mut lab, true).unwrap(), 3.0);
     lab.reject(&broken, "no column `missing`");
     assert_eq!(lab.warned(plain).len(), 1);

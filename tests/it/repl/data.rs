@@ -110,7 +110,7 @@ fn a_run_opens_with_the_recipe_of_the_step_and_its_settings() {
     let mut session = session();
     session.open(&first, &[]).expect("a run");
     let about = session.about_data();
-    assert!(about.contains("its recipe: mine.rhai"), "{about}");
+    assert!(about.contains("recipe: mine.rhai"), "{about}");
     let value = "> advantage().max(\"batch\").value()\n=";
     let first_run = first.display();
     let short = &edited[..6];
@@ -122,7 +122,7 @@ fn a_run_opens_with_the_recipe_of_the_step_and_its_settings() {
         {value} 40
         > :recipe grpo
         > :batch 2
-        ~ its recipe: mine.rhai
+        ~ recipe: mine.rhai
         > :recipe
         ~ grpo e5123f
         > :recipe {first_run} scale=5

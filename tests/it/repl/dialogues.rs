@@ -57,7 +57,7 @@ const DIALOGUES: &[&str] = &[
        = 9"#,
     // A typed hook that was forgotten does not come back.
     r#"> fn advantage(batch, p) { foo(batch.reward) }
-       ~ not the recipe yet: Error: there is no function `foo`
+       ~ what you typed is not a recipe yet: Error: there is no function `foo`
        > :reset
        > :recipe grpo
        > fn helper(x) { x }
@@ -65,7 +65,7 @@ const DIALOGUES: &[&str] = &[
        > :recipe
        ~ GRPO
        > fn advantage(batch, p) { foo(batch.reward) }
-       ~ not the recipe yet
+       ~ what you typed is not a recipe yet
        > :recipe dr_grpo
        > fn foo(x) { x }
        =

@@ -62,7 +62,7 @@ fn tab_completes_columns_methods_and_levels_and_enter_waits_for_the_brace() {
     prompt(&mut terminal);
     answers(&mut terminal, "twice(21)", "42");
     type_in(&mut terminal, ":rec\tpassk k=3\r");
-    terminal.exp_string(":run sums it up").expect("the recipe");
+    terminal.exp_string(":run summarises").expect("the recipe");
     prompt(&mut terminal);
     answers(&mut terminal, "p.\t", "3");
     type_in(&mut terminal, "\x04");

@@ -240,7 +240,7 @@ fn designs_are_compared_by_the_number_that_is_asked_for() {
     let claims = comparison().claims();
     assert!(claims[0].contains(is), "{claims:?}");
     let by_length = comparison().by("length").expect("a number of the runs");
-    let is = "is below grpo lr=0.011 in length at 95 % (p = 0.02857, 4 seeds and 4)";
+    let is = "is below grpo lr=0.011 in length at the 95 % level (p = 0.02857, 4 seeds and 4)";
     assert!(
         by_length.claims()[0].contains(is),
         "{:?}",

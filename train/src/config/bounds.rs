@@ -113,12 +113,12 @@ impl Config {
         let has_empty = model.stop_strings.contains(&String::new());
         rule(!has_empty, strings, "no empty string");
         if is_math {
-            let expected = "\"transformer\", as task is \"math\"";
+            let expected = "\"transformer\", because task is \"math\"";
             rule(is_transformer, "policy", expected);
             let (key, has_model) = ("transformer.model", !model.model.is_empty());
-            let expected = "a folder of a model with its tokenizer, as task is \"math\"";
+            let expected = "a folder of a model with its tokenizer, because task is \"math\"";
             rule(has_model, key, expected);
-            let expected = "a JSONL file of questions and answers, as task is \"math\"";
+            let expected = "a JSONL file of questions and answers, because task is \"math\"";
             rule(!math.data.is_empty(), "math.data", expected);
         }
         let expected = format!("at most rollout_batch_size, {prompts}");
@@ -132,7 +132,7 @@ impl Config {
             ("eval_prompts", evaluated, "eval_samples", samples),
         ] {
             let most = RESPONSES / size.max(1);
-            let expected = format!("at most {most}, as {other} is {size}");
+            let expected = format!("at most {most}, because {other} is {size}");
             rule(count <= most, key, &expected);
         }
         let default = Config::default();
@@ -140,13 +140,13 @@ impl Config {
         rule(
             is_unset,
             "policy",
-            "\"transformer\", as [transformer] is set",
+            "\"transformer\", because [transformer] is set",
         );
         let is_unset = is_math || model.stop_strings.is_empty();
-        let expected = "none, as responses have no text unless task is \"math\"";
+        let expected = "none, because responses have no text unless task is \"math\"";
         rule(is_unset, strings, expected);
         let is_unset = is_math || *math == default.math;
-        rule(is_unset, "task", "\"math\", as [math] is set");
+        rule(is_unset, "task", "\"math\", because [math] is set");
         rules
     }
 }

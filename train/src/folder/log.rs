@@ -392,7 +392,7 @@ impl KeptVersion {
             Ok(recipe) if is_this(&recipe) => Ok(recipe),
             Ok(_) => Err(damaged(
                 &path,
-                "it is not the version that the run used: has it been edited? It is a record of the run",
+                "it is the run's record of a version, but it does not have that version's text: has it been edited?",
             )),
             Err(mut error) => {
                 let note = format!("it is the script that the run kept, {}", path.display());

@@ -217,8 +217,9 @@ fn text_of(
         let name = names.iter().find(|name| row.contains_key(**name));
         let name = name.ok_or_else(|| {
             let known = list(names.iter().copied());
-            let problem =
-                Diagnostic::error(format!("no field has a usual name of {kind}s: {known}"));
+            let problem = Diagnostic::error(format!(
+                "no field has one of the usual names of a {kind}: {known}"
+            ));
             problem.with_help(format!("`{kind}_field = \"NAME\"` names the field"))
         })?;
         *field = (*name).to_string();
@@ -227,7 +228,7 @@ fn text_of(
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Number(number)) => Ok(number.to_string()),
         Some(other) => {
-            let problem = Diagnostic::error(format!("this is no {kind}")).in_field(&*field);
+            let problem = Diagnostic::error(format!("this is not a {kind}")).in_field(&*field);
             let problem = problem.found(other.to_string());
             Err(problem.expected("a string or a number"))
         }

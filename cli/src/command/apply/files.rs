@@ -38,8 +38,7 @@ impl Apply {
         for input in &self.inputs {
             match (RunFolder::open(input), self.step) {
                 (Ok(_), Some(_)) if self.inputs.len() > 1 => {
-                    let what =
-                        "`--step` takes one batch of a run's folder, but there are other inputs";
+                    let what = "`--step` takes one batch of a run's folder, so that folder must be the only input";
                     return Err(Diagnostic::error(what).in_file(input).into());
                 }
                 (Ok(run), Some(step)) => inputs.push(run.at(step)?.to_path_buf()),
@@ -115,7 +114,10 @@ impl Apply {
             let mut before = written[..index].iter();
             let message = match (over, before.find(|(_, other)| is_same(other, path))) {
                 (Some(read), _) => format!("{what} would overwrite {}", read.display()),
-                (_, Some((other, _))) => format!("{other} and {what} are both {}", path.display()),
+                (_, Some((other, _))) => format!(
+                    "{other} and {what} would be the same file, {}",
+                    path.display()
+                ),
                 _ => continue,
             };
             return Err(wrong(message, "choose another name").into());
@@ -189,7 +191,7 @@ impl Apply {
             _ => None,
         };
         if let Some(other) = other.filter(|_| !self.json) {
-            let note = format!("the state comes from {other}");
+            let note = format!("the state was written by {other}");
             tell(&[Diagnostic::note(note).in_file(path)]);
         }
         let state = State::from_json(&saved.state).map_err(|error| error.in_file(path));

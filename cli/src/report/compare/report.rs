@@ -144,7 +144,7 @@ impl Comparison {
             } else if found[index] <= LEVEL {
                 let is_above = improvement(of_first, own) > 0.5;
                 let side = if is_above { "above" } else { "below" };
-                format!("{name} is {side} {than} in {score} at 95 % (p = {p}, {seeds})")
+                format!("{name} is {side} {than} in {score} at the 95 % level (p = {p}, {seeds})")
             } else if count as f64 * least_p(of_first.len(), own.len()) > LEVEL {
                 let least = stats::least_seeds(count);
                 format!(

@@ -264,10 +264,10 @@ fn column(
     let factor = sum(|a, b| a * b) / sum(|a, _| a * a);
     let scaled = |(_, (a, b)): (usize, (&f64, &f64))| is_equal((&(a * factor), b));
     let most = match largest {
-        None => "another number of tokens".to_string(),
+        None => "different numbers of tokens".to_string(),
         Some((response, (a, b))) => {
             let at = format!(
-                "most in response {response}: {} and {}",
+                "largest difference in response {response}: {} and {}",
                 value(*a),
                 value(*b)
             );
@@ -313,11 +313,11 @@ mod tests {
         let twice = batch(&[0, 1, 1, 0], &[2.0, 0.0, 4.0, 8.0], logp.clone());
         assert_eq!(
             told(&twice),
-            "groups 4 first in response 0\nreward 3 most in response 3: 4 and 8; b is 2 times a"
+            "groups 4 first in response 0\nreward 3 largest difference in response 3: 4 and 8; b is 2 times a"
         );
         let shorter = vec![vec![-1.0], vec![-2.0], vec![-1.0], vec![-1.5]];
         let shorter = batch(&[0, 0, 1, 1], &[1.0, 0.0, 2.0, 4.0], shorter);
-        let of_masks = "mask 1 first in response 1: 2 and 1 tokens count\nlength 1 most in response 1: 2 and 1\nold_logp 2 most in response 3: -1 and -1.5";
+        let of_masks = "mask 1 first in response 1: 2 and 1 tokens count\nlength 1 largest difference in response 1: 2 and 1\nold_logp 2 largest difference in response 3: -1 and -1.5";
         assert_eq!(told(&shorter), of_masks);
         // Groups that are named by prompts are matched by name, whatever their order.
         let prompts = |names: [&str; 4], rewards: &[f64]| {

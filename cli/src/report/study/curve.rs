@@ -248,7 +248,8 @@ fn pools(input: &Batch) -> Result<[Vec<usize>; 2]> {
     });
     for (kind, pool) in ["wrong", "right"].iter().zip(&pools) {
         if pool.is_empty() {
-            let none = format!("none of the rollouts is {kind}: no group can be drawn from them");
+            let none =
+                format!("none of the responses is {kind}, so no group can be drawn from them");
             return Err(Diagnostic::error(none).into());
         }
     }
@@ -285,10 +286,10 @@ pub fn report(
     let any = |test: fn(&Curve) -> bool| curves.iter().any(|(curve, _)| test(curve));
     let mut note = "Responses are one token long, with a log-prob of -0.5 and an entropy of 0.5: how a recipe treats differences in these numbers is not shown.".to_string();
     if any(|curve| curve.depends_on_order) {
-        note.push_str(" The order of a group's responses, or chance, matters: these are means over random orders.");
+        note.push_str(" The result depends on the order of a group's responses, or on chance: the numbers are means over random orders.");
     }
     if any(|curve| curve.depends_on_batch) {
-        note.push_str(" Groups influence each other: these numbers are for one batch, in which the groups' accuracies are distributed as in yours.");
+        note.push_str(" Groups influence each other: the numbers are for one batch, whose groups have accuracies distributed as in the rollouts.");
     }
     let mut report = Report::new(paint);
     if let [(curve, _)] = &curves[..] {

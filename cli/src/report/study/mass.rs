@@ -133,7 +133,7 @@ pub fn report(
     let far = parts().filter_map(|part| Some((part.gradient? - part.advantage).abs()));
     if let Some(far) = far.reduce(f64::max) {
         let text = match &first.loss {
-            Some(loss) if is_single => format!("dloss/dlogp is that of {loss}"),
+            Some(loss) if is_single => format!("dloss/dlogp is computed from the loss {loss}"),
             _ => format!(
                 "shares of |dloss/dlogp| differ from those of |A| by at most {}",
                 percent(far)

@@ -61,7 +61,7 @@ pub(crate) fn with_advantage(recipe: &Recipe, batch: &Batch) -> Result<(Batch, O
         return Ok((batch.clone(), None));
     }
     let design = Design::of(recipe)?;
-    let text = "the batch has no `advantage`, so the loss gets that of";
+    let text = "the batch has no `advantage`, so the loss gets the advantage of";
     let note = design
         .advantage
         .is_some()

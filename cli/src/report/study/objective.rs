@@ -69,7 +69,7 @@ impl Objective {
             notes.push("a loss: shown by its equivalent advantage, at logp = old_logp".to_string());
         }
         if recipe.has(Hook::Init) {
-            notes.push("it has a state: this is its first step".to_string());
+            notes.push("it keeps a state, and its first step is shown".to_string());
         }
         Ok(Objective {
             name: label(recipe),

@@ -206,7 +206,7 @@ fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
     rows.push(grey(GROUPS, |p| number(best(p)), report.paint));
     report.table(&rows);
     let note = format!(
-        "the mean of a group's update over its standard deviation; 1 is REINFORCE with the best constant baseline; scores correlate with being right by {correlation}"
+        "the mean of a group's update over its standard deviation; 1 is its value for REINFORCE with the best constant baseline; the correlation of scores with being right is {correlation}"
     );
     report.aside("  ", &note);
 }

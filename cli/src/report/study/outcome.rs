@@ -36,7 +36,7 @@ pub fn zero_loss(summary: &Summary) -> Option<Row> {
         (false, false) => return None,
     };
     let gradient = gradient_of_zero(start.gradient_mass);
-    Some(("loss", format!("{loss} at ratio 1, {gradient}")))
+    Some(("loss", format!("{loss} at ratio 1, but {gradient}")))
 }
 
 fn gradient_of_zero(mass: f64) -> String {

@@ -65,7 +65,7 @@ class Caller:
                 break
         for name, lost in (
             ("trainer", "`batch.step` counts the calls, and verl's log and checkpoints contain nothing about the recipe"),
-            ("batch", "a recipe can read no other columns than `reward` and `token_reward`"),
+            ("batch", "a recipe can read only the columns `reward` and `token_reward`"),
         ):
             if getattr(found, name) is None:
                 warn_once(f"verl's {name} was not found among the callers of the estimator: {lost}")
@@ -158,7 +158,7 @@ class Caller:
             try:
                 save(live, at)
             except OSError as error:
-                log.error("%s has no state of %s, and a run resumed there begins anew: %s", at, live.name, error)
+                log.error("%s has no state of %s, so a run resumed there begins with that of `init`: %s", at, live.name, error)
             return theirs(*args, **kwargs)
 
         save_checkpoint.live = live  # type: ignore[attr-defined]

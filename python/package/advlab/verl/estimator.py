@@ -91,14 +91,15 @@ def estimate(
     if turns:
         columns = {**rows.turns(columns["token_reward"]), **columns}
         if "token" in str(setting(config, "rollout_correction.rollout_rs")):
-            warn_once("`rollout_rs` rejects tokens, and a recipe takes what stands between two holes of the mask for a turn")
+            warn_once("`rollout_rs` rejects tokens, and a recipe takes the tokens between two holes of the mask for a turn")
     groups = index if rows.is_whole else [index[row] for row in rows.chosen]
     columns = {**columns, "groups": groups, "mask": rows.select(mask), "step": caller.step}
     out = VERL.advantage(live, columns, (lambda: _mean(live, caller)) if turns else "", True, True, turns)
     if rows.is_shared and out.level == "token":
         raise ValueError(
-            f"{live.name} gives an advantage for each token, and sessions of this batch have several trajectories, of which only "
-            "the last is computed on: write a recipe that gives one for each response, or one that names the level `trajectory`"
+            f"{live.name} gives an advantage for each token, but sessions of this batch have several trajectories, of which only "
+            "the last is computed on: write a recipe that gives an advantage for each response, or a recipe that names "
+            "the level `trajectory`"
         )
     if caller.metrics is not None:
         caller.metrics.update(metrics(out))
@@ -167,7 +168,7 @@ def _columns(
             columns.setdefault(VERL.columns.get(name) or column_name(name), rows.select(on_cpu(value)))
     # `responses` and `loss_mask` are verl's own, with token ids and a mask.
     others = sorted({*others} - {"responses", "loss_mask"})
-    rule = f"these are taken for tokens; `+algorithm.advlab.columns=[{','.join(others)}]` makes columns of them"
+    rule = f"integers are taken for token ids; `+algorithm.advlab.columns=[{','.join(others)}]` makes columns of them"
     leave_out(dict.fromkeys(others, "integers [B, T]"), rule)
     return columns
 
@@ -189,7 +190,7 @@ def _open(name: str | None, config: Any, caller: Caller) -> tuple[LiveRecipe, di
         raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
     loss, mode, why = caller.setting(f"{ACTOR}.policy_loss.loss_mode"), caller.setting(f"{ACTOR}.loss_agg_mode"), None
     if loss in NOT_PROPORTIONAL or loss == "advlab" and not follows_advantage(caller.setting(f"{ACTOR}.policy_loss.advlab")):
-        why = f"`{ACTOR}.policy_loss.loss_mode={loss}` is not proportional to the advantages, in which the weights reach it"
+        why = f"`{ACTOR}.policy_loss.loss_mode={loss}` is not proportional to the advantages, which the weights multiply"
     refuses = refusals("tokens" if loss not in OVER_RESPONSES and mode in (None, "token-mean") else "another", why)
     kept = {name: settings[name] for name in ("folder", "keep_batches") if name in settings}
     theirs = {"gamma": setting(config, "gamma"), "lambda": setting(config, "lam")}
@@ -200,12 +201,12 @@ def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
     weight = "coef" if live.name == "kl_advantage" else "kl_beta"
     if setting(config, "use_kl_in_reward") and live.params.get(weight):
         raise ValueError(
-            f"{live.name} takes a KL off itself ({weight} {live.params[weight]}), and `algorithm.use_kl_in_reward` has taken it "
-            f"off the reward already: set `+algorithm.advlab.params.{weight}=0`, or `algorithm.use_kl_in_reward=False`"
+            f"{live.name} subtracts a KL itself ({weight} {live.params[weight]}), but `algorithm.use_kl_in_reward` has "
+            f"subtracted it from the reward already: set `+algorithm.advlab.params.{weight}=0`, or `algorithm.use_kl_in_reward=False`"
         )
     if live.name == "grpo" and setting(config, "norm_adv_by_std_in_grpo") is False:
         raise ValueError(
-            "`algorithm.norm_adv_by_std_in_grpo=False` is the recipe dr_grpo: `algorithm.adv_estimator=advlab/dr_grpo`"
+            "`algorithm.norm_adv_by_std_in_grpo=False` is the recipe dr_grpo: write `algorithm.adv_estimator=advlab/dr_grpo`"
         )
 
 
@@ -216,7 +217,7 @@ def _mean(live: LiveRecipe, caller: Caller) -> str:
         warn_of_unknown_loss(live, f"{ACTOR}.policy_loss.loss_mode={loss}")
     if mode is None:
         told = f"{live.name} has weights or a loss, and the trainer's `{ACTOR}.loss_agg_mode` was not found"
-        warn_once(f"{told}: it is taken for `token-mean`")
+        warn_once(f"{told}: advlab assumes `token-mean`")
         return "tokens"
     if mode not in MEANS and loss not in OVER_RESPONSES:
         modes = f"weights can be scaled only with {', '.join(MEANS)}"
@@ -299,7 +300,7 @@ class Estimators(dict[str, Any]):
             raise KeyError(name)
         recipe = load(name.removeprefix("advlab/"))
         if "advantage" not in recipe.hooks and recipe._reads(["advantage"]):
-            raise ValueError(f"`{name}` is no advantage estimator: {ONLY_A_LOSS}")
+            raise ValueError(f"`{name}` is not an advantage estimator: {ONLY_A_LOSS}")
         estimator: Any = functools.partial(estimate, recipe=recipe.name)
         estimator.__name__ = f"advlab_{recipe.name}"
         return self.setdefault(name, estimator)

@@ -80,8 +80,8 @@ def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
     if not _adds_up[recipe.version]:
         here = recipe.params.get("aggregate")
         raise ValueError(
-            f"the loss of {recipe.name}{f' (aggregate {here})' if here else ''} is no mean over tokens that are independent of "
-            "each other, and verl weights micro-batches by their tokens: use verl's own loss if there is one (`loss_mode=gspo`, "
+            f"the loss of {recipe.name}{f' (aggregate {here})' if here else ''} is not a mean over independent tokens, but verl "
+            "weights micro-batches by their tokens: use verl's own loss if there is one (`loss_mode=gspo`, "
             '`geo_mean`, `sapo`, `kl_cov`), or a script that averages by `mean("batch")` over tokens, as with `aggregate` "token"'
         )
 
@@ -100,7 +100,7 @@ def policy_loss(
     recipe = loss_recipe(getattr(getattr(config, "policy_loss", None), "advlab", None))
     if loss_agg_mode != "token-mean":
         raise ValueError(
-            f"`loss_agg_mode={loss_agg_mode}`: a recipe says itself how it averages, over tokens with verl: set `token-mean`"
+            f"`loss_agg_mode={loss_agg_mode}`: a recipe's loss averages by itself, in verl over tokens: set `token-mean`"
         )
     if rollout_is_weights is not None and "rollout_is_weights" not in recipe.text:
         raise ValueError(

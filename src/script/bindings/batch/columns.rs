@@ -200,7 +200,7 @@ impl ScriptBatch {
         let mut given = BTreeMap::new();
         for (name, value) in columns {
             let cannot = |be: &str| {
-                let help = "a column is a tensor of this batch or a number: `batch.with(#{ reward: batch.reward / 2 })`";
+                let help = "a column must be a tensor of this batch or a number: `batch.with(#{ reward: batch.reward / 2 })`";
                 CallError::new(format!("column `{name}` cannot be {be}"), help)
             };
             let tensor = as_tensor(&value).ok_or_else(|| cannot(&describe(&value)))?;
@@ -402,7 +402,7 @@ impl WholeBatch {
             "advlab was built without its feature `answers`, which compares completions".to_string()
         } else if let Some(theirs) = theirs {
             format!(
-                "the batch calls it `{theirs}`: pass it as `{name}`, in a file with `--map {name}={theirs}`"
+                "the batch calls it `{theirs}`: pass it as `{name}`; for a file, add `--map {name}={theirs}`"
             )
         } else if let Some(known) = known {
             known.to_string()

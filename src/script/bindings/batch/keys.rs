@@ -22,7 +22,7 @@ impl ScriptBatch {
         let names: Option<Vec<ImmutableString>> = names.map(text).collect();
         let Some(names) = names.filter(|names| !names.is_empty()) else {
             let help = "as in `batch.key([\"agent\", \"episode\"])`";
-            let message = "a key is made of the names of columns";
+            let message = "`batch.key` takes the names of columns";
             return Err(CallError::new(message, help));
         };
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();

@@ -21,7 +21,10 @@ impl ScriptBatch {
     pub(super) fn map_groups(&self, context: &NativeCallContext, f: &FnPtr) -> Raised<Tensor> {
         if self.frame().is_open_view() {
             self.frame().note_inspected();
-            return Err(CallError::from(Diagnostic::error("groups have no groups")).into());
+            return Err(CallError::from(Diagnostic::error(
+                "the batch of one group cannot be split into groups again",
+            ))
+            .into());
         }
         let call = self.call();
         let (before, held) = (call.effects().clone(), captured(f));
@@ -112,8 +115,9 @@ impl ScriptBatch {
 fn part_of(result: &Dynamic) -> Raised<Tensor> {
     as_tensor(result).ok_or_else(|| {
         let found = describe(result);
-        let message =
-            format!("the function of `map_groups` must give a tensor or a number, it gave {found}");
+        let message = format!(
+            "the function of `map_groups` must give a tensor or a number, but it gave {found}"
+        );
         let help = "the last line of the function is its result, without a semicolon";
         CallError::new(message, help).into()
     })
