@@ -92,7 +92,10 @@ fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
                 "The closest known objective is `{name}`; the weights F'(p) of the two objectives differ by {off:.1} %."
             )
         }
-        Ok(None) => "The recipe has no objective to compare: F'(p) is 0 for all p, or below 0 for some p.".to_string(),
+        Ok(None) => {
+            "The recipe has no objective to compare: F'(p) is 0 for all p, or below 0 for some p."
+                .to_string()
+        }
     }
 }
 
