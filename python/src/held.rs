@@ -11,7 +11,6 @@ use advlab::{Batch, Diagnostic, Diagnostics, LiveRecipe};
 use advlab_train::TrainerRun;
 use pyo3::prelude::*;
 
-use crate::batch::PyBatch;
 use crate::error::{in_python, raise};
 
 /// The names of parameters to set, and their values as `--set` takes them.
@@ -129,29 +128,30 @@ impl Held {
     }
 
     /// Does a step of a recipe that follows its file, and writes the step to the folder if there is one. `turns` is as in
-    /// [`LiveRecipe::rows_are_turns`].
+    /// [`LiveRecipe::rows_are_turns`]. [`LiveRecipe::is_repeated`] says whether the step must be repeated with other rows.
     pub fn step(
         &mut self,
-        batch: &PyBatch,
+        batch: &Batch,
+        given_step: Option<u64>,
         turns: Option<bool>,
     ) -> Result<StepResult, Diagnostics> {
         // If weights are refused, no version has the hook `weight`, but the batch may have the column.
         let mut refuses = self.options.refuses.iter();
         let weight = refuses.find(|(hook, _)| *hook == Hook::Weight);
-        if let Some((_, why)) = weight.filter(|_| batch.batch.has("weight")) {
+        if let Some((_, why)) = weight.filter(|_| batch.has("weight")) {
             let message = format!("the batch has the column `weight`: {why}");
             return Err(Diagnostic::error(message).into());
         }
         if let Some(record) = &self.record {
-            record.check(batch.given_step)?;
+            record.check(given_step)?;
         }
         self.live.rows_are_turns(turns);
         // If the newest version fails here, the failure is among the events.
         let _ = self.live.begin_step();
-        let numbered = &self.live.numbered(&batch.batch);
+        let numbered = &self.live.numbered(batch);
         let mut set_aside = None;
         self.record(|record, _| {
-            set_aside = record.begin(batch.given_step)?;
+            set_aside = record.begin(given_step)?;
             Ok(())
         });
         let set_aside = set_aside.map(|line| ("folder", line, None, None, false));

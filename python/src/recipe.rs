@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use advlab::batch::Level;
 use advlab::live::LiveOptions;
 use advlab::plan::{Plan, terms};
 use advlab::script::{Hook, Loss, ParamValue, Recipe, State};
@@ -107,6 +108,11 @@ impl PyRecipe {
         Ok((named, newest.recipe().columns().is_some()))
     }
 
+    /// Returns whether the last step computed nothing, because it must be repeated with the rows that `_takes_turns` names.
+    fn _is_repeated(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |held| held.live.is_repeated())
+    }
+
     /// Returns whether the newest version takes a row for each turn.
     fn _takes_turns(&self, py: Python<'_>) -> PyResult<bool> {
         self.with(py, |held| held.live.newest().recipe().takes_turns())
@@ -114,6 +120,7 @@ impl PyRecipe {
 
     /// Computes the advantage by the newest version that passed its checks or, if that version fails, by an earlier version. If
     /// `padded` is true, values per response become [B, T] too. `turns` is as in [`LiveRecipe::rows_are_turns`].
+    /// `one_per` is the level, `response` or `trajectory`, and the reason of [`Batch::with_one_advantage_per`].
     fn _compute_advantage(
         &self,
         py: Python<'_>,
@@ -121,12 +128,23 @@ impl PyRecipe {
         f64: bool,
         padded: bool,
         turns: Option<bool>,
+        one_per: Option<(String, String)>,
     ) -> PyResult<Py<PyDict>> {
+        let mut whole = batch.batch.clone();
+        if let Some((level, why)) = one_per {
+            let is_trajectory = level == Level::Trajectory.name();
+            let level = if is_trajectory {
+                Level::Trajectory
+            } else {
+                Level::Response
+            };
+            whole = whole.with_one_advantage_per(level, &why);
+        }
         let step = self.compute(py, |held| {
             let before = held.serial(held.live.in_use());
             let step = match self.is_live {
-                true => held.step(batch, turns),
-                false => held.update(|recipe, state| compute(recipe, &batch.batch, state)),
+                true => held.step(&whole, batch.given_step, turns),
+                false => held.update(|recipe, state| compute(recipe, &whole, state)),
             }?;
             Ok((step, held.used(before)))
         })?;

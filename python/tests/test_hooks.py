@@ -221,9 +221,9 @@ def test_weights_arrive_in_the_mean_of_each_trainer(recipe, caplog):
     assert slimes(removed)[1] == pytest.approx([3 / 8, 0.0, 0.0, -3 / 8])
     for sample in removed:
         sample.rollout_id = 0
-    recipe(WEIGHTED + 'fn advantage(batch, p) { batch.reward - batch.reward.mean("trajectory") }')
-    with pytest.raises(ValueError, match="several samples have one `rollout_id`"):
-        slimes(removed)
+    # slime averages them as one rollout, of which each sample that is not removed has a third.
+    recipe(WEIGHTED + 'fn advantage(batch, p) { batch.reward + 0 * batch.reward.last("trajectory") }')
+    assert slimes(removed)[1] == pytest.approx([3 / 2, 0.0, 0.0, 3 / 4])
     torch = pytest.importorskip("torch")
     recipe(WEIGHTED + "fn advantage(batch, p) { batch.reward }")
     for reduction in ("sequence_mean", "seq_mean_token_sum_norm"):
@@ -231,7 +231,7 @@ def test_weights_arrive_in_the_mean_of_each_trainer(recipe, caplog):
         assert torch.allclose(found, 3 / 2 * torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [2.0, 2.0, 2.0]]))
     for _ in range(2):
         skyrls(config={**SEQUENCE, "policy_loss_type": "mine"})
-    assert caplog.text.count("policy_loss_type=mine` is unknown") == 1
+    assert caplog.text.count("policy_loss_type=mine` is a loss that advlab does not know") == 1
 
 
 def test_a_save_that_a_trainer_cannot_follow_is_rejected(recipe, script):
@@ -250,6 +250,34 @@ def test_a_save_that_a_trainer_cannot_follow_is_rejected(recipe, script):
         assert live.advantage(**batch).advantage.tolist() == [0.5, -0.5]
     with pytest.raises(ValueError, match="the column `weight`: not here"):
         live.advantage(**batch, weight=[1.0, 0.0])
+
+
+def two_steps():
+    steps = [SimpleNamespace(response_ids=[0], reward=reward, metadata={}) for reward in (0.0, 1.0)]
+    return [SimpleNamespace(trajectories=[SimpleNamespace(steps=steps), SimpleNamespace(steps=steps[:1])])]
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "words"),
+    [
+        (BY_TOKEN, slimes, "a value for each token, but slime takes one for each response"),
+        (
+            'fn advantage(batch, p) { batch.step_reward + 0 * batch.reward.last("trajectory") }',
+            lambda: [values.tolist() for values in rllms(traj_groups=two_steps())[0]],
+            "different values for the turns of a trajectory, but rLLM takes one for all steps of a trajectory",
+        ),
+    ],
+)
+def test_a_save_with_a_finer_advantage_than_a_trainer_takes_ends_no_run(recipe, script, text, step, words):
+    recipe(MEAN)
+    first = step()
+    (live,) = _trainers._live.values()
+    for _ in range(2):
+        script(text, "recipe0.rhai")
+        live.refresh()
+        assert step() == first
+    errors = [str(event.error) for event in live.events() if event.kind == "rejected"]
+    assert errors and all(words in error for error in errors)
 
 
 def test_a_save_that_begins_or_ceases_to_read_what_a_trainers_discount_is_for_is_rejected(recipe, script):

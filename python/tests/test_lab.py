@@ -160,11 +160,11 @@ def test_columns_stand_for_a_batch_and_the_state_is_left_alone(script):
 WRONG = [
     (lambda: GRPO.mass(), TypeError, r"`mass` needs a batch: `advlab.read\(path\)`"),
     (lambda: advlab.diff(GRPO, "maxrl"), TypeError, "`diff` needs a batch"),
-    (lambda: GRPO.mass([1, 0]), TypeError, "not list: columns are keywords"),
+    (lambda: GRPO.mass([1, 0]), TypeError, "not list: columns are keyword arguments"),
     (lambda: GRPO.run("mine.jsonl"), TypeError, r"`advlab.read\('mine.jsonl'\)` reads a file"),
     (lambda: GRPO.mass({"reward": [1, 0]}), TypeError, "not dict: pass its columns as keyword arguments, `**columns`"),
     (lambda: GRPO.advantage([1, 0], [0, 0]), TypeError, "columns are keyword arguments, as in `groups=[0, 0], reward=[1.0, 0.0]`"),
-    (lambda: GRPO.loss([1, 0], [0, 0]), TypeError, "columns are keywords"),
+    (lambda: GRPO.loss([1, 0], [0, 0]), TypeError, "columns are keyword arguments"),
     (lambda: GRPO.mass(reward=[1, 0]), TypeError, "`groups` is missing"),
     (lambda: GRPO.mass(reward=[1, 0], index=["a", "a"]), TypeError, "`index` is called `groups` here"),
     (lambda: setattr(GRPO, "eps", 3), AttributeError, "`advlab.load(recipe, eps=...)`"),

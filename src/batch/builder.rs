@@ -179,6 +179,7 @@ impl BatchBuilder {
             verified: Arc::default(),
             layout: Arc::new(layout),
             step: self.step,
+            finest: None,
         })
     }
 

@@ -100,6 +100,8 @@ pub struct Batch {
     verified: Arc<OnceLock<Buffer<f64>>>,
     pub(crate) is_f64: bool,
     step: Option<u64>,
+    /// The finest level that an advantage of this batch may have, and the reason.
+    finest: Option<(Level, Arc<str>)>,
 }
 
 /// A column of numbers.
@@ -173,6 +175,39 @@ impl Batch {
     pub fn at_step(mut self, step: u64) -> Batch {
         self.step = Some(step);
         self
+    }
+
+    /// Returns the same batch for a caller that takes one advantage for each response ([`Level::Response`]) or for each
+    /// trajectory ([`Level::Trajectory`]). A recipe that gives a finer advantage then fails with the reason `why`, as in "slime
+    /// takes one for each response".
+    #[must_use]
+    pub fn with_one_advantage_per(mut self, level: Level, why: &str) -> Batch {
+        self.finest = Some((level, why.into()));
+        self
+    }
+
+    /// Returns an error if the advantage is finer than the caller takes.
+    pub(crate) fn check_level(&self, advantage: &Computed) -> Result<(), Diagnostic> {
+        let Some((level, why)) = &self.finest else {
+            return Ok(());
+        };
+        let refuse = |what: &str| {
+            let message = format!("the advantage has {what}, but {why}");
+            let help = format!("average it: `x.mean(\"{level}\")`");
+            Err(Diagnostic::error(message).with_help(help))
+        };
+        if advantage.level() == Level::Token {
+            return refuse("a value for each token");
+        }
+        let trajectories = self.response_column("trajectory").unwrap_or_default();
+        let mut of_each = BTreeMap::new();
+        let mut pairs = trajectories.iter().zip(advantage.by_response());
+        let differs =
+            pairs.any(|(key, value)| *of_each.entry(key.to_bits()).or_insert(value) != value);
+        if *level == Level::Trajectory && differs {
+            return refuse("different values for the turns of a trajectory");
+        }
+        Ok(())
     }
 
     /// Returns the names of all columns except texts, in alphabetical order.
@@ -292,6 +327,7 @@ impl Batch {
             columns: columns.collect(),
             texts: texts.collect(),
             verified: Arc::default(),
+            finest: self.finest.clone(),
             ..*self
         }
     }

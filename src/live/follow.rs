@@ -46,8 +46,6 @@ pub(super) struct Ledger {
     pub(super) last: Option<Arc<Observed>>,
     /// The last batch on which a version failed at a step.
     failed_on: Option<Arc<Observed>>,
-    /// Whether the caller chooses the rows of a batch by the version, as in [`super::LiveRecipe::rows_are_turns`].
-    pub(super) rows_follow: bool,
     pub(super) events: VecDeque<LiveEvent>,
     published: u64,
     /// The senders of callers that wait until the files have been read and checked. To end a wait, the thread drops the sender.
@@ -69,7 +67,6 @@ impl Shared {
             current: first,
             last: None,
             failed_on: None,
-            rows_follow: false,
             events: VecDeque::new(),
             published: 0,
             waiting: Vec::new(),
@@ -165,10 +162,7 @@ impl Shared {
         }
         let recipe = self.options.fit(recipe, true)?;
         let ledger = self.ledger();
-        let has_its_rows = |observed: &&Arc<Observed>| {
-            let other = &observed.in_use.loaded.recipe;
-            !ledger.rows_follow || other.takes_turns() == recipe.takes_turns()
-        };
+        let has_its_rows = |observed: &&Arc<Observed>| observed.has_rows_of(&recipe);
         let last = ledger.last.as_ref().filter(has_its_rows).cloned();
         let failed_on = ledger.failed_on.as_ref().filter(has_its_rows).cloned();
         let is_untried = last.is_none() && ledger.last.is_some();
@@ -191,7 +185,7 @@ impl Shared {
 
     /// Reports a version that failed at a step or whose `migrate` failed, and takes it out of use unless a newer version has
     /// replaced it. Does nothing if there is no version to fall back to.
-    pub(super) fn withdraw(&self, failed: &Failed, is_step: bool) {
+    pub(super) fn withdraw(&self, failed: &Failed) {
         let Some(back_to) = &failed.back_to else {
             return;
         };
@@ -205,8 +199,13 @@ impl Shared {
             still_using: back_to.version().clone(),
             at_step: true,
         });
-        if is_step {
-            ledger.failed_on = ledger.last.clone();
+        if let (Some((batch, turns)), Some(last)) = (&failed.at, &ledger.last) {
+            let (batch, turns, in_use) = (batch.clone(), *turns, last.in_use.clone());
+            ledger.failed_on = Some(Arc::new(Observed {
+                batch,
+                in_use,
+                turns,
+            }));
         }
     }
 

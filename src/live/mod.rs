@@ -13,8 +13,7 @@
 //! 5. dry runs succeed on the last batch on which a version failed at a step, and on small degenerate batches with the columns
 //!    and group sizes of the last batch.
 //!
-//! If the rows of the last batch are not of the kind that the version takes ([`LiveRecipe::rows_are_turns`]), `migrate` and
-//! checks 4 and 5 are skipped, and the version first runs at a step.
+//! A check is skipped if the rows of its batch are not of the kind that the version takes ([`LiveRecipe::rows_are_turns`]).
 //!
 //! A failure on the last batch rejects the version. The batches of check 5 may never occur in the run: `k = 4` fails on a group
 //! of one, but is correct if all groups have 16 responses. So a failure on such a batch counts only if the version in use
@@ -32,8 +31,8 @@
 //! values that only the new `init(p)` has. If a version fails at a step although it passed its checks, the step falls back to the
 //! previous version, with the state after that version's last step; if this version fails too, to the version before it, and so
 //! on for up to eight versions. If all versions fail, the batch is at fault: the step fails, and everything stays as it was
-//! before the step. The only exception is a version that takes rows of another kind than the version before it: this version is
-//! no longer used.
+//! before the step. If a version takes rows of another kind than the version that failed, the caller repeats the step with these
+//! rows, and the step ends with the repetition.
 
 mod event;
 mod follow;
@@ -99,6 +98,8 @@ pub struct LiveRecipe {
     next_step: u64,
     /// Whether the rows of the next batch are turns; `None` if rows do not depend on the version.
     turns: Option<bool>,
+    /// If the current step must be repeated with other rows, the versions that have failed at it.
+    repeated: Option<Vec<Failed>>,
     /// The sender that wakes the thread that follows the files; `None` if no file is followed.
     bell: Option<SyncSender<Instant>>,
 }
@@ -119,9 +120,10 @@ const FALLBACKS: usize = 8;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attempt<R> {
-    /// The result of the first version that succeeded or, if all failed, the error of the version that was tried first.
+    /// The result of the first version that succeeded or, if all failed, the error of the version that was tried first. If the
+    /// step is repeated, that may be a version of an earlier attempt.
     pub result: Result<R, Diagnostics>,
-    /// The versions that failed, in the order in which they were tried.
+    /// The versions that failed on this batch, in the order in which they were tried.
     pub failed: Vec<Failed>,
 }
 
@@ -194,6 +196,7 @@ impl LiveRecipe {
         Ok(LiveRecipe {
             next_step: options.next_step,
             turns: None,
+            repeated: None,
             shared: Arc::new(Shared::new(host, options, first)),
             before: versions.clone(),
             versions,
@@ -225,7 +228,9 @@ impl LiveRecipe {
     /// # Errors
     /// [`Failed`] if `migrate` fails on the state. The previous version then stays in use, and an event reports the failure.
     pub fn begin_step(&mut self) -> Result<(), Failed> {
-        self.before = self.versions.clone();
+        if self.repeated.is_none() {
+            self.before = self.versions.clone();
+        }
         let (loaded, last) = (self.newest(), self.versions.len() - 1);
         let in_use = &mut self.versions[last];
         if loaded.version() == in_use.loaded.version() {
@@ -249,8 +254,9 @@ impl LiveRecipe {
                     loaded,
                     error,
                     back_to: Some(in_use.loaded.clone()),
+                    at: None,
                 };
-                self.shared.withdraw(&failed, false);
+                self.shared.withdraw(&failed);
                 Err(failed)
             }
         }
@@ -261,9 +267,9 @@ impl LiveRecipe {
     /// use until a new version is published. If all fail, the batch is at fault: everything is as it was before the step, and the
     /// next step uses the newest version again.
     ///
-    /// If a version takes rows of another kind than the batch has ([`LiveRecipe::rows_are_turns`]), the versions that failed
-    /// before it are reported, it becomes the version in use, and the result is an error: the caller must repeat the step with
-    /// rows for this version.
+    /// If a version takes rows of another kind than the batch has ([`LiveRecipe::rows_are_turns`]), it becomes the version in
+    /// use, the result is an error, and [`LiveRecipe::is_repeated`] is true: the caller must repeat the step, from
+    /// [`LiveRecipe::begin_step`], with rows for the version that [`LiveRecipe::newest`] returns.
     ///
     /// New versions are tried on the batch, which must have all columns that the hooks see, and is not copied. Unless all
     /// versions fail, the number of the next step is one more than the batch's.
@@ -272,19 +278,15 @@ impl LiveRecipe {
         batch: &Batch,
         mut run: impl FnMut(&Recipe, &mut State) -> Result<R, Diagnostics>,
     ) -> Attempt<R> {
+        let repeated = self.repeated.take().unwrap_or_default();
         let mut failed: Vec<Failed> = Vec::new();
         for last in (0..self.versions.len()).rev() {
             self.versions.truncate(last + 1);
             let takes_turns = self.last().loaded.recipe.takes_turns();
             if self.turns.is_some_and(|turns| turns != takes_turns) {
-                for one in &failed {
-                    self.shared.withdraw(one, true);
-                }
-                let other = || {
-                    Diagnostic::error("the version in use takes different rows (turns instead of trajectories, or the reverse)").into()
-                };
-                let error = failed.first().map_or_else(other, |one| one.error.clone());
-                let result = Err(error);
+                self.repeated = Some([repeated, failed.clone()].concat());
+                let message = "the version in use takes different rows (turns instead of trajectories, or the reverse)";
+                let result = Err(Diagnostic::error(message).into());
                 return Attempt { result, failed };
             }
             self.observe(batch);
@@ -293,8 +295,8 @@ impl LiveRecipe {
                 Ok(done) => {
                     self.versions[last].state = state;
                     self.next_step = batch.step().saturating_add(1);
-                    for one in &failed {
-                        self.shared.withdraw(one, true);
+                    for one in repeated.iter().chain(&failed) {
+                        self.shared.withdraw(one);
                     }
                     let result = Ok(done);
                     return Attempt { result, failed };
@@ -306,6 +308,7 @@ impl LiveRecipe {
                 loaded,
                 error,
                 back_to: before.map(|before| before.loaded.clone()),
+                at: Some((batch.clone(), self.turns)),
             });
         }
         // A switch to a new version is undone as well, because a checkpoint that is written now must not contain the new version.
@@ -313,7 +316,8 @@ impl LiveRecipe {
         self.versions = self.before.clone();
         self.observe(batch);
         self.next_step = batch.step();
-        let result = Err(failed[0].error.clone());
+        let first = repeated.first().unwrap_or(&failed[0]);
+        let result = Err(first.error.clone());
         Attempt { result, failed }
     }
 
@@ -322,7 +326,11 @@ impl LiveRecipe {
     /// not tried on the last batch if it takes rows of another kind.
     pub fn rows_are_turns(&mut self, turns: Option<bool>) {
         self.turns = turns;
-        self.shared.ledger().rows_follow = turns.is_some();
+    }
+
+    /// Returns whether the last [`LiveRecipe::attempt`] computed nothing, because the step must be repeated with other rows.
+    pub fn is_repeated(&self) -> bool {
+        self.repeated.is_some()
     }
 
     /// Returns the batch, with the number of the next step if the batch has no step number.
@@ -339,8 +347,11 @@ impl LiveRecipe {
 
     /// Sets the batch on which new versions are tried, without a copy. [`LiveRecipe::attempt`] sets the batch of its step.
     pub fn observe(&self, batch: &Batch) {
-        let (batch, in_use) = (batch.clone(), self.last().clone());
-        self.shared.ledger().last = Some(Arc::new(Observed { batch, in_use }));
+        self.shared.ledger().last = Some(Arc::new(Observed {
+            batch: batch.clone(),
+            in_use: self.last().clone(),
+            turns: self.turns,
+        }));
     }
 
     /// Returns the recipe's state after the last step. A checkpoint keeps this state, [`LiveRecipe::in_use`] and
@@ -371,9 +382,15 @@ impl LiveRecipe {
         &self.last().loaded
     }
 
-    /// Returns the newest version that passed its checks, which the next step uses.
+    /// Returns the newest version that passed its checks, which the next step uses. If a step is repeated, this is the newest
+    /// version that has not failed at it.
     pub fn newest(&self) -> Arc<Published> {
-        self.shared.current()
+        let current = self.shared.current();
+        let mut failed = self.repeated.iter().flatten();
+        match failed.any(|one| Arc::ptr_eq(&one.loaded, &current)) {
+            true => self.in_use().clone(),
+            false => current,
+        }
     }
 
     /// Reads the file now, without waiting for an event, and returns when its content has been published or rejected. Returns
@@ -406,7 +423,7 @@ impl LiveRecipe {
     pub fn publish(&self, recipe: Recipe) -> Result<(), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?.on(&self.shared.host);
         let loaded = Published::of(recipe);
-        while !(self.shared).publish(&self.newest(), loaded.clone(), Vec::new()) {}
+        while !(self.shared).publish(&self.shared.current(), loaded.clone(), Vec::new()) {}
         Ok(())
     }
 }

@@ -32,21 +32,26 @@ pub(super) fn dry_runs(
     failed_on: Option<&Arc<Observed>>,
 ) -> Result<Passed, Diagnostics> {
     let (guard, initial) = (candidate.host().guard(), candidate.init()?);
-    let Some(last) = last else {
+    let on_last = |last: &Arc<Observed>| -> Result<_, Diagnostics> {
+        let state = state_after(candidate, last)?;
+        let outcome = dry_run(candidate, &last.batch, &state, true);
+        let outcome = outcome.map_err(|error| on(error, "the last batch"))?;
+        Ok((last.clone(), state, outcome))
+    };
+    let tried = last.map(on_last).transpose()?;
+    let is_other = |other: &&Arc<Observed>| last.is_none_or(|last| !last.is_same_batch(other));
+    if let Some(other) = failed_on.filter(is_other) {
+        let state = state_after(candidate, other)?;
+        let what = "the batch on which a version failed at a step";
+        compare(candidate, what, &other.batch, &state, other)?;
+    }
+    let Some((last, state, outcome)) = &tried else {
         // The run's columns and groups are still unknown, so an error proves nothing unless the script does not terminate.
         return match dry_run(candidate, &usual(), &initial, true) {
             Err(error) if guard.check().is_err() => Err(on(error, "a small batch")),
             _ => Ok(Passed::default()),
         };
     };
-    let state = state_after(candidate, last)?;
-    let outcome = dry_run(candidate, &last.batch, &state, true)
-        .map_err(|error| on(error, "the last batch"))?;
-    if let Some(other) = failed_on.filter(|other| !Arc::ptr_eq(last, other)) {
-        let state = state_after(candidate, other)?;
-        let what = "the batch on which a version failed at a step";
-        compare(candidate, what, &other.batch, &state, other)?;
-    }
     let small = small(&last.batch);
     let mut warnings = Vec::new();
     for (name, is_common, of) in DEGENERATE {
@@ -55,7 +60,7 @@ pub(super) fn dry_runs(
         } else {
             name.to_string()
         };
-        let Err(error) = compare(candidate, &name, &of(&small), &state, last) else {
+        let Err(error) = compare(candidate, &name, &of(&small), state, last) else {
             continue;
         };
         if is_common || guard.check().is_err() {
@@ -68,7 +73,7 @@ pub(super) fn dry_runs(
         warnings.push(warning);
     }
     // An error is ignored, because a failed comparison is no reason to reject the version.
-    let effect = || effect(candidate, &outcome, last);
+    let effect = || effect(candidate, outcome, last);
     let effect = guarded("to compare two versions", effect)
         .and_then(|effect| effect)
         .unwrap_or_default();
@@ -85,7 +90,8 @@ fn state_after(candidate: &Recipe, observed: &Observed) -> Result<State, Diagnos
     migrated.map_err(|error| on(error, "the run's state"))
 }
 
-/// Fails if the new version fails on a batch on which the version in use succeeds.
+/// Fails if the new version fails on a batch on which the version in use succeeds. If the version in use takes rows of another
+/// kind, it counts as successful, because it did the step of that batch with its own rows.
 fn compare(
     candidate: &Recipe,
     what: &str,
@@ -99,6 +105,7 @@ fn compare(
     let guard = candidate.host().guard();
     let in_use = observed.in_use.loaded.recipe.on(candidate.host());
     let is_new = guard.check().is_err()
+        || !observed.has_rows_of(&in_use)
         || dry_run(&in_use, batch, &observed.in_use.state, true).is_ok()
         // If the version in use ran out of time, the new version's error still counts.
         || guard.check().is_err();
@@ -129,6 +136,9 @@ fn effect(
 ) -> Result<Vec<String>, Diagnostics> {
     let InUse { loaded, state } = &last.in_use;
     let before = loaded.recipe.on(candidate.host());
+    if !last.has_rows_of(&before) {
+        return Ok(Vec::new());
+    }
     let old = before.advantage(&last.batch, &mut state.clone())?;
     let both = [&old.advantage, &outcome.advantage];
     let is_by_token = both.iter().any(|one| one.level() == Level::Token);

@@ -60,6 +60,8 @@ pub struct Failed {
     pub error: Diagnostics,
     /// The version that the step falls back to; `None` if there is no other version.
     pub back_to: Option<Arc<Published>>,
+    /// The batch on which the step failed, and whether its rows are turns; `None` for a failed `migrate`.
+    pub(super) at: Option<(Batch, Option<bool>)>,
 }
 
 /// A batch of the run, with the version and the state at the start of its step.
@@ -67,4 +69,18 @@ pub struct Failed {
 pub(super) struct Observed {
     pub(super) batch: Batch,
     pub(super) in_use: InUse,
+    /// Whether the batch's rows are turns; `None` if rows do not depend on the version.
+    pub(super) turns: Option<bool>,
+}
+
+impl Observed {
+    /// Returns whether the batch has the kind of rows that a recipe takes.
+    pub(super) fn has_rows_of(&self, recipe: &Recipe) -> bool {
+        self.turns.is_none_or(|turns| turns == recipe.takes_turns())
+    }
+
+    pub(super) fn is_same_batch(&self, other: &Observed) -> bool {
+        let (a, b) = (&self.batch, &other.batch);
+        Arc::ptr_eq(a.layout(), b.layout()) && a.step() == b.step()
+    }
 }

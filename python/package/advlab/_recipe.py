@@ -69,8 +69,10 @@ class _Hooks(Lab):
         columns.update(groups=groups, mask=mask, step=step)
         return self._advantage(Call.of(more or batch, columns, ("reward", "token_reward")), padded=False)
 
-    def _advantage(self, call: Call, padded: bool, turns: bool | None = None) -> Advantage:
-        answer = self._compute_advantage(call.batch, call.f64, padded, turns)
+    def _advantage(
+        self, call: Call, padded: bool, turns: bool | None = None, one_per: tuple[str, str] | None = None
+    ) -> Advantage:
+        answer = self._compute_advantage(call.batch, call.f64, padded, turns, one_per)
         arrays = {name: call.back(values) for name, values in answer.pop("arrays").items()}
         return Advantage(**arrays, **answer)
 
@@ -234,9 +236,9 @@ class LiveRecipe(_Hooks):
         # If a run never asks for its events, the oldest events are dropped.
         self._kept_events: deque[LiveEvent] = deque(maxlen=1024)
 
-    def _advantage(self, call: Call, padded: bool, turns: bool | None = None) -> Advantage:
+    def _advantage(self, *call: Any, **more: Any) -> Advantage:
         try:
-            return super()._advantage(call, padded, turns)
+            return super()._advantage(*call, **more)
         finally:
             self._hear()
 

@@ -46,8 +46,10 @@ class Trainer:
     columns: Mapping[str, str] = field(default_factory=dict)
     """The columns that the trainer's tensors become, by the tensors' names, if the two names differ."""
     turns: str = "each turn is a row"  # What each row is for a recipe that names `trajectory`.
-    rows_follow: bool = True
-    """Whether a saved edit may begin or stop taking turns, which requires that any advantage of turns fits into the trainer."""
+    rows_follow: bool = True  # Whether a saved edit may begin or stop taking turns.
+    one_per: tuple[str, str] | None = None
+    """The level, `response` or `trajectory`, of which the trainer takes one advantage each, and the reason as the second half of
+    a sentence. A version with a finer advantage is rejected, or fails at its step."""
 
     def explain(self, error: RecipeError) -> RecipeError:
         """The error, with the option to set if a column is missing."""
@@ -126,9 +128,9 @@ class Trainer:
             given.update(_places(columns["trajectory"], np.arange(len(columns["trajectory"]))))
         try:
             call = Call.of_columns(given, () if padded else ("reward", "token_reward"))
-            out = recipe._advantage(call, padded and not turns, sees if self.rows_follow else None)
+            out = recipe._advantage(call, padded and not turns, sees if self.rows_follow else None, self.one_per)
         except RecipeError as error:
-            if self.rows_follow and sees_turns(recipe) != sees:
+            if recipe._is_repeated():
                 # The newest version failed, or was published during this call, and the version that is now in use takes other
                 # rows.
                 if by_turns is not None:
@@ -162,22 +164,23 @@ class Trainer:
         returns = advantage if out.returns is out.advantage else spread(out.returns)
         return replace(out, advantage=advantage, returns=returns, weight=spread(out.weight), reward=None)
 
-    def per_response(self, live: LiveRecipe, columns: Mapping[str, Any], counts: Any, mean: str) -> Any:
-        """Computes the weighted advantage per response, for responses of `counts` tokens; responses without tokens are treated as
-        in `advantage`. Raises an error if the recipe gives an advantage per token."""
+    def per_response(
+        self, live: LiveRecipe, columns: Mapping[str, Any], counts: Any, mean: str, by_turns: bool | None = None, of: Any = None
+    ) -> Any:
+        """Computes the weighted advantage per response, for responses of `counts` tokens. Responses without tokens, and `by_turns`,
+        are as in `advantage`; `of` is as in `weighted`. The trainer must have `one_per`."""
         counts = np.asarray(counts)
         rows = np.flatnonzero(counts)
         if not keeps_rejected() and len(rows) == 0:
             return _no_step(live, np.zeros(len(counts)), False).advantage
         if not keeps_rejected() and len(rows) < len(counts):
             whole, columns = np.zeros(len(counts)), _with_scores_of_rejected(columns, rows)
-            whole[rows] = self.per_response(live, pick(columns, rows), counts[rows], mean)
+            of = None if of is None else of[rows]
+            whole[rows] = self.per_response(live, pick(columns, rows), counts[rows], mean, by_turns, of)
             return whole
-        out = self.advantage(live, columns, padded=False)
-        if out.level != "response":
-            raise ValueError(f"{live.name} gives an advantage for each token, and {self.name} takes one for each response here")
+        out = self.advantage(live, columns, padded=False, by_turns=by_turns)
         log.info("%s %s", live.name, {**out.metrics, "serial": out.serial})
-        values = weighted(out, counts, mean)
+        values = weighted(out, counts, mean, of)
         explain_zero(values, counts, mean)
         return values
 
@@ -229,14 +232,15 @@ def _targets(recipe: Recipe | LiveRecipe, out: Advantage, columns: Mapping[str, 
     return to_go._advantage(Call.of_columns({**columns, "value": columns["value"].float() * 0}), padded=True).advantage
 
 
-def weighted(out: Advantage, mask: Any, mean: str) -> Any:
+def weighted(out: Advantage, mask: Any, mean: str, of: Any = None) -> Any:
     """The advantage times the recipe's weights, scaled so that the trainer's own mean over `mean` equals the recipe's weighted
     mean: w A (sum of T / sum of w T) for "tokens", where T counts a response's tokens, and w A (B / sum of w) for "responses",
     where B counts the responses with tokens; with "sum", where the trainer adds up the losses of tokens, it is w A. If all
     weights are 0, so is the advantage.
 
-    `mask` is [B, T], or T itself, [B], or the `Turns` that are the responses here. Exact if the trainer's loss is proportional to
-    the advantage, as PPO's clipped loss is.
+    `mask` is [B, T], or T itself, [B], or the `Turns` that are the responses here. If the trainer's mean counts several responses
+    as one, `of` says which: it has equal numbers for them. Exact if the trainer's loss is proportional to the advantage, as PPO's
+    clipped loss is.
     """
     if out.loss is not None and mean != "tokens":
         raise ValueError(f"{NOT_OVER_TOKENS} ({mean})")
@@ -247,9 +251,12 @@ def weighted(out: Advantage, mask: Any, mean: str) -> Any:
     counts = mask.lengths if isinstance(mask, Turns) else np.asarray(mask)
     if counts.ndim == 2:
         counts = (counts != 0).sum(1)
-    # The tokens of a turn are its share of its response.
-    responses = counts / mask.of_each(mask.sums(counts)).clip(1) if isinstance(mask, Turns) else counts > 0
+    of = mask.row if isinstance(mask, Turns) else of
+    # The share of a turn in its response is that of its tokens.
+    responses = counts > 0 if of is None else counts / np.bincount(of, counts)[of].clip(1)
     share = {"tokens": counts, "responses": responses}.get(mean)
+    if of is not None and mean == "responses" and (weight != 1).any() and np.allclose(np.bincount(of, weight)[of], 1):
+        warn_once("the weights of a trajectory's turns add up to 1, but this mean counts a trajectory once already: leave `weight` out")
     total = 1.0 if share is None else (weight * share).sum()
     scale = weight * (1.0 if share is None else share.sum() / total if total else 0.0)
     if (scale == 1).all():
@@ -423,14 +430,6 @@ class Turns:
         if getattr(value, "ndim", 1) == 2 and name != "groups":
             return list(on_cpu(value)[self.mask].split(self.lengths.tolist()))
         return pick({name: value}, self.row)[name]
-
-    def sums(self, values: Any) -> Any:
-        """The sum of the values of each response's turns."""
-        return np.bincount(self.row, values, len(self.first))
-
-    def of_each(self, values: Any) -> Any:
-        """The value of the response of each turn."""
-        return values[self.row]
 
     def whole(self, out: Advantage, padded: bool) -> Advantage:
         """Converts an outcome for turns to an outcome for responses: [B] if all turns of each response have the same value and

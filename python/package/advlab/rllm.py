@@ -4,15 +4,21 @@ import advlab.rllm
 advlab.rllm.register()      # then ADVLAB_RECIPE=mine.rhai, and the estimator `other`
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ._trainers import Trainer, kinds_of, of_rows, registry, sees_turns
+from ._trainers import Trainer, kinds_of, of_rows, registry, sees_turns, with_its_rows
 
-RLLM = Trainer("rLLM", turns="each step is a row, and all steps of a trajectory get one advantage", rows_follow=False)
+RLLM = Trainer(
+    "rLLM",
+    turns="each step is a row, and all steps of a trajectory get one advantage",
+    one_per=("trajectory", "rLLM takes one for all steps of a trajectory"),
+)
 
 
+@with_its_rows
 def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """rLLM's advantage estimator. It takes the rewards of each group's trajectories, and returns advantages and returns of the
     same shapes.
@@ -51,14 +57,12 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
             "trajectory": places,
         }
         columns, counts = {**more, **columns, **own}, lengths
-    values = RLLM.per_response(live, columns, counts, "tokens")
+    # Without the steps, no version can take turns, so each new version is tried on the last batch.
+    adapter = replace(RLLM, rows_follow=len(trajectories) > 0)
+    values = adapter.per_response(live, columns, counts, "tokens", turns)
     if turns:
         of_steps, values = values, np.zeros(len(trajectories))
         values[places[lengths > 0]] = of_steps[lengths > 0]
-        if not np.array_equal(values[places[lengths > 0]], of_steps[lengths > 0]):
-            raise ValueError(
-                f"{live.name} gives the steps of a trajectory different advantages, and rLLM takes one for all of them"
-            )
     by_group = np.split(values, np.cumsum(sizes)[:-1])
     return by_group, by_group
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ._trainers import Trainer, kinds_of, of_rows, pick, sees_turns
+from ._trainers import Trainer, kinds_of, of_rows, pick, sees_turns, with_its_rows
 
-SLIME = Trainer("slime", rows_follow=False)
+SLIME = Trainer("slime", one_per=("response", "slime takes one for each response"))
 
 
+@with_its_rows
 def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[float], list[float]]:
     """The unchanged rewards, and the advantages that slime uses in place of rewards, one for each sample.
 
@@ -52,8 +53,6 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     ends = sorted(last.values())
     place = np.searchsorted(ends, [last[key] for key in keys])  # The index of each sample's rollout.
     turns = sees_turns(live)
-    if turns and "weight" in live.hooks and len(last) < len(flat):
-        raise ValueError("several samples have one `rollout_id`, and slime averages them as one: leave the recipe's weights out")
     rows = list(range(len(flat))) if turns else ends
     parts = [one.reward if isinstance(one.reward, dict) else {} for one in flat]
     more = [dict(getattr(one, "metadata", None) or {}) for one in flat]
@@ -67,5 +66,5 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     if not turns:
         counts = np.bincount(place, counts)
     step = getattr(sys.modules.get("slime.rollout.sample_hooks"), "_current_rollout_id", None)
-    values = SLIME.per_response(live, {**pick(columns, rows), "step": step}, counts, mean)
+    values = SLIME.per_response(live, {**pick(columns, rows), "step": step}, counts, mean, turns, place if turns else None)
     return rewards, (values if turns else values[place]).tolist()

@@ -45,7 +45,8 @@ TRL = Trainer(
     },
 )
 NO_LOGP = "RLOOTrainer has no log-probs of tokens: use GRPOTrainer"
-TRL_RLOO = Trainer("TRL", {**TRL.options, **dict.fromkeys(TRL.columns.values(), NO_LOGP)}, rows_follow=False)
+NO_TOKENS = ("trajectory", "RLOOTrainer takes one for each response: use GRPOTrainer")
+TRL_RLOO = Trainer("TRL", {**TRL.options, **dict.fromkeys(TRL.columns.values(), NO_LOGP)}, one_per=NO_TOKENS)
 
 WITHOUT_EFFECT = {
     GRPOConfig: (
@@ -197,11 +198,6 @@ class GRPOMixin:
         # An evaluation leaves the state of the training alone.
         recipe: Any = live if mode == "train" or live is None else live._frozen()
         out = (TRL_RLOO if is_rloo else TRL).advantage(recipe, columns, self._advlab_mean or "tokens", False, self._advlab_keep)
-        if is_rloo and out.level == "token":
-            raise ValueError(
-                f"{recipe.name} gives an advantage for each token, and RLOOTrainer takes an advantage for each response: "
-                "use GRPOTrainer"
-            )
         whole = torch.zeros((len(is_scored), *out.advantage.shape[1:]), dtype=torch.float32)
         whole[rows] = out.advantage.float()
         return whole, metrics(out, counts=mode == "train")

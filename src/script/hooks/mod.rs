@@ -70,8 +70,8 @@ impl Recipe {
     ///
     /// # Errors
     /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward, weight or advantage. It is
-    /// invalid if it is not a tensor, is not at response or token level, or has values that are not finite. A weight must be at
-    /// response level and must not be negative.
+    /// invalid if it is not a tensor, is not at response or token level, has values that are not finite, or is finer than the
+    /// caller takes ([`Batch::with_one_advantage_per`]). A weight must be at response level and must not be negative.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
         let request = Request {
             recipe: self,
@@ -80,7 +80,12 @@ impl Recipe {
             advantage: None,
             guard: self.host.guard(),
         };
-        request.answer(state)
+        let mut after = state.clone();
+        let outcome = request.answer(&mut after)?;
+        let is_fit = batch.check_level(&outcome.advantage);
+        is_fit.map_err(|error| self.at_hook(Hook::Advantage, error))?;
+        *state = after;
+        Ok(outcome)
     }
 
     /// Computes the recipe's loss and its gradient with respect to `logp`. The hook reads the argument `advantage` as

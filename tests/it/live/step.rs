@@ -180,44 +180,78 @@ fn groups_are_named_by_any_integer_or_string() {
 
 /// A version with other rows than the one in use is not tried on that one's batch, and a step falls back to no version with other
 /// rows: the caller repeats it with those.
-#[test]
-fn rows_are_those_of_the_version_that_computes() {
-    let plain = "fn advantage(batch, p) { batch.reward }";
-    let turns =
-        "fn advantage(batch, p) { batch.step_reward + 0 * batch.reward.last(\"trajectory\") }";
-    let broken = turns.replace("+ 0", "+ batch.missing + 0");
+const PLAIN: &str = "fn advantage(batch, p) { batch.reward }";
+const TURNS: &str =
+    "fn advantage(batch, p) { batch.step_reward + 0 * batch.reward.last(\"trajectory\") }";
+
+/// A step at which the caller has rows of one kind, or of any version's: the first advantage.
+fn step_by(lab: &mut Lab, turns: Option<bool>, number: u64) -> Result<f64, String> {
     let by_turns = Batch::builder()
         .groups([0, 0, 0, 0])
         .response("reward", vec![7.0, 7.0, 11.0, 11.0])
         .response("step_reward", vec![3.0, 4.0, 5.0, 6.0])
         .response("trajectory", vec![0.0, 0.0, 1.0, 1.0]);
-    let by_turns = by_turns.build().unwrap();
-    let mut lab = Lab::new(plain);
-    let step = |lab: &mut Lab, is_by_turns: bool| {
-        let rows = if is_by_turns { &by_turns } else { &batch() };
-        lab.live.rows_are_turns(Some(is_by_turns));
-        let _ = lab.live.begin_step();
-        let attempt = (lab.live).attempt(rows, |recipe, state| recipe.advantage(rows, state));
-        attempt.result.map(|outcome| outcome.advantage.at(0, 0))
+    let is_by_turns = turns == Some(true);
+    let rows = if is_by_turns {
+        by_turns.build().unwrap()
+    } else {
+        batch()
     };
+    let rows = rows.at_step(number);
+    lab.live.rows_are_turns(turns);
+    let _ = lab.live.begin_step();
+    let attempt = (lab.live).attempt(&rows, |recipe, state| recipe.advantage(&rows, state));
+    let first = attempt.result.map(|outcome| outcome.advantage.at(0, 0));
+    first.map_err(|error| error.to_string())
+}
+
+#[test]
+fn rows_are_those_of_the_version_that_computes() {
+    let (plain, turns) = (PLAIN, TURNS);
+    let broken = turns.replace("+ 0", "+ batch.missing + 0");
+    let mut lab = Lab::new(plain);
+    let step = |lab: &mut Lab, is_by_turns: bool| step_by(lab, Some(is_by_turns), 0);
     assert_eq!(step(&mut lab, false).unwrap(), 1.0);
     let untried = "not tried on the last batch, because this version takes turns as rows";
     assert_eq!(lab.warned(turns), [untried]);
     // The save came after the caller looked at the version.
-    let error = step(&mut lab, false).unwrap_err().to_string();
+    let error = step(&mut lab, false).unwrap_err();
     assert!(error.contains("takes different rows"), "{error}");
+    assert!(lab.live.is_repeated());
     assert_eq!(step(&mut lab, true).unwrap(), 3.0);
+    assert!(!lab.live.is_repeated());
     lab.reject(&broken, "no column `missing`");
     assert_eq!(lab.warned(plain).len(), 1);
     assert_eq!(step(&mut lab, false).unwrap(), 1.0);
-    // What no check has seen fails at its step, and gives way.
+    // A version that no check has tried fails at its step, which an earlier version computes with its own rows.
     lab.warned(&broken);
-    let error = step(&mut lab, true).unwrap_err().to_string();
-    assert!(error.contains("no column `missing`"), "{error}");
-    assert!(lab.failed_at_step().0.contains("no column `missing`"));
+    let error = step(&mut lab, true).unwrap_err();
+    assert!(error.contains("takes different rows"), "{error}");
     assert_eq!(lab.text(), plain);
+    assert!(lab.live.events().is_empty());
     assert_eq!(step(&mut lab, false).unwrap(), 1.0);
+    assert!(lab.failed_at_step().0.contains("no column `missing`"));
+    // The next save is tried on the rows on which that version failed.
+    lab.reject(&format!("{broken} // again"), "no column `missing`");
     // Rows that do not depend on the version are those of any.
-    lab.live.rows_are_turns(None);
+    assert_eq!(step_by(&mut lab, None, 0).unwrap(), 1.0);
     lab.reject(turns, "no column `step_reward`");
+}
+
+#[test]
+fn a_batch_that_fails_with_both_kinds_of_rows_changes_nothing() {
+    let late = "if batch.step == 6 { throw \"too much\"; } batch.";
+    let [plain, turns] = [PLAIN, TURNS].map(|text| text.replacen("batch.", late, 1));
+    let mut lab = Lab::new(&plain);
+    assert_eq!(step_by(&mut lab, Some(false), 4).unwrap(), 1.0);
+    lab.warned(&turns);
+    let error = step_by(&mut lab, Some(true), 6).unwrap_err();
+    assert!(error.contains("takes different rows"), "{error}");
+    assert!(lab.live.is_repeated());
+    let error = step_by(&mut lab, Some(false), 6).unwrap_err();
+    assert!(error.contains("too much"), "{error}");
+    assert!(!lab.live.is_repeated() && lab.live.events().is_empty());
+    assert_eq!(lab.live.in_use().recipe().text(), plain);
+    assert_eq!(step_by(&mut lab, Some(true), 7).unwrap(), 3.0);
+    assert_eq!(lab.live.in_use().recipe().text(), turns);
 }

@@ -57,6 +57,12 @@ PROPORTIONAL = (None, "vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "by
 NOT_PROPORTIONAL = ("clip_cov", "kl_cov", "dro")
 """Losses that are not proportional to the advantage: they choose tokens by it, or have a term without it."""
 
+SHARED = (
+    "response",
+    "all rows of a session share the advantage of its last row: give each response one value, or name the level `trajectory`",
+)
+"""Why the rows of a session have one advantage, if the recipe does not take each row as a turn."""
+
 
 @with_its_rows
 def estimate(
@@ -94,13 +100,8 @@ def estimate(
             warn_once("`rollout_rs` rejects tokens, and a recipe takes the tokens between two holes of the mask for a turn")
     groups = index if rows.is_whole else [index[row] for row in rows.chosen]
     columns = {**columns, "groups": groups, "mask": rows.select(mask), "step": caller.step}
-    out = VERL.advantage(live, columns, (lambda: _mean(live, caller)) if turns else "", True, True, turns)
-    if rows.is_shared and out.level == "token":
-        raise ValueError(
-            f"{live.name} gives an advantage for each token, but sessions of this batch have several trajectories, of which only "
-            "the last is computed on: write a recipe that gives an advantage for each response, or a recipe that names "
-            "the level `trajectory`"
-        )
+    adapter = replace(VERL, one_per=SHARED if rows.is_shared else None)
+    out = adapter.advantage(live, columns, (lambda: _mean(live, caller)) if turns else "", True, True, turns)
     if caller.metrics is not None:
         caller.metrics.update(metrics(out))
     advantage, returns = rows.spread(out.advantage, mask), rows.spread(out.returns, mask)
