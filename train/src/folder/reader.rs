@@ -20,7 +20,7 @@ const GONE: &str = "native_threshold = ";
 /// The program that does the steps of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunKind {
-    /// advlab.
+    /// advlab itself.
     Own,
     /// Another program, whose steps a [`TrainerRun`](crate::TrainerRun) records.
     Trainer,

@@ -228,7 +228,7 @@ impl Responses {
     }
 }
 
-/// Checks that all tokens are in the vocabulary; `what` is the name of the tokens' prompt or response in the message.
+/// Checks that all tokens are in the vocabulary; `what` names the prompt or the response in the message.
 fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<()> {
     let mut wrong = tokens.iter().filter(|&&token| token as usize >= vocabulary);
     wrong.next().map_or(Ok(()), |token| {
@@ -240,16 +240,16 @@ fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<()> {
 /// The values of response tokens, one per token, in the order of [`Responses::tokens`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// The token's log-prob, in nats.
+    /// The log-prob of each token, in nats.
     pub logp: Vec<f32>,
-    /// The entropy, in nats, of the distribution from which the token was drawn.
+    /// The entropy, in nats, of the distribution from which each token was drawn.
     pub entropy: Vec<f32>,
 }
 
 /// Responses with the scores of the policy that sampled them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
-    /// The responses; those to prompt p have the indices p * group_size .. (p + 1) * group_size.
+    /// The responses. The responses to prompt p have the indices p * group_size .. (p + 1) * group_size.
     pub responses: Responses,
     /// The log-prob and the entropy of each token.
     pub scores: Scores,

@@ -125,7 +125,7 @@ impl Learner {
                 return Err(failure);
             }
         };
-        // Means over the updates, with equal weights.
+        // The reported numbers are means over the updates, with equal weights.
         let count = updates.len() as f64;
         let mut native = outcome.reports.native.unwrap_or_default();
         let (mut metrics_of_loss, mut prints) = (Vec::new(), outcome.reports.prints.clone());
@@ -189,8 +189,8 @@ impl Learner {
         Ok(updates)
     }
 
-    /// Runs all hooks of the first step on its batch, with copies of the states, before the folder is created: this finds uses of
-    /// columns that the run does not have.
+    /// Runs all hooks of the first step on its batch, with copies of the states, before the folder is created, because this finds
+    /// uses of columns that the run does not have.
     pub(super) fn dry_run(&self, first: &Batch, recipe: &Recipe, state: &State) -> Result<()> {
         let mut state = state.clone();
         let outcome = recipe.advantage(first, &mut state);
@@ -209,8 +209,8 @@ impl Learner {
     }
 }
 
-/// Returns the metrics of all hooks, each a mean over its reports. If the advantage and the loss report the same name, the key
-/// begins with the hook, as in `loss/name`.
+/// Returns the metrics of all hooks, each a mean over its reports. If the advantage and the loss report metrics of the same name,
+/// the key begins with the hook, as in `loss/name`.
 fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     let own = outcome.reports.metrics.iter();
@@ -228,7 +228,7 @@ fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     sums.into_iter().map(mean).collect()
 }
 
-/// Replaces the help of an error if there is better help, and notes that the error comes from a dry run.
+/// Replaces the help of an error if there is better help, and adds that the error comes from a dry run.
 fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let name = recipe.name();
     let first = error.first_mut();
@@ -249,7 +249,8 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     error
 }
 
-/// Returns the responses of each minibatch of a step, epoch after epoch. A minibatch has whole groups, in the order of the batch.
+/// Returns the indices of the responses in each minibatch of a step, epoch after epoch. A minibatch has whole groups, in the
+/// order of the batch.
 fn minibatches(config: &Config, batch: &Batch) -> impl Iterator<Item = Vec<usize>> {
     let (layout, minibatches) = (batch.layout().clone(), config.minibatches);
     let groups = layout.groups();

@@ -18,7 +18,7 @@ fn cases(model: &str) -> Value {
     read_json(&folder(model).join("cases.json")).unwrap()
 }
 
-/// A folder that has a model's tokenizer and no other file.
+/// Returns a new folder that has a model's tokenizer and no other file.
 fn bare() -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     let from = folder("qwen2").join("tokenizer.json");
@@ -80,7 +80,7 @@ fn a_chat_becomes_the_text_of_transformers() {
     }
 }
 
-/// The text that a template in `tokenizer_config.json` makes of a chat with a single user message.
+/// Returns the text that a template in `tokenizer_config.json` makes of a chat with a single user message.
 fn rendered(template: impl Into<Value>) -> String {
     let copy = bare();
     let config = json!({
@@ -101,7 +101,7 @@ fn rendered(template: impl Into<Value>) -> String {
 
 #[test]
 fn templates_have_what_transformers_gives_them() {
-    // The results of transformers 5.10.4, except for the date.
+    // The expected texts are the results of transformers 5.10.4, except for the date.
     let cases = [
         (
             "{{ bos_token }}{{ messages[0]['content'] | trim }}{{ eos_token }}",

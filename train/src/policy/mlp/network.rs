@@ -257,7 +257,7 @@ impl Forward {
         h1.mapv_inplace(relu);
     }
 
-    /// Computes the probabilities of the next token and the entropies for the prefixes that lack them.
+    /// Computes the probabilities of the next token and the entropies for the prefixes that do not have them yet.
     fn evaluate(&mut self, network: &Network) {
         let [_, [w2, b2], [w3, b3]] = network.matrices(&network.parameters);
         let (hidden, vocabulary) = w3.dim();

@@ -13,7 +13,7 @@ use crate::torch::{TorchResult, indices};
 /// with a single response may have more. Responses of similar length and with the same prompt are put in the same pass.
 pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     let prompt = |response: usize| responses.owners()[response];
-    // The last token of a response is no input, because no token is predicted from it.
+    // The last token of a response is not an input, because no token is predicted from it.
     let widths = |response: usize| {
         let own = responses.range(response).len().saturating_sub(1);
         let prompt = &responses.prompts()[prompt(response)];

@@ -34,7 +34,7 @@ use optimizer::{OptimizerState, copies, zeros};
 /// The settings of a transformer: device, sampling, passes, and optimizer.
 #[derive(Clone, Debug)]
 pub struct TransformerOptions {
-    /// A device of [`torch::start`].
+    /// The device that [`torch::start`] returned.
     pub device: Device,
     /// The number of threads on the CPU.
     pub threads: NonZeroUsize,
@@ -93,7 +93,8 @@ impl Transformer {
     /// Returns a model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
     /// standard deviation of 0.02, norms 1 and biases 0.
     ///
-    /// # Errors [`Diagnostics`] if the sizes contradict each other, or if the weights do not fit into memory.
+    /// # Errors
+    /// [`Diagnostics`] if the sizes contradict each other, or if the weights do not fit into memory.
     pub fn new(config: ModelConfig, seed: u64, options: TransformerOptions) -> Result<Self> {
         config.check()?;
         let key = StreamKey::new(seed, Purpose::Initialization, 0);

@@ -74,8 +74,8 @@ impl TransformerOptions {
 /// The keys and values of the tokens so far, so that each new token costs a single position. The first columns hold the prompts,
 /// padded at the end.
 struct Cache {
-    /// Keys and values of each layer, `[rows, kv_heads, columns, head_dim]`; zeros in unused places, because a NaN there would
-    /// reach attention's result in spite of the mask.
+    /// The keys and values of each layer, `[rows, kv_heads, columns, head_dim]`. Unused columns have zeros, because a NaN there
+    /// would reach the result of attention in spite of the mask.
     layers: Vec<(Tensor, Tensor)>,
     /// The length of each row's prompt, int64 `[rows]`.
     lengths: Tensor,
