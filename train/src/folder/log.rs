@@ -196,8 +196,7 @@ impl Notice {
         }
     }
 
-    /// Returns the notice that a version failed at a step on `batch` or, if `batch` is `None`, that the version's `migrate`
-    /// failed.
+    /// Returns the notice that a version failed at a step on `batch` or, if `batch` is `None`, that its `migrate` failed.
     pub(crate) fn failed(step: u64, failed: &Failed, batch: Option<&Batch>) -> Notice {
         let recipe = failed.loaded.recipe();
         let back_to = failed.back_to.as_ref().map(|loaded| loaded.version());

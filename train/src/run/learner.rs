@@ -249,8 +249,7 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     error
 }
 
-/// Returns the indices of the responses in each minibatch of a step, epoch after epoch. A minibatch has whole groups, in the
-/// order of the batch.
+/// Returns the indices of the responses in each minibatch, epoch after epoch. A minibatch has whole groups, in the batch's order.
 fn minibatches(config: &Config, batch: &Batch) -> impl Iterator<Item = Vec<usize>> {
     let (layout, minibatches) = (batch.layout().clone(), config.minibatches);
     let groups = layout.groups();

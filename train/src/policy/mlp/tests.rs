@@ -142,8 +142,7 @@ fn the_gradient_agrees_with_central_differences_but_for_rounding() {
     }
 }
 
-/// A replay depends on this, because it may still have the passes from sampling at a step at which the run itself had to compute
-/// new passes.
+/// A replay depends on this, because it may still have a step's passes from sampling although the run had to compute new passes.
 #[test]
 fn the_passes_that_sampled_give_the_gradient_of_new_ones() {
     // One group is split between two parts.
