@@ -221,7 +221,7 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
 }
 
 impl Row {
-    /// Returns a row with the numbers that every kind of run has: those that describe the advantage that a version computed.
+    /// Returns a row with the numbers that every kind of run has: they describe the advantage that a version computed.
     pub(super) fn of_advantage(step: u64, version: &Version, summary: &Summary) -> Row {
         let (silent, groups) = (summary.groups_without_signal, summary.groups.max(1));
         Row {

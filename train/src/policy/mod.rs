@@ -40,8 +40,8 @@ const REFERENCE: &str = "reference.safetensors";
 /// The same calls give the same bits. It is an error if prompts or responses do not fit the policy, if a file cannot be read or
 /// written, or if the device or its memory fails.
 pub trait Policy: Send {
-    /// Samples `group_size` responses to each prompt; a response ends at a stop token or at the length limit. The scores are the
-    /// same as those from [`Policy::score`].
+    /// Samples `group_size` responses to each prompt; a response ends at a stop token or at the length limit. The scores equal
+    /// the results of [`Policy::score`].
     fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples>;
 
     /// Returns the log-prob (in nats) of each response token, given the prompt and the tokens before the token, and the entropy

@@ -22,7 +22,7 @@ use advlab::script::{Recipe, Statistics};
 const ATTEMPTS: u8 = 8;
 
 impl Run {
-    /// Samples the batch of the next step, and tries the recipes on this batch, with copies of their states.
+    /// Samples the batch of the next step, and tries the recipe and the loss on this batch, with copies of their states.
     pub(super) fn dry_run(&mut self) -> Result<()> {
         let sampled = self.sample()?;
         if self.config.sft_steps > 0 {

@@ -1,4 +1,4 @@
-//! Compares advlab's results with those of the library transformers on the same texts and chats.
+//! Compares advlab's results with the results of the Python library transformers on the same texts and chats.
 
 use std::fs;
 
@@ -72,7 +72,7 @@ fn a_chat_becomes_the_text_of_transformers() {
         let text = load(&folder(model)).unwrap();
         let template = text.template.as_ref().unwrap();
         assert_eq!(json!(template.render(&messages).unwrap()), chat["text"]);
-        // Each tag of a message is a single token, and no token is added to those that the template writes.
+        // Each tag of a message is a single token, and no token is added to the tokens that the template writes.
         let tokens = text.encode_chat(&messages).unwrap();
         let start = text.tokenizer.token_to_id("<|im_start|>").unwrap();
         let starts = tokens.iter().filter(|token| **token == start).count();

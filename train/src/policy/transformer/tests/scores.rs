@@ -14,7 +14,7 @@ fn assert_scores(found: &Scores, expected: &Scores, what: &str) {
     assert_close(&found.entropy, &expected.entropy, 1e-5, what);
 }
 
-/// Like [`assert_close`], with a tolerance relative to the largest value of the tensor `unit`.
+/// Does the same as [`assert_close`], with a tolerance relative to the largest value of the tensor `unit`.
 fn assert_near(found: &[f32], expected: &[f32], unit: &[f32], what: &str) {
     let largest = unit.iter().fold(0.0f32, |most, g| most.max(g.abs()));
     assert_close(found, expected, 1e-5 * largest, what);

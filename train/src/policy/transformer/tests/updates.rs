@@ -1,4 +1,4 @@
-//! Compares updates with those of PyTorch (`tests/golden/transformers/make_updates.py`).
+//! Compares updates with PyTorch's updates (`tests/golden/transformers/make_updates.py`).
 
 use tch::{Device, Tensor};
 
