@@ -161,7 +161,7 @@ pub(super) fn batch(
         .token("logp", FloatBuffer::from(logp.clone()));
     if task.turns() > 1 {
         let trajectory = |one: &Response| (one.group * size + one.trajectory) as f64;
-        // A state is its prompt's tokens as text, so that different prompts are different states.
+        // The state is the prompt's tokens as text, so that different prompts are different states.
         let state = |one: &Response| format!("{:?}", one.prompt.tokens);
         batch = batch
             .response("trajectory", all.iter().map(trajectory).collect::<Vec<_>>())

@@ -311,7 +311,7 @@ mod tests {
         let prompts = drawn(4, 4000);
         let cells = prompts.iter().flat_map(|prompt| &prompt.tokens);
         let walls = cells.filter(|&&cell| cell == WALL).count();
-        // Fewer than a quarter of the cells are walls, because start and goal are open and the mazes connected: a direct
+        // Fewer than a quarter of the cells are walls, because start and goal are open and mazes are connected: a direct
         // simulation of the definition gives 3.31 walls per maze, 0.207 of the cells.
         let share = walls as f64 / (16 * 4000) as f64;
         assert!((share - 0.207).abs() < 0.006, "{share}");
