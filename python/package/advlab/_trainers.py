@@ -34,7 +34,7 @@ NOT_OVER_TOKENS = (
 )
 RETURNS = ["token_reward", "value"]
 """If a recipe reads one of these columns, its parameters `gamma` and `lambda` are those of a return; otherwise, as for a KL per
-token, the trainer's `gamma` and `lambda` do not apply to them."""
+token, the trainer's values do not apply to these parameters."""
 
 
 @dataclass(frozen=True)
@@ -571,8 +571,7 @@ class Unfit(str):
 
 
 def kind_of(value: Any) -> str:
-    """Returns the kind of a data set's value, in the plural, such as `numbers` or `lists of strings`; `lists` for an empty
-    list."""
+    """Returns the kind of a data set's value, in the plural, such as `numbers` or `lists of strings`; an empty list: `lists`."""
     if isinstance(value, Unfit):
         return value
     if isinstance(value, (list, tuple)):

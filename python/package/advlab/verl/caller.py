@@ -73,7 +73,8 @@ class Caller:
 
     def tensors(self, is_read: Callable[[str], bool] = lambda name: True, asked: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the tensors of verl's batch, and tensors that the default trainer leaves in its queue: entropies, a teacher's
-        log-probs, and fields that are `asked` for. A tensor that has to be fetched is included only if the recipe reads it."""
+        log-probs, and fields that are `asked` for. A tensor that has to be fetched is included only if it is read, `asked` for,
+        or in `ALWAYS`."""
         names = list(self.batch.keys()) if self.batch is not None else []
         if not isinstance(self.batch, TensorDictBase):
             # This batch is a view of columns that are stored elsewhere, each of which is fetched when it is read.
@@ -166,8 +167,7 @@ class Caller:
 
 
 def _listed(values: Any) -> list[Any]:
-    """Returns the values of a field that is not a tensor, from a stack of values or from the list that a TensorDict makes of
-    it."""
+    """Returns the values of a field that is not a tensor, from a stack of values or from a TensorDict's list of them."""
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
