@@ -76,7 +76,7 @@ pub enum Event<'a> {
         /// The numbers of the evaluation. The row of the step also has these numbers, unless the run is stopped before the row is
         /// written.
         evaluation: &'a Evaluation,
-        /// A prompt of the evaluation set, always the same, and a response to it, for the user.
+        /// The first prompt of the evaluation set and a response to it, as text for the user.
         example: &'a str,
     },
     /// A step is done.
@@ -186,7 +186,7 @@ impl Run {
         }
         let later = rows.split_off(rows.partition_point(|row| row.step < step));
         let mut run = Run::restored(&folder, config, Some(&checkpoint), later)?;
-        // These rows' warnings are dropped, because the user has already seen them.
+        // The warnings about these rows are dropped, because the user has already seen them.
         for row in &rows {
             run.warnings.after(row, &run.config.warnings);
         }
@@ -336,7 +336,7 @@ impl Run {
         Ok(Ending::Finished)
     }
 
-    /// Logs the versions with which a new run begins or a resumed run continues.
+    /// Logs the versions and the platform with which a new run begins, or the platform with which a run is resumed.
     fn log_start(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         let platform = self.learner.policy.platform();
         let Some(writer) = &mut self.writer else {

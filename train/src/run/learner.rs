@@ -16,7 +16,7 @@ use advlab::plan::{Summand, terms};
 use advlab::script::{Hook, Loss, Outcome, Recipe, State, Summary};
 use advlab::tensor::Level;
 
-/// The cause of a failed step: the version (then another version may succeed), or the run itself.
+/// The cause of a failed step: the version, in which case another version may succeed, or the run itself.
 pub(super) enum StepFailure {
     Version(Diagnostics),
     Run(Diagnostics),
@@ -41,7 +41,7 @@ impl From<NonFinite> for StepFailure {
     }
 }
 
-/// The numbers of a step's row that come from its version and from the updates, and the lines that the scripts printed.
+/// The numbers of a step's row that come from the step's version and updates, and the lines that the scripts printed.
 pub(super) struct Learned {
     pub(super) summary: Summary,
     /// The mean reward after the recipe's `reward` hook.
@@ -171,7 +171,7 @@ impl Learner {
                 true => (Cow::Borrowed(all), batch.clone()),
                 false => (Cow::Owned(all.select(&members)), batch.select(&members)),
             };
-            // Before the first update, the sampling policy's `logp` is still that of the current policy.
+            // Before the first update, the batch already has the current policy's `logp`, because this policy sampled the batch.
             if !updates.is_empty() {
                 let logp = self.policy.score(&responses)?.logp;
                 let logp = Computed::new(minibatch.layout().clone(), Level::Token, logp);

@@ -73,8 +73,8 @@ class Caller:
 
     def tensors(self, is_read: Callable[[str], bool] = lambda name: True, asked: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the tensors of verl's batch, and tensors that the default trainer leaves in its queue: entropies, a teacher's
-        log-probs, and fields that are `asked` for. A tensor that has to be fetched is included only if it is read, `asked` for,
-        or in `ALWAYS`."""
+        log-probs, and fields that are `asked` for. A tensor that has to be fetched is included only if it is read, `asked` for or
+        in ALWAYS."""
         names = list(self.batch.keys()) if self.batch is not None else []
         if not isinstance(self.batch, TensorDictBase):
             # This batch is a view of columns that are stored elsewhere, each of which is fetched when it is read.

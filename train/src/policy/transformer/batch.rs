@@ -10,7 +10,7 @@ use crate::policy::Responses;
 use crate::torch::{TorchResult, indices};
 
 /// Divides the responses that have tokens into forward passes. A pass has at most `limit` tokens, including padding; only a pass
-/// with a single response may have more. Responses of similar length and with the same prompt are put in the same pass.
+/// with a single response may have more. Responses of similar length and with the same prompt are next to each other.
 pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     let prompt = |response: usize| responses.owners()[response];
     // The last token of a response is not an input, because no token is predicted from it.

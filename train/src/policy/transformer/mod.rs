@@ -38,8 +38,8 @@ pub struct TransformerOptions {
     pub device: Device,
     /// The number of threads on the CPU.
     pub threads: NonZeroUsize,
-    /// The settings of sampling, and the amount that is computed at a time (at least one response or one group). The sizes of a
-    /// model in `config` are ignored.
+    /// The settings of sampling, and limits on what is computed at a time (always at least one response or one group). The sizes
+    /// of a model in `config` are ignored.
     pub config: TransformerConfig,
     /// The tokens that end a response.
     pub stops: Vec<u32>,

@@ -96,7 +96,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Returns the attention of one new token per row to itself and the tokens so far. `mask` is `[rows, 1, 1, columns]`.
+    /// Adds a new token per row, and returns the attention of the new token to itself and the tokens so far. `mask` is `[rows, 1,
+    /// 1, columns]`.
     fn attend(&self, layer: usize, heads: &[Tensor; 3], mask: &Tensor) -> TorchResult<Tensor> {
         let (keys, values) = &self.layers[layer];
         let [queries, new_keys, new_values] = heads;
@@ -124,7 +125,7 @@ impl Transformer {
         let (device, options) = (self.options.device, &self.options);
         let (mut cache, mut hidden) = self.read_prompts(prompts, streams.len())?;
         let mut responses = vec![Vec::new(); streams.len()];
-        // The index of the response in each row, and whether the response continues.
+        // The index of the response in each row, and whether each response continues.
         let mut rows: Vec<usize> = (0..streams.len()).collect();
         let mut goes_on = vec![true; streams.len()];
         loop {
