@@ -23,7 +23,7 @@ pub struct Difference {
     pub field: String,
     /// The value in the run's row; `None` if the row has no such field.
     pub recorded: Option<Value>,
-    /// The value that the replay computed; `None` if its row has no such field.
+    /// The value that the replay computed; `None` if the replay's row has no such field.
     pub repeated: Option<Value>,
 }
 

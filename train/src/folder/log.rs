@@ -298,7 +298,7 @@ impl RunLog {
         Ok(first)
     }
 
-    /// Returns the versions that came into use at a step after the first step, or whose `migrate` failed before such a step.
+    /// Returns the versions that came into use after the start of the run, or whose `migrate` failed, each with its step.
     pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, &KeptVersion)> {
         self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Use { recipe, .. } => Some((line.step, recipe)),

@@ -37,22 +37,22 @@ const REFERENCE: &str = "reference.safetensors";
 /// The interface of a model in training. A policy samples responses, computes their log-probs and follows a gradient. It also has
 /// a reference, which is a frozen copy of the policy.
 ///
-/// The same calls give the same bits. It is an error if prompts or responses do not fit the policy, if a file cannot be read or
-/// written, or if the device or its memory fails.
+/// The same calls always give the same bits. It is an error if prompts or responses do not fit the policy, if a file cannot be
+/// read or written, or if the device or its memory fails.
 pub trait Policy: Send {
     /// Samples `group_size` responses to each prompt; a response ends at a stop token or at the length limit. The scores equal
     /// the results of [`Policy::score`].
     fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples>;
 
     /// Returns the log-prob (in nats) of each response token, given the prompt and the tokens before the token, and the entropy
-    /// (in nats) of the distribution at the token.
+    /// (in nats) of the token's distribution.
     fn score(&mut self, responses: &Responses) -> Result<Scores>;
 
-    /// Adds the gradient of a loss to the gradient that [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the
-    /// loss with respect to the log-prob of each token, `[responses.tokens().len()]`, at the current parameters.
+    /// Adds the gradient of a loss to the gradient that [`Policy::update`] will use: `dloss_dlogp` is the derivative of the loss
+    /// with respect to the log-prob of each token, `[responses.tokens().len()]`, at the current parameters.
     fn accumulate(&mut self, responses: &Responses, dloss_dlogp: &[f64]) -> Result<()>;
 
-    /// Makes one step of the optimizer along the accumulated gradient, and clears the gradient. If the gradient's norm (L2, all
+    /// Makes one step of the optimizer against the accumulated gradient, and clears the gradient. If the gradient's norm (L2, all
     /// parameters together) is above `max_grad_norm`, the gradient is first scaled down to this norm. Returns the norm before
     /// scaling, or the reason why the parameters and the optimizer were not changed.
     fn update(&mut self, max_grad_norm: Option<f64>) -> Result<Result<f64, NonFinite>>;

@@ -205,7 +205,7 @@ impl Forward {
         self.prefixes.len() - 1
     }
 
-    /// Adds the token at this position of each response that continues (given by `next`), and the prefixes that end with these
+    /// Adds the token that `next` gives for this position of each response that continues, and the prefixes that end with these
     /// tokens.
     fn extend(
         &mut self,

@@ -96,8 +96,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Adds a new token per row, and returns the attention of the new token to itself and the tokens so far. `mask` is `[rows, 1,
-    /// 1, columns]`.
+    /// Adds a new token per row, and returns its attention to itself and the tokens so far. `mask` is `[rows, 1, 1, columns]`.
     fn attend(&self, layer: usize, heads: &[Tensor; 3], mask: &Tensor) -> TorchResult<Tensor> {
         let (keys, values) = &self.layers[layer];
         let [queries, new_keys, new_values] = heads;
