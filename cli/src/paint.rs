@@ -27,7 +27,7 @@ pub fn printed(lines: &str) -> String {
     first.into_iter().chain(others).collect()
 }
 
-/// Returns a string padded with spaces to at least `columns` columns.
+/// Pads a string with spaces to at least `columns` columns.
 pub fn filled(text: &str, columns: usize) -> String {
     format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
 }

@@ -199,8 +199,9 @@ impl Shared {
             still_using: back_to.version().clone(),
             at_step: true,
         });
-        if let (Some((batch, turns)), Some(last)) = (&failed.at, &ledger.last) {
-            let (batch, turns, in_use) = (batch.clone(), *turns, last.in_use.clone());
+        if let (Some(at), Some(last)) = (&failed.at, &ledger.last) {
+            let (batch, in_use) = (at.batch.clone(), last.in_use.clone());
+            let turns = at.turns;
             ledger.failed_on = Some(Arc::new(Observed {
                 batch,
                 in_use,

@@ -308,7 +308,7 @@ impl LiveRecipe {
                 loaded,
                 error,
                 back_to: before.map(|before| before.loaded.clone()),
-                at: Some((batch.clone(), self.turns)),
+                at: self.shared.ledger().last.clone(),
             });
         }
         // A switch to a new version is undone as well, because a checkpoint that is written now must not contain the new version.

@@ -60,8 +60,8 @@ pub struct Failed {
     pub error: Diagnostics,
     /// The version that the step falls back to; `None` if there is no other version.
     pub back_to: Option<Arc<Published>>,
-    /// The batch on which the step failed, and whether its rows are turns; `None` for a failed `migrate`.
-    pub(super) at: Option<(Batch, Option<bool>)>,
+    /// The batch on which the step failed; `None` for a failed `migrate`.
+    pub(super) at: Option<Arc<Observed>>,
 }
 
 /// A batch of the run, with the version and the state at the start of its step.

@@ -195,7 +195,7 @@ impl Config {
         }
     }
 
-    /// Returns a loss recipe with the run's `loss_params`. It is an error if the recipe has no `loss`.
+    /// Sets the run's `loss_params` in a loss recipe, and returns the recipe. It is an error if the recipe has no `loss`.
     pub fn set_loss(&self, mut recipe: Recipe) -> Result<Recipe> {
         if !recipe.has(Hook::Loss) {
             let name = recipe.name();

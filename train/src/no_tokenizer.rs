@@ -1,4 +1,4 @@
-//! Replaces `tokenizer.rs` in a build without the feature `tokenizer`: loading a tokenizer is an error that says how to build
+//! Replaces `tokenizer.rs` in a build without the feature `tokenizer`: loading a tokenizer gives an error that says how to build
 //! advlab with this feature.
 
 use std::ops::Range;
@@ -16,7 +16,7 @@ impl Tokenizer {
     /// Fails, because this build has no tokenizers.
     ///
     /// # Errors
-    /// Always an error, which has the commands that build advlab with tokenizers.
+    /// Always returns an error, which has the commands that build advlab with tokenizers.
     pub fn load(path: &Path, _with_special: bool) -> Result<Self> {
         Err(Diagnostic::not_built("tokenizers").in_file(path).into())
     }

@@ -1,4 +1,4 @@
-//! Random streams: each is a pure function of the run's seed, its purpose, the step and an index.
+//! Random streams: each stream is a pure function of the run's seed, the stream's purpose, the step and an index.
 //!
 //! ChaCha is counter-based: every stream can be opened without drawing the numbers before it. Therefore a resumed run, a replayed
 //! run and a run with another number of threads draw the same numbers.
@@ -34,7 +34,7 @@ pub struct StreamKey {
     pub seed: u64,
     /// The purpose of the random numbers.
     pub purpose: Purpose,
-    /// The training step, from 0.
+    /// The training step, counted from 0.
     pub step: u64,
 }
 

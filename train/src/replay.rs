@@ -17,13 +17,13 @@ use advlab::script::Host;
 /// The first number of a replay that differs from the recorded number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The first step with a differing number, from 0.
+    /// The step of the number, counted from 0.
     pub step: u64,
-    /// The field, such as `evaluation/pass@1`.
+    /// The path of the number in the row, such as `evaluation/pass@1`.
     pub field: String,
     /// The value in the run's row; `None` if the row has no such field.
     pub recorded: Option<Value>,
-    /// The value that the replay computed; `None` if its row has no such field.
+    /// The value that the replay computed; `None` if the replay's row has no such field.
     pub repeated: Option<Value>,
 }
 
@@ -142,8 +142,8 @@ mod tests {
         assert_eq!(repeat().unwrap(), None);
         let path = folder.join(METRICS);
         let text = std::fs::read_to_string(&path).unwrap();
-        // The form of earlier versions: the configuration may have a key that no longer exists, and a number that a run did not
-        // have was written as null.
+        // Earlier versions wrote such folders: the configuration may have a key that no longer exists, and a number that a run
+        // did not have was written as null.
         let config = "# A trainer's run, as advlab recorded it\nrecipe = \"grpo\"\ntask = \"trainer\"\n\n[params]\nk = 8\n";
         assert_eq!(
             std::fs::read_to_string(folder.join(CONFIG)).unwrap(),

@@ -10,76 +10,75 @@ use advlab::number_text::in_json;
 use advlab::script::{Summary, Version};
 use advlab::tensor::binomial_ratio;
 
-/// One row of `metrics.jsonl`, of a run of advlab or of a trainer. A number that the run does not have gets no key; a number that
-/// is not finite is null (in `metrics`, a string such as "NaN"). All fields but `device_memory`, `ms` and `time` are the same,
-/// bit for bit, in a resumed run or a replay.
+/// One row of `metrics.jsonl`, from a run of advlab or of a trainer. A number that the run does not compute has no key; a number
+/// that is not finite is null (in `metrics`, a string such as "NaN"). All fields except `device_memory`, `ms` and `time` are the
+/// same, bit for bit, in a resumed run or a replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The step, from 0.
+    /// The number of the step, counted from 0.
     pub step: u64,
-    /// The version of the recipe that made the step's update; all 64 digits of its hash.
+    /// The version of the recipe that made the step's update, as all 64 digits of its hash.
     #[serde(default)]
     pub version: String,
-    /// Versions that failed at this step before `version` was used.
+    /// The versions that failed at this step before `version` was used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
-    /// The value of `batch.step`, in a trainer's run.
+    /// The value of `batch.step`; only in a trainer's run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_step: Option<u64>,
-    /// Number of responses in the batch, in a trainer's run.
+    /// The number of responses in the batch; only in a trainer's run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responses: Option<usize>,
-    /// Number of groups in the batch, in a trainer's run.
+    /// The number of groups in the batch; only in a trainer's run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups: Option<usize>,
-    /// Mean of the reward that the verifier or the trainer gave.
+    /// The mean of the rewards that the verifier or the trainer gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reward_mean: Option<f64>,
-    /// Standard deviation of that reward, ddof 1.
+    /// The standard deviation (ddof 1) of the rewards that the verifier or the trainer gave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reward_std: Option<f64>,
-    /// Mean reward after the recipe's `reward` hook, summed over tokens if the hook gives one value per token.
+    /// The mean reward per response after the recipe's `reward` hook; token rewards are summed over each response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipe_reward_mean: Option<f64>,
     /// The policy's results on the prompts of the step.
     #[serde(flatten)]
     pub sampled: Evaluation,
-    /// Share of groups without a signal. In such a group, every response has the weight 0 or only advantages of 0.
+    /// The share of groups without a signal: groups in which each response has the weight 0 or only advantages of 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups_without_signal: Option<f64>,
-    /// Number of groups that were drawn again because all their weights were 0, if `resample` is on.
+    /// The number of groups that were drawn again because all their weights were 0; only if `resample` is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resampled: Option<usize>,
-    /// How many responses effectively carry the sum of |A|, as a fraction of the step's responses.
+    /// The effective number of responses that carry the sum of |A|, as a fraction of the number of responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effective_responses: Option<f64>,
-    /// Mean of the advantage's values; the recipe returns one value per response or one per token.
+    /// The mean of the advantages, of which the recipe returns one per response or one per token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advantage_mean: Option<f64>,
-    /// Standard deviation of the advantage, ddof 1.
+    /// The standard deviation (ddof 1) of the advantages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advantage_std: Option<f64>,
-    /// Smallest advantage.
+    /// The smallest advantage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advantage_min: Option<f64>,
-    /// Largest advantage.
+    /// The largest advantage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advantage_max: Option<f64>,
-    /// Mean k3 estimate, over tokens, of the KL from the sampling policy to the reference, in nats; only if the run has a
-    /// reference.
+    /// The k3 estimate of KL(sampling policy || reference) in nats, averaged over tokens; only if the run has a reference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kl: Option<f64>,
-    /// Mean loss of the step's updates, or the loss that a recipe reports to a trainer.
+    /// The mean loss over the step's updates or, in a trainer's run, the loss that the recipe computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
-    /// Share of tokens whose ratio was clipped, if the loss recipe reports it as `clip_share`.
+    /// The share of tokens whose ratio was clipped; only if the recipe of the loss reports it as the metric `clip_share`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_share: Option<f64>,
-    /// Mean norm of the step's gradients, before clipping.
+    /// The mean norm of the step's gradients before clipping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grad_norm: Option<f64>,
     /// The values that scripts report with `metric`; a loss's metrics are averaged over the step's updates with equal weights. If
-    /// the advantage and the loss report the same name, the keys are `advantage/name` and `loss/name`.
+    /// the advantage and the loss report metrics of the same name, the keys are `advantage/name` and `loss/name`.
     #[serde(
         default,
         skip_serializing_if = "BTreeMap::is_empty",
@@ -87,8 +86,8 @@ pub struct Row {
         deserialize_with = "numbers"
     )]
     pub metrics: BTreeMap<String, f64>,
-    /// CRC-32C of the advantage's bytes, in a trainer's run. The field comes after the numbers above, so that a replay reports a
-    /// difference in one of those numbers under its name.
+    /// The CRC-32C of the advantage's bytes; only in a trainer's run. The field comes after the numbers above, so that a replay
+    /// in which one of those numbers differs names that number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crc32c: Option<u32>,
     /// The evaluation before training; only in the row of step 0.
@@ -97,13 +96,13 @@ pub struct Row {
     /// The evaluation after this step, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<Evaluation>,
-    /// The peak so far of the bytes in use on the policy's GPU; it depends on the machine.
+    /// The largest number of bytes in use on the policy's GPU so far; it depends on the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<u64>,
-    /// Milliseconds of each stage, which depend on the machine.
+    /// The time of each stage in milliseconds; it depends on the machine.
     #[serde(default)]
     pub ms: BTreeMap<Stage, f64>,
-    /// When the row was written, in seconds since 1970.
+    /// The time at which the row was written, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<f64>,
 }
@@ -111,13 +110,13 @@ pub struct Row {
 /// The policy's results on some prompts: the evaluation set, which training never draws, or the prompts of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// Estimates of pass@k.
+    /// The estimates of pass@k.
     #[serde(flatten)]
     pub pass_at: PassAt,
-    /// Mean entropy of the tokens, in nats.
+    /// The entropy in nats, averaged over tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entropy: Option<f64>,
-    /// Mean number of tokens of a response.
+    /// The mean number of tokens per response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length: Option<f64>,
 }
@@ -134,24 +133,24 @@ pub enum Stage {
     Recipe,
     /// Losses, gradients and updates.
     Update,
-    /// The hooks that kernels computed; this time is also part of `recipe` and `update`.
+    /// The hooks that native kernels computed; their time is also part of `recipe` and `update`.
     Native,
     /// The evaluation.
     Evaluate,
-    /// A stage that this version of advlab does not have.
+    /// A stage that this version of advlab does not know.
     #[serde(other)]
     Other,
 }
 
-/// Estimates of pass@k, the chance that at least one of k responses is right, for k = 1, 2, 4, ... up to the group's size. Their
-/// names in JSON are `pass@1` and so on.
+/// Estimates of pass@k, the chance that at least one of k responses is right, for k = 1, 2, 4, ... up to the group's size. In
+/// JSON, the estimates are named `pass@1` and so on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PassAt(BTreeMap<usize, f64>);
 
 impl PassAt {
-    /// Estimates from the number of right responses in each group; all groups have `group_size` responses.
+    /// Estimates pass@k from the number of right responses in each group; each group has `group_size` responses.
     ///
-    /// The estimate of a group is 1 - C(wrong, k) / C(n, k) (arXiv 2107.03374, eq. 1); groups have equal weight.
+    /// The estimate for a group is 1 - C(wrong, k) / C(group_size, k) (arXiv 2107.03374, eq. 1); all groups have equal weight.
     pub fn of(right: &[usize], group_size: usize) -> PassAt {
         let estimate = |k: usize| {
             let fails = right.iter().map(|&right| {
@@ -222,7 +221,7 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
 }
 
 impl Row {
-    /// Returns the numbers that every run's rows have: they describe the advantage that a version computed.
+    /// Returns a row with the numbers that every kind of run has: they describe the advantage that a version computed.
     pub(super) fn of_advantage(step: u64, version: &Version, summary: &Summary) -> Row {
         let (silent, groups) = (summary.groups_without_signal, summary.groups.max(1));
         Row {
@@ -237,21 +236,21 @@ impl Row {
         }
     }
 
-    /// Returns the seconds of all stages.
+    /// Returns the total time of all stages, in seconds.
     pub fn seconds(&self) -> f64 {
-        // The kernels' time is also part of other stages.
+        // The time of native kernels is skipped, because it is also part of other stages.
         let stages = self.ms.iter().filter(|(stage, _)| **stage != Stage::Native);
         stages.map(|(_, ms)| ms).sum::<f64>() / 1e3
     }
 
-    /// Returns the values by their paths, such as `evaluation/pass@1`, in the row's order.
+    /// Returns the row's values under their paths, such as `evaluation/pass@1`, in the order of the fields.
     pub(super) fn flat(&self) -> Map<String, Value> {
         flat(json!(self))
     }
 }
 
-/// Returns the values by their paths, without nulls: a number is null if it is not finite, or, in trainers' rows of earlier
-/// versions, if it does not exist.
+/// Returns the values in nested objects under their paths, without nulls: a number is null if it is not finite or, in trainers'
+/// rows of earlier versions, if it was not computed.
 fn flat(value: Value) -> Map<String, Value> {
     let mut all = Map::new();
     let Value::Object(fields) = value else {
@@ -269,7 +268,7 @@ fn flat(value: Value) -> Map<String, Value> {
 }
 
 impl Evaluation {
-    /// Returns the numbers with their names in JSON.
+    /// Returns the numbers with the names that they have in JSON.
     pub fn named(&self) -> impl Iterator<Item = (String, f64)> {
         let others = [("entropy", self.entropy), ("length", self.length)];
         let others = others.into_iter();
@@ -284,7 +283,7 @@ pub(super) fn milliseconds(since: Instant) -> f64 {
     rounded(since.elapsed())
 }
 
-/// Returns a time in milliseconds, rounded to microseconds, which suffices for a reader.
+/// Returns a time in milliseconds, rounded to microseconds, because no reader needs more digits.
 pub(super) fn rounded(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -37,7 +37,7 @@ pub struct Run {
     /// The recipe, with its state and the versions to which it can fall back.
     live: LiveRecipe,
     evaluation: Vec<Prompt>,
-    /// The next step, from 0.
+    /// The number of the next step, counted from 0.
     step: u64,
     /// The data of the next step, if the responses are already sampled.
     sampled: Option<Sampled>,
@@ -46,7 +46,7 @@ pub struct Run {
     warnings: Warnings,
     /// The recorded rows of steps that are still to be repeated.
     pub(super) recorded: VecDeque<Row>,
-    /// For each repeated step at which the version changed: the version with which the step began or tried to begin.
+    /// The version with which each repeated step began or tried to begin, if the version changed at that step.
     switches: HashMap<u64, Recipe>,
     /// The writer of the run's folder; `None` if the run is only repeated.
     writer: Option<RunWriter>,
@@ -60,12 +60,12 @@ pub struct Run {
 pub enum Event<'a> {
     /// An update of supervised fine-tuning, before the first training step.
     FineTuned {
-        /// The number of the update, from 0.
+        /// The number of the update, counted from 0.
         update: u64,
         /// The number of updates in total.
         of: u64,
     },
-    /// A new line of `reloads.jsonl`: an event of the recipe's file, or numbers of the run that deserve attention.
+    /// A new line of `reloads.jsonl`: an event of the recipe's file, or a warning about the run's numbers.
     Log(&'a Notice),
     /// The script printed a line.
     Printed { step: u64, line: &'a str },
@@ -76,7 +76,7 @@ pub enum Event<'a> {
         /// The numbers of the evaluation. The row of the step also has these numbers, unless the run is stopped before the row is
         /// written.
         evaluation: &'a Evaluation,
-        /// A prompt of the evaluation set, always the same, and a response to it, for the user.
+        /// The first prompt of the evaluation set and a response to it, as text for the user.
         example: &'a str,
     },
     /// A step is done.
@@ -109,7 +109,7 @@ impl Run {
         run.written_to(folder, 0)
     }
 
-    /// Returns a run before its first step, with the current content of the recipe's file.
+    /// Returns a run before its first step, which uses the current content of the recipe's file.
     fn first(config: Config) -> Result<Run> {
         let host = config.host();
         let loss = config.set_loss(host.load(&config.loss_recipe)?)?;
@@ -143,7 +143,7 @@ impl Run {
         })
     }
 
-    /// Makes the run write to a folder in which `rows` steps are done.
+    /// Makes the run write to a folder that has the rows of the first `rows` steps.
     fn written_to(mut self, folder: LockedFolder, rows: u64) -> Result<Run> {
         self.writer = Some(RunWriter::open(folder, &self.config, rows)?);
         Ok(self)
@@ -151,7 +151,7 @@ impl Run {
 
     /// Resumes a run from its newest checkpoint. Whatever `native` is, the numbers are the same, bit for bit, as those of a run
     /// that was never stopped. Steps after the checkpoint are repeated with the versions that they used; then the run follows the
-    /// recipe's file. `steps` changes the total number of steps.
+    /// recipe's file. `steps`, if given, changes the total number of steps.
     pub fn resume(path: &Path, steps: Option<u64>, native: Mode) -> Result<Run> {
         let (locked, mut config) = LockedFolder::open(path)?;
         if locked.kind == RunKind::Trainer {
@@ -186,7 +186,7 @@ impl Run {
         }
         let later = rows.split_off(rows.partition_point(|row| row.step < step));
         let mut run = Run::restored(&folder, config, Some(&checkpoint), later)?;
-        // These rows' warnings are dropped, because the user has already seen them.
+        // The warnings about these rows are dropped, because the user has already seen them.
         for row in &rows {
             run.warnings.after(row, &run.config.warnings);
         }
@@ -273,7 +273,7 @@ impl Run {
         self.live.in_use().recipe()
     }
 
-    /// Returns the next step, from 0.
+    /// Returns the number of the next step, counted from 0.
     pub fn step(&self) -> u64 {
         self.step
     }
@@ -336,7 +336,7 @@ impl Run {
         Ok(Ending::Finished)
     }
 
-    /// Logs the versions with which a new run begins or a resumed run continues.
+    /// Logs the versions and the platform with which a new run begins, or the platform with which a run is resumed.
     fn log_start(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         let platform = self.learner.policy.platform();
         let Some(writer) = &mut self.writer else {
@@ -402,7 +402,7 @@ fn change_steps(config: &mut Config, steps: Option<u64>) -> Result<bool> {
     Ok(is_changed)
 }
 
-/// Returns the note that the recipe's file still holds a rejected version, which is not tried again.
+/// Returns a note if the recipe's file still holds a rejected version, because the run does not try that version again.
 fn rejected_note(config: &Config, checkpoint: &Checkpoint, rejected: &[String]) -> Option<String> {
     let file = &config.recipe;
     let (_, reading) = config.host().load_files(&SourceFiles::of(file));

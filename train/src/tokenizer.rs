@@ -34,7 +34,7 @@ pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
     let parsed = caught(|| text.parse::<tokenizers::Tokenizer>());
     let parsed = parsed.unwrap_or_else(|| Err("it is damaged".into()));
     let mut tokenizer = parsed.map_err(damaged)?;
-    // Dropout is turned off, because dropout is meant for training a model, and would make the number of tokens of a text random.
+    // Dropout is turned off, because it is meant for training a model, and would make the tokens of a text random.
     if let ModelWrapper::BPE(model) = tokenizer.get_model()
         && model.dropout.is_some()
     {
@@ -49,7 +49,7 @@ pub(crate) fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
 }
 
 impl Tokenizer {
-    /// Loads a `tokenizer.json`. With `with_special`, the tokens that the tokenizer adds around a text count too.
+    /// Loads a `tokenizer.json`. If `with_special` is set, the tokens that the tokenizer adds around a text count too.
     ///
     /// # Errors
     /// [`Diagnostics`] with the reason why the file cannot be read as a tokenizer.
@@ -112,7 +112,7 @@ mod tests {
             assert!(spans.len() > 3, "{name}: {spans:?}");
             assert_eq!(tokenizer.count("").unwrap(), 0, "{name}");
         }
-        // Special tokens count only with `with_special`.
+        // Special tokens count only if `with_special` is set.
         let count = |with_special| {
             let tokenizer = Tokenizer::load(&path(BOTH[1]), with_special);
             tokenizer.unwrap().count("the low").unwrap()

@@ -18,7 +18,7 @@ use advlab::diagnostic::Diagnostic;
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Published};
 use advlab::script::{Outcome, Recipe, State, Statistics, Summary};
 
-/// The file for the old rows of steps that were repeated.
+/// The file that receives the old rows of steps that the trainer repeats.
 const CUT: &str = "cut.jsonl";
 
 /// The folder of a trainer's run, open for writing.
@@ -26,18 +26,18 @@ const CUT: &str = "cut.jsonl";
 pub struct TrainerRun {
     writer: RunWriter,
     before: Arc<Published>,
-    /// The version that is in use according to the folder.
+    /// The version that is in use according to the folder's log.
     used: String,
     /// The first step that has no row yet.
     next: u64,
-    /// The first step in the folder when it was opened; `None` once the trainer has resumed or begun a step.
+    /// The first step of which the folder had a row when it was opened; `None` once the trainer has resumed or begun a step.
     first: Option<u64>,
     /// Whether a step has begun since the folder was opened.
     is_begun: bool,
 }
 
 impl TrainerRun {
-    /// Opens or creates the folder of a live recipe with these parameters. The last `keep_batches` batches are kept.
+    /// Opens or creates the folder of a live recipe with these parameters. The folder keeps the last `keep_batches` batches.
     pub fn open(
         path: &Path,
         live: &LiveRecipe,
@@ -90,7 +90,7 @@ impl TrainerRun {
         &self.writer.folder.path
     }
 
-    /// Removes all rows and files of a step and of later steps.
+    /// Removes all rows and files of `step` and of later steps.
     fn cut(&mut self, step: u64) -> Result<()> {
         self.writer.cut(step)?;
         let log = RunFolder::read(self.path()).log()?;
@@ -99,7 +99,7 @@ impl TrainerRun {
         Ok(())
     }
 
-    /// Reports that the trainer continues from a saved state, so that its next step may be the folder's first step.
+    /// Notes that the trainer has loaded a saved state. Its next step may then be the folder's first step (see `check`).
     pub fn resume(&mut self) {
         self.first = None;
     }
@@ -116,7 +116,7 @@ impl TrainerRun {
         }
     }
 
-    /// Begins a call. Its step is the trainer's step, raised if necessary so that each call has a different step. If the trainer
+    /// Begins a call. Its step is the trainer's step, raised if necessary so that no two calls have the same step. If the trainer
     /// has gone back to an earlier step, the folder's rows from that step on are moved to another file, and the returned message
     /// says so.
     pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>> {
@@ -153,7 +153,7 @@ impl TrainerRun {
         self.writer.log(&notice.line, &recipes, Some(batch))
     }
 
-    /// Records a completed step of the version in use, which began the step with the state `before`.
+    /// Records a completed step of the version in use; `before` is the state with which the step began.
     pub fn step(
         &mut self,
         live: &LiveRecipe,
@@ -175,7 +175,7 @@ impl TrainerRun {
     }
 }
 
-/// Returns the row of a step: the numbers that come from the recipe.
+/// Returns the row of a trainer's step, with the numbers that the batch and the recipe's outcome give.
 pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Row {
     let reward = batch.response_column("reward");
     let reward = reward.map(|values| Statistics::of(values.iter().copied()));

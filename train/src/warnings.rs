@@ -1,5 +1,5 @@
-//! Warnings of a run, each given once: the run's numbers show that the policy learns little, or learns the wrong thing. The
-//! bounds are `[warnings]` in `config/defaults.toml`.
+//! Warnings, each given at most once per run, that the policy learns little or learns the wrong thing. The bounds are the
+//! settings `[warnings]` in `config/defaults.toml`.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use super::config::WarningConfig;
 use super::row::Row;
 use advlab::number_text::value;
 
-/// The number of steps in the mean; a mean is used because a single unusual step is no reason to warn.
+/// The number of steps over which a mean is taken. Means are used because a single unusual step is no reason to warn.
 const STEPS: usize = 10;
 
 /// The messages, in the order of the keys in `[warnings]`. Each number is the mean over the last `STEPS` steps.
@@ -19,19 +19,19 @@ const MESSAGES: [&str; 5] = [
     "responses are {} times as long as at first: `advlab mass` shows whether long responses get more of the advantage",
 ];
 
-/// A warning names the last reload if it was fewer than this many steps ago.
+/// A warning names the last reload if that reload was fewer than this many steps ago.
 const RELOAD: u64 = 100;
 
-/// The warnings of a run. They depend only on its rows of `metrics.jsonl`, so that a resumed run, which passes the old rows
-/// first, does not repeat warnings.
+/// The warnings of a run. They depend only on the run's rows in `metrics.jsonl`. A resumed run passes its old rows first, so it
+/// does not repeat their warnings.
 #[derive(Default)]
 pub(super) struct Warnings {
     recent: VecDeque<[Option<f64>; 5]>,
-    /// The mean length of the first steps.
+    /// The mean length of responses over the first `STEPS` steps.
     length: Option<f64>,
     given: [bool; 5],
     version: String,
-    /// The step of the last change of version, and the change in words.
+    /// The step at which the version last changed, and both versions as text.
     change: Option<(u64, String)>,
 }
 
@@ -48,7 +48,7 @@ impl Warnings {
             row.groups_without_signal,
             row.sampled.entropy,
             row.clip_share,
-            // A share of 0 is left out, because the first warning already says that no group has a signal.
+            // A share of 0 is ignored, because the first warning already says that no group has a signal.
             row.effective_responses.filter(|share| *share > 0.0),
             row.sampled.length,
         ]);
@@ -131,7 +131,7 @@ mod tests {
             "{all:?}"
         );
         assert!(all[1].0 == 129 && all[1].1.contains("entropy"), "{all:?}");
-        // A warning names a change of version for a hundred steps.
+        // For a hundred steps after a change of version, a warning names the change.
         let names = |text: &str| text.ends_with("the reload at step 110 (aaaaaa -> bbbbbb)");
         assert!(all.iter().all(|(_, text)| names(text)), "{all:?}");
         for reload in [0, 20] {

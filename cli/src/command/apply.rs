@@ -250,8 +250,8 @@ fn with_source(mut error: Diagnostics) -> Diagnostics {
     error
 }
 
-/// Returns the recipe's own loss with the spread of dloss/dlogp and the sum of |dloss/dlogp|; the loss's reports are added to the
-/// outcome's reports. Returns `None` if the recipe has no loss, or if its loss fails, for instance because the batch lacks
+/// Computes the recipe's own loss with the spread of dloss/dlogp and the sum of |dloss/dlogp|; the loss's reports are added to
+/// the outcome's reports. Returns `None` if the recipe has no loss, or if its loss fails, for instance because the batch lacks
 /// log-probs; a warning says why a loss failed.
 fn loss(
     recipe: &Recipe,

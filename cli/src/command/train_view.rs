@@ -229,7 +229,7 @@ impl TrainView {
         self.at(*done, &line);
     }
 
-    /// Returns a text on how fast a language model samples and learns and how much GPU memory it uses; it is empty for the mlp.
+    /// Says how fast a language model samples and learns and how much GPU memory it uses; the text is empty for the mlp.
     fn speed(&self, row: &Row) -> String {
         let config = &self.config;
         if config.policy == PolicyName::Mlp {
@@ -262,7 +262,7 @@ fn evaluations(run: &Run) -> Vec<(u64, Evaluation)> {
     evaluations.collect()
 }
 
-/// Returns the last evaluation as a text that fits into a line of 80 columns together with the step's number.
+/// Formats the last evaluation so that it fits into a line of 80 columns together with the step's number.
 fn last_line(evaluations: &[(u64, Evaluation)]) -> String {
     let (_, evaluation) = &evaluations[evaluations.len() - 1];
     let last = evaluation.pass_at.last().filter(|(k, _)| *k > 1);
@@ -306,7 +306,7 @@ fn table(evaluations: &[(u64, Evaluation)]) -> Vec<String> {
     lines
 }
 
-/// Returns a sparkline of pass@1 in the last `room` evaluations, on a scale from 0 to 1, padded to `room` characters.
+/// Draws a sparkline of pass@1 in the last `room` evaluations, on a scale from 0 to 1, padded to `room` characters.
 fn sparkline(evaluations: &[(u64, Evaluation)], room: usize) -> String {
     let from = evaluations.len().saturating_sub(room);
     let shares = evaluations[from..].iter();

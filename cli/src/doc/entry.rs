@@ -143,7 +143,7 @@ fn example(host: &Host, script: &str) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Returns the values of a tensor, as a string for each group; for a batch tensor, one string with its single value.
+/// Formats the values of a tensor as a string for each group; a batch tensor gives one string with its single value.
 fn by_group(computed: &Computed) -> Vec<String> {
     let (layout, level) = (computed.layout(), computed.level());
     let values: Vec<String> = computed.buffer().iter().map(value).collect();
@@ -164,7 +164,7 @@ fn by_group(computed: &Computed) -> Vec<String> {
     (0..layout.groups()).map(of_group).collect()
 }
 
-/// Returns the result of an example as text, with all values.
+/// Formats the result of an example as text, with all values.
 pub(super) fn shown(answer: &Answer) -> String {
     match answer {
         Answer::Tensor(computed) => {
@@ -190,7 +190,7 @@ fn listed(items: impl Iterator<Item = String>) -> String {
     items.collect::<Vec<String>>().join(", ")
 }
 
-/// Returns the doc and the parameters of a recipe as text.
+/// Formats the doc and the parameters of a recipe as text.
 pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
     let (name, version) = (paint.bold(recipe.name()), recipe.version().short());
     let doc = filled(recipe.doc(), paint.width);
@@ -202,7 +202,7 @@ pub fn recipe(recipe: &Recipe, paint: Paint) -> String {
     text
 }
 
-/// Returns a recipe's parameters as text: each with its value, its meaning, and the values that it may have.
+/// Formats a recipe's parameters as text, each parameter with its value, its meaning, and the values that it may have.
 pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     let params = recipe.params().iter();
     let rows = params.map(|(own, value)| (format!("  {} = {value}", own.name), own));
@@ -258,7 +258,7 @@ impl Topic {
     }
 }
 
-/// Returns a doc comment with its paragraphs rewrapped to `columns`; indented formulas are folded only if they are too long.
+/// Rewraps the paragraphs of a doc comment to `columns`; indented formulas are folded only if they are too long.
 pub(super) fn filled(doc: &str, columns: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut paragraph = String::new();

@@ -40,9 +40,8 @@ pub(crate) fn forms(name: &str) -> impl Iterator<Item = (&'static str, &'static 
     found.map(|entry| (&*entry.call, entry.doc))
 }
 
-/// Returns the explanation of a name: of a function or member with its example, which is run; of a recipe with its parameters; of
-/// a topic; or of a section of the reference with a line for each entry. If nothing has that name, returns the results of a
-/// search for the name.
+/// Explains a name: a function or member with its example, which is run; a recipe with its parameters; a topic; or a section of
+/// the reference with a line for each entry. If nothing has that name, returns the results of a search for the name.
 pub fn explain(host: &Host, asked: &str, paint: Paint) -> Result<String> {
     let name = name_of(asked);
     let found = ENTRIES.iter().filter(|entry| entry.name == name);
@@ -126,7 +125,7 @@ fn name_of(text: &str) -> &str {
     }
 }
 
-/// Returns a text with a line for each topic, and with the names of all functions, members and recipes, by section and kind.
+/// Returns an overview: a line for each topic, and the names of all functions, members and recipes, by section and kind.
 pub fn overview(paint: Paint) -> String {
     let mut lines = vec![heading("topics", "what scripts are made of", paint)];
     let topics = TOPICS.topics.iter();
@@ -149,8 +148,8 @@ pub fn overview(paint: Paint) -> String {
 /// The recipes that a newcomer needs first.
 const START_HERE: [&str; 5] = ["grpo", "dr_grpo", "passk", "reinforce_pp", "ppo_clip"];
 
-/// Returns the built-in recipes in the order in which they are listed, as lists with titles: the recipes of `START_HERE`, then
-/// the other recipes, a list for each kind.
+/// Returns lists of the built-in recipes, each list with its title: first the recipes of `START_HERE`, then a list of the other
+/// recipes for each kind.
 pub fn recipes() -> impl Iterator<Item = (&'static str, Vec<&'static Builtin>)> {
     let first = START_HERE.into_iter().filter_map(Builtin::find).collect();
     let kinds = RECIPE_KINDS.into_iter().map(|(kind, title)| {

@@ -100,8 +100,8 @@ pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<St
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// Returns the items whose texts contain all words: first the items with all words in their names, then those with all words in
-/// names and summary, then all others.
+/// Returns the items whose texts contain all words: first the items with all words in their names, then the items with all words
+/// in names and summary, then all other items.
 pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<SearchItem> {
     let asked = asked.to_lowercase();
     let words: Vec<&str> = asked

@@ -70,7 +70,7 @@ fn written(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|about| about.modified()).ok()
 }
 
-/// Returns the runs below folders. The search goes level by level, so that a large tree of other folders does not hide a run at a
+/// Finds the runs below folders. The search goes level by level, so that a large tree of other folders does not hide a run at a
 /// higher level.
 pub(super) fn runs(folders: &[PathBuf]) -> Vec<Run> {
     let mut found = Vec::new();
@@ -136,7 +136,7 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    /// Returns the batch of a source or, if the source cannot be read, the built-in batch.
+    /// Opens the batch of a source or, if the source cannot be read, the built-in batch.
     pub(super) fn of(source: Source, recipe: Option<&Recipe>) -> Tried {
         let open = |(path, _): &(PathBuf, _)| {
             LoadedBatch::open(&Host::new(), path, &ReadOptions::default())
@@ -183,8 +183,8 @@ impl Tried {
         self.source.as_ref().map(|(path, _)| path.clone())
     }
 
-    /// Returns whether this is still the batch of `source`, and whether the built-in batch still has the columns that the script
-    /// reads.
+    /// Returns whether this is still the batch of `source` and, if it is the built-in batch, still has the columns that the
+    /// script reads.
     pub(super) fn serves(&self, source: &Source, recipe: Option<&Recipe>) -> bool {
         self.source == *source && (source.is_some() || !lacks(&self.batch, recipe))
     }

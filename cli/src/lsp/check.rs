@@ -164,7 +164,7 @@ impl Server<'_> {
         self.tell("textDocument/publishDiagnostics", all);
     }
 
-    /// Returns a diagnostic in the form of the protocol. A diagnostic in an imported script is shown at the import, with a
+    /// Converts a diagnostic to the form of the protocol. A diagnostic in an imported script is shown at the import, with a
     /// reference to its position in that script; a diagnostic without a position is shown on the first line.
     fn shown(&self, document: &Document, found: &Found) -> Value {
         let (text, diagnostic) = (&document.text, &found.diagnostic);

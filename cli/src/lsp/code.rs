@@ -159,7 +159,7 @@ impl<'t> Code<'t> {
         Some(wrong.start + quote..wrong.end() - quote)
     }
 
-    /// Returns two properties of the map that `params()` returns: the byte after its `#{`, and the indices of its keys.
+    /// Returns the byte after the `#{` of the map that `params()` returns, and the indices of the map's keys.
     pub(super) fn parameters(&self) -> Option<(usize, Vec<usize>)> {
         let tokens = self.function("params")?.tokens.clone();
         let open = tokens.clone().find(|&at| self.tokens[at].text == "#{")?;

@@ -79,7 +79,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns responses as JSON objects: number, group, columns (of a token column, the mean), texts, and the answers in the
+    /// Converts responses to JSON objects with number, group, columns (a token column as its mean), texts, and the answers in the
     /// texts.
     fn rows(&mut self, found: &[usize]) -> Vec<Value> {
         let (batch, layout) = (self.batch, self.batch.layout().clone());
@@ -117,7 +117,7 @@ impl<'a> View<'a> {
         found.iter().map(row).collect()
     }
 
-    /// Returns a response as lines of text.
+    /// Formats a response as lines of text.
     fn response(&mut self, response: usize) -> Vec<String> {
         let (batch, paint) = (self.batch, self.session.paint);
         let (about, means) = self.about(response);
@@ -254,8 +254,8 @@ impl<'a> View<'a> {
         Some(wrong(message, help))
     }
 
-    /// Returns a column as one value per response (of a token column, the response's mean), or `None` if the batch does not have
-    /// the column.
+    /// Returns a column as one value per response (a token column as the mean over the response's tokens), or `None` if the batch
+    /// does not have the column.
     fn by_response(&mut self, name: &str) -> Option<Vec<f64>> {
         let is_token = self.batch.token_column(name).is_some();
         let mean = if is_token { ".mean(\"response\")" } else { "" };

@@ -90,7 +90,7 @@ pub(super) fn diff(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     }
 }
 
-/// Returns the formula of a recipe for the columns of the batch, or the differences between the formulas of two recipes.
+/// Shows the formula of a recipe for the columns of the batch, or the differences between the formulas of two recipes.
 pub(super) fn plan(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipes = session.recipes(arguments.text)?;
     let plans = recipes
@@ -107,7 +107,7 @@ pub(super) fn plan(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     }
 }
 
-/// Returns the statements of a recipe's hooks with their values on the batch, line by line.
+/// Shows the statements of a recipe's hooks with their values on the batch, line by line.
 pub(super) fn steps(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
     let (paint, mut report, mut hook) = (session.paint, Report::new(session.paint), None);
@@ -208,7 +208,7 @@ fn bars(values: &[f64]) -> Vec<(f64, f64)> {
     bars.filter(|_| least < most).collect()
 }
 
-/// Returns the gradient of an expression, or of the loss if there is no expression, with respect to each token's log-prob.
+/// Shows the gradient of an expression, or of the loss if there is no expression, with respect to each token's log-prob.
 pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let (note, gradient) = if text.is_empty() || text == "loss()" {
@@ -227,7 +227,7 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(report.text)
 }
 
-/// Returns the times of a recipe's parts. The recipe is the named recipe, or else the recipe in use, or else the typed script.
+/// Measures the times of a recipe's parts. The recipe is the named recipe, or else the recipe in use, or else the typed script.
 pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let recipe = session.recipe_of(text).map_err(|error| {

@@ -168,7 +168,7 @@ impl PromptSession {
         self.data = data;
     }
 
-    /// Returns a text with the batch's name and shape, the recipe that came with the batch, and notes on how the batch was read.
+    /// Says the batch's name and shape, the recipe that came with the batch, and how the batch was read.
     pub fn about_data(&self) -> String {
         let (name, shape) = (&self.data.name, shape(self.data.batch.layout()));
         let is_long = name.len() + 2 + shape.len() > self.paint.width;
@@ -189,13 +189,13 @@ impl PromptSession {
         lines.join("\n")
     }
 
-    /// Returns a dimmed note, wrapped to the terminal's width.
+    /// Dims a note, and wraps it to the terminal's width.
     pub(super) fn note(&self, note: &str) -> String {
         let text = wrapped("", &format!("note: {note}"), self.paint.width);
         self.paint.dim(&text)
     }
 
-    /// Returns an error as the prompt shows it.
+    /// Formats an error for the prompt.
     pub(super) fn rendered(&self, error: &Diagnostics) -> String {
         error.render_within(self.paint).trim_end().to_string()
     }

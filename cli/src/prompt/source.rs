@@ -17,7 +17,7 @@ use advlab::replace::Replacement;
 use advlab::script::{Builtin, Computed, Recipe};
 use advlab::session::is_typed;
 
-/// Returns the source of a name, or of the recipe in use, with syntax colours.
+/// Shows the source of a name, or of the recipe in use, with syntax colours.
 pub(super) fn show(session: &PromptSession, name: &str) -> Answered {
     let text = text_of(session, name.trim_end_matches("()"))?;
     Ok(highlighted(text.trim_end(), session.paint))

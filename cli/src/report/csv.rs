@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Returns rows as CSV; the first line has the names of the columns.
+/// Writes rows as CSV; the first line has the names of the columns.
 pub(super) fn csv(rows: &[Value]) -> String {
     let quoted = |text: &str| {
         if text.contains([',', '"', '\n', '\r']) {

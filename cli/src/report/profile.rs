@@ -107,8 +107,8 @@ impl Runs<'_> {
         Ok((run, array))
     }
 
-    /// Returns the seconds of each run; each run reuses the memory of the previous run's array. Returns `None` if native kernels
-    /// compute hooks although `native` is false, or compute no hook although `native` is true.
+    /// Times runs, each of which reuses the memory of the previous run's array, and returns their seconds. Returns `None` if
+    /// native kernels compute hooks although `native` is false, or compute no hook although `native` is true.
     fn times(&self, host: &Host, runs: usize, native: bool) -> Result<Option<Vec<f64>>> {
         // The first run is not timed, because memory and caches are not warm yet.
         if self.run(host)?.0.is_native != native {
@@ -118,7 +118,7 @@ impl Runs<'_> {
         (0..runs).map(seconds).collect()
     }
 
-    /// Returns the fastest of some runs in which operations are timed.
+    /// Times the operations of some runs, and returns the fastest run.
     fn by_line(&self, host: &Host, runs: usize) -> Result<TimedRun> {
         let profile = Arc::new(Profile::default());
         let host = host.clone().with_profile(profile.clone());
@@ -156,7 +156,7 @@ impl Runs<'_> {
         Ok(run)
     }
 
-    /// Returns the seconds of each run while the previous run's array is still in use, as in a trainer that keeps the array.
+    /// Times runs during which the previous run's array is still in use, as in a trainer that keeps the array.
     fn times_with_new_array(&self, host: &Host, runs: usize) -> Result<Vec<f64>> {
         let mut last = self.run(host)?;
         let seconds = |_| {
@@ -270,7 +270,7 @@ fn shares(run: &TimedRun, report: &mut Report) {
 }
 
 impl Line {
-    /// Returns the line's number, after the name of the script if this is not the profiled script.
+    /// Returns the line's number, preceded by the name of the script if the line is not in the profiled script.
     fn place(&self) -> String {
         match &self.script {
             Some(script) => format!("{}:{}", file_name(script), self.line),
@@ -283,7 +283,7 @@ fn short(seconds: f64) -> String {
     time(Duration::from_secs_f64(seconds))
 }
 
-/// Returns a batch of random numbers in all columns that built-in recipes read: responses have from `tokens / 8` to `tokens`
+/// Makes a batch of random numbers in all columns that built-in recipes read: responses have from `tokens / 8` to `tokens`
 /// tokens, and a reward of 0 or 1. The numbers are the same each time.
 pub fn example(groups: usize, size: usize, tokens: usize) -> Batch {
     let mut random = StreamKey::new(0, Purpose::Estimates, 0).stream(0);

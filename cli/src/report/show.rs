@@ -20,12 +20,12 @@ const VALUES: usize = 24;
 /// The largest width of a group's name; a longer name is cut.
 const LABEL: usize = 15;
 
-/// Returns a batch's shape in words: `128 responses in 16 groups of 8, 1 363 tokens`.
+/// Describes a batch's shape in words: `128 responses in 16 groups of 8, 1 363 tokens`.
 pub fn shape(layout: &Layout) -> String {
     shape_in(layout, "token")
 }
 
-/// Returns the same text as [`shape`], but with another unit of length, such as `word`.
+/// Does the same as [`shape`] with another unit of length, such as `word`.
 pub fn shape_in(layout: &Layout, unit: &str) -> String {
     let sizes = || (0..layout.groups()).map(|group| layout.members(group).len());
     let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
@@ -40,7 +40,7 @@ pub fn shape_in(layout: &Layout, unit: &str) -> String {
     format!("{responses} in {groups} of {least}{to_most}, {tokens}")
 }
 
-/// Returns an answer as lines, or `None` if there is nothing to show.
+/// Formats an answer as lines; returns `None` if there is nothing to show.
 pub(crate) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
     Some(match answer {
         Answer::Nothing => return None,
@@ -52,7 +52,7 @@ pub(crate) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
     })
 }
 
-/// Returns the first values of a tensor that fit in a line, in the order of the batch.
+/// Formats the first values of a tensor, as many as fit in a line, in the order of the batch.
 pub(crate) fn values(computed: &Computed, columns: usize) -> String {
     let mut text = String::new();
     for (index, number) in computed.iter().enumerate() {
@@ -65,7 +65,7 @@ pub(crate) fn values(computed: &Computed, columns: usize) -> String {
     text
 }
 
-/// Returns an answer in one line, cut to the given width.
+/// Formats an answer in one line, cut to the given width.
 pub(crate) fn brief(answer: &Answer, columns: usize) -> String {
     let more = |shown: usize, length: usize| match length - shown {
         0 => String::new(),
@@ -292,7 +292,7 @@ pub(crate) fn counts(values: &[f64], buckets: usize) -> (f64, f64, Vec<usize>) {
     (min, max, counts)
 }
 
-/// Returns a histogram in one line, or an empty string if nothing is counted.
+/// Draws a histogram in one line; the line is empty if all counts are 0.
 fn blocks(counts: &[usize]) -> String {
     let most = counts.iter().copied().max().unwrap_or(0);
     let block = |&count: &usize| match count {
@@ -304,7 +304,7 @@ fn blocks(counts: &[usize]) -> String {
     shown.map(block).collect()
 }
 
-/// Returns a script with syntax colours.
+/// Colours the syntax of a script.
 pub(crate) fn highlighted(text: &str, paint: Paint) -> String {
     let all = lex(text);
     let (mut out, mut at) = (String::new(), 0);

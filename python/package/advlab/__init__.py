@@ -14,7 +14,7 @@ recipe.
 
 from importlib import import_module as _import_module
 
-# The same as `typing.TYPE_CHECKING`, without the time that importing typing takes.
+# This stands for `typing.TYPE_CHECKING`, without the time that importing typing takes.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any

@@ -11,28 +11,28 @@ import numpy as np
 NUMBERS = {
     "advantage", "correct", "entropy", "length", "logp", "mask", "old_logp", "ref_logp", "reward", "token_reward", "value", "weight",
 }  # fmt: skip
-"""Columns that are never texts."""
+"""The columns that never have texts."""
 
 TABLES = {"mask": "it must be [B, T], 1 for a token that counts", "token_reward": "it must be [B, T], padded with 0"}
-"""Columns that are never [B]."""
+"""The columns that are never [B], each with the form that it must have."""
 
 
 class Column(NamedTuple):
     """A column or the mask."""
 
-    given: Any  # The values as the native half takes them: an array [B] or [B, T], or rows one after another with their lengths.
+    given: Any  # The values in native form: an array [B] or [B, T], or concatenated rows with their lengths.
     rows: int  # B.
     is_f64: bool
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is a torch tensor. If torch was not imported, no value is a torch tensor."""
+    """Returns whether a value is a torch tensor. If torch was not imported, no value is a torch tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def column(name: str, value: Any) -> Column:
-    """A column or the mask: [B], [B, T], or rows of different lengths.
+    """Converts a column or the mask: [B], [B, T], or rows of different lengths.
 
     Raises TypeError for values that are not numbers, for any other shape, and for a tensor that is not on the CPU.
     """
@@ -43,7 +43,7 @@ def column(name: str, value: Any) -> Column:
 
 
 def texts(name: str, value: Any) -> list[str] | None:
-    """The texts of a column of texts, one per response; None for a column of numbers."""
+    """Returns the texts of a column of texts, one per response; None for a column of numbers."""
     if name in NUMBERS:
         return None
     if getattr(getattr(value, "dtype", None), "kind", "") in ("O", "T", "U"):
@@ -53,13 +53,13 @@ def texts(name: str, value: Any) -> list[str] | None:
 
 
 def labels(values: list[Any]) -> tuple[list[int], list[Any]]:
-    """The index of each value in the list of the different values, and that list."""
+    """Returns the index of each value in the list of the distinct values, and that list."""
     places = {value: place for place, value in enumerate(dict.fromkeys(values))}
     return list(map(places.__getitem__, values)), list(places)
 
 
 def groups(value: Any) -> tuple[list[int], list[int | str]]:
-    """Group ids as labels: integers or strings, [B], or prompts as rows of tokens, [B, T]."""
+    """Converts group ids to labels; the ids are integers or strings, [B], or prompts as rows of tokens, [B, T]."""
     if is_tensor(value) or isinstance(value, np.ndarray):
         array = _array("groups", value)
         if array.ndim == 2 and array.dtype.kind in "iu":
@@ -86,7 +86,7 @@ def _integer(response: int, id: Any) -> int:
 
 
 def _array(name: str, value: Any) -> Any:
-    """The value as a NumPy array. NumPy has no bf16: a bf16 becomes two bytes without a type, V2."""
+    """Converts a value to a NumPy array. A bf16 becomes two bytes without a type, V2, because NumPy has no bf16."""
     if is_tensor(value):
         torch = sys.modules["torch"]
         if value.device.type != "cpu":

@@ -29,11 +29,11 @@ class Batch(_native.Batch, Mapping[str, Any]):
         return len(self._columns())
 
     def summary(self) -> Report:
-        """The report that the prompt shows for `batch`: a line per column.
+        """Returns the report that the prompt shows for `batch`: a line per column.
 
         `numbers` of the report has a row per column of numbers, with `column`, `level` (`response`, `token`, ...), `dtype`,
-        `is_derived` (from other columns), and `mean`, `std` (ddof 1), `min`, `max` over the column's finite values. `about` has
-        the numbers of `responses`, `groups` and `tokens`, and the `step`.
+        `is_derived` (whether it is computed from other columns), and `mean`, `std` (ddof 1), `min`, `max` over the column's
+        finite values. `about` has the counts of `responses`, `groups` and `tokens`, and the `step`.
         """
         return Report("summary", [], self)
 
@@ -45,7 +45,7 @@ class Batch(_native.Batch, Mapping[str, Any]):
 
 
 def whole(name: str, value: Any) -> int:
-    """A number of steps, batches or tokens; raises TypeError or ValueError for anything else."""
+    """Checks a number of steps, batches or tokens, and returns it; raises TypeError or ValueError for any other value."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -55,11 +55,11 @@ def whole(name: str, value: Any) -> int:
     return number
 
 
-MASKS = ("response_mask", "completion_mask", "action_mask", "loss_mask")  # Names of the mask in trainers.
+MASKS = ("response_mask", "completion_mask", "action_mask", "loss_mask")  # The names of the mask in trainers.
 
 
 def _with_one_mask(columns: dict[str, Any]) -> dict[str, Any]:
-    """The columns, with the mask called `mask`; raises TypeError for two masks."""
+    """Returns the columns, with the mask under the name `mask`; raises TypeError for two masks."""
     masks = {name: columns[name] for name in (*MASKS, "mask") if columns.get(name) is not None}
     if len(masks) > 1:
         raise TypeError(f"{' and '.join(f'`{name}`' for name in masks)} are the same argument: pass one of them")
@@ -83,7 +83,7 @@ class Call:
 
     @classmethod
     def of(cls, batch: Any, columns: dict[str, Any], f64: Sequence[str] = (), needs_groups: bool = True) -> Call:
-        """A user's call with a batch, or with columns as `of_columns` takes them; a column that is None counts as missing."""
+        """Makes a call from a user's batch, or from columns as `of_columns` takes them; a column that is None is missing."""
         if batch is None:
             if needs_groups and columns.get("groups") is None:
                 told = "`groups` is missing: it is [B], an id per prompt; `range(B)` if each response has a prompt of its own"
@@ -104,8 +104,8 @@ class Call:
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, Any], f64: Sequence[str] = ()) -> Call:
-        """A call with columns, among them `groups`, `mask` and `step`. The output is float64 if one of the columns named in `f64`
-        is float64, and consists of torch tensors if any column is a torch tensor."""
+        """Makes a call from columns, among them `groups`, `mask` and `step`. The output is float64 if one of the columns named in
+        `f64` is float64, and consists of torch tensors if any column is a torch tensor."""
         from . import _arrays
 
         given = {name: value for name, value in columns.items() if value is not None}
@@ -127,7 +127,7 @@ class Call:
         return cls(native, is_f64, is_torch, {name: getattr(column.given, "ndim", 2) for name, column in numbers.items()})
 
     def back(self, values: Any) -> Any:
-        """The values, as torch tensors if the input had torch tensors."""
+        """Returns the values, as torch tensors if the input had torch tensors."""
         if values is None or not self.is_torch:
             return values
         from_numpy = sys.modules["torch"].from_numpy

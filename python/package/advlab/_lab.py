@@ -15,7 +15,7 @@ class Lab(_native.Recipe):
     """The reports on a recipe. All reports begin with the state that `init` makes, and do not change the recipe's state."""
 
     def check(self, batch: Batch | None = None, **columns: Any) -> Report:
-        """The report of `advlab check`: properties that must hold, tested on degenerate batches, and notes.
+        """Returns the report of `advlab check`: properties that must hold, tested on degenerate batches, and notes.
 
         These batches have the columns and the group sizes of `batch`, or of the columns given as keywords. If neither is given,
         they have the usual columns and sizes.
@@ -26,9 +26,9 @@ class Lab(_native.Recipe):
         return Report("check", [self], _batch(batch, columns))
 
     def run(self, batch: Batch | None = None, **columns: Any) -> Report:
-        """The report of `:run`: the recipe's first step on a batch, with its signal, its loss and its metrics.
+        """Returns the report of `:run`: the recipe's first step on a batch, with its signal, its loss and its metrics.
 
-        `batch` is what `advlab.read` gives; or pass columns as keywords, as `advantage` takes them.
+        `batch` is a result of `advlab.read`; columns may be passed as keywords instead, as `advantage` takes them.
 
         `numbers` of the report has a row per response, with `response`, `group`, `length` in tokens, `correct` (0 or 1),
         `weight`, and `advantage`, the mean over the response's tokens; `about` has `summary`, `loss`, `metrics` and `notes`.
@@ -36,29 +36,29 @@ class Lab(_native.Recipe):
         return Report("run", [self], _batch(batch, columns, "run"))
 
     def curve(self, *others: Any, n: int | None = None, batch: Batch | None = None) -> Report:
-        """The report of `:curve`: the advantage of right and of wrong responses by the number of right responses in the group.
+        """Returns the report of `:curve`: the advantage of right and of wrong responses by the group's number of right responses.
 
         `others` are recipes, or their names, to draw in the same figure; `n` is the number of responses of a group; by default,
-        it is 16 or, with a batch, the size of the batch's largest group. If the groups of a batch influence each other, the
-        shares of groups of each accuracy are those of `batch`, or of the prompt's built-in batch.
+        it is 16 or, with a batch, the size of the batch's largest group. If groups of a batch influence each other, their
+        accuracies are distributed as in `batch` or, by default, in the prompt's built-in batch.
 
         `numbers` of the report has a row per number of right responses, from 0 to n, with `recipe`, `right`, `a_right` and
-        `a_wrong` (mean advantages, NaN where there is no such response), `total` (the sum of |A| over the group).
+        `a_wrong` (mean advantages, NaN if there is no such response), and `total` (the sum of |A| over the group).
         """
         return Report("curve", [self, *map(_recipe, others)], _batch(batch, {}), _size(n))
 
     def objective(self, *others: Any, n: int | None = None, batch: Batch | None = None, noise: bool | float = False) -> Report:
-        """The report of `advlab objective`: F(p), the objective that the recipe optimises, and F'(p), the weight of prompts by
-        their chance p of a right response.
+        """Returns the report of `advlab objective`: F(p), the objective that the recipe optimises, and F'(p), the weight of
+        prompts by their chance p of a right response.
 
-        `others` and `n` are as for `curve`; F is estimated on the groups of `batch` if the advantage depends on more than how
-        many responses are right. `noise=True` also shows how noisy the updates are; a number between 0 and 1 sets the
-        correlation of a response's score with being right, which is 0.1 otherwise.
+        `others` and `n` are as for `curve`; F is estimated on the groups of `batch` if the advantage depends on more than the
+        number of right responses. `noise=True` also shows how noisy the updates are; a number between 0 and 1 sets the
+        correlation of a response's score with its being right, which is 0.1 by default.
 
         `numbers` of the report has a row per percent of p, with `recipe`, `p`, `slope` (F', not scaled), `slope_error` (the
         standard error of the slope, NaN if the slope is exact), `value` (F); with `noise` also, for a group's update, the `mean`,
-        the `variance`, their `ratio` (mean by standard deviation), `ratio_to_best`, the `groups` for a ratio of 1, and the share
-        with `no_signal`. `about["designs"]` has, for each recipe, the `nearest` known objectives with their distances.
+        the `variance`, the `ratio` (mean / standard deviation), `ratio_to_best`, the number of `groups` for a ratio of 1, and the
+        share with `no_signal`. `about["designs"]` has, for each recipe, the `nearest` known objectives with their distances.
         """
         correlation = 0.1 if noise is True else float(noise) or None
         if correlation is not None and not 0 < correlation < 1:
@@ -66,17 +66,17 @@ class Lab(_native.Recipe):
         return Report("objective", [self, *map(_recipe, others)], _batch(batch, {}), _size(n), correlation)
 
     def mass(self, *given: Any, batch: Batch | None = None, **columns: Any) -> Report:
-        """The report of `advlab mass`: how the gradient is divided among the responses, as shares of the sums of |A| and
+        """Returns the report of `advlab mass`: how the gradient is divided among the responses, as shares of the sums of |A| and
         |dloss/dlogp|.
 
         `given` are the batch, if it is not passed as a keyword, and recipes, or their names, to show beside this one:
-        `mass(batch, "maxrl")`. Columns may be keywords, as `advantage` takes them.
+        `mass(batch, "maxrl")`. Columns may be passed as keywords, as `advantage` takes them.
 
         `numbers` of the report has a row per part, with `by` (`accuracy` of the group, `response`, `length`, `position`), `part`,
         and shares from 0 to 1: `tokens`, `advantage`, `gradient` (NaN without log-probs); `about` has `loss` and `summary`. For
         several recipes, the rows also have `recipe`, and `about` has `designs`, each with `loss` and `summary`, and `pairs`, each
-        with the `correlation` of the advantages and the shares of tokens whose two advantages have the `opposite_sign`, and of
-        those where `one_is_zero`.
+        with the `correlation` of the advantages, the share of tokens whose two advantages have the `opposite_sign`, and the share
+        of tokens for which `one_is_zero`.
         """
         recipes = (str, os.PathLike, _native.Recipe)
         others = [_recipe(one) for one in given if isinstance(one, recipes)]
@@ -86,7 +86,7 @@ class Lab(_native.Recipe):
         return Report("mass", [self, *others], _batch(batches[0] if batches else None, columns, "mass"))
 
     def surface(self) -> Report:
-        """The report of `:surface`: -dloss/dlogp of one token over its ratio, exp(logp - old_logp), and its advantage.
+        """Returns the report of `:surface`: -dloss/dlogp of one token over its ratio, exp(logp - old_logp), and its advantage.
 
         Raises `RecipeError` if the recipe has no loss.
         """
@@ -94,27 +94,27 @@ class Lab(_native.Recipe):
 
 
 def diff(a: Any, b: Any, batch: Batch | None = None, **columns: Any) -> Report:
-    """The report of `:diff`: where and how much two recipes, or the recipes of two names, differ on a batch.
+    """Returns the report of `:diff`: where and how much two recipes, given directly or by name, differ on a batch.
 
-    `batch` is what `advlab.read` gives; or pass columns as keywords, as `recipe.advantage` takes them.
+    `batch` is a result of `advlab.read`; columns may be passed as keywords instead, as `recipe.advantage` takes them.
 
     `numbers` of the report has a row per accuracy of the group, with `accuracy`, `groups`, and, for each of the two recipes, the
     mean advantage of right and of wrong responses and the mean sum of |A| of a group: `right_a`, `right_b`, `wrong_a`, ...,
     `total_b`. `about` has the shares of values that `differ` and that have the `same_sign`, the `mean` difference, the
-    `correlation`, and as `most` the two values that differ most.
+    `correlation`, and, as `most`, the two values with the largest difference.
     """
     return Report("diff", [_recipe(a), _recipe(b)], _batch(batch, columns, "diff"))
 
 
 def compare(folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Report:
-    """The report of `advlab compare RUN...`: designs over their seeds, with intervals and learning curves.
+    """Returns the report of `advlab compare RUN...`: designs over their seeds, with intervals and learning curves.
 
     `folders` are folders of runs, or contain such folders. Runs that differ only in their seed are one design.
 
     `numbers` of the report has a row per run, with `design`, `seed`, `folder`, its numbers (`pass@1`, `entropy`, `length` in
-    tokens, ...), and `seconds`; `about` has `claims`, statements that compare each design with the first.
+    tokens, ...), and `seconds`; `about` has `claims`, statements that compare each design with the first design.
 
-    Raises `RecipeError` if a folder is no run and contains no run.
+    Raises `RecipeError` if a folder is not a run and contains no run.
     """
     given = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
     if not given:
@@ -143,8 +143,8 @@ def _size(n: Any) -> int | None:
 
 
 def _batch(batch: Batch | None, columns: dict[str, Any], needed_by: str | None = None) -> _native.Batch | None:
-    """The batch of a call, or a batch made of its columns; None if there is neither, or an error if `needed_by` needs a
-    batch."""
+    """Returns the batch of a call, or a batch made of the call's columns. If there is neither, returns None, or raises an error
+    if `needed_by` needs a batch."""
     if batch is not None or columns:
         return Call.of(batch, columns).batch
     if needed_by:

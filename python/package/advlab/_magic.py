@@ -15,7 +15,7 @@ USAGE = "%%advantage [NAME] [--batch VARIABLE] [--set PARAMETER=VALUE ...]"
 
 
 def register(shell: Any) -> None:
-    """Adds `%%advantage` to a shell of IPython."""
+    """Adds `%%advantage` to an IPython shell."""
     from IPython.core.error import UsageError
     from IPython.display import display
 

@@ -9,9 +9,9 @@ from typing_extensions import Self
 
 __version__: str
 
-# An array [B]; an array [B, T], where two bytes without a type are a bf16; or rows one after another, with their lengths.
+# An array [B]; an array [B, T], in which two bytes without a type are a bf16; or concatenated rows with their lengths.
 _Given: TypeAlias = npt.NDArray[Any] | tuple[npt.NDArray[Any], list[int]]
-# A column of labels: for each response the index of its value, and the list of different values.
+# A column of labels: the index of each response's value, and the list of distinct values.
 _Labels: TypeAlias = tuple[list[int], list[Any]]
 
 class Batch:
@@ -40,13 +40,13 @@ class Batch:
         """The training step that the batch comes from; 0 if the step is unknown."""
     @property
     def notes(self) -> list[str]:
-        """Notes on what the reader decided."""
+        """Notes on the decisions of the reader."""
     @property
     def groups(self) -> list[int | str]:
         """The id of each response's group."""
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """How many tokens of each response count: int64, [B]."""
+        """The number of tokens of each response that count: int64, [B]."""
     def _columns(self) -> list[str]: ...
     def _column(self, name: str) -> Any: ...
 
@@ -70,10 +70,10 @@ class Recipe:
         """A built-in's name, or the script's path."""
     @property
     def version(self) -> str:
-        """Identifies the exact content with all that it imports: a SHA-256 in hexadecimal digits."""
+        """The SHA-256, in hexadecimal digits, of the exact content of the script and its imports."""
     @property
     def serial(self) -> int:
-        """The version's number in the order of publication, from 0."""
+        """The version's number in the order of publication, counted from 0."""
     @property
     def text(self) -> str:
         """The script's source, without its imports."""
@@ -110,9 +110,9 @@ class Report:
     @property
     def svg(self) -> str | None: ...
     def whole(self) -> str:
-        """The figure as text, and the text below it."""
+        """Returns the figure as text, and the text below it."""
     def numbers(self) -> tuple[str, str]:
-        """The rows of the table and all other numbers, as JSON."""
+        """Returns the rows of the table and all other numbers, as JSON."""
     def save(self, path: str, plain: str) -> None: ...
 
 def report(
@@ -126,17 +126,17 @@ def report(
 def row_sums(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]: ...
 def command_line(words: list[str]) -> int: ...
 def recipes() -> dict[str, str]:
-    """The built-in recipes by name, each with one line on it."""
+    """Returns the built-in recipes by name, each with a line that describes it."""
 
 def doc(name: str | None = None) -> str:
-    """A recipe or a function explained with an example; without a name, all names.
+    """Explains a recipe or a function with an example; without a name, lists all names.
 
-    Raises `RecipeError` if there is nothing of that name.
+    Raises `RecipeError` if nothing has that name.
     """
 
 def check_recipe(recipe: Recipe, batch: Batch | None) -> list[tuple[Any, ...]]: ...
 def verify(solution: str, completion: str) -> Literal["right", "wrong", "no answer", "not decided"]:
-    """How the answer of a completion compares with the answer of a reference."""
+    """Compares the answer in a completion with the answer in a reference."""
 
 def answer(completion: str) -> str | None:
-    """The answer of a completion; None if it has none."""
+    """Returns the answer in a completion; None if it has no answer."""

@@ -7,8 +7,8 @@ from typing import Any
 class RecipeError(ValueError):
     """An error in a recipe, its parameters, or a batch.
 
-    str(e) shows the script's line with a caret under the place. `path`, `line`, `column` and `help` belong to the first problem,
-    and are None if the problem has no such value; `missing_column` is the name of the column that the batch lacks, if that is the
+    `str(e)` shows the script's line with a caret under the error. `path`, `line`, `column` and `help` belong to the first
+    problem, and are None if it has no such value; `missing_column` is the name of the column that the batch lacks, if that is the
     problem.
     """
 

@@ -33,7 +33,7 @@ class _Params(dict[str, Any]):
 class _Hooks(Lab):
     """The calls that recipes and live recipes have in common."""
 
-    _groupless: frozenset[str] = frozenset()  # Versions whose loss was found not to depend on groups.
+    _groupless: frozenset[str] = frozenset()  # The versions whose loss was found not to depend on groups.
 
     @property
     def params(self) -> dict[str, Any]:
@@ -54,15 +54,15 @@ class _Hooks(Lab):
         step: int | None = None,
         **columns: Any,
     ) -> Advantage:
-        """The advantage of a batch that `advlab.read` gave, or of columns that are passed as keywords.
+        """Computes the advantage of a batch that `advlab.read` returned, or of columns that are passed as keywords.
 
         `groups` says which responses answer the same prompt: [B] integers of any width or strings, in any order, or the prompts'
-        tokens. `mask` is [B, T], 1 (or true) for a token that counts; without it, all tokens of the token columns count. The mask
-        may also be called `response_mask`, `completion_mask`, `action_mask` or `loss_mask`. Columns are [B] or [B, T]: `reward`,
-        `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`, `entropy`, `weight`, and any columns of your
-        own. They may be NumPy arrays, torch tensors on the CPU, whatever has `__dlpack__`, or lists, of any strides and number
-        type. A column of strings, [B], is a key: `batch.key("agent")`. A column that is None counts as missing. No argument is
-        written to, or kept after the call. `step` is what scripts see as `batch.step`, 0 by default.
+        tokens. `mask` is [B, T], 1 (or true) for a token that counts; without a mask, all tokens of the token columns count. The
+        mask may also be called `response_mask`, `completion_mask`, `action_mask` or `loss_mask`. Columns are [B] or [B, T]:
+        `reward`, `correct`, `length`, `token_reward`, `old_logp`, `ref_logp`, `logp`, `value`, `entropy`, `weight`, and any
+        columns of your own. They may be NumPy arrays, torch tensors on the CPU, other objects with `__dlpack__`, or lists, of any
+        strides and number type. A column of strings, [B], is a key: `batch.key("agent")`. A column that is None counts as
+        missing. No argument is changed, or kept after the call. Scripts see `step` as `batch.step`; it is 0 by default.
 
         Raises `RecipeError` if the recipe or the batch is at fault, and TypeError for a value that is not an array of numbers.
         """
@@ -86,7 +86,7 @@ class _Hooks(Lab):
         step: int | None = None,
         **columns: Any,
     ) -> Loss:
-        """The recipe's loss and its gradient with respect to `logp` [B, T]; the other columns are passed as to `advantage`.
+        """Computes the recipe's loss and its gradient with respect to `logp` [B, T]; other columns are passed as to `advantage`.
 
         With torch, `loss` is a scalar whose `backward` follows the recipe's gradient. `advantage` is a column, [B] or
         [B, T]. Without `groups`, a loss that depends on groups is an error.
@@ -141,16 +141,16 @@ class _Hooks(Lab):
         self._groupless |= {version}
 
     def plan(self, batch: Batch | None = None, *, expand: bool = False, **columns: Any) -> str:
-        """The formula that the hooks compute, one line for each operation; `expand` expands functions such as `whiten`.
+        """Returns the formula that the hooks compute, a line for each operation; `expand` expands functions such as `whiten`.
 
-        If there is a batch, or columns as `advantage` takes them, the formula is over these columns; if not, it is over all
-        usual columns that the recipe reads.
+        If a batch, or columns as `advantage` takes them, are given, the formula uses these columns; if not, it uses all usual
+        columns that the recipe reads.
         """
         return self._plan(_given(batch, columns), "text", expand)
 
     def terms(self, batch: Batch | None = None, **columns: Any) -> dict[str, dict[str, tuple[float, float]]]:
-        """The summands of the advantage, and of the reward that the recipe gives, by hook and by name: the standard deviation,
-        and the share of the sum of absolute values. A hook whose result is not a sum is left out.
+        """Returns two numbers for each summand of the advantage and of the recipe's reward, by hook and by name: the standard
+        deviation, and the share of the sum of absolute values. A hook whose result is not a sum is skipped.
         """
         found: dict[str, dict[str, tuple[float, float]]] = {}
         for hook, name, std, share in self._terms(Call.of(batch, columns).batch):
@@ -160,14 +160,14 @@ class _Hooks(Lab):
     def torch(
         self, batch: Batch | None = None, *, hook: str | None = None, per_response: bool = False, **columns: Any
     ) -> Callable[..., Any]:
-        """The advantage, or the loss of a recipe that has no advantage, as a function of tensors that needs only torch.
+        """Returns the advantage, or the loss of a recipe without an advantage, as a function of tensors that needs only torch.
 
         `recipe.torch()(group=.., reward=..)` works on any device and in any dtype, and a loss is differentiable; the function's
-        attribute `source` is the text of its file. `batch` or columns decide as in `plan`; `hook` is `reward`, `advantage`,
-        `loss`, `returns` or `weight`. With `per_response` the function computes one response's part of the loss, `loss(logprobs,
-        ..)`, and `torch.fx` can trace it.
+        attribute `source` is the text of its file. `batch` or columns have the same effect as in `plan`; `hook` is `reward`,
+        `advantage`, `loss`, `returns` or `weight`. With `per_response` the function computes one response's part of the loss,
+        `loss(logprobs, ..)`, and `torch.fx` can trace it.
 
-        Raises `RecipeError` with the script's line for what cannot be written as such a function.
+        Raises `RecipeError`, with the script's line, if a part of the recipe cannot be written as such a function.
         """
         from ._torch import exported
 
@@ -176,7 +176,7 @@ class _Hooks(Lab):
         return exported(self.name, self._plan(_given(batch, columns), kind, False), name)
 
     def _frozen(self) -> Recipe:
-        """The version of the last step with a copy of its state, for a computation that changes neither the recipe nor its
+        """Returns the version of the last step with a copy of its state, for a computation that must not change the recipe or its
         state."""
         return _restored(*self._parts())
 
@@ -192,7 +192,7 @@ class _Hooks(Lab):
 
 
 def _given(batch: Batch | None, columns: dict[str, Any]) -> _native.Batch | None:
-    """The batch of a call, if it has one."""
+    """Returns the batch of a call, if the call has a batch."""
     return Call.of(batch, columns, needs_groups=False).batch if batch is not None or columns else None
 
 
@@ -203,7 +203,7 @@ class Recipe(_Hooks):
     """
 
     def state_dict(self) -> dict[str, Any]:
-        """The recipe's state, `this` in scripts, as numbers, strings, lists and dictionaries that JSON can hold."""
+        """Returns the recipe's state (`this` in scripts) as numbers, strings, lists and dictionaries that JSON can hold."""
         return _state.of_json(self._left()["state"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -215,7 +215,7 @@ class Recipe(_Hooks):
 
 
 def _restored(name: str, sources: dict[str, str], params: dict[str, Any], version: str, state: str | None = None) -> Recipe:
-    """A version from its sources, with the state `state`, which is JSON, or with its initial state."""
+    """Makes a version from its sources, with the state in `state`, which is JSON, or with the initial state."""
     recipe = Recipe(name, _state.settings(params), sources)
     if recipe.version != version:
         raise RecipeError(f"{name} has version {recipe.version[:6]} here, but was pickled with {version[:6]}")
@@ -227,9 +227,9 @@ def _restored(name: str, sources: dict[str, str], params: dict[str, Any], versio
 class LiveRecipe(_Hooks):
     """A recipe that follows its file: each call uses the newest version that passed its checks. `watch` returns a live recipe.
 
-    A save that fails its checks is reported once, and the last good version stays. Calls log new events with the logger `advlab`
-    of `logging`, and keep them for `events`. The first groups of the last batch are copied, because new versions are tried on
-    them.
+    A save that fails its checks is reported once, and the last good version stays in use. Calls log new events with the logger
+    `advlab` of `logging`, and store them for `events`. The first groups of the last batch are copied, because new versions are
+    tried on them.
     """
 
     def __init__(self, *_: Any) -> None:
@@ -250,15 +250,15 @@ class LiveRecipe(_Hooks):
             log.warning("%s: %s", self.name, event.line if event.error is None else f"{event.line}\n{event.error}")
 
     def events(self) -> list[LiveEvent]:
-        """The events since the last call of `events`, in order."""
+        """Returns the events since the last call of `events`, in order."""
         self._hear()
         events, self._kept_events = self._kept_events, deque(maxlen=1024)
         return list(events)
 
     def refresh(self, timeout: float = 10.0) -> bool:
-        """Reads the file now, and returns when its content has been checked: True if there is a newer version.
+        """Reads the file now, waits until its content has been checked, and returns whether there is a newer version.
 
-        Without this call, a save is found within some tenths of a second. Raises TimeoutError if the check takes longer than
+        Without this call, a save is found within a few tenths of a second. Raises TimeoutError if the check takes longer than
         `timeout` seconds.
         """
         before = self.serial
@@ -267,8 +267,8 @@ class LiveRecipe(_Hooks):
         return self.serial != before
 
     def state_dict(self) -> dict[str, Any]:
-        """The data for a checkpoint, which JSON can hold: the version of the last step with its text, its parameters and its
-        state, and the number of the next step for calls without `step`."""
+        """Returns the data for a checkpoint, which JSON can hold: the version of the last step with its text, its parameters and
+        its state, and the number of the next step for calls without `step`."""
         left = self._left()
         return {**left, "state": _state.of_json(left["state"])}
 
@@ -306,13 +306,13 @@ class LiveRecipe(_Hooks):
         )
 
 
-_writers: WeakValueDictionary[str, LiveRecipe] = WeakValueDictionary()  # Live recipes, by the folders to which they write.
+_writers: WeakValueDictionary[str, LiveRecipe] = WeakValueDictionary()  # The live recipes, by the folders to which they write.
 
 
 def load(recipe: str | os.PathLike[str] | None = None, *, source: str | None = None, **params: Any) -> Recipe:
-    """Loads a recipe: a built-in by its name, a script by its path, or by its text, `source`; keywords set its parameters.
+    """Loads a recipe: a built-in by its name, or a script by its path or by its text, `source`; keywords set parameters.
 
-    Raises `RecipeError` if there is no such recipe, if it does not compile, or if it refuses a parameter.
+    Raises `RecipeError` if there is no such recipe, if the recipe does not compile, or if it refuses a parameter.
     """
     if (recipe is None) == (source is None) or "fn " in str(recipe):
         raise TypeError("`load(recipe)` takes a built-in's name or a script's path, `load(source=text)` a script's text")
@@ -332,12 +332,12 @@ def watch(
 ) -> LiveRecipe:
     """Opens a recipe that follows its file during a run: a script by its path, or a built-in, which never changes.
 
-    `folder` keeps each version, the history of reloads, a row of metrics for each call, and the last `keep_batches` batches,
-    each whole and with the state of the recipe before it: `advlab repl FOLDER` opens them, and `advlab replay FOLDER` computes
-    them again. A run that is already in the folder is continued, from the trainer's `step`; rows of steps that are repeated are
-    moved to `cut.jsonl`. If something cannot be written, an event and the log say so, and the run goes on. Each call waits
-    until its batch is written; with `keep_batches=0` no batch is written. If a live recipe of this process already writes the
-    folder, that live recipe is closed, provided that it follows the same recipe.
+    `folder` stores each version, the history of reloads, a row of metrics for each call, and the last `keep_batches` batches,
+    each complete and with the recipe's state before it: `advlab repl FOLDER` opens these batches, and `advlab replay FOLDER`
+    repeats their steps. A run that is already in the folder is continued, from the trainer's `step`; rows of steps that are
+    repeated are moved to `cut.jsonl`. If something cannot be written, an event and the log say so, and the run continues. Each
+    call waits until its batch is written; with `keep_batches=0` no batch is written. If a live recipe of this process already
+    writes the folder, that live recipe is closed, provided that it follows the same recipe.
 
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; the first two groups of the batch are kept
     however long they are. Raises the errors that `load` raises, and an error if the folder belongs to another run.
@@ -354,8 +354,8 @@ def watch(
         return LiveRecipe(path, settings, None, follow)
     place = os.path.realpath(folder)
     if place in _writers and _writers[place].name == path:
-        # For example, a cell of a notebook runs again. The recipe is first opened without the folder, so that nothing is closed
-        # if the recipe cannot be opened.
+        # This happens, for example, if a cell of a notebook runs again. The recipe is first opened without the folder, so that
+        # nothing is closed if the recipe cannot be opened.
         LiveRecipe(path, settings, None, follow).close()
         log.warning("%s is opened again: the live recipe that wrote it until now is closed", folder)
         _writers[place].close()
@@ -372,14 +372,14 @@ def read(
     tokenizer: str | os.PathLike[str] | None = None,
     unscored: Literal["error", "zero", "leave-out"] = "error",
 ) -> Batch:
-    """Reads rollouts as the commands do; without a path, the small built-in batch of the prompt.
+    """Reads rollouts as the commands do; without a path, returns the small built-in batch of the prompt.
 
     `path` is a .jsonl (.gz, .zst), .parquet or .safetensors file, which advlab wrote or a trainer dumped; a folder of JSONL and
-    Parquet files; or a run's folder, of which the batch of `step` is read, or the last batch. `map` says which fields of the file
-    stand for the names that advlab uses: `{"reward": "score"}`, or `{"reward": "rewards.correct"}` for a field of an object.
-    `dtype` is `float32` or `float64` for token columns; by default, it is that of the file. `tokenizer` is a model's
-    tokenizer.json, which counts the tokens of completions if nothing else says how long they are; without it, words are counted.
-    `unscored` says what becomes of responses whose reward is None or NaN: `error`, `zero`, or `leave-out`.
+    Parquet files; or a run's folder, from which the batch of `step`, or the last batch, is read. `map` gives the file's field for
+    names that advlab uses: `{"reward": "score"}`, or `{"reward": "rewards.correct"}` for a field of an object. `dtype` is
+    `float32` or `float64` for token columns; by default, it is the file's type. `tokenizer` is a model's tokenizer.json, which
+    counts the tokens of completions if nothing else says how long they are; without a tokenizer, words are counted. `unscored` is
+    the treatment of responses whose reward is None or NaN: `error`, `zero`, or `leave-out`.
 
     Raises `RecipeError` with the file, the line and the field.
     """
@@ -393,7 +393,7 @@ def read(
 
 
 def check(recipe: str | os.PathLike[str] | Recipe, batch: Batch | None = None, **params: Any) -> list[Finding]:
-    """Tests properties of a recipe on degenerate batches, with the columns and group sizes of `batch` if one is given.
+    """Tests properties of a recipe on degenerate batches, which have the columns and group sizes of `batch` if it is given.
 
     Raises the errors that `load` raises; a property that does not hold is a finding with the result `fails`.
     """

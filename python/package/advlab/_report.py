@@ -24,14 +24,14 @@ FONT = "var(--jp-code-font-family,ui-monospace,Menlo,Consolas,'DejaVu Sans Mono'
 PRE = (
     f"margin:.4em 0;padding:0;white-space:pre;overflow-x:auto;line-height:1.25;text-align:left;font-family:{FONT};font-size:12px"
 )
-# The figures are drawn for white, so that a dark page needs a white background behind them.
+# The figures are drawn for a white page, so a dark page needs a white background behind them.
 FIGURE = "max-width:100%;height:auto;background:#fff;border-radius:4px;margin:.4em 0"
 
 
 class Report:
-    """The output of a command: a text, a figure if there is one, and numbers.
+    """The output of a command: a text, numbers and, for some commands, a figure.
 
-    `str` is what the command prints, without colours; a notebook shows the figure as SVG and the rest in colours.
+    `str` gives the text that the command prints, without colours; a notebook shows the figure as SVG and the text in colours.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Report:
 
     @cached_property
     def numbers(self) -> dict[str, npt.NDArray[Any]]:
-        """The table: for each column a NumPy array with a value per row, which is NaN if the value is missing."""
+        """The table: for each column, a NumPy array with a value per row; a missing value is NaN."""
         import numpy as np
 
         rows = json.loads(self._native.numbers()[0])
@@ -60,7 +60,7 @@ class Report:
         return dict(json.loads(self._native.numbers()[1]))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The table as a DataFrame. Raises ImportError if pandas is not installed; `numbers` has the same columns."""
+        """Returns the table as a DataFrame. Raises ImportError if pandas is not installed; `numbers` has the same columns."""
         try:
             import pandas
         except ImportError:
@@ -94,7 +94,7 @@ class Report:
 
 
 def html_of(text: str) -> str:
-    """A terminal's text with its colours as HTML."""
+    """Converts a terminal's text with its colours to HTML."""
     import html
 
     def span(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""A recipe's state and its parameters as the native half takes them: JSON and texts."""
+"""A recipe's state and its parameters in the form that the native half takes: JSON and strings."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ entry has a list of keys with their numbers, in the order in which they were las
 
 
 def of_json(text: str) -> dict[str, Any]:
-    """The state as dictionaries, lists, numbers and strings; a character becomes a string."""
+    """Returns the state as dictionaries, lists, numbers and strings; a character becomes a string."""
     whole = json.loads(text)
     tables = whole.pop("tables", None)
     state: dict[str, Any] = _plain(whole)
@@ -19,7 +19,7 @@ def of_json(text: str) -> dict[str, Any]:
 
 
 def to_json(state: dict[str, Any]) -> str:
-    """The JSON of a state that `of_json` gave."""
+    """Returns the JSON of a state that `of_json` returned."""
     if not isinstance(state, dict):
         raise TypeError(f"a recipe's state is a dictionary, not {state!r}")
     tables = {name: [[*map(str, entry)] for entry in table] for name, table in state.get(BY_KEY, {}).items()}
@@ -52,8 +52,8 @@ def _marked(value: Any) -> Any:
 
 
 def settings(params: dict[str, Any]) -> list[tuple[str, str]]:
-    """Parameters as the command line's `--set` takes them, so that `k="8"` from a configuration becomes a number if `k` must be
-    a number."""
+    """Returns parameters as the command line's `--set` takes them, so that `k="8"` from a configuration becomes a number if `k`
+    must be a number."""
     return [(name, _text(name, value)) for name, value in params.items()]
 
 

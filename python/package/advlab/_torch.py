@@ -26,14 +26,14 @@ class _Loss(torch.autograd.Function):
 
 
 def scalar(logp: torch.Tensor, value: float, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The loss as a scalar tensor, and dloss/dlogp in the type of `logp`."""
+    """Returns the loss as a scalar tensor, and dloss/dlogp in the type of `logp`."""
     precision = torch.float64 if logp.dtype == torch.float64 else torch.float32
     grad = grad.to(logp.dtype)
     return _Loss.apply(logp, torch.tensor(value, dtype=precision), grad), grad  # type: ignore[no-untyped-call]
 
 
 def exported(recipe: str, source: str, hook: str) -> Callable[..., torch.Tensor]:
-    """The function of a hook in a file that `advlab plan --torch` writes; `source` is the file."""
+    """Returns a hook's function from `source`, the text of a file that `advlab plan --torch` writes."""
     file, names = f"<{hook} of {recipe}>", dict[str, Any](__name__=f"advlab_{hook}")
     # With this entry, a debugger and a traceback show the lines of the source.
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)

@@ -1,5 +1,5 @@
-"""The code that the trainers' adapters share: it converts a trainer's tensors to columns, does a step of the recipe, and returns
-the advantage in the trainer's form."""
+"""The code that the adapters of all trainers share: it converts a trainer's tensors to columns, does a step of the recipe, and
+returns the advantage in the trainer's form."""
 
 import contextlib
 import functools
@@ -25,7 +25,7 @@ from ._outcome import Advantage, Loss, RecipeError
 from ._recipe import LiveRecipe, Recipe, load, log, watch
 
 RESERVED = _arrays.NUMBERS | {"batch", "completion", "groups", "prompt", "rollout_logp", "step", "uid"}
-"""Names that a data set's columns cannot have in a recipe."""
+"""The names that columns of a data set cannot have in a recipe."""
 
 ONLY_A_LOSS = "the recipe is only a loss, which needs an advantage: choose a recipe that gives the advantage"
 NOT_OVER_TOKENS = (
@@ -34,7 +34,7 @@ NOT_OVER_TOKENS = (
 )
 RETURNS = ["token_reward", "value"]
 """If a recipe reads one of these columns, its parameters `gamma` and `lambda` are those of a return; otherwise, as for a KL per
-token, they have nothing to do with the trainer's."""
+token, the trainer's values do not apply to these parameters."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class Trainer:
     """A trainer's name, options and columns, for messages and for reading its data."""
 
     name: str
-    options: Mapping[str, str] = field(default_factory=dict)  # What to set in the trainer for a column.
+    options: Mapping[str, str] = field(default_factory=dict)  # The setting of the trainer that gives a column.
     columns: Mapping[str, str] = field(default_factory=dict)
-    """The columns that the trainer's tensors become, by the tensors' names, if the two names differ."""
-    turns: str = "each turn is a row"  # What each row is for a recipe that names `trajectory`.
+    """The column for each of the trainer's tensors, by the tensor's name, if the two names differ."""
+    turns: str = "each turn is a row"  # The meaning of rows for a recipe that names `trajectory`.
     rows_follow: bool = True  # Whether a saved edit may begin or stop taking turns.
     one_per: tuple[str, str] | None = None
     """The level, `response` or `trajectory`, of which the trainer takes one advantage each, and the reason as the second half of
     a sentence. A version with a finer advantage is rejected, or fails at its step."""
 
     def explain(self, error: RecipeError) -> RecipeError:
-        """The error, with the option to set if a column is missing."""
+        """Returns the error and, if a column is missing, adds the option to set."""
         option = {**_left_out, "advantage": ONLY_A_LOSS, **self.options}.get(error.missing_column or "")
         if option is None:
             return error
@@ -60,9 +60,9 @@ class Trainer:
         return RecipeError(f"{error}\nIn {self.name}: {option}", *place, option, error.missing_column)
 
     def open(self, recipe: str, params: dict[str, Any], theirs: Mapping[str, Any], **kept: Any) -> LiveRecipe:
-        """The live recipe of these settings, one per process. `theirs` are the trainer's values for parameters that `params` does
-        not set; they count if the recipe computes returns. `kept` is passed on to `watch`: the folder, and the hooks to
-        refuse."""
+        """Opens the live recipe of these settings, once per process. `theirs` has the trainer's values for parameters that
+        `params` does not set; it is used if the recipe computes returns. `kept` is passed on to `watch`: the folder, and the
+        hooks to refuse."""
         key = json.dumps([recipe, params, theirs, kept], sort_keys=True, default=str)
         if key not in _live:
             try:
@@ -80,8 +80,8 @@ class Trainer:
         return _live[key]
 
     def open_from_environment(self, mean: str, no_weights: str | None = None, **theirs: Any) -> LiveRecipe:
-        """The live recipe that ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, with the folder ADVLAB_FOLDER; `theirs` is as in
-        `open`, and the others are as in `refusals`."""
+        """Opens the live recipe that ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, with the folder ADVLAB_FOLDER; `theirs` is as
+        in `open`, `mean` and `no_weights` are as in `refusals`."""
         recipe = os.environ.get("ADVLAB_RECIPE")
         if not recipe:
             told = f"{self.name} takes no settings of advlab's"
@@ -105,12 +105,12 @@ class Trainer:
     ) -> Advantage:
         """Does a step of the recipe on columns as `Call.of_columns` takes them, and logs the lines that the recipe prints. In the
         result, `returns` is the target of a critic, and the advantage is `weighted` for the trainer's mean over `mean`, if `mean`
-        is given. If `padded` is true, values per response become [B, T] too.
+        is given. If `padded` is true, values per response are expanded to [B, T].
 
         Rejected responses, whose mask has no token that counts, are not members of their groups, and their advantage is 0, unless
         `keeps_rejected` says otherwise; if all responses are rejected, the recipe does no step. A recipe that takes turns
-        (`sees_turns`) sees each turn as a response (`Turns`). If the caller has chosen rows by `sees_turns`, `by_turns` is its
-        answer, and `OtherRows` is raised if the step must be repeated with other rows."""
+        (`sees_turns`) sees each turn as a response (`Turns`). If the caller has chosen rows by `sees_turns`, `by_turns` is the
+        result of that call, and `OtherRows` is raised if the step must be repeated with other rows."""
         sees, all_columns = sees_turns(recipe) if by_turns is None else by_turns, columns
         columns = {name: value for name, value in columns.items() if value is not None}
         mask = on_cpu(columns["mask"]) if "mask" in columns else None
@@ -131,7 +131,7 @@ class Trainer:
             out = recipe._advantage(call, padded and not turns, sees if self.rows_follow else None, self.one_per)
         except RecipeError as error:
             if recipe._is_repeated():
-                # The newest version failed, or was published during this call, and the version that is now in use takes other
+                # The newest version failed, or was published during this call, and the version that is in use now takes other
                 # rows.
                 if by_turns is not None:
                     raise OtherRows from None
@@ -149,7 +149,7 @@ class Trainer:
 
     @staticmethod
     def _spread(out: Advantage, rows: Any, size: int) -> Advantage:
-        """Expands an outcome of some rows to `size` rows; all other rows get 0."""
+        """Expands an outcome of some rows to `size` rows; all other rows have 0."""
 
         def spread(values: Any) -> Any:
             if values is None:
@@ -186,7 +186,7 @@ class Trainer:
 
 
 _live: dict[str, LiveRecipe] = {}
-_warned: set[str] = set()  # Warnings that this process has given.
+_warned: set[str] = set()  # The warnings that this process has given.
 
 
 class OtherRows(Exception):
@@ -194,7 +194,7 @@ class OtherRows(Exception):
 
 
 def with_its_rows(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Repeats a step, which chooses the rows for a version, until a version computes it."""
+    """Makes a step, which chooses the rows for a version, repeat until the version that computes it takes these rows."""
 
     @functools.wraps(step)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -206,41 +206,41 @@ def with_its_rows(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def refusals(mean: str, no_weights: str | None = None) -> dict[str, str]:
-    """The hooks that no version of a recipe may have, each with the reason, if the trainer's loss is a mean over `mean`;
-    `no_weights` says why it cannot follow weights."""
+    """Returns the hooks that no version of a recipe may have, each with the reason, if the trainer's loss is a mean over `mean`;
+    `no_weights` says why the loss cannot follow weights."""
     loss = None if mean == "tokens" else NOT_OVER_TOKENS
     return {hook: why for hook, why in (("weight", no_weights), ("loss", loss)) if why}
 
 
 def metrics(out: Advantage, counts: bool = True) -> dict[str, float]:
-    """The numbers that a trainer logs for a step. With `counts`, they show which version did the step, so that a reload stands
-    out in a plot."""
+    """Returns the numbers that a trainer logs for a step. With `counts`, they show which version did the step, so that a plot
+    shows a reload."""
     found = {**out.metrics, **({"serial": out.serial, "reloaded": out.is_reloaded} if counts else {})}
     return {f"advlab/{name}": float(value) for name, value in found.items()}
 
 
 def _targets(recipe: Recipe | LiveRecipe, out: Advantage, columns: Mapping[str, Any]) -> Any:
-    """The targets of a critic, [B, T]: the result of the recipe's hook `returns` or, if there is no such hook, the discounted
-    reward to go. Without a critic, they are the advantage."""
+    """Returns the targets of a critic, [B, T]: the result of the recipe's hook `returns` or, if there is no such hook, the
+    discounted reward-to-go. Without a critic, the targets are the advantage."""
     if columns.get("value") is None:
         return out.advantage
     if out.returns is not None:
         return out.returns
     gamma = recipe.params.get("gamma", 1.0) if recipe._reads(RETURNS) else 1.0
-    # The reward to go is the GAE with lambda 1 of a critic whose values are all 0.
+    # The reward-to-go is the GAE with lambda 1 of a critic whose values are all 0.
     to_go = load("gae", gamma=gamma, **{"lambda": 1.0}, whiten=False)
     return to_go._advantage(Call.of_columns({**columns, "value": columns["value"].float() * 0}), padded=True).advantage
 
 
 def weighted(out: Advantage, mask: Any, mean: str, of: Any = None) -> Any:
-    """The advantage times the recipe's weights, scaled so that the trainer's own mean over `mean` equals the recipe's weighted
-    mean: w A (sum of T / sum of w T) for "tokens", where T counts a response's tokens, and w A (B / sum of w) for "responses",
-    where B counts the responses with tokens; with "sum", where the trainer adds up the losses of tokens, it is w A. If all
-    weights are 0, so is the advantage.
+    """Returns the advantage times the recipe's weights, scaled so that the trainer's own mean over `mean` equals the recipe's
+    weighted mean: w A (sum of T / sum of w T) for "tokens", where T counts a response's tokens, and w A (B / sum of w) for
+    "responses", where B counts the responses with tokens; for "sum", that is, if the trainer adds up the losses of tokens, it is
+    w A. If all weights are 0, so is the advantage.
 
     `mask` is [B, T], or T itself, [B], or the `Turns` that are the responses here. If the trainer's mean counts several responses
-    as one, `of` says which: it has equal numbers for them. Exact if the trainer's loss is proportional to the advantage, as PPO's
-    clipped loss is.
+    as one, `of` has equal numbers for these responses. The result is exact if the trainer's loss is proportional to the
+    advantage, as PPO's clipped loss is.
     """
     if out.loss is not None and mean != "tokens":
         raise ValueError(f"{NOT_OVER_TOKENS} ({mean})")
@@ -252,7 +252,7 @@ def weighted(out: Advantage, mask: Any, mean: str, of: Any = None) -> Any:
     if counts.ndim == 2:
         counts = (counts != 0).sum(1)
     of = mask.row if isinstance(mask, Turns) else of
-    # The share of a turn in its response is that of its tokens.
+    # A turn's share of its response is its share of the response's tokens.
     responses = counts > 0 if of is None else counts / np.bincount(of, counts)[of].clip(1)
     share = {"tokens": counts, "responses": responses}.get(mean)
     if of is not None and mean == "responses" and (weight != 1).any() and np.allclose(np.bincount(of, weight)[of], 1):
@@ -270,8 +270,8 @@ def weighted(out: Advantage, mask: Any, mean: str, of: Any = None) -> Any:
 
 
 def tried(recipe: Recipe | LiveRecipe, scale: float = 1.0, rows: Sequence[int] = (0, 1), **more: Any) -> Any:
-    """The gradient of a recipe's loss and, as the last number, the loss, both as sums over tokens. The batch is one or both
-    (`rows`) of two responses, which have 3 tokens and 1 token."""
+    """Returns the gradient of a recipe's loss and, as the last number, the loss, both as sums over tokens. The batch is one or
+    both (`rows`) of two responses, which have 3 tokens and 1 token."""
     mask = np.array([[1, 1, 1], [1, 0, 0]])
     advantage = np.array([[0.5], [-0.75]]) * mask
     # `logp` is moved a little against the advantage, so that no clip removes the gradient.
@@ -283,19 +283,19 @@ def tried(recipe: Recipe | LiveRecipe, scale: float = 1.0, rows: Sequence[int] =
 
 
 def is_proportional(recipe: Recipe | LiveRecipe, **more: Any) -> bool:
-    """Whether the gradient of a recipe's loss is proportional to the advantage. Small and large advantages are tried, because a loss
-    may clip them."""
+    """Returns whether the gradient of a recipe's loss is proportional to the advantage. Small and large advantages are tried,
+    because a loss may clip them."""
     once, *others = [tried(recipe, scale, **more)[:-1] / scale for scale in (1.0, 2.0, 64.0)]
     return all(np.allclose(other, once, rtol=1e-6, atol=1e-12) for other in others)
 
 
 def keeps_rejected(asked: bool | None = None) -> bool:
-    """Whether responses without a token that counts are members of their groups: as asked, or as ADVLAB_KEEP_REJECTED says."""
+    """Returns whether responses without a token that counts are members of their groups, by `asked` or ADVLAB_KEEP_REJECTED."""
     return bool(os.environ.get("ADVLAB_KEEP_REJECTED")) if asked is None else asked
 
 
 def _no_step(recipe: Recipe | LiveRecipe, zeros: Any, is_tensor: bool) -> Advantage:
-    """The outcome for a batch that is not computed, because no response has a token that counts."""
+    """Returns the outcome for a batch that is not computed, because no response has a token that counts."""
     log.warning("%s does no step, because no token of the batch counts; all advantages are 0", recipe.name)
     values = sys.modules["torch"].from_numpy(zeros) if is_tensor else zeros
     nothing = dict.fromkeys(("reward", "weight", "loss"))
@@ -304,8 +304,8 @@ def _no_step(recipe: Recipe | LiveRecipe, zeros: Any, is_tensor: bool) -> Advant
 
 
 def _with_scores_of_rejected(columns: Mapping[str, Any], kept: Any, mask: Any = None) -> Mapping[str, Any]:
-    """The columns, in which the last kept row of a trajectory also has the scores of the trajectory's rejected rows, because the
-    score of a whole trajectory often lies in its last row."""
+    """Returns the columns with the scores of a trajectory's rejected rows added to its last kept row, because the score of a
+    whole trajectory is often in its last row."""
     name = "step_reward" if "step_reward" in columns else "token_reward"
     if "trajectory" not in columns or name not in columns or isinstance(columns[name], OfTurns):
         return columns
@@ -323,7 +323,7 @@ def _with_scores_of_rejected(columns: Mapping[str, Any], kept: Any, mask: Any = 
 
 
 def kinds_of(recipe: Recipe | LiveRecipe) -> dict[str, str]:
-    """The kinds of the columns of a data set that the recipe has had, as `of_data_set` takes them."""
+    """Returns the kinds of the data set's columns that the recipe has had so far, as `of_data_set` takes them."""
     return _kinds.setdefault(recipe, {})
 
 
@@ -331,8 +331,8 @@ _kinds: WeakKeyDictionary[Recipe | LiveRecipe, dict[str, str]] = WeakKeyDictiona
 
 
 def sees_turns(recipe: Recipe | LiveRecipe) -> bool:
-    """Whether a recipe names `trajectory`, as a column or a level, or `step_reward`: then each turn is a response of its own, in
-    every trainer."""
+    """Returns whether a recipe names `trajectory`, as a column or a level, or `step_reward`. If it does, each turn is a separate
+    response, in every trainer."""
     return recipe._takes_turns()
 
 
@@ -355,7 +355,7 @@ class OfTurns(list[Any]):
 
 
 def _of_tokens(columns: Mapping[str, Any], mask: Any) -> dict[str, Any]:
-    """The columns for whole responses: a number for each turn becomes the number of each token of the turn."""
+    """Returns the columns for whole responses: a turn's number becomes the number of each token of the turn."""
     lists = {name: values for name, values in columns.items() if isinstance(values, OfTurns)}
     numbers = {name: values for name, values in lists.items() if values.kind == "lists of numbers" and mask is not None}
     why = "of values for turns, without tokens that say where a turn is" if mask is None else "a text for each turn"
@@ -372,8 +372,8 @@ def _of_tokens(columns: Mapping[str, Any], mask: Any) -> dict[str, Any]:
 
 
 def _turn_of(mask: Any) -> Any:
-    """The turn to which each position of a mask belongs, [B, T]; -1 before the first turn. A turn begins after each hole of the
-    mask."""
+    """Returns the turn to which each position of a mask belongs, [B, T]; -1 before the first turn. A turn begins after each hole
+    of the mask."""
     counts = np.asarray(mask != 0)
     begins = counts.copy()
     begins[:, 1:] &= ~counts[:, :-1]
@@ -381,8 +381,8 @@ def _turn_of(mask: Any) -> Any:
 
 
 def _places(keys: Any, *order: Any) -> dict[str, Any]:
-    """The columns `trajectory` and `turn` of rows: the number of the key's trajectory, and the row's index when the trajectory's
-    rows are sorted by `order`, of which the first array counts most."""
+    """Returns the columns `trajectory` and `turn` of rows: the number of the key's trajectory, and the row's index in the
+    trajectory, whose rows are sorted by `order`; its first array is the primary sort key."""
     session = np.array(_arrays.labels(np.asarray(keys).tolist())[0], dtype=int)
     by = np.lexsort((*reversed(order), session))
     turn = np.empty(len(session))
@@ -391,12 +391,12 @@ def _places(keys: Any, *order: Any) -> dict[str, Any]:
 
 
 class Turns:
-    """The turns of a batch's responses, each as a response of its own: a turn is a run of tokens between two holes of the mask.
+    """The turns of a batch's responses, each as a separate response: a turn is a run of tokens between two holes of the mask.
 
     `trajectory` and `turn` give the turn's position. A number for each response, such as `reward`, is repeated for each of its
     turns; `step_reward` differs by turn: it is the sum of the rewards of the turn's tokens and of the hole after the turn, or the
-    response's reward at its last turn. If the columns contain `trajectory` and `turn`, these say which responses belong together,
-    and `step_reward` is the score of each.
+    response's reward at its last turn. If the columns contain `trajectory` and `turn`, these columns say which responses belong
+    together, and `step_reward` is the score of each response.
     """
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
@@ -452,7 +452,7 @@ class Turns:
 
 
 def pick(columns: Mapping[str, Any], rows: Any) -> dict[str, Any]:
-    """The rows of columns, by their indices."""
+    """Returns the rows of columns at the indices `rows`."""
 
     def of(value: Any) -> Any:
         if isinstance(value, OfTurns):
@@ -480,7 +480,7 @@ def warn_once(text: str) -> None:
 
 
 def explain_zero(advantage: Any, mask: Any, mean: str) -> None:
-    """Logs that a loss of 0 is no fault, if the trainer's mean of the advantage is 0 and the advantage is not. Only the first
+    """Logs that a loss of 0 is not an error, if the trainer's mean of the advantage is 0 but the advantage is not. Only the first
     step with a signal is tested, because the test reads all tokens."""
     if "loss 0" in _warned:
         return
@@ -522,7 +522,7 @@ PRINTED = 20  # The maximum number of lines that are logged for a step; further 
 
 
 def report(recipe: Recipe | LiveRecipe, out: Advantage | Loss) -> None:
-    """Logs the lines that a recipe printed at a step, and each note once. All are logged as warnings, because trainers show only
+    """Logs the lines that a recipe printed at a step, and each note once. The level is warning, because trainers show only
     warnings."""
     if out.prints:
         more = len(out.prints) - PRINTED
@@ -557,7 +557,7 @@ def resume(live: LiveRecipe, folder: Path, step: int | None) -> None:
 
 
 def column_name(name: str) -> str:
-    """A name that scripts can write: `batch.reward_format`."""
+    """Returns the name under which scripts can read a column, as in `batch.reward_format`."""
     return re.sub(r"\W", "_", name)
 
 
@@ -566,11 +566,11 @@ RULE = "a column has only numbers or only strings, one for each response or a li
 
 
 class Unfit(str):
-    """The kind of a value that fits into no column, which replaces the value."""
+    """The kind of a value that fits into no column; it replaces the value."""
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a value of a data set, in the plural: `numbers`, `lists of strings`; that of an empty list is `lists`."""
+    """Returns the kind of a data set's value, in the plural, such as `numbers` or `lists of strings`; an empty list: `lists`."""
     if isinstance(value, Unfit):
         return value
     if isinstance(value, (list, tuple)):
@@ -581,11 +581,11 @@ def kind_of(value: Any) -> str:
 
 
 def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, str] | None = None) -> dict[str, list[Any]]:
-    """The columns of a data set that have one string, or one number, per response, or a list of them with one per turn, except
-    those whose names mean something else here.
+    """Returns the columns of a data set that have a string or a number for each response, or a list with one for each turn,
+    except columns whose names mean something else here.
 
-    None is NaN among numbers and the empty string among strings. `kinds` has the kinds of columns, as `FITS` names them, for
-    those with nothing but None or empty lists in this batch; it is added to.
+    None becomes NaN among numbers and the empty string among strings. `kinds` has the kinds of columns, as `FITS` names them, for
+    columns that have only None or empty lists in this batch; this call adds to it.
     """
     kinds, names, kept, others = {} if kinds is None else kinds, Counter(map(column_name, columns)), {}, {}
     for name, values in columns.items():
@@ -598,7 +598,7 @@ def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, str] | None =
             there = there - {"lists"} or {known if known.startswith("lists") else "lists of numbers"}
         kind = " and ".join(sorted(there)) or known
         if kind and names[ours] > 1:
-            # If two columns would have the same name in scripts, neither is kept.
+            # If two columns would have the same name in scripts, recipes get neither.
             others[ours] = "several columns of this name"
         elif kind in FITS:
             kinds[name], nothing = kind, math.nan if kind == "numbers" else ""
@@ -618,15 +618,15 @@ def of_rows(rows: Sequence[Mapping[str, Any]], kinds: dict[str, str] | None = No
 
 
 def plain(value: Any) -> Any:
-    """A number of NumPy or torch as a number of Python, an array of one dimension as a list; anything else as it is."""
+    """Converts a number of NumPy or torch to a number of Python, and a one-dimensional array to a list; keeps other values."""
     dimensions = getattr(value, "ndim", None)
     return value.item() if dimensions == 0 else value.tolist() if dimensions == 1 else value
 
 
 def row_sums(rewards: Any) -> Any:
-    """The reward of each response, float64 [B]: the sum of its rewards per token, masked tokens included, as trainers put a score on
-    any token. Computed by advlab's threads, because torch's go on spinning for a while afterwards and would take the cores from
-    the call."""
+    """Returns the reward of each response, float64 [B]: the sum over its tokens, masked ones included, as trainers put a score on
+    any token. advlab's threads compute it, because torch's threads spin for a while afterwards and would take the cores from the
+    call."""
     return _native.row_sums(_arrays.column("token_reward", rewards).given)
 
 
@@ -635,14 +635,14 @@ def on_cpu(tensor: Any) -> Any:
 
 
 def setting(config: Any, path: str) -> Any:
-    """A setting, such as `trainer.save_freq`, of a configuration of mappings and objects; None if there is no such setting."""
+    """Returns a setting, such as `trainer.save_freq`, of a configuration of mappings and objects; None if it has none."""
     for name in path.split("."):
         config = config.get(name, None) if isinstance(config, Mapping) else getattr(config, name, None)
     return config
 
 
 def callers() -> Iterator[FrameType]:
-    """The frames of the calling function and of its callers, in which adapters find values that a trainer does not pass."""
+    """Yields the frames of the callers, innermost first, in which adapters find values that a trainer does not pass."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
@@ -650,7 +650,7 @@ def callers() -> Iterator[FrameType]:
 
 
 def registry(trainer: str, *modules: str) -> Any:
-    """The first of these modules that the installed version of a trainer has."""
+    """Returns the first of these modules that the installed version of a trainer has."""
     for module in modules:
         with contextlib.suppress(ModuleNotFoundError):
             return importlib.import_module(module)
@@ -658,7 +658,7 @@ def registry(trainer: str, *modules: str) -> Any:
 
 
 def put_in_place(package: str, theirs: Any, ours: Any) -> None:
-    """Replaces a function by another in all modules of a package, because each module that imports a function has its own name
+    """Replaces a function by another function in all modules of a package, because each module that imports it has its own name
     for it."""
     for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == package]:
         for name in [name for name, value in vars(module).items() if value is theirs]:

@@ -1,4 +1,4 @@
-"""NeMo-RL: the advantage of a recipe by a patch, as NeMo-RL has a list of estimators and no hook.
+"""NeMo-RL: a patch that inserts the advantage of a recipe, because NeMo-RL has a fixed list of estimators and no hook.
 
 In a copy of `examples/run_grpo.py`, before `grpo_train`, with the variable ADVLAB_RECIPE:
 
@@ -23,7 +23,7 @@ NEMO_RL = Trainer(
     {
         "logprobs_policy": "old_logp",
         "logprobs_reference": "ref_logp",
-        # PPO's names.
+        # These are the names in PPO.
         "logprobs": "old_logp",
         "reference_logprobs": "ref_logp",
         "values": "value",
@@ -31,7 +31,7 @@ NEMO_RL = Trainer(
 )
 
 LATER = ("advantage_clip_low", "advantage_clip_high", "invalid_tool_call_advantage", "malformed_thinking_advantage")
-"""Settings of `grpo` that change the advantages after the estimator."""
+"""The settings of `grpo` that change the advantages after the estimator."""
 
 
 class AdvantageEstimator:
@@ -39,8 +39,8 @@ class AdvantageEstimator:
     group."""
 
     def __init__(self, config: Any = None) -> None:
-        """`config` is NeMo-RL's. A recipe with weights is refused without its `loss_fn.token_level_loss`, and with a setting that
-        changes the weighted advantages later."""
+        """`config` is NeMo-RL's configuration. A recipe with weights is refused if the configuration lacks
+        `loss_fn.token_level_loss`, or if a setting changes the weighted advantages later."""
         token_level_loss = setting(config, "loss_fn.token_level_loss")
         self.mean = "responses" if token_level_loss is False else "tokens"
         self.no_weights = "`loss_fn.token_level_loss` was not found" if token_level_loss is None else None

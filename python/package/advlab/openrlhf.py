@@ -1,4 +1,4 @@
-"""OpenRLHF 0.11: a patch that puts in a recipe's advantage, because OpenRLHF has no hook for advantages.
+"""OpenRLHF 0.11: a patch that inserts a recipe's advantage, because OpenRLHF has no hook for advantages.
 
     ray job submit --runtime-env-json '{"worker_process_setup_hook": "advlab.openrlhf.patch",
         "env_vars": {"ADVLAB_RECIPE": "/path/of/mine.rhai"}}' -- python3 -m openrlhf.cli.train_ppo_ray \\
@@ -30,8 +30,8 @@ OPENRLHF = Trainer(
 
 
 def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
-    """Replaces the advantages in OpenRLHF's experiences by the recipe's. Each group has `size` responses with consecutive values
-    of `index`; OpenRLHF's loss is a mean over `mean`."""
+    """Replaces the advantages in OpenRLHF's experiences by the recipe's advantages. Each group has `size` responses with
+    consecutive values of `index`; OpenRLHF's loss is a mean over `mean`."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
@@ -53,7 +53,7 @@ def replace(experiences: list[Any], size: int, mean: str = "tokens") -> None:
         count, (_, width) = len(experience.index), experience.action_mask.shape
         for name, values in (("advantages", out.advantage), ("returns", out.returns)):
             setattr(experience, name, values[start : start + count, :width].to(experience.action_mask.device))
-        # There is one number per response, because OpenRLHF logs the mean.
+        # Each number is repeated for every response, because OpenRLHF logs the mean.
         experience.info.update({name: torch.full((count,), value) for name, value in metrics(out).items()})
         start += count
 

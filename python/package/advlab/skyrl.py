@@ -21,8 +21,8 @@ SKYRL = Trainer(
 )
 
 MEANS = ("sequence_mean", "seq_mean_token_sum_norm")
-"""The values of `trainer.algorithm.loss_reduction` that weights can follow: means over responses. `token_mean` is a mean over the
-tokens of `loss_mask`, which SkyRL does not pass to an estimator."""
+"""The values of `trainer.algorithm.loss_reduction` that allow weights, because they are means over responses. `token_mean` is a
+mean over the tokens of `loss_mask`, which SkyRL does not pass to an estimator."""
 
 PROPORTIONAL = (None, "regular", "dual_clip", "gspo", "cispo", "sapo", "rollout_is", "dppo", "importance_sampling")
 """SkyRL's losses that are proportional to the advantage."""
@@ -30,11 +30,11 @@ PROPORTIONAL = (None, "regular", "dual_clip", "gspo", "cispo", "sapo", "rollout_
 
 @with_its_rows
 def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: Any = None, **settings: Any) -> tuple[Any, Any]:
-    """SkyRL's advantage estimator: advantages and returns, float32 [B, T], 0 where the mask is 0.
+    """Computes advantages and returns as SkyRL's advantage estimators do: float32 [B, T], 0 where the mask is 0.
 
     `gamma` and `lambd` set the recipe's `gamma` and `lambda`, if the recipe has these parameters and reads rewards per token or
-    values. Rows whose `loss_mask` is empty, such as padding and failed rollouts, are no responses. With
-    `generator.step_wise_trajectories` SkyRL passes only the last step of each trajectory; a recipe that names `trajectory` gets
+    values. Rows whose `loss_mask` is empty, such as padding and failed rollouts, are not responses. With
+    `generator.step_wise_trajectories`, SkyRL passes only the last step of each trajectory; a recipe that names `trajectory` gets
     all steps, from SkyRL's batch.
     """
     config = settings.get("config")
@@ -57,7 +57,7 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     columns = {"groups": list(index), "value": on_cpu(values)}
     if data is not None:
         trained = on_cpu(data["loss_mask"]) != 0
-        # The trajectory of each row; the rows of one trajectory are consecutive.
+        # This finds the trajectory of each row; the rows of one trajectory are consecutive.
         ends = np.array(data.metadata["is_last_step"], bool) if is_step_wise else np.ones(len(trained), bool)
         place = np.cumsum(ends) - ends
         if turns:
@@ -85,8 +85,8 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
 
 
 def _of_trajectories(of_steps: Any, size: int) -> Any:
-    """The values of all steps, [B, T], in the form in which SkyRL takes the values of trajectories: SkyRL looks up the trajectory
-    of each step, and every such lookup gives the values of the steps themselves."""
+    """Returns the values of all steps, [B, T], in the form in which SkyRL takes the values of trajectories: SkyRL looks up the
+    trajectory of each step, and each lookup gives the values of the steps themselves."""
 
     class OfTrajectories(torch.Tensor):
         def __getitem__(self, index: Any) -> Any:
@@ -96,6 +96,6 @@ def _of_trajectories(of_steps: Any, size: int) -> Any:
 
 
 def register(name: str = "advlab") -> None:
-    """Puts the estimator into SkyRL's registry, under a name for `trainer.algorithm.advantage_estimator`."""
+    """Puts the estimator into SkyRL's registry, under a name that `trainer.algorithm.advantage_estimator` takes."""
     found = registry("SkyRL", "skyrl_train.utils.ppo_utils", "skyrl.backends.skyrl_train.utils.ppo_utils")
     found.AdvantageEstimatorRegistry.register(name, estimate)

@@ -1,4 +1,4 @@
-"""Tinker: the advantage of a recipe in the cookbook's loops, and its loss for `forward_backward_custom`.
+"""Tinker: a recipe's advantage in the cookbook's loops, and a recipe's loss for `forward_backward_custom`.
 
     import advlab.tinker
     advlab.tinker.patch()       # before tinker_cookbook.rl.train.main(config); then ADVLAB_RECIPE=mine.rhai
@@ -51,13 +51,13 @@ PROPORTIONAL = (None, "importance_sampling", "ppo", "cispo", "gspo")  # Tinker's
 def compute_advantages(
     trajectory_groups_P: list[Any], recipe: Recipe | LiveRecipe | None = None, *, step: int | None = None
 ) -> list[Any]:
-    """Replaces the cookbook's function of this name by a recipe. The result has, for each group, a tensor [G] with a value per
-    trajectory.
+    """Replaces the cookbook's function of this name, and uses a recipe. The result has, for each group, a tensor [G] with a value
+    per trajectory.
 
     Each trajectory is a row, and `turn` and `token_reward` are columns of its tokens. If the recipe names `trajectory`, each turn
-    is a row, with the columns `trajectory`, `turn` and `step_reward`. For such a recipe, and for one that gives an advantage per
-    token, the result has for each group a list of G tensors with a value per sampled token. Without `recipe`, the recipe is that
-    of ADVLAB_RECIPE. `step` is `batch.step`; without `step`, the calls are counted.
+    is a row, with the columns `trajectory`, `turn` and `step_reward`. For such a recipe, and for a recipe that gives an advantage
+    per token, the result has for each group a list of G tensors with a value per sampled token. Without `recipe`, ADVLAB_RECIPE
+    names the recipe. `step` is `batch.step`; without `step`, the calls are counted.
     """
     if not any(group.trajectories_G for group in trajectory_groups_P):
         return [torch.zeros(0) for _ in trajectory_groups_P]
@@ -88,11 +88,11 @@ def assemble_training_data(
 
 
 def loss(recipe: Recipe | LiveRecipe, **columns: Any) -> Callable[[list[Any], list[Any]], tuple[Any, dict[str, float]]]:
-    """The recipe's loss with its gradient and its metrics, for `TrainingClient.forward_backward_custom`.
+    """Returns a function for `TrainingClient.forward_backward_custom`: the recipe's loss with its gradient and metrics.
 
     The data are those of `assemble_training_data`, with their `mask`. `columns` have a value per datum, among them `groups` for a
-    loss that looks at groups: `groups=[one["group_idx"] for one in metadata]`. If a live recipe has an `advantage`, its loss is of
-    the version of its last step; if it has none, each call is a step, with the newest version.
+    loss that looks at groups: `groups=[one["group_idx"] for one in metadata]`. If a live recipe has an `advantage`, the version
+    of its last step computes the loss; if not, each call is a step, with the newest version.
     """
 
     def of_data(data: list[Any], logprobs: list[Any]) -> tuple[Any, dict[str, float]]:
@@ -119,7 +119,7 @@ def loss(recipe: Recipe | LiveRecipe, **columns: Any) -> Callable[[list[Any], li
 
 
 def _warn_of_weights(recipe: Recipe | LiveRecipe) -> None:
-    """Warns, once for a version, if its weights, which are in the advantages, are not those of its loss."""
+    """Warns, once per version, if its weights multiply the advantages but its loss is not proportional to the advantages."""
     if recipe._in_use() in _tried:
         return
     _tried.add(recipe._in_use())
@@ -132,7 +132,7 @@ def _warn_of_weights(recipe: Recipe | LiveRecipe) -> None:
             )
 
 
-_tried: set[str] = set()  # Versions whose weights have been tried.
+_tried: set[str] = set()  # The versions whose weights have been tried.
 
 
 def _step_of_loss(live: LiveRecipe, given: dict[str, Any]) -> tuple[Any, dict[str, float]]:
@@ -148,7 +148,7 @@ def _step_of_loss(live: LiveRecipe, given: dict[str, Any]) -> tuple[Any, dict[st
 
 @with_its_rows
 def _step(live: Recipe | LiveRecipe, groups: list[Any], step: int | None) -> tuple[list[Any], Advantage]:
-    """A step of the recipe: the advantages as `compute_advantages` gives them, and its outcome."""
+    """Does a step of the recipe; returns the advantages in the form of `compute_advantages`, and the step's outcome."""
     turns = sees_turns(live)
     rows, told = map(list, zip(*_rows(groups, turns)))
     columns = of_rows(told, kinds_of(live))
@@ -157,13 +157,13 @@ def _step(live: Recipe | LiveRecipe, groups: list[Any], step: int | None) -> tup
         columns[name] = pad_sequence(values, batch_first=True) if isinstance(first, torch.Tensor) else values
     if torch.as_tensor(columns["old_logp"]).isnan().any():
         del columns["old_logp"]
-    # Tokens are never rejected here, so an episode without tokens counts, with its reward.
+    # Tokens are never rejected here, so an episode without tokens counts with its reward.
     out = TINKER.advantage(live, {**columns, "step": step}, "sum", turns, True, turns)
     return _by_group(groups, out, turns), out
 
 
 def _rows(groups: list[Any], turns: bool) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The columns of each row, and the logs and metrics of its environment, of which later ones win."""
+    """Yields the columns of each row, and the logs and metrics of the row's environment; later values replace earlier ones."""
     number = -1
     for index, group in enumerate(groups):
         given = zip(group.trajectories_G, group.final_rewards_G, group.get_total_rewards(), group.metrics_G, strict=True)
@@ -183,7 +183,7 @@ def _rows(groups: list[Any], turns: bool) -> Iterator[tuple[dict[str, Any], dict
 
 
 def _tokens(parts: list[Any], final: float) -> dict[str, Any]:
-    """The columns of a row's tokens, which are only those of the actions, one action after another."""
+    """Returns the columns of a row's tokens: only the tokens of the actions, one action after another."""
     from tinker_cookbook.rl.types import PARSE_ERROR_MASKED_METRIC_KEY
 
     found: dict[str, list[float]] = {"mask": [], "old_logp": [], "turn": [], "token_reward": []}
@@ -204,7 +204,7 @@ def _tokens(parts: list[Any], final: float) -> dict[str, Any]:
 
 
 def _by_group(groups: list[Any], out: Advantage, turns: bool) -> list[Any]:
-    """The advantages of rows by group and trajectory."""
+    """Returns the advantages of rows by group and trajectory."""
     if out.level == "response" and not turns:
         return list(out.advantage.float().split([len(group.trajectories_G) for group in groups]))
     rows = iter(out.advantage.float())
@@ -220,7 +220,7 @@ def _by_group(groups: list[Any], out: Advantage, turns: bool) -> list[Any]:
 
 
 def _carrying(trajectory: Any, advantage: torch.Tensor) -> Any:
-    """The trajectory with the advantages of its tokens in the place of their log-probs."""
+    """Returns the trajectory with the advantages of its tokens in place of their log-probs."""
     parts = advantage.split([len(part.ac.tokens) for part in trajectory.transitions])
     given = zip(trajectory.transitions, parts, strict=True)
     actions = [replace(one, ac=replace(one.ac, maybe_logprobs=values.tolist())) for one, values in given]
@@ -228,7 +228,7 @@ def _carrying(trajectory: Any, advantage: torch.Tensor) -> Any:
 
 
 class _Loop:
-    """The cookbook's loops with a recipe. What their functions do not pass is in the frames of the callers."""
+    """The cookbook's loops with a recipe. Values that the loops do not pass are found in the frames of the callers."""
 
     def __init__(self) -> None:
         self.live: LiveRecipe | None = None
@@ -236,8 +236,8 @@ class _Loop:
         self.computed: tuple[Any, list[Any]] | None = None  # The groups of a step, and their advantages.
 
     def compute_advantages(self, trajectory_groups_P: list[Any]) -> list[Any]:
-        """Does a step, only once for the groups of a minibatch: before the actual call, the cookbook calls this function for two
-        of these groups, cut to four trajectories, to print them."""
+        """Does a step, only once for the groups of a minibatch, because the cookbook first calls this function for two of these
+        groups, cut to four trajectories, to print them."""
         here: dict[str, Any] = {}
         for frame in callers():
             if frame.f_globals.get("__name__", "").startswith("tinker_cookbook."):
@@ -273,7 +273,7 @@ class _Loop:
         return live
 
     def state(self) -> dict[str, Any]:
-        """The recipe's entry for a checkpoint."""
+        """Returns the recipe's entry for a checkpoint."""
         left = self.left if self.live is None else self.live.state_dict()
         return {} if left is None else {"advlab": left}
 
@@ -284,7 +284,7 @@ class _Loop:
 
 
 def patch() -> None:
-    """Puts the advantages of ADVLAB_RECIPE in the place of the cookbook's, in its loops of this process. The checkpoints of
+    """Replaces the cookbook's advantages by those of ADVLAB_RECIPE, in the cookbook's loops of this process. The checkpoints of
     `tinker_cookbook.rl.train` keep the state of the recipe."""
     from tinker_cookbook import checkpoint_utils
     from tinker_cookbook.rl import data_processing, train

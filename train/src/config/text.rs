@@ -26,7 +26,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads a TOML file; keys that the file lacks keep their defaults.
+    /// Reads a TOML file; keys that the file lacks have their defaults.
     pub fn read(path: &Path) -> Result<Config> {
         let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
         Config::parse(path, &text).map_err(|mut error| {
@@ -248,8 +248,7 @@ const TYPES: [(&str, &str); 7] = [
     ("expected struct TransformerConfig", "expected a table"),
 ];
 
-/// Returns the parser's message, with the key and with help. In the message, the names that the parser found or expected are in
-/// backticks.
+/// Returns the parser's message, with the key and with help. The parser puts the names that it found or expected into backticks.
 fn explained(key: &str, message: &str) -> Diagnostic {
     let mut names = message.split('`').skip(1).step_by(2);
     let found = names.next().unwrap_or_default();

@@ -32,7 +32,7 @@ struct Sealed {
 /// All data that a run needs to continue with the same numbers, except the policy.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
-    /// The next step.
+    /// The number of the next step.
     pub(crate) step: u64,
     pub(crate) recipe: VersionState,
     pub(crate) loss_state: State,

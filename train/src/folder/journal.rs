@@ -32,7 +32,7 @@ impl Journal {
         let length = kept.last().map_or(0, |(end, _)| end);
         let mut options = File::options();
         options.create(true).truncate(false).write(true);
-        // Windows does not truncate a file that is open for appending.
+        // The file is not opened for appending on Windows, because Windows does not truncate such files.
         let file = regular_file::open_as(path, options.append(cfg!(not(windows))));
         let file = file.map_err(io("write", path))?;
         let mut journal = Journal {
@@ -64,7 +64,7 @@ impl Journal {
             return Err(io("write", &self.path)(error));
         }
         self.length += text.len() as u64;
-        // A removed file is an error: writing to it succeeds, but this line and all later lines would be lost.
+        // A removed or replaced file is an error, because writing to it succeeds although this and all later lines would be lost.
         let there = fs::metadata(&self.path).map(|file| file.len());
         let gone = || io::Error::other("it was removed or replaced during the run");
         let is_this = there.is_ok_and(|length| length == self.length);

@@ -124,7 +124,7 @@ impl Notice {
         }
     }
 
-    /// Reports that a run begins. `loss` is the run's loss recipe; a trainer's run has none.
+    /// Returns the notice that a run begins. `loss` is the run's loss recipe; a trainer's run has none.
     pub(crate) fn start(recipe: &Recipe, loss: Option<&Recipe>, platform: Platform) -> Notice {
         let kept = loss.map(KeptVersion::of);
         let (loss_script, loss_version) = kept.map(|kept| (kept.script, kept.version)).unzip();
@@ -137,12 +137,12 @@ impl Notice {
         Notice::new(0, start, "the run begins")
     }
 
-    /// Reports that a run is resumed.
+    /// Returns the notice that a run is resumed.
     pub(crate) fn resume(step: u64, platform: Platform) -> Notice {
         Notice::new(step, LogEvent::Resume { platform }, "the run goes on")
     }
 
-    /// Reports an event of the recipe's file. Returns `None` if the step itself reports the event.
+    /// Returns the notice of an event of the recipe's file, or `None` if the step itself reports the event.
     pub(crate) fn live(step: u64, event: &LiveEvent) -> Option<Notice> {
         let message = event.to_string();
         let mut notice = Notice::new(step, LogEvent::Warning { message }, event);
@@ -175,7 +175,7 @@ impl Notice {
         Some(notice)
     }
 
-    /// Reports that from `step` on, another version is used instead of `before`.
+    /// Returns the notice that from `step` on, another version is used instead of `before`.
     pub(crate) fn switched(step: u64, live: &LiveRecipe, before: &Published) -> Notice {
         let mut change = live.change(before, live.in_use());
         let switch = LogEvent::Use {
@@ -196,7 +196,7 @@ impl Notice {
         }
     }
 
-    /// Reports that a version failed at a step on `batch` or, if `batch` is `None`, that the version's `migrate` failed.
+    /// Returns the notice that a version failed at a step on `batch` or, if `batch` is `None`, that its `migrate` failed.
     pub(crate) fn failed(step: u64, failed: &Failed, batch: Option<&Batch>) -> Notice {
         let recipe = failed.loaded.recipe();
         let back_to = failed.back_to.as_ref().map(|loaded| loaded.version());
@@ -216,7 +216,7 @@ impl Notice {
         }
     }
 
-    /// Warns the user about the run's numbers or the run's folder.
+    /// Returns a warning about the run's numbers or the run's folder.
     pub(crate) fn warning(step: u64, message: String) -> Notice {
         let text = format!("warning: {message}");
         Notice::new(step, LogEvent::Warning { message }, text)
@@ -298,7 +298,7 @@ impl RunLog {
         Ok(first)
     }
 
-    /// Returns the versions that came into use at a step after the first step, or whose `migrate` failed before such a step.
+    /// Returns the versions that came into use after the start of the run, or whose `migrate` failed, each with its step.
     pub(crate) fn switches(&self) -> impl Iterator<Item = (u64, &KeptVersion)> {
         self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Use { recipe, .. } => Some((line.step, recipe)),

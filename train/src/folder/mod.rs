@@ -1,4 +1,4 @@
-//! The run's folder: all files of a run, which are written such that a kill at any moment leaves no unreadable file.
+//! The run's folder: all files of a run, which are written so that a kill at any moment leaves no unreadable file.
 //!
 //! - `config.toml`: the configuration that the run used
 //! - `metrics.jsonl`: a [`Row`](super::Row) per step
@@ -215,7 +215,7 @@ fn lock(folder: &Path) -> Result<File> {
             Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
                 return Err(io("lock", path)(error));
             }
-            // Either the file is locked, or the drive (for example a network drive) does not support locks; then the run
+            // The file is locked now, or the drive (for example a network drive) does not support locks; in that case, the run
             // continues without a lock, because that is better than not running.
             _ => return Ok(file),
         }

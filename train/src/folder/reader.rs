@@ -11,7 +11,7 @@ use crate::row::Row;
 use advlab::diagnostic::Diagnostic;
 use advlab::script::{Hook, Host, Recipe, State};
 
-/// The number of existing steps that the error names if the requested step has no batch.
+/// The maximum number of steps with a batch that the error names if the requested step has no batch.
 const NEAREST: usize = 12;
 
 /// A key that earlier versions wrote. Its line is ignored, so that folders of those versions can be read.
@@ -20,7 +20,7 @@ const GONE: &str = "native_threshold = ";
 /// The program that does the steps of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunKind {
-    /// advlab.
+    /// advlab itself.
     Own,
     /// Another program, whose steps a [`TrainerRun`](crate::TrainerRun) records.
     Trainer,
@@ -185,7 +185,7 @@ impl RunFolder {
         let config = self.config()?;
         let mut recipe = kept.load(&self.path, host)?;
         for (name, text) in settings(&config.params) {
-            // An error is ignored: if the version lacks the parameter, or has it with another type, it ran without this setting.
+            // An error is ignored, because a version that refuses the parameter or its value ran without this setting.
             let _ = recipe.set_text(&name, &text);
         }
         Ok(recipe)

@@ -14,7 +14,7 @@ use advlab::batch::Batch;
 use advlab::replace::Replacement;
 use advlab::script::{Recipe, State};
 
-/// The largest number of batches on which a version failed that are kept.
+/// The maximum number of batches that are kept because a version failed on them.
 const EVIDENCE: usize = 20;
 
 /// Writes the files that grow during a run.

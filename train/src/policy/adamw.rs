@@ -121,9 +121,9 @@ mod tests {
 
     #[test]
     fn two_updates_by_hand() {
-        // lr 0.1, weight decay 0.5, betas 0.5 and 0.75, eps 0, parameter 2, gradients 4 and then -2.
-        // 1: p = 2 * (1 - 0.05) = 1.9; m = 2, mhat = 2/0.5 = 4; v = 4, vhat = 4/0.25 = 16; p -= 0.1 * 4/4 -> 1.8
-        // 2: p = 1.8 * 0.95 = 1.71; m = 1 - 1 = 0; p stays
+        // lr 0.1, weight decay 0.5, betas 0.5 and 0.75, eps 0, parameter 2, gradients 4 and then -2. 1: p = 2 * (1 - 0.05) = 1.9;
+        // m = 2, mhat = 2/0.5 = 4; v = 4, vhat = 4/0.25 = 16; p -= 0.1 * 4/4 -> 1.8 2: p = 1.8 * 0.95 = 1.71; m = 1 - 1 = 0, so p
+        // stays 1.71
         let config = AdamWConfig {
             lr: 0.1,
             betas: (0.5, 0.75),

@@ -40,14 +40,14 @@ pub struct Mlp {
     savepoint: Option<(Network, AdamW)>,
     /// The last passes of the network, and the last passes of the reference.
     passes: [Vec<Forward>; 2],
-    /// The responses of the last forward passes. It is set if all these passes are in memory, so that the gradient needs no new
-    /// forward pass.
+    /// The responses of the last forward passes; set only if all these passes are in memory. In that case, the gradient needs no
+    /// new forward pass.
     last: Option<Responses>,
 }
 
 impl Mlp {
-    /// Returns a policy for a task, with hidden layers of `hidden` (at least 1) units. The parameters are initialized as in
-    /// PyTorch by default, with random numbers from `seed`.
+    /// Returns a policy for a task, with hidden layers of `hidden` (at least 1) units. The parameters are initialized as PyTorch
+    /// does by default, with random numbers from `seed`.
     pub fn new(task: &TaskShape, hidden: usize, adamw: AdamWConfig, seed: u64) -> Self {
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
         let network = Network::new(*task, hidden.max(1), &mut key.stream(0));

@@ -37,22 +37,22 @@ const REFERENCE: &str = "reference.safetensors";
 /// The interface of a model in training. A policy samples responses, computes their log-probs and follows a gradient. It also has
 /// a reference, which is a frozen copy of the policy.
 ///
-/// The same calls give the same bits. It is an error if prompts or responses do not fit the policy, if a file cannot be read or
-/// written, or if the device or its memory fails.
+/// The same calls always give the same bits. It is an error if prompts or responses do not fit the policy, if a file cannot be
+/// read or written, or if the device or its memory fails.
 pub trait Policy: Send {
-    /// Samples `group_size` responses to each prompt; a response ends at a stop token or at the length limit. The scores are the
-    /// same as those from [`Policy::score`].
+    /// Samples `group_size` responses to each prompt; a response ends at a stop token or at the length limit. The scores equal
+    /// the results of [`Policy::score`].
     fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples>;
 
     /// Returns the log-prob (in nats) of each response token, given the prompt and the tokens before the token, and the entropy
-    /// (in nats) of the distribution at the token.
+    /// (in nats) of the token's distribution.
     fn score(&mut self, responses: &Responses) -> Result<Scores>;
 
-    /// Adds the gradient of a loss to the gradient that [`Policy::update`] will follow: `dloss_dlogp` is the derivative of the
-    /// loss with respect to the log-prob of each token, `[responses.tokens().len()]`, at the current parameters.
+    /// Adds the gradient of a loss to the gradient that [`Policy::update`] will use: `dloss_dlogp` is the derivative of the loss
+    /// with respect to the log-prob of each token, `[responses.tokens().len()]`, at the current parameters.
     fn accumulate(&mut self, responses: &Responses, dloss_dlogp: &[f64]) -> Result<()>;
 
-    /// Makes one step of the optimizer along the accumulated gradient, and clears the gradient. If the gradient's norm (L2, all
+    /// Makes one step of the optimizer against the accumulated gradient, and clears the gradient. If the gradient's norm (L2, all
     /// parameters together) is above `max_grad_norm`, the gradient is first scaled down to this norm. Returns the norm before
     /// scaling, or the reason why the parameters and the optimizer were not changed.
     fn update(&mut self, max_grad_norm: Option<f64>) -> Result<Result<f64, NonFinite>>;
@@ -228,7 +228,7 @@ impl Responses {
     }
 }
 
-/// Checks that all tokens are in the vocabulary; `what` is the name of the tokens' prompt or response in the message.
+/// Checks that all tokens are in the vocabulary; `what` names the prompt or the response in the message.
 fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<()> {
     let mut wrong = tokens.iter().filter(|&&token| token as usize >= vocabulary);
     wrong.next().map_or(Ok(()), |token| {
@@ -240,16 +240,16 @@ fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<()> {
 /// The values of response tokens, one per token, in the order of [`Responses::tokens`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
-    /// The token's log-prob, in nats.
+    /// The log-prob of each token, in nats.
     pub logp: Vec<f32>,
-    /// The entropy, in nats, of the distribution from which the token was drawn.
+    /// The entropy, in nats, of the distribution from which each token was drawn.
     pub entropy: Vec<f32>,
 }
 
 /// Responses with the scores of the policy that sampled them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
-    /// The responses; those to prompt p have the indices p * group_size .. (p + 1) * group_size.
+    /// The responses. The responses to prompt p have the indices p * group_size .. (p + 1) * group_size.
     pub responses: Responses,
     /// The log-prob and the entropy of each token.
     pub scores: Scores,

@@ -16,7 +16,7 @@ use advlab::plan::{Summand, terms};
 use advlab::script::{Hook, Loss, Outcome, Recipe, State, Summary};
 use advlab::tensor::Level;
 
-/// The cause of a failed step: the version (then another version may succeed), or the run itself.
+/// The cause of a failed step: the version, in which case another version may succeed, or the run itself.
 pub(super) enum StepFailure {
     Version(Diagnostics),
     Run(Diagnostics),
@@ -41,7 +41,7 @@ impl From<NonFinite> for StepFailure {
     }
 }
 
-/// The numbers of a step's row that come from its version and from the updates, and the lines that the scripts printed.
+/// The numbers of a step's row that come from the step's version and updates, and the lines that the scripts printed.
 pub(super) struct Learned {
     pub(super) summary: Summary,
     /// The mean reward after the recipe's `reward` hook.
@@ -125,7 +125,7 @@ impl Learner {
                 return Err(failure);
             }
         };
-        // Means over the updates, with equal weights.
+        // The reported numbers are means over the updates, with equal weights.
         let count = updates.len() as f64;
         let mut native = outcome.reports.native.unwrap_or_default();
         let (mut metrics_of_loss, mut prints) = (Vec::new(), outcome.reports.prints.clone());
@@ -171,7 +171,7 @@ impl Learner {
                 true => (Cow::Borrowed(all), batch.clone()),
                 false => (Cow::Owned(all.select(&members)), batch.select(&members)),
             };
-            // Before the first update, the sampling policy's `logp` is still that of the current policy.
+            // Before the first update, the batch already has the current policy's `logp`, because this policy sampled the batch.
             if !updates.is_empty() {
                 let logp = self.policy.score(&responses)?.logp;
                 let logp = Computed::new(minibatch.layout().clone(), Level::Token, logp);
@@ -189,8 +189,8 @@ impl Learner {
         Ok(updates)
     }
 
-    /// Runs all hooks of the first step on its batch, with copies of the states, before the folder is created: this finds uses of
-    /// columns that the run does not have.
+    /// Runs all hooks of the first step on its batch, with copies of the states, before the folder is created, because this finds
+    /// uses of columns that the run does not have.
     pub(super) fn dry_run(&self, first: &Batch, recipe: &Recipe, state: &State) -> Result<()> {
         let mut state = state.clone();
         let outcome = recipe.advantage(first, &mut state);
@@ -209,8 +209,8 @@ impl Learner {
     }
 }
 
-/// Returns the metrics of all hooks, each a mean over its reports. If the advantage and the loss report the same name, the key
-/// begins with the hook, as in `loss/name`.
+/// Returns the metrics of all hooks, each a mean over its reports. If the advantage and the loss report metrics of the same name,
+/// the key begins with the hook, as in `loss/name`.
 fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     let own = outcome.reports.metrics.iter();
@@ -228,7 +228,7 @@ fn metrics(outcome: &Outcome, loss: &[(String, f64)]) -> BTreeMap<String, f64> {
     sums.into_iter().map(mean).collect()
 }
 
-/// Replaces the help of an error if there is better help, and notes that the error comes from a dry run.
+/// Replaces the help of an error if there is better help, and adds that the error comes from a dry run.
 fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     let name = recipe.name();
     let first = error.first_mut();
@@ -249,7 +249,7 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
     error
 }
 
-/// Returns the responses of each minibatch of a step, epoch after epoch. A minibatch has whole groups, in the order of the batch.
+/// Returns the indices of the responses in each minibatch, epoch after epoch. A minibatch has whole groups, in the batch's order.
 fn minibatches(config: &Config, batch: &Batch) -> impl Iterator<Item = Vec<usize>> {
     let (layout, minibatches) = (batch.layout().clone(), config.minibatches);
     let groups = layout.groups();

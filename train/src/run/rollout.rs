@@ -25,7 +25,7 @@ pub(super) struct Response {
     turn: u8,
     pub(super) prompt: Arc<Prompt>,
     pub(super) tokens: Vec<u32>,
-    /// Log-probs under the policy that sampled the response.
+    /// The log-prob of each token under the policy that sampled the response.
     logp: Vec<f32>,
     entropy: Vec<f32>,
     /// Whether this response solves its prompt.
@@ -35,7 +35,7 @@ pub(super) struct Response {
 }
 
 /// Samples a group of `size` trajectories for each prompt and verifies them. The responses are sorted by group, trajectory and
-/// turn; a group is given by the index of its prompt.
+/// turn; `group` and `id` are the index of the group's prompt.
 pub(super) fn sample(
     task: &dyn Task,
     policy: &mut dyn Policy,
@@ -133,8 +133,8 @@ pub(super) fn policy_inputs(all: &[Response]) -> Responses {
     responses
 }
 
-/// Returns the batch with all columns that hooks see, and the mean k3 estimate of the KL from the policy to the reference that
-/// gave `ref_logp`. The column `logp` comes from the sampling policy, which is the current policy until the first update.
+/// Returns the batch with all columns that hooks see and, if there is `ref_logp`, the k3 estimate of KL(policy || reference),
+/// averaged over tokens. The column `logp` comes from the sampling policy, which is the current policy until the first update.
 pub(super) fn batch(
     all: &[Response],
     step: u64,
@@ -161,7 +161,7 @@ pub(super) fn batch(
         .token("logp", FloatBuffer::from(logp.clone()));
     if task.turns() > 1 {
         let trajectory = |one: &Response| (one.group * size + one.trajectory) as f64;
-        // The prompt's tokens as a text, so that different prompts have different texts.
+        // The state is the prompt's tokens as text, so that different prompts are different states.
         let state = |one: &Response| format!("{:?}", one.prompt.tokens);
         batch = batch
             .response("trajectory", all.iter().map(trajectory).collect::<Vec<_>>())

@@ -1,5 +1,5 @@
-//! The steps of a run. Each samples groups, verifies them, builds the batch, and updates the policy with the newest version of
-//! the recipe.
+//! The steps of a run. Each step samples groups, verifies the responses, builds the batch, and updates the policy with the newest
+//! version of the recipe.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -18,11 +18,11 @@ use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostic;
 use advlab::script::{Recipe, Statistics};
 
-/// The maximum number of times that a step replaces groups without weight.
+/// The maximum number of attempts of a step to replace groups in which every response has the weight 0.
 const ATTEMPTS: u8 = 8;
 
 impl Run {
-    /// Samples the batch of the next step, and tries the recipes on this batch, with copies of their states.
+    /// Samples the batch of the next step, and tries the recipe and the loss on this batch, with copies of their states.
     pub(super) fn dry_run(&mut self) -> Result<()> {
         let sampled = self.sample()?;
         if self.config.sft_steps > 0 {
@@ -34,7 +34,7 @@ impl Run {
         Ok(())
     }
 
-    /// Repeats all recorded steps of a run before its first step; returns the first number that differs.
+    /// Repeats the fine-tuning and then all recorded steps; returns the first number that differs from its recorded value.
     pub(crate) fn repeat_all(&mut self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
         self.fine_tune(&AtomicBool::new(false), observer)?;
         while !self.recorded.is_empty() {
@@ -45,7 +45,7 @@ impl Run {
         Ok(None)
     }
 
-    /// Repeats the next step; returns the first number that differs.
+    /// Repeats the next step; returns the first number that differs from its recorded value.
     pub(super) fn repeat(&mut self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
         let step = self.step;
         // If the row was damaged and removed, its step is repeated without a comparison.
@@ -151,8 +151,8 @@ impl Run {
         })
     }
 
-    /// Draws the responses of these groups, at the step's first attempt or a later attempt. A group's `id` is its index or, with
-    /// a pool, the index of its prompt in the pool; prompts in `taken` are not drawn.
+    /// Samples the responses of the groups `places`. `attempt` is 0, or the number of the attempt to replace groups. A group's
+    /// `id` is its index or, with a pool, the index of its prompt in the pool; prompts of the pool in `taken` are not drawn.
     fn draw(&mut self, places: &[usize], taken: &[usize], attempt: u8) -> Result<Vec<Response>> {
         let (seed, count, task) = (self.config.seed, places.len(), &*self.task);
         let key = |purpose| StreamKey::new(seed, purpose, self.step).again(0, attempt);
@@ -169,7 +169,7 @@ impl Run {
         Ok(drawn)
     }
 
-    /// Returns the policy's inputs and the batch of responses, and the KL of the policy to the reference if there is one.
+    /// Returns the policy's inputs, the batch of the responses and, given a reference, the estimate of KL(policy || reference).
     fn batch(&mut self, all: &[Response]) -> Result<(Responses, Batch, Option<f64>)> {
         let responses = rollout::policy_inputs(all);
         let ref_logp = match self.config.reference {
@@ -181,8 +181,8 @@ impl Run {
         Ok((responses, batch, kl))
     }
 
-    /// Replaces groups in which no response has weight by new groups, a bounded number of times; returns how many groups it
-    /// replaced.
+    /// Replaces groups in which every response has the weight 0 by new groups, in at most `ATTEMPTS` attempts; returns the number
+    /// of replacements.
     fn resample(&mut self, all: &mut Vec<Response>) -> Result<usize> {
         let mut resampled = 0;
         for attempt in 1..=ATTEMPTS {
@@ -198,7 +198,7 @@ impl Run {
                 .filter(|group| !layout.members(*group).iter().any(has_weight))
                 .collect();
             if self.config.prompts > 0 {
-                // At most as many groups are replaced as the pool has prompts left, because no two groups of a batch have the
+                // At most as many groups are replaced as the pool has unused prompts, because no two groups of a batch have the
                 // same prompt.
                 empty.truncate(self.config.prompts.saturating_sub(layout.groups()));
             }
@@ -216,7 +216,7 @@ impl Run {
     }
 
     /// Writes a line of the log with the versions and the batch that it names, and then notifies the observer, so that the
-    /// observer can rely on the files. Lines of repeated steps are in the log already.
+    /// observer can rely on the files. While a step is repeated, nothing is written, because the log has its lines already.
     fn log(
         &mut self,
         notice: &Notice,
@@ -301,7 +301,7 @@ impl Run {
 
     /// Evaluates the current policy on prompts that training never draws.
     pub(super) fn evaluate(&mut self, observer: &mut Observer<'_>) -> Result<Evaluation> {
-        // The last completed step; before the first step, the number wraps around.
+        // The last completed step; before the first step, the number wraps around to `u64::MAX`.
         let last = self.step.wrapping_sub(1);
         let key = StreamKey::new(self.config.seed, Purpose::EvaluationResponses, last);
         let (prompts, samples) = (self.evaluation.clone(), self.config.eval_samples);
@@ -318,9 +318,9 @@ impl Run {
         Ok(evaluation)
     }
 
-    /// Does `sft_steps` updates along the cross-entropy of the task's own solutions, averaged over their tokens; the resulting
-    /// policy is the reference. Returns whether all updates were done. If the fine-tuning is stopped halfway, it has to begin
-    /// again.
+    /// Does `sft_steps` updates that lower the cross-entropy of the task's own solutions, averaged over their tokens; the
+    /// resulting policy becomes the reference. Returns whether all updates were done. If `stop` interrupts the fine-tuning, it
+    /// has to begin again.
     pub(super) fn fine_tune(
         &mut self,
         stop: &AtomicBool,

@@ -14,27 +14,27 @@ const SIGNS: [char; 13] = [
     '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '■', '=', '+',
 ];
 
-/// Sums of two numbers of n digits.
+/// The task of adding two numbers of n digits.
 ///
 /// - A prompt is `a + b =`, where `a` and `b` have exactly n digits, the most significant first: 2n + 2 tokens, 0 to 9 for the
 ///   digits, 12 for `+`, 11 for `=`. Its features are the 2n digits in one-hot encoding, `[2n * 10]`.
 /// - A response gives the sum's digits, the least significant first, so that every digit depends on two digits of the prompt and
 ///   on the carry from the less significant digits. Then comes the stop token, 10. A response is right if it is the exact sum
 ///   without leading zeros and stops within n + 2 tokens.
-/// - `a + b` and `b + a` are held out together, because they have the same answer.
+/// - Either both `a + b` and `b + a` are held out or neither is, because they have the same answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Arithmetic {
     digits: usize,
 }
 
 impl Arithmetic {
-    /// Sums of two numbers of `digits` digits.
+    /// Returns the task of adding two numbers of `digits` digits.
     pub fn new(digits: usize) -> Result<Self> {
         within("arithmetic: digits", digits, DIGITS)?;
         Ok(Self { digits })
     }
 
-    /// Returns the two numbers of a prompt, or `None` if it is not a sum of numbers with `digits` digits.
+    /// Returns the two numbers of a prompt, or `None` if the prompt is not a sum of two numbers with `digits` digits.
     fn terms(&self, prompt: &Prompt) -> Option<(u64, u64)> {
         let (a, rest) = prompt.tokens.split_at_checked(self.digits)?;
         let (&plus, rest) = rest.split_first()?;
@@ -44,7 +44,7 @@ impl Arithmetic {
     }
 }
 
-/// Returns the number with these digits, the most significant first, or `None` if a token is not a digit or the number is too
+/// Returns the number with these digits (the most significant first), or `None` if a token is not a digit or the number is too
 /// large.
 fn number<'a>(mut digits: impl Iterator<Item = &'a u32>) -> Option<u64> {
     digits.try_fold(0u64, |sum, &digit| {
@@ -106,8 +106,8 @@ impl Task for Arithmetic {
         Some(digits.chain([STOP]).collect())
     }
 
-    /// Returns the sum as text, and the digits of the response, whose last digit comes first, with spaces so that each digit
-    /// counts as a token.
+    /// Returns the sum as text, and the digits of the response (the least significant first), separated by spaces so that each
+    /// digit counts as a token.
     fn texts(&self, prompt: &Prompt, response: &[u32]) -> Result<Texts> {
         let sum = self.terms(prompt);
         let sum = sum.map_or(String::new(), |(a, b)| format!("{a} + {b} ="));
@@ -138,7 +138,7 @@ mod tests {
                 sum @ 0..10 => vec![sum],
                 sum => vec![sum % 10, 1],
             };
-            // All responses of three tokens; tokens after the stop token do not count.
+            // The loop covers all responses of three tokens; tokens after the stop token do not count.
             for code in 0..11u32.pow(3) {
                 let response = [code / 121, code / 11 % 11, code % 11];
                 let end = response.iter().position(|&token| token == STOP);

@@ -1,4 +1,4 @@
-//! The math task: questions from a file, answered in text; the answers are compared with the answers in the file.
+//! The math task: questions from a file, answered in text. The answer in a response is compared with the answer in the file.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -20,10 +20,10 @@ use advlab_answers::Verdict;
 /// The placeholder of the question in a template.
 const QUESTION: &str = "{question}";
 
-/// Names of the question's field in data sets. The first name that a line has is used.
+/// The names that data sets give to the field of the question; the first of these names that a line has is used.
 const QUESTIONS: [&str; 5] = ["question", "problem", "prompt", "input", "query"];
 
-/// Names of the answer's field in data sets: names of plain answers come before names of answers with a derivation.
+/// The names that data sets give to the field of the answer; names of fields without a derivation come first.
 const ANSWERS: [&str; 6] = [
     "answer",
     "final_answer",
@@ -33,10 +33,10 @@ const ANSWERS: [&str; 6] = [
     "solution",
 ];
 
-/// Questions with answers that can be compared, such as GSM8K's: a response is right if [`advlab_answers::equal`] says so.
+/// Questions with answers that can be compared, such as GSM8K's: [`advlab_answers::equal`] decides whether a response is right.
 ///
-/// A prompt is a template with a question, in the tokens of a model. A question that occurs several times in the file is a single
-/// prompt, with the question's first answer. Whether a question is held out depends only on its text, not on the template or the
+/// A prompt is the template with a question in it, as tokens of a model. A question that occurs several times in the file gives a
+/// single prompt; its first answer is used. Whether a question is held out depends only on its text, not on the template or the
 /// model.
 #[derive(Debug)]
 pub struct Math {
@@ -60,7 +60,7 @@ struct MathProblem {
 }
 
 impl Math {
-    /// Returns the task that a configuration describes: the file's questions in the tokens of the run's model.
+    /// Returns the task that a configuration describes: the file's questions, as tokens of the run's model.
     pub(crate) fn of_config(config: &Config) -> Result<Self> {
         let folder = Path::new(&config.transformer.model);
         let sizes: ModelSizes = read_json(&config_file(folder)?)?;
@@ -69,7 +69,7 @@ impl Math {
         Math::load(&config.math, text.into(), config.transformer.max_new_tokens)
     }
 
-    /// Loads the questions of a JSONL file, in the tokens of a model, for responses of at most `max_response_tokens` tokens.
+    /// Loads the questions of a JSONL file as tokens of a model, for responses of at most `max_response_tokens` tokens.
     pub fn load(config: &MathConfig, text: Arc<Text>, max_response_tokens: usize) -> Result<Self> {
         let (path, template) = (Path::new(&config.data), &config.prompt_template);
         if !template.contains(QUESTION) {
@@ -143,14 +143,14 @@ impl Task for Math {
         self.prompt(stream.below(self.rows.len() as u64) as usize)
     }
 
-    /// Returns the bytes of the question, because templates and models may change.
+    /// Returns the bytes of the question, not the prompt's tokens, because the template and the model may change.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         let question = self.row(prompt).map(|row| row.question.bytes());
         question.into_iter().flatten().map(u32::from).collect()
     }
 
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool {
-        // An error is ignored here, because the texts of the step report a response that cannot be decoded.
+        // An error is ignored here, because `texts` reports a response that cannot be decoded.
         let completion = self.text.decode(response).ok();
         let pair = self.row(prompt).zip(completion);
         let verdict = pair.map(|(row, completion)| advlab_answers::equal(&row.answer, &completion));
@@ -170,7 +170,7 @@ impl Task for Math {
 }
 
 /// Returns the question and the answer of each line, in order, without repeated questions. If the configuration does not name a
-/// field, the name is found in the first line.
+/// field, the first line determines its name.
 fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>> {
     let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
     let mut fields = [config.question_field.clone(), config.answer_field.clone()];
@@ -193,7 +193,7 @@ fn pairs(path: &Path, config: &MathConfig) -> Result<Vec<(String, String)>> {
     Ok(pairs)
 }
 
-/// Returns the question and the answer of a line; sets the name of a field that is not known yet.
+/// Returns the question and the answer of a line. If a name in `fields` is still empty, sets it.
 fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagnostic> {
     let row: Map<String, Value> =
         serde_json::from_str(line).map_err(|error| Diagnostic::error(error.to_string()))?;
@@ -206,7 +206,7 @@ fn pair(line: &str, fields: &mut [String; 2]) -> Result<(String, String), Diagno
     Ok((question, answer))
 }
 
-/// Returns the text or the number in a field of a line. If the field has no name, the first name that the line has is used.
+/// Returns the string or number in a field of a line, as text. If `field` is empty, sets it to the first name that occurs.
 fn text_of(
     row: &Map<String, Value>,
     kind: &str,
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Sums as questions with answers in GSM8K's form.
+    /// Returns lines whose questions ask for a sum, with answers in the format of GSM8K.
     fn sums(count: usize) -> String {
         let line = |a: usize| {
             let (b, sum) = (a + 3, 2 * a + 3);

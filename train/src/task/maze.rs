@@ -11,21 +11,21 @@ const WALL: u32 = 6;
 const START: u32 = 7;
 const GOAL: u32 = 8;
 
-/// Row and column steps of the moves 0 to 3: up, down, left, right.
+/// The changes of row and column by the moves 0 to 3: up, down, left, right.
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
 
-/// The signs of all tokens, and then the sign of a walk's last cell if that cell is not the goal.
+/// The sign of each token, and then the sign for the last cell of a walk that does not end on the goal.
 const SIGNS: [char; 10] = ['↑', '↓', '←', '→', '■', '·', '█', 'S', 'G', '×'];
 const END: u32 = 9;
 
 /// Square mazes: each cell is a wall with probability 1/4; start and goal are different, open and connected.
 ///
-/// - A prompt is the cells row by row: 5 open, 6 wall, 7 start, 8 goal; its features are three per cell (wall, start,
-///   goal), `[3 * size^2]`.
-/// - A response is a sequence of moves: 0 up, 1 down, 2 left, 3 right, 4 stop. A move into a wall or over the edge has no effect.
-///   A response is right if it stops on the goal within 4 * size moves, the stop included.
-/// - A walk in several turns divides the moves among the turns: a turn that does not end the walk is followed by a turn from the
-///   cell that it has reached. A turn is right if it ends on the goal.
+/// - A prompt lists the cells row by row: 5 is open, 6 a wall, 7 the start, 8 the goal; it has three features per cell (wall,
+///   start, goal), `[3 * size^2]`.
+/// - A response is a sequence of moves: 0 is up, 1 down, 2 left, 3 right, 4 stop. A move into a wall or over the edge has no
+///   effect. A response is right if it stops on the goal within 4 * size moves, the stop included.
+/// - If a walk may have several turns, each turn has an equal part of the moves, rounded up. A turn that does not end the walk is
+///   followed by a turn that starts from the reached cell. A turn is right if it ends on the goal.
 #[derive(Clone, Copy, Debug)]
 pub struct Maze {
     size: usize,
@@ -33,7 +33,7 @@ pub struct Maze {
 }
 
 impl Maze {
-    /// Mazes of `size` by `size` cells.
+    /// Returns the task with mazes of `size` by `size` cells, whose walks have one turn.
     pub fn new(size: usize) -> Result<Self> {
         within("maze: size", size, MAZE_SIZES)?;
         Ok(Self { size, turns: 1 })
@@ -54,7 +54,7 @@ impl Maze {
         (cells.len() == self.size * self.size).then_some(ends)
     }
 
-    /// Returns the cell after a move; the same cell if a wall or the edge is in the way. `None` for a token that is not a move.
+    /// Returns the cell after a move: `from` if a wall or the edge blocks the move, `None` if the token is not a move.
     fn step(&self, cells: &[u32], from: usize, token: u32) -> Option<usize> {
         let &(down, right) = MOVES.get(token as usize)?;
         let size = self.size;
@@ -66,8 +66,8 @@ impl Maze {
         Some(reached.filter(|cell| cells[*cell] != WALL).unwrap_or(from))
     }
 
-    /// Returns the cells that a response visits, including the start, and whether it ends with the stop token. A token that is
-    /// not a move ends the walk.
+    /// Returns the cells that a response visits, including the start, and whether the walk ends with the stop token. A token that
+    /// is not a move ends the walk.
     fn walk(&self, cells: &[u32], start: usize, response: &[u32]) -> (Vec<usize>, bool) {
         let mut path = vec![start];
         for &token in response {
@@ -79,7 +79,7 @@ impl Maze {
         (path, false)
     }
 
-    /// Returns whether the goal of the maze can be reached.
+    /// Returns whether the goal of the maze can be reached from the start.
     fn is_connected(&self, cells: &[u32]) -> bool {
         let Some((start, goal)) = self.ends(cells) else {
             return false;
@@ -111,7 +111,7 @@ impl Task for Maze {
         loop {
             let mut cell = |_| if stream.uniform() < 0.25 { WALL } else { OPEN };
             let mut cells: Vec<u32> = (0..count).map(&mut cell).collect();
-            // If the goal falls on the start's cell, the cells are no maze, and are drawn again.
+            // If the goal replaces the start, the cells are not a maze, and new cells are drawn.
             for end in [START, GOAL] {
                 cells[stream.below(count as u64) as usize] = end;
             }
@@ -121,7 +121,7 @@ impl Task for Maze {
         }
     }
 
-    /// Returns the kinds of the cells, counted from 0.
+    /// Returns the kind of each cell, counted from 0.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         let cells = prompt.tokens.iter();
         cells.map(|cell| cell.saturating_sub(OPEN)).collect()
@@ -139,7 +139,7 @@ impl Task for Maze {
         self.turns
     }
 
-    /// Returns the maze from the cell that the response has reached.
+    /// Returns the maze with its start moved to the cell that the response has reached.
     fn next(&self, prompt: &Prompt, response: &[u32]) -> Option<Prompt> {
         let (start, goal) = self.ends(&prompt.tokens)?;
         let (path, stopped) = self.walk(&prompt.tokens, start, response);
@@ -161,7 +161,7 @@ impl Task for Maze {
         Ok(vec![("prompt", rows.join("\n")), ("completion", moves)])
     }
 
-    /// Returns the maze with the last move from each cell that the walk leaves, and the moves up to the stop token with their
+    /// Draws the maze with the last move from each cell that the walk leaves, and below it the moves up to the stop token and the
     /// result.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> Result<String> {
         let mut cells = prompt.tokens.clone();
@@ -188,7 +188,7 @@ impl Task for Maze {
     }
 }
 
-/// Returns the cells of a maze with their features: whether each is a wall, the start or the goal.
+/// Returns a prompt of these cells, with three features per cell: whether it is a wall, the start or the goal.
 fn prompt_of(cells: Vec<u32>) -> Prompt {
     Prompt::one_hot(cells.clone(), cells.into_iter(), WALL..GOAL + 1)
 }
@@ -217,7 +217,7 @@ mod tests {
         (0..count).map(|i| maze.draw(&mut key.stream(i))).collect()
     }
 
-    /// Checks a walk independently, by rows and columns, with walls all around.
+    /// Verifies a walk by an independent method: by row and column, in a maze that is surrounded by walls.
     fn is_right(cells: &[u32], size: isize, response: &[u32]) -> bool {
         let at = |(row, column): (isize, isize)| {
             let is_inside = (0..size).contains(&row) && (0..size).contains(&column);
@@ -311,8 +311,8 @@ mod tests {
         let prompts = drawn(4, 4000);
         let cells = prompts.iter().flat_map(|prompt| &prompt.tokens);
         let walls = cells.filter(|&&cell| cell == WALL).count();
-        // Start and goal are never walls, and connected mazes have fewer walls: a direct simulation of the definition gives 3.31
-        // walls per maze, 0.207 of the cells.
+        // Fewer than a quarter of the cells are walls, because start and goal are open and mazes are connected: a direct
+        // simulation of the definition gives 3.31 walls per maze, 0.207 of the cells.
         let share = walls as f64 / (16 * 4000) as f64;
         assert!((share - 0.207).abs() < 0.006, "{share}");
         let maze = Maze::new(4).unwrap();

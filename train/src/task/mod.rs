@@ -30,8 +30,8 @@ use advlab::diagnostic::Diagnostic;
 /// One prompt in this many is held out of training, for evaluation.
 pub const EVALUATION_SHARE: u8 = 16;
 
-/// If this many draws in a row are held out, the task is said to have no training prompts. That cannot be chance, because only
-/// a sixteenth of the prompts is held out.
+/// If this many draws in a row are held out, an error says that the task has no training prompts. This can hardly be chance,
+/// because only a sixteenth of the prompts is held out.
 const DRAWS: usize = 1000;
 
 /// Returns the task that a configuration describes.
@@ -49,11 +49,11 @@ pub(super) fn of_config(config: &Config) -> Result<Box<dyn Task>> {
 /// The sizes of a task that a policy needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskShape {
-    /// Number of raw features of a prompt.
+    /// The number of raw features of a prompt.
     pub prompt_features: usize,
-    /// Number of different response tokens; they come first in the alphabet.
+    /// The number of different response tokens, which come first in the alphabet.
     pub vocabulary: usize,
-    /// Number of different tokens, including those that only prompts have.
+    /// The number of different tokens, including tokens that occur only in prompts.
     pub alphabet: usize,
     /// The length of the longest response, including its stop token.
     pub max_response_tokens: usize,
@@ -64,14 +64,14 @@ pub struct TaskShape {
 /// A prompt in the two forms that policies read, with the same content.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
-    /// Prompt tokens, each below the task's `alphabet`; a token means the same in prompts and responses.
+    /// The prompt's tokens, each below the task's `alphabet`; a token means the same in prompts and responses.
     pub tokens: Vec<u32>,
-    /// Raw features, `[prompt_features]`, for policies that read a vector. Features that are 0 cost little.
+    /// The raw features, `[prompt_features]`, for policies that read a vector. A feature that is 0 costs little time.
     pub features: Vec<f32>,
 }
 
 impl Prompt {
-    /// Returns a prompt whose features are the tokens `shown`, one-hot over `kinds`.
+    /// Returns a prompt whose features encode each token of `shown` one-hot over `kinds`.
     fn one_hot(tokens: Vec<u32>, shown: impl Iterator<Item = u32>, kinds: Range<u32>) -> Prompt {
         let hot = |token| kinds.clone().map(move |kind| f32::from(token == kind));
         let features = shown.flat_map(hot).collect();
@@ -87,7 +87,7 @@ pub trait Task: Send + Sync {
     /// Returns the sizes of prompts and responses; they never change.
     fn shape(&self) -> TaskShape;
 
-    /// Returns the tokenizer and the ends of responses, if tokens are text.
+    /// Returns the tokenizer with the tokens and strings that end a response; `None` if the task's tokens are not text.
     #[cfg(feature = "torch")]
     fn text(&self) -> Option<Arc<Text>> {
         None
@@ -97,14 +97,14 @@ pub trait Task: Send + Sync {
     /// between them.
     fn draw(&self, stream: &mut RandomStream) -> Prompt;
 
-    /// Prompts with the same identity are either all for training or all for evaluation. By default the identity is the prompt's
-    /// tokens; a task overrides this if one prompt gives away the answer of another. The identity is the same in every version of
-    /// the task, so that held-out prompts stay held out.
+    /// Returns the identity of a prompt. Prompts with the same identity are either all for training or all for evaluation. By
+    /// default it is the prompt's tokens; a task overrides this method if one prompt gives away the answer of another. The
+    /// identity is the same in every version of the task, so that held-out prompts stay held out.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         prompt.tokens.clone()
     }
 
-    /// Returns whether a response solves its prompt: its reward is 1 then, and 0 otherwise. Tokens after the stop token do not
+    /// Returns whether a response solves its prompt; if so, the reward is 1, otherwise 0. Tokens after the stop token do not
     /// count; a prompt or a token that does not belong to this task makes the response wrong.
     fn verify(&self, prompt: &Prompt, response: &[u32]) -> bool;
 
@@ -128,7 +128,7 @@ pub trait Task: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Returns a response as shown to the user: its texts, and whether it is right.
+    /// Formats a response for the user: its texts, and a mark that says whether it is right.
     fn show(&self, prompt: &Prompt, response: &[u32]) -> Result<String> {
         let texts = self.texts(prompt, response)?.into_iter();
         let texts: Vec<String> = texts.map(|(_, text)| text).collect();
@@ -138,8 +138,8 @@ pub trait Task: Send + Sync {
     }
 }
 
-/// Returns whether a prompt is held out for evaluation. Only a hash of the prompt's identity decides. Therefore the decision is
-/// the same in every run, and training sees nearly the same distribution, because the hash does not depend on difficulty.
+/// Returns whether a prompt is held out for evaluation. The decision depends only on a hash of the prompt's identity, so it is
+/// the same in every run. Held-out prompts are about as hard as the others, because a hash does not depend on difficulty.
 pub fn is_held_out(task: &dyn Task, prompt: &Prompt) -> bool {
     let mut hash = Sha256::new();
     for token in task.identity(prompt) {
@@ -178,8 +178,8 @@ pub(super) fn drawn_prompts(
     })
 }
 
-/// Draws `count` different prompts that are not in `taken` from a pool of `pool` prompts, or fewer if the pool has no more
-/// prompts. Returns their indices in the pool, too. The pool is drawn with the streams of step 0 at every step, so that prompts
+/// Draws `count` different prompts from a pool of `pool` prompts, or fewer if the pool has no more; skips the prompts in `taken`.
+/// Also returns the prompts' indices in the pool. The pool is drawn with the streams of step 0 at every step, so that prompts
 /// recur.
 pub(super) fn pooled_prompts(
     task: &dyn Task,
@@ -190,7 +190,7 @@ pub(super) fn pooled_prompts(
 ) -> Result<(Vec<usize>, Vec<Prompt>)> {
     let taken: HashSet<&usize> = taken.iter().collect();
     let mut order: Vec<usize> = (0..pool).filter(|index| !taken.contains(index)).collect();
-    // This stream is used for no prompt.
+    // No prompt is drawn from this stream.
     let mut stream = key.stream(u64::MAX);
     for next in 0..count.min(order.len()) {
         let left = (order.len() - next) as u64;
@@ -208,7 +208,7 @@ fn words(tokens: &[u32], signs: &[char]) -> String {
     tokens.iter().map(sign).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns an error if a size of a task is out of its bounds.
+/// Returns an error if a size of a task is outside its bounds.
 fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<()> {
     if bounds.contains(&(found as u64)) {
         return Ok(());
@@ -224,8 +224,8 @@ pub fn evaluation_prompts(task: &dyn Task, count: usize) -> Vec<Prompt> {
     let key = StreamKey::new(0, Purpose::EvaluationPrompts, 0);
     let mut stream = key.stream(0);
     let mut seen = HashSet::new();
-    // The number of draws is eight times the number that is needed if prompts hardly repeat. A task that still has too few
-    // prompts is a small task.
+    // The number of draws is eight times the number that suffices if hardly any prompt repeats. Only a small task then still
+    // gives fewer prompts than `count`.
     let draws = (8 * count * usize::from(EVALUATION_SHARE)).max(DRAWS);
     (0..draws)
         .map(|_| task.draw(&mut stream))
@@ -300,7 +300,7 @@ mod tests {
             seen.extend(different);
         }
         assert_eq!(seen.len(), 8);
-        // Draws no prompt that is already in the batch, and no more prompts than exist.
+        // No prompt that is already in the batch is drawn, and no more prompts than exist.
         for (taken, count) in [(0..3, 5), (0..6, 2), (0..8, 0)] {
             let taken: Vec<usize> = taken.collect();
             let key = StreamKey::new(1, Purpose::TrainingPrompts, 0).again(0, 1);

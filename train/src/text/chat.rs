@@ -12,7 +12,7 @@ use crate::error::{Result, io};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::regular_file;
 
-/// The file that has the template since transformers 5; also the template's name in the engine.
+/// The file in which transformers 5 and later store the template; also the template's name in the engine.
 const FILE: &str = "chat_template.jinja";
 
 /// The date that templates see, for each directive of `strftime` that they use. It is fixed, because a run that is resumed
@@ -55,7 +55,7 @@ pub struct Message<'a> {
     pub content: &'a str,
 }
 
-/// A compiled template. The special tokens are its globals.
+/// A compiled template. The special tokens are global variables of the template.
 #[derive(Debug)]
 pub(super) struct ChatTemplate {
     path: PathBuf,
@@ -68,8 +68,8 @@ pub(super) fn special_token(token: &Json) -> Option<&str> {
 }
 
 impl ChatTemplate {
-    /// Returns the template of a folder: from `chat_template.jinja`, or from the `tokenizer_config.json` of transformers 4, whose
-    /// content is `config`.
+    /// Loads the template of a folder from `chat_template.jinja` or, as transformers 4 stored it, from `tokenizer_config.json`,
+    /// whose content is `config`.
     pub(super) fn load(folder: &Path, config: &Json) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         let (path, source) = if path.exists() {
@@ -101,7 +101,7 @@ impl ChatTemplate {
     }
 }
 
-/// Reads a string, or a list of named templates, of which `default` is for chats without tools.
+/// Returns the template from a configuration: its only template, or `default` (for chats without tools) in a list of templates.
 fn in_config(template: &Json) -> Option<&str> {
     let mut named = template.as_array().into_iter().flatten();
     let default = || named.find(|template| template["name"] == "default")?["template"].as_str();
@@ -112,7 +112,7 @@ fn damaged(path: &Path, error: &Error) -> Diagnostics {
     let whole = || error.to_string();
     let what = error.detail().map_or_else(whole, str::to_string);
     let problem = Diagnostic::error(format!("the chat template: {what}")).in_file(path);
-    // A template inside a JSON file gets no line number, because its lines are not the lines of the file.
+    // An error in a template inside a JSON file gets no line number, because the template's lines are not the lines of the file.
     let line = error.line().filter(|_| path.ends_with(FILE));
     match line {
         Some(line) => problem.on_line(line).into(),

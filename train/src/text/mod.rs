@@ -1,5 +1,5 @@
-//! Text for a model: its tokenizer, its chat template and the ends of its responses, from the files of its folder. The folder's
-//! sampling settings are ignored, because the run has its own.
+//! Text for a model: the tokenizer, the chat template and the ends of responses, from the files of the model's folder. Sampling
+//! settings in the folder are ignored, because the run's configuration has them.
 
 mod chat;
 #[cfg(test)]
@@ -19,11 +19,11 @@ use advlab::diagnostic::Diagnostic;
 use advlab::panics::caught;
 use chat::ChatTemplate;
 
-/// Number of tokens before a stop string that are decoded together with the stop string, because the first decoded token may be
-/// half a character or lose its space.
+/// The number of tokens before a stop string that are decoded together with the stop string, because the first decoded token may
+/// be half a character or lose its space.
 const CONTEXT: usize = 4;
 
-/// Returns the `config.json` of a model's folder.
+/// Returns the path of the `config.json` in a model's folder, or an error if the file does not exist.
 pub(crate) fn config_file(folder: &Path) -> Result<PathBuf> {
     let path = folder.join("config.json");
     if path.exists() {
@@ -95,7 +95,7 @@ impl Text {
         })
     }
 
-    /// Returns the tokens of a text, with the tokens that the tokenizer adds around it, such as a token for the beginning.
+    /// Returns the tokens of a text, with the tokens that the tokenizer adds around the text, such as a token for the beginning.
     ///
     /// # Errors
     /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the tokenizer has no token for a part of the text.
@@ -103,11 +103,11 @@ impl Text {
         self.tokens(text, true)
     }
 
-    /// Returns the tokens of a chat, by the model's template, up to the point at which the model continues.
+    /// Returns the tokens of a chat in the format of the model's template, up to the point at which the model continues.
     ///
     /// # Errors
-    /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the model has no template, if the template refuses the messages, or as
-    /// for [`Text::encode`].
+    /// [`Diagnostics`](advlab::diagnostic::Diagnostics) if the model has no template, if the template refuses the messages, or if
+    /// the tokenizer has no token for a part of the chat.
     pub fn encode_chat(&self, messages: &[Message<'_>]) -> Result<Vec<u32>> {
         let Some(template) = &self.template else {
             let problem = Diagnostic::error("the model has no chat template").in_file(&self.path);
@@ -151,21 +151,21 @@ impl Text {
         self.vocabulary
     }
 
-    /// Returns the tokens that end a response: the tokens that the model's files name, otherwise the tokenizer's end token.
+    /// Returns the tokens that end a response: the tokens that the model's files name or, if none, the tokenizer's end token.
     pub fn ends(&self) -> &[u32] {
         &self.ends
     }
 
-    /// Adds stop strings to those of the model's files: a response ends once its text contains one of them.
+    /// Adds stop strings to the stop strings of the model's files. A response ends once its text contains a stop string.
     #[must_use]
     pub fn with_stops(mut self, stops: &[String]) -> Self {
         self.stops.extend_from_slice(stops);
         self
     }
 
-    /// Returns whether the text of a response contains a stop string; called after each token.
+    /// Returns whether the text of a response contains a stop string; sampling calls this after each token.
     pub fn has_stop(&self, response: &[u32]) -> Result<bool> {
-        // A tail of `longest` tokens suffices, because each token has at least one byte.
+        // A tail of `longest` tokens and their context suffices, because each token has at least one byte.
         let Some(longest) = self.stops.iter().map(String::len).max() else {
             return Ok(false);
         };
@@ -175,7 +175,7 @@ impl Text {
     }
 }
 
-/// Returns a JSON file of a folder, or null if the file does not exist.
+/// Returns the content of a JSON file in a folder, or null if the file does not exist.
 fn read_optional(folder: &Path, name: &str) -> Result<Value> {
     let path = folder.join(name);
     match path.exists() {
@@ -184,7 +184,7 @@ fn read_optional(folder: &Path, name: &str) -> Result<Value> {
     }
 }
 
-/// Returns the values of a key in a folder's JSON file: one value, a list of values, or none.
+/// Returns the values of a key in a folder's JSON file, which may have one value, a list of values, or none.
 fn list<T: DeserializeOwned>(folder: &Path, file: &str, key: &str) -> Result<Vec<T>> {
     let values = match &read_optional(folder, file)?[key] {
         Value::Null => json!([]),

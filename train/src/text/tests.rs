@@ -1,4 +1,4 @@
-//! Compares advlab's results with those of the library transformers on the same texts and chats.
+//! Compares advlab's results with the results of the Python library transformers on the same texts and chats.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ fn cases(model: &str) -> Value {
     read_json(&folder(model).join("cases.json")).unwrap()
 }
 
-/// A folder that has a model's tokenizer and no other file.
+/// Returns a new folder that has a model's tokenizer and no other file.
 fn bare() -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     let from = folder("qwen2").join("tokenizer.json");
@@ -72,7 +72,7 @@ fn a_chat_becomes_the_text_of_transformers() {
         let text = load(&folder(model)).unwrap();
         let template = text.template.as_ref().unwrap();
         assert_eq!(json!(template.render(&messages).unwrap()), chat["text"]);
-        // Each tag of a message is a single token, and no token is added to those that the template writes.
+        // Each tag of a message is a single token, and no token is added to the tokens that the template writes.
         let tokens = text.encode_chat(&messages).unwrap();
         let start = text.tokenizer.token_to_id("<|im_start|>").unwrap();
         let starts = tokens.iter().filter(|token| **token == start).count();
@@ -80,7 +80,7 @@ fn a_chat_becomes_the_text_of_transformers() {
     }
 }
 
-/// The text that a template in `tokenizer_config.json` makes of a chat with a single user message.
+/// Returns the text that a template in `tokenizer_config.json` makes of a chat with a single user message.
 fn rendered(template: impl Into<Value>) -> String {
     let copy = bare();
     let config = json!({
@@ -101,7 +101,7 @@ fn rendered(template: impl Into<Value>) -> String {
 
 #[test]
 fn templates_have_what_transformers_gives_them() {
-    // The results of transformers 5.10.4, except for the date.
+    // The expected texts are the results of transformers 5.10.4, except for the date.
     let cases = [
         (
             "{{ bos_token }}{{ messages[0]['content'] | trim }}{{ eos_token }}",

@@ -18,7 +18,7 @@ pub const VERSION: &str = env!("ADVLAB_TORCH_VERSION");
 /// The result of a call to libtorch.
 pub(crate) type TorchResult<T> = std::result::Result<T, TorchError>;
 
-/// Why libtorch refused a computation: the first line of its message, without the C++ stack trace that follows.
+/// The reason why libtorch refused a computation: the first line of its message, without the C++ stack trace that follows.
 #[derive(Debug, Error)]
 #[error("libtorch: {0}")]
 pub(crate) struct TorchError(String);
@@ -56,11 +56,11 @@ unsafe extern "C" {
 }
 
 /// Prepares libtorch for a device: deterministic algorithms, float32 products at full precision, and `threads` threads. On the
-/// CPU, repeats with the same number of threads give the same bits. The settings apply to the whole process, and every call makes
-/// the same settings.
+/// CPU, repeats with the same number of threads give the same bits. The number of threads applies to the current thread, the
+/// other settings to the whole process.
 ///
 /// # Errors
-/// [`Diagnostics`] for `Cuda` if there is no GPU.
+/// [`Diagnostics`] if `device` is `Cuda` and there is no GPU, or if libtorch has no deterministic algorithms.
 pub fn start(device: config::Device, threads: NonZeroUsize) -> Result<Device> {
     let device = match device {
         config::Device::Cpu => Device::Cpu,
@@ -86,7 +86,7 @@ pub(crate) fn use_threads(threads: NonZeroUsize) {
     tch::set_num_threads(i32::try_from(threads.get()).unwrap_or(i32::MAX));
 }
 
-/// Returns the peak of the bytes that tensors have had on a GPU; `None` for the CPU.
+/// Returns the largest number of bytes that tensors have occupied on a GPU so far; `None` for the CPU.
 pub(crate) fn peak_memory(device: Device) -> Option<u64> {
     let Device::Cuda(index) = device else {
         return None;
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn out_of_memory_says_what_to_lower() {
-        // 2^60 bytes, which is more than any machine of today can address.
+        // The tensor has 2^60 bytes, which is more than any machine of today can address.
         let much = Tensor::f_zeros([1 << 58], (Kind::Float, Device::Cpu));
         let found = TorchError::from(much.unwrap_err());
         let device = refused("CUDA out of memory. Tried to allocate 20.00 GiB.\nException raised");

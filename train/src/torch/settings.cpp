@@ -15,11 +15,12 @@
 // Makes every repeat give the same bits, and computes float32 products in float32. Returns false if libtorch refuses.
 extern "C" bool advlab_torch_be_deterministic() noexcept {
     try {
-        // Without this variable cuBLAS is not deterministic, and libtorch refuses its products. cuBLAS reads it at the first product.
+        // Without this variable cuBLAS is not deterministic, and libtorch refuses its products. cuBLAS reads it at the first
+        // product.
         setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
         auto& context = at::globalContext();
         context.setDeterministicAlgorithms(/*enabled=*/true, /*warn_only=*/false);
-        // The filling of new memory is turned off, because it costs time and nothing here reads memory before it is written.
+        // New memory is not filled, because filling costs time and nothing here reads memory before it is written.
         context.setDeterministicFillUninitializedMemory(false);
         context.setBenchmarkCuDNN(false);
         context.setAllowTF32CuBLAS(false);
@@ -30,12 +31,12 @@ extern "C" bool advlab_torch_be_deterministic() noexcept {
     }
 }
 
-// Sets whether libtorch refuses operations that may give other bits in a repeat.
+// Sets whether libtorch refuses operations that may give different bits in a repeat.
 extern "C" void advlab_torch_refuse_nondeterministic(bool refuse) noexcept {
     at::globalContext().setDeterministicAlgorithms(refuse, /*warn_only=*/false);
 }
 
-// The peak of the bytes that tensors had on the GPU with this index; -1 if libtorch has no GPU.
+// Returns the largest number of bytes that tensors have occupied so far on the GPU with this index; -1 if libtorch has no GPU.
 extern "C" std::int64_t advlab_torch_device_memory(std::int8_t device) noexcept {
     try {
         auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(c10::kCUDA));

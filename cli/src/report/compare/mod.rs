@@ -108,7 +108,7 @@ impl Finished {
     }
 }
 
-/// Returns an error if evaluations with `eval_samples` responses per prompt do not have the number `score`.
+/// Checks that evaluations with `eval_samples` responses per prompt have the number `score`.
 pub fn check_score(score: &str, eval_samples: usize) -> Result<()> {
     let evaluation = Evaluation {
         pass_at: PassAt::of(&[], eval_samples),
@@ -173,8 +173,8 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
 }
 
 impl Compared {
-    /// Returns a text on the design for a paper's appendix: the seeds, versions and platforms of the runs, the configuration of
-    /// the first run, and the versions' sources.
+    /// Describes the design for a paper's appendix: the seeds, versions and platforms of the runs, the configuration of the first
+    /// run, and the versions' sources.
     fn about(&self) -> String {
         let (mut text, mut versions) = (String::new(), BTreeMap::new());
         for run in &self.runs {

@@ -161,7 +161,7 @@ impl Comparison {
         claims.chain(self.no_curves()).collect()
     }
 
-    /// Returns a text that says after which steps the numbers were taken, and how the estimates are made.
+    /// Says after which steps the numbers were taken, and how the estimates were made.
     fn method(&self) -> String {
         let score = &self.numbers[0];
         let place = match self.end {
@@ -173,7 +173,7 @@ impl Comparison {
         )
     }
 
-    /// Returns a text that says why there are no learning curves, if a design has too few points for a curve.
+    /// Says why there are no learning curves, if a design has too few points for a curve.
     fn no_curves(&self) -> Option<String> {
         let points = self.designs.iter();
         let points = points.map(|design| shared(design.runs.iter(), &self.numbers[0]).len());
@@ -184,7 +184,7 @@ impl Comparison {
         ))
     }
 
-    /// Returns the learning curves: the interquartile mean over seeds with its interval, and the reloads.
+    /// Draws the learning curves: the interquartile mean over seeds with its interval, and the reloads.
     pub fn figure(&self) -> Figure {
         let reloads = self.designs.iter().flat_map(|design| &design.runs);
         let reloads = reloads.flat_map(|run| run.log.versions().into_iter().skip(1));
@@ -314,7 +314,7 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
     }
 }
 
-/// Returns a description of this machine: the system, the number of cores and, on Linux, the processor and the memory.
+/// Describes this machine: the system, the number of cores and, on Linux, the processor and the memory.
 fn machine() -> String {
     let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);

@@ -29,7 +29,7 @@ pub type FailedRun = (PathBuf, Diagnostics);
 pub type OnProgress<'a> = dyn Fn(Option<&Path>) + Sync + 'a;
 
 impl Planned {
-    /// Returns the runs of some designs with the seeds 0, 1, ... The folder of a run is `folder/DESIGN/seed-N`.
+    /// Plans the runs of some designs with the seeds 0, 1, ... The folder of a run is `folder/DESIGN/seed-N`.
     pub fn all(designs: &[(String, Config)], seeds: u64, folder: &Path) -> Result<Vec<Planned>> {
         let mut all: Vec<Planned> = Vec::new();
         // The runs are ordered by seed, so that a comparison that is stopped early has runs of all designs.

@@ -32,7 +32,7 @@ const LEVEL: Stroke = (0xe4e4e4, 0.8, "none");
 const QUANTITIES: [char; 3] = ['F', 'p', 'A'];
 
 impl Figure {
-    /// Returns the figure as SVG. The title is only metadata, because a paper has the title in the caption.
+    /// Draws the figure as SVG. The title is only metadata, because a paper has the title in the caption.
     pub fn svg(&self) -> String {
         let columns = self.columns.clamp(1, self.panels.len().max(1));
         // A paper's column is 3.25 inches wide, and its page 6.75 inches.

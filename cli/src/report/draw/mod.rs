@@ -80,7 +80,7 @@ impl Series {
         Series { name, mark, points }
     }
 
-    /// Returns x, y, and the third number: the other end of a band, or the value of a cell.
+    /// Returns x, y and the third number of each point: the other end of a band, or the value of a cell.
     fn all(&self) -> impl Iterator<Item = (f64, f64, Option<f64>)> + '_ {
         let third = match &self.mark {
             Mark::Band(third) | Mark::Heat(third) => &third[..],

@@ -103,7 +103,7 @@ pub fn along(value: f64, (least, most): (f64, f64)) -> f64 {
     (value / 2.0 - least / 2.0) / (most / 2.0 - least / 2.0)
 }
 
-/// Returns a number with a typographic minus sign.
+/// Formats a number with a typographic minus sign.
 pub(super) fn written(number: f64) -> String {
     crate::number_text::value(number).replace('-', "\u{2212}")
 }

@@ -25,7 +25,7 @@ const WARM: [char; 4] = ['░', '▒', '▓', '█'];
 const COLD: [char; 4] = ['⠄', '⠆', '⠶', '⣿'];
 
 impl Figure {
-    /// Returns the figure in lines of the terminal's width, without a final line break. If the figure does not fit into `most`
+    /// Draws the figure as text of the terminal's width, without a final line break. If the figure does not fit into `most`
     /// lines, the panels are made lower; if that is not enough, the last panels are not drawn. The first panel is always drawn,
     /// even if it is too high.
     pub fn text(&self, paint: Paint, most: usize) -> String {
@@ -40,7 +40,7 @@ impl Figure {
         }
     }
 
-    /// Returns the figure with panels of `down` rows.
+    /// Draws the figure with panels of `down` rows.
     fn lines(&self, down: usize, paint: Paint) -> String {
         let mut lines = vec![paint.bold(&wrapped("", &self.title, paint.width))];
         let legend = self.legend();
@@ -93,7 +93,7 @@ impl Panel {
         head
     }
 
-    /// Returns the lines of the panel's plot with its axes.
+    /// Draws the panel's plot with its axes, as lines.
     fn drawn(&self, legend: &[&Series], down: usize, paint: Paint) -> Vec<String> {
         let Some(range) = Range::of(self) else {
             return vec!["  no finite value to draw".to_string()];

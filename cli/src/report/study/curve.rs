@@ -87,9 +87,9 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Returns the curve for groups of `size`. The curve is computed on one batch, which has the token columns of `like`, a group
-    /// for each number of right responses, and groups whose accuracies are those of `like`'s groups. All responses are one token
-    /// long and differ only in whether they are right; if their order matters, it is random.
+    /// Computes the curve for groups of `size`. The curve is computed on one batch, which has the token columns of `like`, a
+    /// group for each number of right responses, and groups whose accuracies are those of `like`'s groups. All responses are one
+    /// token long and differ only in whether they are right; if their order matters, it is random.
     pub fn of(recipe: &Recipe, like: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
         let groups = in_proportion(&accuracies_of(like), size);
@@ -110,7 +110,7 @@ impl Curve {
         Ok(Curve::over(draws, depends_on_batch, depends_on_order))
     }
 
-    /// Returns the curve for responses that are drawn, with their tokens, from `input`. If the other groups of the batch matter,
+    /// Computes the curve for responses that are drawn, with their tokens, from `input`. If the other groups of the batch matter,
     /// their accuracies are drawn from those of `input`.
     pub fn drawn(recipe: &Recipe, input: &Batch, size: usize) -> Result<Curve> {
         let design = Design::of(recipe)?;
@@ -273,7 +273,7 @@ fn from_pools(
     on_policy(&with_rewards(&grouped, |response, _| labels[response]))
 }
 
-/// Returns the curves of recipes for groups of `size` or, if `size` is `None`, of the size of the batch's largest group.
+/// Reports the curves of recipes for groups of `size` or, if `size` is `None`, of the size of the batch's largest group.
 pub fn report(
     recipes: Vec<Recipe>,
     batch: &Batch,
@@ -315,7 +315,7 @@ const NUMBERS: [(&str, Number); 3] = [
     ("total |A|", |point| Some(point.total)),
 ];
 
-/// Returns the curves of one recipe, or of several recipes in the same panels.
+/// Draws the curves of one recipe, or of several recipes in the same panels.
 fn figure(size: usize, curves: &[(Curve, Recipe)]) -> Figure {
     let series = |name: &str, curve: &Curve, number: Number| {
         let points = curve.points.iter();

@@ -74,7 +74,7 @@ pub struct Mass {
 }
 
 impl Mass {
-    /// Returns the shares of a recipe's advantage on a batch, and of the gradient of the recipe's own loss, or of `loss` if the
+    /// Computes the shares of a recipe's advantage on a batch, and of the gradient of the recipe's own loss, or of `loss` if the
     /// recipe has no loss. If the loss fails, for instance because log-probs are missing, there are no shares of the gradient.
     /// `by` is an additional division of the tokens.
     pub fn of(trial: &Trial, loss: &Recipe, by: Option<&Division>) -> Mass {
@@ -242,7 +242,7 @@ fn shares(all: &[(String, Mass)], report: &mut Report) {
     report.table(&rows);
 }
 
-/// Returns a figure of the shares of |A| by the parts' mean property, with the shares of the tokens as a reference.
+/// Draws the shares of |A| by the parts' mean property, with the shares of the tokens as a reference.
 fn figure(all: &[(String, Mass)]) -> Figure {
     let panel = |&(by, x): &(&str, &str)| {
         let line = |name: &str, mark, mass: &Mass, of: fn(&Part) -> f64| {
@@ -306,8 +306,8 @@ impl<'a> Division<'a> {
         }
     }
 
-    /// Returns a division into parts that have about the same number of `values`, each up to a bound. `of` gives the value of a
-    /// response or of a token.
+    /// Returns a division into parts with about the same number of `values`; each part has the values up to a bound. `of` gives
+    /// the value of a response or of a token.
     fn of_quarters(
         by: &str,
         unit: &str,

@@ -28,9 +28,9 @@ pub struct Objective {
 }
 
 impl Objective {
-    /// Returns the objective of a recipe for groups of `size`. The objective is exact if the advantage depends only on the number
-    /// of right responses of a group. Otherwise it is estimated on responses and groups drawn from `input`; it is an error if
-    /// there is no `input`.
+    /// Computes the objective of a recipe for groups of `size`. The objective is exact if the advantage depends only on the
+    /// number of right responses of a group. Otherwise it is estimated on responses and groups drawn from `input`; it is an error
+    /// if there is no `input`.
     pub fn of(recipe: &Recipe, input: Option<&Batch>, size: usize) -> Result<Objective> {
         let usual = on_policy(&usual());
         let design = Design::of(recipe)?;

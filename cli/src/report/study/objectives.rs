@@ -32,8 +32,7 @@ fn places((least, most): (f64, f64), count: usize) -> impl Iterator<Item = f64> 
     (0..=count).map(move |index| least + (most - least) * index as f64 / count as f64)
 }
 
-/// Returns a figure with the F' of each objective in a separate panel, scaled as in [`figure`], and the F' of the mean reward as
-/// a grey line.
+/// Draws the F' of each objective in a separate panel, scaled as in [`figure`], and the F' of the mean reward as a grey line.
 pub fn multiples(title: String, all: &[Objective]) -> Figure {
     let panel = |objective: &Objective| {
         let least = 1.0 / objective.size as f64;
@@ -47,9 +46,9 @@ pub fn multiples(title: String, all: &[Objective]) -> Figure {
     Figure::new(title, 4, all.iter().map(panel).collect())
 }
 
-/// Returns a figure with a panel for the F' of the designs, scaled to a mean of 1, with the nearest known objectives and the
-/// reward, and a panel for F. With a correlation, the figure also shows the noise of an update. If there are too many designs to
-/// tell apart, each F' has a small panel.
+/// Draws a panel with the F' of the designs, scaled to a mean of 1, the nearest known objectives and the reward, and a panel with
+/// F. If a correlation is given, the figure also shows the noise of an update. If there are too many designs to tell apart, each
+/// F' has a small panel.
 pub fn figure(all: &[Objective], correlation: Option<f64>) -> Figure {
     let size = all[0].size;
     if all.len() > MOST {
@@ -277,7 +276,7 @@ fn numbers(of: &Objective, p: f64, noise: Option<f64>) -> Value {
     row
 }
 
-/// Returns a design's numbers as one JSON object, with the columns of its rows as lists.
+/// Converts a design's numbers to one JSON object, with the columns of its rows as lists.
 fn to_json(objective: &Objective, rows: &[Value]) -> Value {
     let nearest = objective.nearest().into_iter();
     let nearest = nearest.map(|(known, off)| json!({ "objective": known.name(), "distance": off }));

@@ -19,9 +19,9 @@ const CLOSE: f64 = 1e-9;
 /// The largest number of points of a line.
 const MOST: usize = 2000;
 
-/// Returns a figure of a loss, or of -dloss/dlogp, which says how strongly the update raises the token's log-prob: a heat map
-/// over ratio and advantage, and lines at the advantages 1 and -1. Each value is computed on a batch of one response of one
-/// token, whose `logp` is `old_logp` plus the logarithm of the ratio.
+/// Draws a loss, or -dloss/dlogp, which says how strongly the update raises the token's log-prob: a heat map over ratio and
+/// advantage, and lines at the advantages 1 and -1. Each value is computed on a batch of one response of one token, whose `logp`
+/// is `old_logp` plus the logarithm of the ratio.
 pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure> {
     if !recipe.has(Hook::Loss) {
         let message = format!("{} has no loss to draw", recipe.name());
@@ -58,7 +58,7 @@ pub fn surface(recipe: &Recipe, draws_loss: bool) -> Result<Figure> {
     Ok(Figure::new(super::label(recipe), 2, panels))
 }
 
-/// Returns the points of a line that shows a function of the ratio, with points on both sides of each jump and of each corner.
+/// Samples a function of the ratio for a line, with points on both sides of each jump and of each corner.
 fn line(value: &dyn Fn(f64) -> Result<f64>) -> Result<Vec<(f64, f64)>> {
     let ratios = (1..=2 * RATIOS).map(|index| index as f64 / RATIOS as f64);
     let points = ratios.map(|ratio| Ok((ratio, value(ratio)?)));
@@ -80,7 +80,7 @@ fn line(value: &dyn Fn(f64) -> Result<f64>) -> Result<Vec<(f64, f64)>> {
     Ok(line)
 }
 
-/// Returns the loss on a batch of one response of one token.
+/// Computes the loss on a batch of one response of one token.
 fn at(recipe: &Recipe, columns: &[&str], ratio: f64, advantage: f64) -> Result<Loss> {
     const OLD: f64 = -0.5;
     let right = f64::from(u8::from(advantage > 0.0));

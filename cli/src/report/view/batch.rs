@@ -144,7 +144,7 @@ impl KeptBatch {
         advantages.map(f64::abs).collect()
     }
 
-    /// Returns a figure of the recipe's objective.
+    /// Draws the recipe's objective.
     pub(super) fn objective(&self) -> Result<Value> {
         let size = largest_group(&self.trial.batch);
         let objective = Objective::of(&self.trial.recipe, Some(&self.trial.batch), size)?;

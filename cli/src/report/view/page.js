@@ -27,7 +27,7 @@ const fill = (id, ...inner) => $(id).replaceChildren(...inner);
 const average = (all) => all.reduce((sum, one) => sum + one, 0) / all.length;
 const button = (onclick, properties, ...inner) => el("button", { type: "button", onclick, ...properties }, ...inner);
 
-// The answer, or an `error`.
+// Gets an answer or an `error`.
 async function get(address) {
 	if (data.answers) return data.answers[address] ?? { error: "not in this file" };
 	try {
@@ -147,7 +147,7 @@ const done = (run) => Math.max(0, run.step);
 // A run's settings, and its first version.
 const settings = ({ heading: { recipe, seed, steps, settings }, events }) => ({ recipe, seed, steps, ...settings, version: events?.[0] && short(events[0].version) });
 
-// Each list is drawn as one line: a run, or the seeds of a design.
+// Each list is drawn as a line: one run, or a design's seeds.
 function families() {
 	const all = {};
 	for (const [id, run] of runs.entries()) {
@@ -159,7 +159,7 @@ function families() {
 	return Object.values(all).filter(({ members }) => members.length);
 }
 
-// The first place in a sorted list with at least this value.
+// The first index in a sorted list with at least this value.
 function bisect(all, value, low = 0, high = all.length) {
 	if (low >= high) return low;
 	const middle = (low + high) >> 1;
@@ -168,14 +168,14 @@ function bisect(all, value, low = 0, high = all.length) {
 
 const clock = (run) => run.curves.time ?? { steps: [], values: [] };
 
-// A step's x: the step, or the seconds since the run's first row.
+// A step's x: its number, or the seconds since the first row.
 function along(run, step) {
 	if (!view.time) return step;
 	const { steps, values } = clock(run);
 	return values[Math.min(bisect(steps, step), values.length - 1)] - values[0];
 }
 
-// How many steps a mark covers.
+// The number of steps per mark.
 const stride = (steps) => 2 ** Math.max(0, Math.ceil(Math.log2(steps / MARKS)));
 
 // A curve's marks, `[x, mean, least, most, count]`. An evaluation belongs to the previous step.
@@ -198,7 +198,7 @@ function marked(run, { steps, values }, isLate, [from, to]) {
 	return marks.filter(([x]) => !isNaN(x));
 }
 
-// Mean, least and most of several runs' marks.
+// Mean, minimum and maximum of the runs' marks.
 function merged(all, width) {
 	const parts = {};
 	for (const [run, marks] of all.entries()) for (const [x, mean] of marks) {
@@ -253,7 +253,7 @@ function draw(one, width, range, all) {
 	const path = (marks, index) => marks.reduce((path, mark) => `${path}${x(mark[0])},${y(mark[index])} `, "");
 	let out = "", upright = ticks(least, most, 4);
 	if (isLog) {
-		// Powers of ten, if there are two of them.
+		// Powers of ten, if the axis has two.
 		const powers = upright.filter(Number.isInteger);
 		upright = powers.length > 1 ? powers.map((power) => 10 ** power) : ticks(10 ** least, 10 ** most, 4);
 	}
@@ -521,14 +521,14 @@ function turn(id) {
 	head();
 }
 
-// Reads new lines of a file; true on failure. If the last line differs, the file was cut.
+// Reads a file's new lines; returns true on failure. If the last line differs, the file was cut.
 async function grow(run, id, file, add) {
 	const size = run.heading[file];
 	let into = run;
 	if (add === addRow && size > 4e6 && !run.metrics.last && !data.answers) {
-		// First a sample, because all rows take long.
+		// Reading all rows takes long: first a sample.
 		const { text = "" } = await get(`sample?run=${id}`);
-		for (const line of text.split("\n")) try { addRow(run, JSON.parse(line)); } catch { /* Told below. */ }
+		for (const line of text.split("\n")) try { addRow(run, JSON.parse(line)); } catch { /* See below. */ }
 		into = empty();
 		run.isSample = true;
 		redraw();

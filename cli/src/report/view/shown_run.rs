@@ -149,7 +149,7 @@ impl ShownRun {
     }
 }
 
-/// Returns JSON that can be given to other people: absolute paths in texts are cut to their last two names, because folders may
+/// Makes JSON that can be given to other people: it cuts absolute paths in texts to their last two names, because folders may
 /// name the user or the machine. A path may contain spaces, and ends at a punctuation character that messages put after a path.
 pub(super) fn for_others(json: &Value) -> Value {
     let text = json.to_string();

@@ -1,11 +1,11 @@
 """verl: advantage estimators and a policy loss of recipes, for verl 0.9.
 
-Installed beside verl, the package registers itself in every process (entry point `verl.plugins`):
+If the package is installed together with verl, it registers itself in every process (entry point `verl.plugins`):
 
     algorithm.adv_estimator=advlab +algorithm.advlab.recipe=mine.rhai +algorithm.advlab.params.k=4
     algorithm.adv_estimator=advlab/passk
 
-The advantage is computed in the process in which verl computes it, so that all ranks have one version; the recipe's file is
+The advantage is computed in the process in which verl computes it, so all ranks have the same version. The recipe's file is
 followed during the run.
 """
 
@@ -40,5 +40,5 @@ try:
 
     OmegaConf.register_new_resolver("advlab", pinned, replace=True)
 except Exception:
-    # verl reports a plug-in that fails only at the level DEBUG, and goes on.
+    # verl logs the failure of a plug-in only at the level DEBUG, and continues.
     log.warning("advlab cannot register itself in verl", exc_info=True)

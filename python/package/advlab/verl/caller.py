@@ -1,5 +1,5 @@
-"""Finds what verl's trainers do not pass to an estimator, by name in the frames of the estimator's callers, and adds the recipe's
-state to the trainers' checkpoints."""
+"""Finds the values that verl's trainers do not pass to an estimator, by name in the frames of the estimator's callers, and adds
+the recipe's state to the trainers' checkpoints."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -22,9 +22,9 @@ COLUMNS = {
     "reward_baselines": "reward_baseline",
     "teacher_log_probs": "teacher_logp",
 }
-"""The columns that verl's tensors become; all other tensors keep their names."""
+"""The column for each of these tensors of verl; all other tensors keep their names."""
 
-ALWAYS = ("values", "weight", "random")  # Columns that are used even if a recipe does not name them.
+ALWAYS = ("values", "weight", "random")  # The columns that are used even if a recipe does not name them.
 
 
 @dataclass
@@ -32,19 +32,19 @@ class Caller:
     """The batch and the trainer from which an estimator was called."""
 
     batch: Any = None  # The tensors of verl's batch, by name.
-    others: dict[str, Any] = field(default_factory=dict)  # The columns of its `non_tensor_batch`.
+    others: dict[str, Any] = field(default_factory=dict)  # The columns of the batch's `non_tensor_batch`.
     keys: list[str] | None = None  # `{uid}_{session}_{turn}` of each row, in the default trainer.
     queue: tuple[Any, Any] | None = None  # The default trainer's queue, and the keys of the batch's rows in it.
     trainer: Any = None  # The object with `global_steps`.
     metrics: dict[str, Any] | None = None
     entropys: Any = None  # The entropies, which the trainer without a queue removes from its batch before the advantage.
     _extra: list[dict[str, Any]] | None = None
-    scored: tuple[str, ...] = ()  # Names, in `others`, of what the reward function gave in addition to the score.
+    scored: tuple[str, ...] = ()  # The names in `others` of values that the reward function gave beside the score.
 
     @classmethod
     def of(cls, rewards: Any, batch: Any = None, others: Any = None) -> "Caller":
-        """Finds the batch and the trainer from which the calling function was called. That function got the batch's
-        `token_level_rewards`, and may have got the two halves of the batch."""
+        """Finds the batch and the trainer from which the calling function was called. The arguments of that function are the
+        batch's `token_level_rewards` and, in some trainers, the two halves of the batch."""
         found = cls(batch, dict(others or {}))
         for frame in callers():
             here = frame.f_locals
@@ -72,8 +72,9 @@ class Caller:
         return found
 
     def tensors(self, is_read: Callable[[str], bool] = lambda name: True, asked: Sequence[str] = ()) -> dict[str, Any]:
-        """The tensors of verl's batch, and those that the default trainer leaves in its queue: entropies, a teacher's log-probs,
-        and fields that are `asked` for. Of the tensors that have to be fetched, only those that the recipe reads are included."""
+        """Returns the tensors of verl's batch, and tensors that the default trainer leaves in its queue: entropies, a teacher's
+        log-probs, and fields that are `asked` for. A tensor that has to be fetched is included only if it is read, `asked` for or
+        in ALWAYS."""
         names = list(self.batch.keys()) if self.batch is not None else []
         if not isinstance(self.batch, TensorDictBase):
             # This batch is a view of columns that are stored elsewhere, each of which is fetched when it is read.
@@ -94,8 +95,8 @@ class Caller:
         return found
 
     def field(self, name: str) -> Any:
-        """A field of the default trainer's queue, as a padded tensor or a list: its own, or one of `extra_fields`, where agent
-        loops put what they add; None if there is no such field."""
+        """Returns a field of the default trainer's queue, as a padded tensor or a list: a field of the queue itself, or of
+        `extra_fields`, to which agent loops add values; None if there is no such field."""
         if (data := self._queued(name)) is not None:
             value = data[name]
             if not _arrays.is_tensor(value):
@@ -105,7 +106,7 @@ class Caller:
         return [fields.get(name) for fields in more] if any(name in fields for fields in more) else None
 
     def extra(self) -> list[dict[str, Any]]:
-        """The values that agent loops and reward functions add to the rows of the default trainer's queue."""
+        """Returns the values that agent loops and reward functions add to the rows of the default trainer's queue."""
         if self._extra is None:
             data = self._queued("extra_fields")
             rows = [] if data is None else _listed(data["extra_fields"])
@@ -118,7 +119,7 @@ class Caller:
         return sorted(getattr(self.queue[1], "fields", None) or ()) if self.queue else []
 
     def _queued(self, *names: str) -> Any:
-        """Fields of the default trainer's queue; None if the queue lacks one of them."""
+        """Returns fields of the default trainer's queue; None if the queue lacks one of these fields."""
         if self.queue is None or not {*names} <= {*self.fields}:
             return None
         queue, rows = self.queue
@@ -129,7 +130,7 @@ class Caller:
         return getattr(self.trainer, "global_steps", None)
 
     def setting(self, path: str) -> Any:
-        """A setting of the trainer's configuration; None if there is none."""
+        """Returns a setting of the trainer's configuration; None if there is no such setting."""
         return setting(getattr(self.trainer, "config", None), path)
 
     def follow(self, live: LiveRecipe, is_first: bool) -> None:
@@ -166,7 +167,7 @@ class Caller:
 
 
 def _listed(values: Any) -> list[Any]:
-    """The values of a field that is not a tensor, from a stack of values or from the list that a TensorDict makes of them."""
+    """Returns the values of a field that is not a tensor, from a stack of values or from a TensorDict's list of them."""
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 

@@ -35,7 +35,7 @@ VERL = Trainer(
 )
 
 NO_COLUMNS = {"token_level_rewards", "rm_scores", "response_mask", "advantages", "returns"}
-"""Tensors of verl's batch that become no column, because another column has their values or the estimator computes them."""
+"""The tensors of verl's batch that become no column, because another column has their values or the estimator computes them."""
 
 SETTINGS = {"recipe", "params", "folder", "keep_batches", "columns", "keep_rejected"}  # The settings below `algorithm.advlab`.
 
@@ -46,16 +46,16 @@ MEANS = {
     "token-sum": "sum",
     **dict.fromkeys(("seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"), "responses"),
 }
-"""The unit over which each `loss_agg_mode` of verl averages, in the words of `weighted`. Each of the three `seq-mean` modes
-divides the sum of a response by a number that no weight changes, and then averages over responses."""
+"""The unit over which each `loss_agg_mode` of verl averages, as `weighted` names it. Each of the three `seq-mean` modes divides
+the sum of a response by a number that weights do not change, and then averages over responses."""
 
-OVER_RESPONSES = ("sapo", "geo_mean")  # Losses that ignore `loss_agg_mode`, and average over responses.
+OVER_RESPONSES = ("sapo", "geo_mean")  # The losses that ignore `loss_agg_mode`, and average over responses.
 
 PROPORTIONAL = (None, "vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "bypass_mode", "advlab")
-"""verl's losses, in addition to `dppo_...`, that are proportional to the advantage; `advlab` is, if its recipe's loss is."""
+"""verl's losses, in addition to `dppo_...`, that are proportional to the advantage; `advlab` is only if its recipe's loss is."""
 
 NOT_PROPORTIONAL = ("clip_cov", "kl_cov", "dro")
-"""Losses that are not proportional to the advantage: they choose tokens by it, or have a term without it."""
+"""The losses that are not proportional to the advantage: they select tokens by the advantage, or have a term without it."""
 
 SHARED = (
     "response",
@@ -74,10 +74,10 @@ def estimate(
     recipe: str | None = None,
     **others: Any,
 ) -> tuple[Any, Any]:
-    """verl's advantage estimator: advantages and returns, float32 [B, T], 0 where the mask is 0.
+    """Computes advantages and returns as verl's advantage estimators do: float32 [B, T], 0 where the mask is 0.
 
-    The advantages have the recipe's weights in them (`weighted`). With a critic, the returns are the critic's targets: what the
-    recipe's hook `returns` gives or, without this hook, the discounted reward-to-go. Without a critic they are the recipe's
+    The advantages include the recipe's weights (`weighted`). With a critic, the returns are the critic's targets: the result of
+    the recipe's hook `returns` or, without this hook, the discounted reward-to-go. Without a critic, the returns are the recipe's
     advantages.
     """
     caller = Caller.of(token_level_rewards, others.pop("batch", None), others.pop("non_tensor_batch", None))
@@ -106,7 +106,7 @@ def estimate(
         caller.metrics.update(metrics(out))
     advantage, returns = rows.spread(out.advantage, mask), rows.spread(out.returns, mask)
     if not turns and (out.weight is not None or out.loss is not None):
-        # The means of a loss are over all rows, including rows that share an advantage.
+        # A loss takes its mean over all rows, including rows that share an advantage.
         weight = None if out.weight is None else rows.spread_responses(out.weight)
         advantage = weighted(replace(out, advantage=advantage, weight=weight), mask, _mean(live, caller))
     explain_zero(advantage, mask, MEANS.get(caller.setting(f"{ACTOR}.loss_agg_mode"), "tokens"))
@@ -114,8 +114,8 @@ def estimate(
 
 
 def _asked(caller: Caller, names: list[str]) -> dict[str, Any]:
-    """The fields that `algorithm.advlab.columns` names, from verl's batch, its `non_tensor_batch`, or the default trainer's
-    queue."""
+    """Returns the fields that `algorithm.advlab.columns` names, from verl's batch, its `non_tensor_batch`, or the default
+    trainer's queue."""
     found = {}
     for name in names:
         value = caller.others.get(name)
@@ -133,7 +133,7 @@ def _asked(caller: Caller, names: list[str]) -> dict[str, Any]:
 
 
 def _named(caller: Caller, reads: list[str], rows: "Rows") -> dict[str, list[Any]]:
-    """The columns of `non_tensor_batch`, and what the reward function gave in addition to the score, as `reward_<name>`."""
+    """Returns the columns of `non_tensor_batch`, and the reward function's values other than the score, as `reward_<name>`."""
     named = {name: np.asarray(values, dtype=object) for name, values in caller.others.items()}
     named.update({f"reward_{name}": named[name] for name in caller.scored if name in named})
     if any(name.startswith("reward_") for name in reads):
@@ -148,8 +148,8 @@ def _named(caller: Caller, reads: list[str], rows: "Rows") -> dict[str, list[Any
 def _columns(
     tensors: Mapping[str, Any], rewards: Any, rows: "Rows", asked: list[str], kinds: dict[str, str] | None = None
 ) -> dict[str, Any]:
-    """The columns of the chosen rows: verl's tensors that have one number per response, or one floating-point number per token.
-    Tensors that are `asked` for may also have one integer per token, and may be lists or tensors of one value per turn."""
+    """Returns the columns of the chosen rows: verl's tensors with one number per response, or one floating-point number per
+    token. Fields that are `asked` for may also have one integer per token, or be lists or tensors of one value per turn."""
     token_reward = rows.select(rewards)
     columns, others = {"token_reward": token_reward, "reward": row_sums(token_reward)}, []
     for name, value in tensors.items():
@@ -167,7 +167,7 @@ def _columns(
             others.append(name)
         elif value.shape in (rewards.shape[:1], rewards.shape):
             columns.setdefault(VERL.columns.get(name) or column_name(name), rows.select(on_cpu(value)))
-    # `responses` and `loss_mask` are verl's own, with token ids and a mask.
+    # `responses` and `loss_mask` are verl's token ids and mask.
     others = sorted({*others} - {"responses", "loss_mask"})
     rule = f"integers are taken for token ids; `+algorithm.advlab.columns=[{','.join(others)}]` makes columns of them"
     leave_out(dict.fromkeys(others, "integers [B, T]"), rule)
@@ -175,7 +175,7 @@ def _columns(
 
 
 def _open(name: str | None, config: Any, caller: Caller) -> tuple[LiveRecipe, dict[str, Any]]:
-    """The live recipe, and the settings `algorithm.advlab`."""
+    """Opens the live recipe; returns it with the settings `algorithm.advlab`."""
     from omegaconf import DictConfig, OmegaConf
 
     settings = setting(config, "advlab")
@@ -212,7 +212,7 @@ def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
 
 
 def _mean(live: LiveRecipe, caller: Caller) -> str:
-    """The unit over which verl's loss averages: `tokens`, `responses` or `sum`."""
+    """Returns the unit over which verl's loss averages: `tokens`, `responses` or `sum`."""
     mode, loss = caller.setting(f"{ACTOR}.loss_agg_mode"), caller.setting(f"{ACTOR}.policy_loss.loss_mode")
     if loss not in PROPORTIONAL and not str(loss).startswith("dppo_"):
         warn_of_unknown_loss(live, f"{ACTOR}.policy_loss.loss_mode={loss}")
@@ -227,21 +227,21 @@ def _mean(live: LiveRecipe, caller: Caller) -> str:
 
 
 class Rows:
-    """The rows of verl's batch to compute on, and, for each row, the row whose values it gets. Padding rows and rejected rows get
-    no values. All rows of a session of several trajectories get the values of the session's last row, unless the recipe sees
-    turns: then each row is one turn or several turns."""
+    """The rows of verl's batch on which the recipe computes, and for each row of the batch, the row whose values it gets. Padding
+    rows and rejected rows get no values. All rows of a session with several trajectories get the values of the session's last
+    row, unless the recipe sees turns; in that case, each row is one turn or several turns."""
 
     def __init__(
         self, index: list[Any], mask: Any, rewards: Any, keys: list[str] | None, turns: bool, keep_rejected: bool
     ) -> None:
         has_tokens = (mask != 0).any(-1).numpy()
         fillers = [uid for uid in set(index) if str(uid).startswith("pad")]
-        # The default trainer fills batches up with rows without a token, which are not responses.
+        # The default trainer pads batches with rows that have no token, which are not responses.
         is_row = has_tokens | ~(np.isin(index, fillers) & (rewards == 0).all(-1).numpy())
         if not keep_rejected:
             is_row = has_tokens
         rows = source = np.flatnonzero(is_row)
-        # Keys have the form `{uid}_{session}_{turn}`. Of a session's trajectories, only the last one counts.
+        # Keys have the form `{uid}_{session}_{turn}`. Only the last trajectory of a session counts.
         sessions, numbers = zip(*(key.rpartition("_")[::2] for key in keys)) if keys else ((), ())
         self.sessions: tuple[str, ...] = ()
         if all(number.isdigit() for number in numbers) and sessions:
@@ -249,7 +249,7 @@ class Rows:
             self.last = {sessions[row]: row for row in sorted(rows, key=lambda row: self.numbers[row])}
             if not turns:
                 source = np.array([self.last[sessions[row]] for row in rows], dtype=int)
-        self.chosen = np.unique(source)  # Indices of the rows to compute on.
+        self.chosen = np.unique(source)  # The indices of the rows to compute on.
         self.source = np.full(len(mask), -1)
         """For each row, the index in `chosen` of the row whose values it gets; -1 for a row that gets no values."""
         self.source[rows] = np.searchsorted(self.chosen, source)
@@ -257,8 +257,8 @@ class Rows:
         self.is_shared = len(self.chosen) < len(rows)  # Whether a row gets the values of another row.
 
     def turns(self, token_reward: Any) -> dict[str, Any]:
-        """Columns that say which rows belong to one session. verl copies the score of a session to each of its rows; here, only
-        the last row has the score."""
+        """Returns columns that say which rows belong to one session. verl copies the score of a session to each of its rows;
+        here, only the last row has the score."""
         if not self.sessions:
             return {}
         sessions = [self.sessions[row] for row in self.chosen]
@@ -267,29 +267,29 @@ class Rows:
         return {"trajectory": sessions, "turn": self.numbers[self.chosen], "step_reward": scores}
 
     def select(self, tensor: Any) -> Any:
-        """The chosen rows of a tensor."""
+        """Returns the chosen rows of a tensor."""
         return tensor if self.is_whole else tensor[torch.from_numpy(self.chosen)]
 
     def spread(self, values: Any, mask: Any) -> Any:
-        """The values of all rows, [B, T]: 0 for a padding row; every trajectory of a session has the value of the session's last
-        trajectory."""
+        """Returns the values of all rows, [B, T]: 0 for a padding row; every trajectory of a session has the value of the
+        session's last trajectory."""
         if self.is_whole:
             return values
         chosen, whole = torch.from_numpy(self.chosen), torch.zeros(mask.shape, dtype=values.dtype)
         if self.is_shared:
-            # The value of the first token that counts.
+            # This is the value of the first token that counts.
             first = values[torch.arange(len(values)), (mask[chosen] != 0).int().argmax(1)]
             whole = self.spread_responses(first).unsqueeze(-1) * (mask != 0)
         whole[chosen] = values
         return whole
 
     def spread_responses(self, values: Any) -> Any:
-        """As `spread`, for one value per response, [B]."""
+        """Does the same as `spread`, for one value per response, [B]."""
         return torch.cat([values, values.new_zeros(1)])[torch.from_numpy(self.source)]
 
 
 class Estimators(dict[str, Any]):
-    """verl's registry of estimators, with each built-in as `advlab/<name>`, which is loaded when it is looked up."""
+    """verl's registry of estimators, with each built-in as `advlab/<name>`; a built-in is loaded when it is looked up."""
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and name.startswith("advlab/"))

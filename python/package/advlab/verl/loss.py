@@ -16,22 +16,22 @@ from .._trainers import Trainer, is_proportional, on_cpu, report, tried
 NO_REWARDS = "verl passes advantages to a policy loss, but no rewards: a recipe that reads rewards can be the estimator"
 VERL = Trainer("verl", dict.fromkeys(("reward", "correct", "token_reward"), NO_REWARDS))
 
-REPORTED = 20  # Calls of a version whose prints are logged: a worker does not know when a step begins.
+REPORTED = 20  # The calls of a version whose prints are logged, because a worker does not know when a step begins.
 
 _reported: Counter[str] = Counter()
 _losses: dict[str, Recipe] = {}
-_adds_up: dict[str, bool] = {}  # Whether a version's loss on a batch is the mean of the losses on its parts, weighted by tokens.
+_adds_up: dict[str, bool] = {}  # Whether a version's loss on a batch is the token-weighted mean of the losses on its parts.
 
 
 def pinned(recipe: str, **params: Any) -> str:
-    """A recipe's version as a text for configurations: workers that read it have the driver's version, whatever happens to the
-    file. In a configuration: `${advlab:mine.rhai}`."""
+    """Returns a recipe's version as text for configurations, so that workers use the driver's version even if the file changes. A
+    configuration inserts this text with `${advlab:mine.rhai}`."""
     left = load(recipe, **params)._left()
     return json.dumps({name: left[name] for name in ("name", "sources", "params", "version")})
 
 
 def loss_recipe(settings: Any) -> Recipe:
-    """The recipe of a policy loss, loaded once per process: it does not follow its file. `settings` is `policy_loss.advlab`."""
+    """Loads the recipe of a policy loss, once per process: it does not follow its file. `settings` is `policy_loss.advlab`."""
     if settings is not None and not isinstance(settings, str):
         raise ValueError(
             f"`actor.policy_loss.advlab` is {settings}: it takes the recipe itself, "
@@ -57,8 +57,8 @@ def loss_recipe(settings: Any) -> Recipe:
 
 @functools.cache
 def follows_advantage(settings: str | None) -> bool:
-    """Whether the gradient of a policy loss, given as for `loss_recipe`, is proportional to the advantage; also true if the loss
-    cannot be tried here, because the worker then says why."""
+    """Returns whether the gradient of a policy loss, given as for `loss_recipe`, is proportional to the advantage; also true if
+    the loss cannot be tried here, because the worker then says why."""
     try:
         return is_proportional(loss_recipe(settings))
     except ValueError:
@@ -66,8 +66,8 @@ def follows_advantage(settings: str | None) -> bool:
 
 
 def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
-    """Refuses a loss that verl would change: verl computes a batch's loss in parts, and weights each part by its tokens, so that
-    a mean over responses would become another loss."""
+    """Refuses a loss that verl would change: verl computes a batch's loss in parts, and weights each part by its number of
+    tokens, so a mean over responses would become another loss."""
     if recipe.version not in _adds_up:
         try:
             more = {"rollout_is_weights": np.ones((2, 3))} if with_weights else {}
@@ -95,7 +95,7 @@ def policy_loss(
     config: Any = None,
     rollout_is_weights: Any = None,
 ) -> tuple[Any, dict[str, float]]:
-    """verl's policy loss on a micro-batch, computed by the recipe's `loss`, which must be a mean over tokens and must not depend
+    """Computes verl's policy loss on a micro-batch with the recipe's `loss`, which must be a mean over tokens and must not depend
     on groups."""
     recipe = loss_recipe(getattr(getattr(config, "policy_loss", None), "advlab", None))
     if loss_agg_mode != "token-mean":

@@ -205,7 +205,7 @@ impl Forward {
         self.prefixes.len() - 1
     }
 
-    /// Adds the token at this position of each response that continues (given by `next`), and the prefixes that end with these
+    /// Adds the token that `next` gives for this position of each response that continues, and the prefixes that end with these
     /// tokens.
     fn extend(
         &mut self,
@@ -257,7 +257,7 @@ impl Forward {
         h1.mapv_inplace(relu);
     }
 
-    /// Computes the probabilities of the next token and the entropies for the prefixes that lack them.
+    /// Computes the probabilities of the next token and the entropies for the prefixes that do not have them yet.
     fn evaluate(&mut self, network: &Network) {
         let [_, [w2, b2], [w3, b3]] = network.matrices(&network.parameters);
         let (hidden, vocabulary) = w3.dim();

@@ -25,7 +25,7 @@ fn cases_of(prompts: usize) -> [Case; 2] {
     ];
     tasks.map(|task| {
         let mut policy = Mlp::new(&task.shape(), HIDDEN, AdamWConfig::default(), 4);
-        // Twice the initial parameters, so that no distribution is close to uniform.
+        // The parameters are doubled, so that no distribution is close to uniform.
         let parameters = &mut policy.network.parameters;
         parameters.iter_mut().for_each(|value| *value *= 2.0);
         let prompts = training_prompts(&*task, 4, 0, prompts).unwrap();
@@ -42,7 +42,7 @@ fn cases_of(prompts: usize) -> [Case; 2] {
     })
 }
 
-/// The outputs of a linear layer; its weights and biases are taken from the front of `rest`.
+/// Returns the outputs of a linear layer, whose weights and biases are taken from the front of `rest`.
 fn linear(rest: &mut &[f64], inputs: &[f64], outputs: usize) -> Vec<f64> {
     let weights = rest.split_off(..inputs.len() * outputs).unwrap();
     let bias = rest.split_off(..outputs).unwrap();
@@ -55,7 +55,7 @@ fn linear(rest: &mut &[f64], inputs: &[f64], outputs: usize) -> Vec<f64> {
 }
 
 impl Case {
-    /// The log-probs of the tokens of a response.
+    /// Returns the log-probs of the tokens of a response.
     fn logp(&self, values: &[f64], response: usize) -> Vec<f64> {
         let TaskShape {
             vocabulary,
@@ -142,7 +142,7 @@ fn the_gradient_agrees_with_central_differences_but_for_rounding() {
     }
 }
 
-/// A replay depends on this, because it may still have a step's passes from sampling if the run itself had to compute new passes.
+/// A replay depends on this, because it may still have a step's passes from sampling although the run had to compute new passes.
 #[test]
 fn the_passes_that_sampled_give_the_gradient_of_new_ones() {
     // One group is split between two parts.

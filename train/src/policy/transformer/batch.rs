@@ -10,10 +10,10 @@ use crate::policy::Responses;
 use crate::torch::{TorchResult, indices};
 
 /// Divides the responses that have tokens into forward passes. A pass has at most `limit` tokens, including padding; only a pass
-/// with a single response may have more. Responses of similar length and with the same prompt are put in the same pass.
+/// with a single response may have more. Responses of similar length and with the same prompt are next to each other.
 pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     let prompt = |response: usize| responses.owners()[response];
-    // The last token of a response is no input, because no token is predicted from it.
+    // The last token of a response is not an input, because no token is predicted from it.
     let widths = |response: usize| {
         let own = responses.range(response).len().saturating_sub(1);
         let prompt = &responses.prompts()[prompt(response)];

@@ -7,17 +7,17 @@ use crate::torch::{TorchResult, floats};
 
 /// The tokens of a forward pass, as int64 lists.
 pub(super) struct Tokens {
-    /// `[tokens]`.
+    /// The token ids, `[tokens]`.
     pub ids: Tensor,
-    /// `[tokens]`.
+    /// The positions of the tokens, `[tokens]`.
     pub positions: Tensor,
     /// The indices of the tokens whose hidden states are needed, `[places]`.
     pub places: Tensor,
 }
 
-/// Returns the hidden states after the last norm, `[places, hidden]`; the last layer is computed only at these places. `attend`
-/// is the attention of the layer at an index: it maps queries `[tokens, heads, head_dim]`, keys and values `[tokens, kv_heads,
-/// head_dim]` to `[tokens, heads * head_dim]`.
+/// Returns the hidden states after the last norm, `[places, hidden]`; the last layer is computed only for the tokens at `places`.
+/// `attend` is the attention of the layer at an index: it maps queries `[tokens, heads, head_dim]`, keys and values `[tokens,
+/// kv_heads, head_dim]` to `[tokens, heads * head_dim]`.
 pub(super) fn hidden_states(
     config: &ModelConfig,
     weights: &[Tensor],
@@ -133,8 +133,8 @@ fn frequencies(rope: &Rope, head_dim: i64) -> Vec<f32> {
 }
 
 /// Computes grouped-query attention (arXiv 2305.13245) of `queries` `[rows, heads, tokens, head_dim]` to `keys` and `values`
-/// `[rows, kv_heads, columns, head_dim]`. A query attends to the keys where `mask` is true or, without a mask, to the keys at its
-/// own and earlier positions.
+/// `[rows, kv_heads, columns, head_dim]`. A query attends to the keys for which `mask` is true or, without a mask, to the keys at
+/// its own and earlier positions.
 pub(super) fn attention(
     queries: &Tensor,
     keys: &Tensor,

@@ -22,11 +22,11 @@ use advlab::replace::Replacement;
 
 /// The key of the number of updates, in the metadata of a checkpoint.
 const UPDATES: &str = "updates";
-/// The prefixes that, before a weight's name, give the names of the weight's moments.
+/// The prefixes that turn the name of a weight into the names of the weight's moments.
 const FIRST: &str = "adamw.first.";
 const SECOND: &str = "adamw.second.";
 
-/// Files that an export copies from the folder of the original model.
+/// The files that an export copies from the folder of the original model.
 const COMPANIONS: [&str; 10] = [
     "generation_config.json",
     "tokenizer.json",
@@ -132,7 +132,7 @@ impl Transformer {
             None => self.config.to_json(),
         };
         // The dtype is replaced, because otherwise transformers would assume the type that the original config names. Version 4
-        // of transformers has another key for it.
+        // of transformers has another key for the type.
         config.insert("dtype".to_string(), "float32".into());
         config
             .entry("torch_dtype")

@@ -34,12 +34,12 @@ use optimizer::{OptimizerState, copies, zeros};
 /// The settings of a transformer: device, sampling, passes, and optimizer.
 #[derive(Clone, Debug)]
 pub struct TransformerOptions {
-    /// A device of [`torch::start`].
+    /// The device that [`torch::start`] returned.
     pub device: Device,
     /// The number of threads on the CPU.
     pub threads: NonZeroUsize,
-    /// The settings of sampling, and the amount that is computed at a time (at least one response or one group). The sizes of a
-    /// model in `config` are ignored.
+    /// The settings of sampling, and limits on what is computed at a time (always at least one response or one group). The sizes
+    /// of a model in `config` are ignored.
     pub config: TransformerConfig,
     /// The tokens that end a response.
     pub stops: Vec<u32>,
@@ -93,7 +93,8 @@ impl Transformer {
     /// Returns a model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
     /// standard deviation of 0.02, norms 1 and biases 0.
     ///
-    /// # Errors [`Diagnostics`] if the sizes contradict each other, or if the weights do not fit into memory.
+    /// # Errors
+    /// [`Diagnostics`] if the sizes contradict each other, or if the weights do not fit into memory.
     pub fn new(config: ModelConfig, seed: u64, options: TransformerOptions) -> Result<Self> {
         config.check()?;
         let key = StreamKey::new(seed, Purpose::Initialization, 0);

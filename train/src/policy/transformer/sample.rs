@@ -74,8 +74,8 @@ impl TransformerOptions {
 /// The keys and values of the tokens so far, so that each new token costs a single position. The first columns hold the prompts,
 /// padded at the end.
 struct Cache {
-    /// Keys and values of each layer, `[rows, kv_heads, columns, head_dim]`; zeros in unused places, because a NaN there would
-    /// reach attention's result in spite of the mask.
+    /// The keys and values of each layer, `[rows, kv_heads, columns, head_dim]`. Unused columns have zeros, because a NaN there
+    /// would reach the result of attention in spite of the mask.
     layers: Vec<(Tensor, Tensor)>,
     /// The length of each row's prompt, int64 `[rows]`.
     lengths: Tensor,
@@ -96,7 +96,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Returns the attention of one new token per row to itself and the tokens so far. `mask` is `[rows, 1, 1, columns]`.
+    /// Adds a new token per row, and returns its attention to itself and the tokens so far. `mask` is `[rows, 1, 1, columns]`.
     fn attend(&self, layer: usize, heads: &[Tensor; 3], mask: &Tensor) -> TorchResult<Tensor> {
         let (keys, values) = &self.layers[layer];
         let [queries, new_keys, new_values] = heads;
@@ -124,7 +124,7 @@ impl Transformer {
         let (device, options) = (self.options.device, &self.options);
         let (mut cache, mut hidden) = self.read_prompts(prompts, streams.len())?;
         let mut responses = vec![Vec::new(); streams.len()];
-        // The index of the response in each row, and whether the response continues.
+        // The index of the response in each row, and whether each response continues.
         let mut rows: Vec<usize> = (0..streams.len()).collect();
         let mut goes_on = vec![true; streams.len()];
         loop {

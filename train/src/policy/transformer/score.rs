@@ -1,4 +1,4 @@
-//! Scores of responses, and the gradient of a loss of their log-probs, one forward pass after the other.
+//! Computes scores of responses, and the gradient of a loss of their log-probs, one forward pass after the other.
 //!
 //! The output layer is computed for a chunk of tokens at a time, so that the logits of a whole batch `[tokens, vocabulary]`
 //! are never in memory.

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::policy::transformer::{ModelConfig, RopeScaling};
 
-/// A copy of a model's folder.
+/// Returns a copy of a model's folder.
 fn copied(model: &str) -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     for file in ["config.json", "model.safetensors"] {

@@ -28,7 +28,7 @@ pub(crate) fn folder(model: &str) -> PathBuf {
     root.join("tests/golden/transformers").join(model)
 }
 
-/// Greedy sampling of responses that end only at the length limit, without a reference.
+/// Returns options for greedy sampling of responses that end only at the length limit, without a reference.
 fn options(tokens_per_forward: usize) -> TransformerOptions {
     let threads = NonZeroUsize::MIN;
     TransformerOptions {
@@ -53,8 +53,8 @@ fn load(folder: &Path, tokens_per_forward: usize) -> Result<Transformer> {
 }
 
 impl Transformer {
-    /// The accumulated gradient, under the names that transformers gives the weights; the gradient of a tied head is part of the
-    /// embedding's. Empty if nothing was accumulated.
+    /// Returns the accumulated gradient under the names that transformers gives the weights; it is empty if nothing was
+    /// accumulated. The gradient of a tied head is part of the embedding's gradient.
     fn gradient(&self) -> BTreeMap<String, Vec<f32>> {
         let views = views(&self.layout, &self.gradient).unwrap().into_iter();
         let named = views.map(|(name, _, view)| (name, to_vec(&view).unwrap()));
@@ -90,7 +90,7 @@ impl Expected {
         self.view(name, |_, data| data.chunks(4).map(number).collect())
     }
 
-    /// The rows of an integer tensor.
+    /// Returns the rows of an integer tensor.
     fn integers(&self, name: &str) -> Vec<Vec<i64>> {
         let number = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().unwrap());
         self.view(name, |shape, data| {
@@ -100,7 +100,7 @@ impl Expected {
         })
     }
 
-    /// The tokens of each row where the mask is 1.
+    /// Returns the tokens of each row for which the mask is 1.
     fn kept(&self, tokens: &[Vec<i64>], mask: &str) -> Vec<Vec<u32>> {
         let masks = self.integers(mask);
         let rows = tokens.iter().zip(&masks);
@@ -127,7 +127,7 @@ impl Expected {
         responses
     }
 
-    /// The values for the response tokens, one response after the other.
+    /// Returns the values for the response tokens, one response after the other.
     fn by_token(&self, name: &str) -> Vec<f32> {
         let mask = self.integers("completion_mask").concat();
         let values = self.floats(name).into_iter().zip(mask);
@@ -143,7 +143,7 @@ fn prompt(tokens: &[u32]) -> Prompt {
     }
 }
 
-/// A model's fixture with its responses.
+/// Returns a model's fixture and the responses in it.
 fn given(model: &str) -> (Expected, Responses) {
     let expected = Expected::of(model);
     let responses = expected.responses();

@@ -10,7 +10,7 @@ use crate::random::{Purpose, StreamKey};
 use crate::text::Text;
 use crate::torch::to_vec;
 
-/// Greedy sampling of responses that end only at the length limit.
+/// Returns a configuration for greedy sampling of responses that end only at the length limit.
 fn greedy(max_new_tokens: usize) -> TransformerConfig {
     TransformerConfig {
         max_new_tokens,
@@ -18,7 +18,7 @@ fn greedy(max_new_tokens: usize) -> TransformerConfig {
     }
 }
 
-/// Draws a single token from the most likely tokens.
+/// Returns a configuration that draws a single token from the most likely tokens.
 fn likely(rows_per_batch: usize) -> TransformerConfig {
     TransformerConfig {
         temperature: 0.7,
@@ -54,7 +54,7 @@ fn greedy_tokens_are_those_of_generate() {
                 .collect()
         };
         let whole = tokens("greedy");
-        // The prompts in one batch, one by one, and as groups: the size of the batch must not matter.
+        // The prompts are sampled in one batch, one by one, and as groups, because the size of the batch must not matter.
         for (group_size, rows_per_batch) in [(1, 3), (1, 1), (5, 64)] {
             let config = TransformerConfig {
                 rows_per_batch,
@@ -125,7 +125,7 @@ fn distributions_are_warped_as_by_transformers() {
         let vocabulary = load(&folder(model), 64).unwrap().config.vocab_size as usize;
         let logits = expected.floats("logits");
         let length = responses.response(0).len();
-        // The logits of row 0 after the last token of the prompt, and after each token of the response.
+        // These are the logits of row 0 after the last token of the prompt, and after each token of the response.
         let first = expected.integers("prompt_ids")[0].len() - 1;
         assert!(first + length < expected.integers("input_ids")[0].len());
         let own = &logits[first * vocabulary..][..(length + 1) * vocabulary];

@@ -14,13 +14,13 @@ fn assert_scores(found: &Scores, expected: &Scores, what: &str) {
     assert_close(&found.entropy, &expected.entropy, 1e-5, what);
 }
 
-/// Like [`assert_close`], with a tolerance relative to the largest value of the tensor `unit`.
+/// Does the same as [`assert_close`], with a tolerance relative to the largest value of the tensor `unit`.
 fn assert_near(found: &[f32], expected: &[f32], unit: &[f32], what: &str) {
     let largest = unit.iter().fold(0.0f32, |most, g| most.max(g.abs()));
     assert_close(found, expected, 1e-5 * largest, what);
 }
 
-/// The weights of the tokens' log-probs in the loss.
+/// Returns the weights of the tokens' log-probs in the loss.
 fn weights(expected: &Expected) -> Vec<f64> {
     let weights = expected.by_token("w").into_iter();
     weights.map(f64::from).collect()
@@ -66,7 +66,7 @@ fn scores_are_those_of_transformers_however_many_go_at_a_time() {
             assert_scores(&scores, &expected, model);
             assert_eq!(scores, transformer.score(&responses).unwrap());
         }
-        // One response at a time, in another order, and beside responses without tokens: the bits must be the same.
+        // The bits must be the same one response at a time, in another order, and next to responses without tokens.
         let mut single = load(&folder(model), 1).unwrap();
         let scores = single.score(&responses).unwrap();
         let mut turned = Responses::to(responses.prompts());
@@ -120,7 +120,7 @@ fn gradients_are_those_of_autograd_over_the_whole_logits() {
 fn a_shared_prompt_is_one_of_their_own_to_each_response() {
     for model in MODELS {
         let (_, once) = given(model);
-        // Responses of several lengths, one of a single token, and one that shares its prompt with no other response.
+        // The responses have several lengths; one has a single token, and one shares its prompt with no other response.
         let all = [(0, 4), (0, 1), (1, 9), (0, 7), (0, 2), (0, 9), (0, 9)];
         let own = all.map(|(index, _)| once.prompts()[index].clone());
         let (mut shared, mut apart) = (Responses::to(once.prompts()), Responses::to(own));
@@ -156,7 +156,7 @@ fn a_shared_prompt_is_one_of_their_own_to_each_response() {
 
 #[test]
 fn chunks_of_the_head_add_up() {
-    // More rows than a chunk holds; their number is not a multiple of a chunk.
+    // There are more rows than a chunk holds, and their number is not a multiple of the size of a chunk.
     const COPIES: usize = 60;
     for model in MODELS {
         let (expected, once) = given(model);

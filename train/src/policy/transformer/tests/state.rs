@@ -31,7 +31,7 @@ fn scores(transformer: &mut Transformer, expected: &Expected) -> Scores {
     transformer.score(&expected.responses()).unwrap()
 }
 
-/// The tensors of a file by name: shape, dtype and bytes.
+/// Returns the tensors of a file by name: shape, dtype and bytes.
 fn contents(file: &Path) -> BTreeMap<String, (Vec<usize>, safetensors::Dtype, Vec<u8>)> {
     let bytes = fs::read(file).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -46,7 +46,7 @@ fn contents(file: &Path) -> BTreeMap<String, (Vec<usize>, safetensors::Dtype, Ve
 fn a_state_goes_on_to_the_same_numbers() {
     let expected = Expected::of("qwen2");
     let [here, there] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    // Without an optimizer's state, as before the first update, and with such a state.
+    // The policy has no state of the optimizer yet, as before the first update, or has such a state.
     for begin in [0, 2] {
         let mut first = model("qwen2", true);
         train(&mut first, &expected, 0..begin);

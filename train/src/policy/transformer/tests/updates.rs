@@ -1,4 +1,4 @@
-//! Compares updates with those of PyTorch (`tests/golden/transformers/make_updates.py`).
+//! Compares updates with PyTorch's updates (`tests/golden/transformers/make_updates.py`).
 
 use tch::{Device, Tensor};
 
@@ -11,10 +11,10 @@ use advlab::script::Host;
 
 const STEPS: usize = 20;
 
-/// The distance of advlab's results to float64 results may be this many times the distance of PyTorch's float32 results.
+/// The distance of advlab's results from float64 results may be this many times the distance of PyTorch's float32 results.
 const ROUNDINGS: f32 = 4.0;
 
-/// The part of `all` that belongs to one step.
+/// Returns the part of `all` that belongs to one step.
 fn of_step(all: &[f32], step: usize, steps: usize) -> &[f32] {
     let size = all.len() / steps;
     &all[step * size..][..size]
