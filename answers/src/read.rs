@@ -14,10 +14,10 @@ use super::number::look;
 use super::text::pattern;
 use label::label;
 
-/// Longer answers are compared only as texts.
+/// The maximum number of bytes of an answer that is read. A longer answer is compared only as text.
 pub(super) const LONGEST: usize = 10_500;
 
-/// The most levels of fractions, roots, powers and brackets inside each other; a chain of unions may have half as many.
+/// The maximum number of nested fractions, roots, powers and brackets; a chain of unions may have half as many.
 const DEEPEST: usize = 120;
 
 /// Returns the meaning of a cleaned answer; `None` if it is not mathematics, or cannot be read.
@@ -36,7 +36,7 @@ pub(super) fn read(text: &str) -> Option<Expr> {
     parser.list().filter(|_| parser.is(""))
 }
 
-/// `101_2`: a base after digits is read like a unit after a number.
+/// Reads a number with a base, such as `101_2`. The base is treated like a unit.
 fn based(text: &str) -> Option<Expr> {
     static BASED: LazyLock<Regex> = LazyLock::new(|| pattern("^([0-9]+)_([0-9]+)$"));
     let text = text.replace("\\text", "").replace(['{', '}', ' '], "");
@@ -45,7 +45,7 @@ fn based(text: &str) -> Option<Expr> {
     Some(Symbol::Measured(base).of([Expr::literal(&found[1])?]))
 }
 
-/// 1 for an opening bracket, -1 for a closing bracket, 0 for any other lexeme.
+/// Returns 1 for an opening bracket, -1 for a closing bracket, and 0 for any other lexeme.
 fn nesting(text: &str) -> i32 {
     match text {
         "(" | "[" | "{" | "\\{" | "\\begin" | "\\lfloor" | "\\lceil" => 1,
@@ -76,7 +76,7 @@ fn is_bar(text: &str) -> bool {
 struct Parser<'t> {
     lexemes: &'t [Lexeme],
     at: usize,
-    /// How many digits of the current number were read: the number in `\frac12` is two arguments.
+    /// The number of digits of the current number that were read, because the number in `\frac12` is two arguments.
     taken: usize,
     depth: usize,
     /// Whether this is inside `| |` or `\{ \}`, where a bar ends a value.
@@ -200,7 +200,7 @@ impl<'t> Parser<'t> {
         Some(equations(first, last))
     }
 
-    /// One side of a relation. If the side cannot be read, skips to its end and returns `None`.
+    /// Reads one side of a relation. If the side cannot be read, skips to its end and returns `None`.
     fn side(&mut self) -> Option<Expr> {
         let start = *self;
         if let Some(value) = self.union().filter(|_| self.is_end()) {

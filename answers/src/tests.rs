@@ -19,7 +19,7 @@ fn pairs(lines: &str) -> Vec<Pair> {
     lines.lines().map(pair).collect()
 }
 
-/// The pairs, by reference and answer, whose verdict is still wrong: the answers are right, and all are refused.
+/// The pairs of a reference and an answer whose verdict is still wrong: each of these answers is right, but is refused.
 const REFUSED: [(&str, &str); 15] = [
     // Numbers in different bases are not converted.
     ("101_2", "5_{10}"),

@@ -346,7 +346,7 @@ impl Schema {
         let are_compared = self.references.is_some();
         let is_answer = |ours: &str| ours == "completion" || SOLUTIONS.contains(&ours);
         // Some columns are needed even if the recipe does not read them: completions and references may give the reward, the
-        // names of trajectories the levels, and `token_reward` the responses that an outcome reports as correct.
+        // names of trajectories determine the levels, and an outcome may derive from `token_reward` which responses are correct.
         let is_needed = |Reading { ours, role, .. }: &Reading| match role {
             Role::Group | Role::Mask => true,
             _ if ours == "trajectory" || ours == "token_reward" => true,

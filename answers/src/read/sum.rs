@@ -17,7 +17,7 @@ fn is_of_digits(part: &Expr) -> bool {
 }
 
 impl Parser<'_> {
-    /// Returns a number with the words and signs after it.
+    /// Returns a value with the units and signs after it.
     pub(super) fn quantity(&mut self) -> Option<Expr> {
         let outer = self.currency.take();
         let mut value = self.sum()?;
