@@ -1,4 +1,4 @@
-//! Counts the memory that each thread allocates. The last limit on a script is on this count, whatever the memory is used for.
+//! Counts the memory that each thread allocates. The last limit on a script's memory applies to this count.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -3,7 +3,7 @@
 //! This library computes the advantage of reinforcement learning with verifiable rewards, with short scripts over tensors that
 //! know the response of each token and the group of each response. A Rust trainer can embed the library. Its parts are:
 //!
-//! - a [`Batch`] holds the data of one training step: named columns over a layout, made from arrays that it shares   and does not
+//! - a [`Batch`] holds the data of one training step: named columns over a layout, made from arrays that it shares and does not
 //!   copy, or read from files ([`batch`]);
 //! - a [`Host`] loads a [`Recipe`] (a built-in recipe or a script) with its parameters, in a sandbox ([`script`]);
 //! - [`Recipe::advantage`] computes the advantage of a batch, and [`Recipe::loss`] computes a loss and its gradient;

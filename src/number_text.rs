@@ -59,7 +59,7 @@ pub fn value(number: f64) -> String {
     trimmed(&format!("{number:.decimals$}")).to_string()
 }
 
-/// Returns a number with all its digits, such as `0.1`; if most of its digits would be zeros, with an exponent, as in `1e300`.
+/// Returns a number with all its digits, such as `0.1`. An exponent replaces a long row of zeros, as in `1e300`.
 pub fn exact(number: f64) -> String {
     format!("{number:?}").trim_end_matches(".0").to_string()
 }

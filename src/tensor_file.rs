@@ -84,7 +84,7 @@ fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::FileExt;
-        // The size of a huge page, so that only one thread touches each page first.
+        // The size of a huge page, so that no two threads touch the same page first.
         const PART: usize = 2 << 20;
         let read = |at: usize, bytes: &mut [u8]| file.read_exact_at(bytes, start + at as u64);
         by_parts(bytes, PART, &read).into_iter().collect()

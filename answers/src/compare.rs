@@ -57,7 +57,8 @@ fn quantities(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
 }
 
-/// Compares `number` %: `50%` equals 0.5, and from 1 % on also the number 50, because some references omit the percent sign.
+/// Compares a percentage with another number: `50%` equals 0.5 and also 50, because some references omit the percent sign. A
+/// percentage below 1 % equals only its value.
 fn percent(number: &Expr, is_same: impl Fn(&Expr) -> Option<bool>) -> Option<bool> {
     let by_value = is_same(&number.clone().over(Expr::integer(100)));
     let is_large = || intervals::end(number).is_some_and(|value| value.abs() >= 1.0);

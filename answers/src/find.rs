@@ -96,8 +96,8 @@ fn tagged(text: &str) -> Option<String> {
 }
 
 /// Returns the contents of the last mark and of the marks joined to it, each with its joint to the content before it; and the
-/// position where the last mark ends. `None` if there is no mark; no contents if a mark is never closed. `content` takes the text
-/// after a mark, and returns the range of the content and the position where the mark ends.
+/// position where the last mark ends. Returns `None` if there is no mark, and no contents if a mark is never closed. `content`
+/// takes the text after a mark, and returns the range of the content and the position where the mark ends.
 fn last_marks<'t>(
     text: &'t str,
     open: &Regex,
@@ -150,7 +150,7 @@ fn closed(text: &str) -> Option<(Range<usize>, usize)> {
     None
 }
 
-/// Returns what follows the last `answer is` or similar phrase: a list of formulas, a number, or a sentence.
+/// Returns the answer after the last `answer is` or similar phrase: a list of formulas, a number, or a sentence.
 fn behind_phrase(text: &str) -> Option<Found> {
     static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
         let phrase =

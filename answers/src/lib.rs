@@ -83,7 +83,7 @@ pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Optio
     (verdict, gold, answer)
 }
 
-/// Returns the answer of a text. The last mark gives the answer, such as `<answer>`, `\boxed{}`, `####` or `answer is`. If the
+/// Returns the answer of a text. The last mark, such as `<answer>`, `\boxed{}`, `####` or `answer is`, gives the answer. If the
 /// text has no mark, its answer is the whole text if that is one line of mathematics, and otherwise its last formula or number.
 pub fn answer(text: &str) -> Option<String> {
     number::begin();

@@ -9,7 +9,7 @@ use super::clean::{GROUPING, cleaned, spelled_out};
 use super::read::read;
 use super::text::{self, pattern};
 
-/// A formula, or a number outside formulas: its range with the marks around it, and the text inside the marks.
+/// A formula, or a number outside formulas: the range that includes its marks, and the text inside the marks.
 pub(super) struct Item<'t> {
     pub(super) at: Range<usize>,
     pub(super) inside: &'t str,

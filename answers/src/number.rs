@@ -11,7 +11,7 @@ pub(super) type Rational = num_rational::BigRational;
 /// The limit on work, in units of about a nanosecond.
 const MOST: u64 = 2_300_000;
 
-/// Numbers with more bits are not computed.
+/// The maximum number of bits of a number that is computed.
 const MOST_BITS: u64 = 40_000;
 
 thread_local! {

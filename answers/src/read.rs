@@ -65,13 +65,13 @@ fn joins(text: &str) -> bool {
     text.eq_ignore_ascii_case("and") || text.eq_ignore_ascii_case("or")
 }
 
-/// Returns whether this is the sign before the condition in the description of a set.
+/// Returns whether this sign precedes the condition in a set such as `{x : x > 1}`.
 fn is_bar(text: &str) -> bool {
     matches!(text, ":" | "|" | "\\mid")
 }
 
-/// Reads the lexemes from a position on, up to the first lexeme that it does not understand. A copy of a parser keeps a position
-/// to return to.
+/// Reads the lexemes from a position on, up to the first lexeme that it does not understand. Copying the parser saves the
+/// position, so that reading can return to it.
 #[derive(Clone, Copy, Default)]
 struct Parser<'t> {
     lexemes: &'t [Lexeme],
@@ -79,11 +79,11 @@ struct Parser<'t> {
     /// The number of digits of the current number that were read, because the number in `\frac12` is two arguments.
     taken: usize,
     depth: usize,
-    /// Whether this is inside `| |` or `\{ \}`, where a bar ends a value.
+    /// Whether the position is inside `| |` or `\{ \}`, where a bar ends a value.
     has_bars: bool,
-    /// Whether this is inside the argument of a function, where an angle in degrees is a number.
+    /// Whether the position is inside the argument of a function, where an angle in degrees is a number.
     is_angle: bool,
-    /// The currency sign before a number.
+    /// The currency sign before the current number.
     currency: Option<&'static str>,
 }
 
@@ -93,7 +93,7 @@ impl<'t> Parser<'t> {
         &self.ahead(0)[self.taken..]
     }
 
-    /// Returns the text of the lexeme that is `count` ahead; empty beyond the end.
+    /// Returns the text of the lexeme `count` lexemes ahead; empty after the end.
     fn ahead(&self, count: usize) -> &'t str {
         let lexeme = self.lexemes.get(self.at + count);
         lexeme.map_or("", |lexeme| &lexeme.text)

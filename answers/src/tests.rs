@@ -51,7 +51,7 @@ fn pairs_have_the_verdicts_that_they_were_given_by_hand() {
     for pair in &pairs {
         let (gold, answer) = (&*pair.gold, &*pair.answer);
         let found = equal(gold, answer);
-        // A third with thousands of digits takes too long to reduce.
+        // One third, written with thousands of digits, takes too long to reduce.
         let is_refused = REFUSED.contains(&(gold, answer)) || answer.len() > 5000 && gold == "1/3";
         if (found == Verdict::Equal) != (pair.equal && !is_refused) {
             let found = format!("{gold} | {answer}: {found:?}");

@@ -54,7 +54,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Returns a number, a boolean as 0 or 1, or null as NaN, because pandas writes null for NaN.
+    /// Returns a value as a number: a boolean as 0 or 1, and null as NaN, because pandas writes null for NaN.
     pub(super) fn number(&self) -> f64 {
         match self {
             Cell::Bool(value) => f64::from(u8::from(*value)),
@@ -347,7 +347,7 @@ pub(super) fn value_at<'a>(fields: &[(&str, &'a str)], path: &str) -> Option<&'a
     value_of(fields, path).or_else(|| path.match_indices('.').find_map(below))
 }
 
-/// Returns a number, a boolean as 0 or 1, or null as NaN, because pandas writes null for NaN.
+/// Returns a value as a number: a boolean as 0 or 1, and null as NaN, because pandas writes null for NaN.
 pub(super) fn number(raw: &str) -> f64 {
     match type_of(raw) {
         JsonType::Bool => f64::from(u8::from(raw == "true")),

@@ -28,7 +28,7 @@ const ENDINGS: [(&str, Format); 8] = [
     (".ndjson.zst", Format::Lines),
 ];
 
-/// Returns whether the file's name has the ending of a rollouts format.
+/// Returns whether the file's name has the ending of a format for rollouts.
 pub fn is_rollouts(path: &Path) -> bool {
     Format::named(path).is_some()
 }
@@ -87,7 +87,7 @@ impl Format {
             let help = "write them to a file first: `COMMAND > rollouts.jsonl`";
             return Err(error.in_file(path).with_help(help));
         }
-        // If the file does not exist, that is reported, and not the ending.
+        // If the file does not exist, this error is returned, and not the error for its ending.
         fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
         let ending = path.extension().unwrap_or_default();
         let ending = ending.to_string_lossy().to_lowercase();

@@ -33,7 +33,7 @@ pub(super) struct Blocks<'a> {
     file: Lines<'a>,
     /// The next block, which is empty at the end of the file.
     block: Vec<u8>,
-    /// The part of the following block that was already read: the beginning of its first line.
+    /// The part of the following block that was already read: the beginning of that block's first line.
     rest: Vec<u8>,
     /// The checksum of all bytes read so far.
     sum: u32,

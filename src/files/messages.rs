@@ -130,8 +130,8 @@ fn author<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
     string(fields, "role").or_else(|| string(fields, "from"))
 }
 
-/// Returns the messages of a chat as one text, each after its role if there are several. A chat with other fields than roles and
-/// texts stays in JSON, because prompts that differ only in these fields form different groups.
+/// Returns the messages of a chat as one text, each after its role if there are several messages. A chat with other fields than
+/// roles and texts stays in JSON, because prompts that differ only in these fields form different groups.
 fn text_of_chat(raw: &str) -> Option<String> {
     let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
     let text = |message: &Map<String, Json>| -> Option<String> {

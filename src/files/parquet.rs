@@ -42,7 +42,7 @@ use crate::replace::Replacement;
 
 type Reader = SerializedFileReader<File>;
 
-/// The number of rows that are decoded at a time. It is small, so that lists without needed numbers take little memory.
+/// The number of rows that are decoded at a time. It is small, so that lists whose numbers are not needed take little memory.
 const ROWS: usize = 1024;
 
 /// Calls a function of the crate `parquet`. A panic becomes an error, because some damaged files make the crate panic.
@@ -248,8 +248,8 @@ fn whole_number(claim: i64) -> u64 {
     u64::try_from(claim).unwrap_or(0)
 }
 
-/// Returns the bytes of memory that a column takes, according to the file's metadata: for all numbers of its lists, or for one
-/// value per row. If the numbers of the lists are not needed, those of one row group at most are in memory.
+/// Returns the number of bytes of memory that a column takes, according to the file's metadata: for all numbers in its lists, or
+/// for one value per row. If the numbers in the lists are not needed, at most those of one row group are in memory.
 fn bytes_of(file: &Reader, root: &TypePtr, keep: &Keep) -> u64 {
     let rows = rows_of(file);
     let groups = file.metadata().row_groups().iter();

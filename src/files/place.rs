@@ -36,7 +36,7 @@ impl Place {
         }
     }
 
-    /// Returns a response in words, such as `line 3` or `response 2`.
+    /// Returns the name of a response, such as `line 3` or `response 2`.
     pub(super) fn name_of(&self, response: usize) -> String {
         match self.line(response) {
             Some(line) => format!("line {line}"),

@@ -27,7 +27,7 @@ pub(super) enum Role {
     Group,
     Mask,
     Step,
-    /// The response as a string, whose words are counted if no length is known.
+    /// The text of the response, whose words are counted if no length is known.
     Completion,
     /// A number per response.
     Response,
@@ -121,7 +121,7 @@ pub(super) struct Schema {
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
     /// The column with which completions are compared; set if there is no reward.
     pub(super) references: Option<&'static str>,
-    /// Notes on names that the user did not ask for.
+    /// Notes on names that were chosen without `--map`.
     pub(super) notes: Vec<String>,
     /// The paths of the fields inside objects that are read as columns, such as `rewards.correct`.
     pub(super) nested: Vec<String>,

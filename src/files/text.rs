@@ -24,7 +24,7 @@ use crate::replace::{Replacement, cannot_be_written};
 /// The maximum number of bytes in a line. It limits the memory that a line of a compressed file can take.
 pub(super) const LONGEST_LINE: u64 = 1 << 30;
 
-/// If a file begins with more bytes of blank lines, its trainer is not recognised; no trainer writes so many blank lines.
+/// If a file begins with more bytes of blank lines than this, its trainer is not recognised. No trainer writes so many.
 const BLANK: usize = 1 << 20;
 
 /// The number of bytes that are compressed into one frame of Zstandard.
@@ -138,7 +138,7 @@ pub(super) fn lines<'a>(
     Ok(chained(files.into_iter().map(open)))
 }
 
-/// Opens a file of text.
+/// Opens a text file, which may be compressed.
 pub(super) fn open<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
     let file = regular_file::open(path)?;
     let file = Counted { file, progress };

@@ -103,7 +103,7 @@ fn length(line: &str) -> Option<Rows> {
 }
 
 /// Adds to a line of Tinker's cookbook (a trajectory) the columns that Tinker's adapter gives a recipe: `length`, the number of
-/// tokens of all turns, and the environment's logs and metrics, of the trajectory or else of the last turn with that name.
+/// tokens of all turns; and each log or metric of the environment, from the trajectory or else from the last turn that has it.
 fn trajectory(line: &str) -> Option<Rows> {
     let line: Map<String, Value> = serde_json::from_str(line).ok()?;
     let steps = line.get("steps")?.as_array()?.iter();

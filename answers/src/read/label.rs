@@ -1,4 +1,4 @@
-//! Reads names before a value, such as `P(X=1) =` and `\lim_{x\to 0} f(x) =`; `2\angle A =` is not a name but an equation.
+//! Reads names before a value, such as `P(X=1) =` and `\lim_{x\to 0} f(x) =`; `2\angle A =` begins an equation for an unknown.
 
 use super::super::expr::Expr;
 use super::super::lexeme::{Lexeme, is_letter, is_number};

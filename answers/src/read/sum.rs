@@ -176,7 +176,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns whether the letter here is a known unit that is upright, or that stands apart at the end of a value.
+    /// Returns whether the letter here is a known unit that is upright, or that follows a blank and ends a value.
     fn is_unit(&self) -> bool {
         let lexeme = &self.lexemes[self.at];
         let is_upright = lexeme.is_upright && !matches!(&*lexeme.text, "i" | "e");

@@ -43,7 +43,7 @@ pub struct Rollouts {
     pub(super) place: Arc<Place>,
     /// If responses were omitted: the layout of all responses, and the index in the file of each response of the batch.
     pub(super) whole: Option<(Arc<Layout>, Vec<usize>)>,
-    /// Whether there are tensors [B, T].
+    /// Whether the file has tensors [B, T].
     pub(super) is_padded: bool,
     pub(super) is_f64: bool,
 }
@@ -70,7 +70,7 @@ struct Resolving<'a> {
     mask_like: Option<FileTensor>,
     /// The unit of lengths: `token`, or `word`.
     unit: &'static str,
-    /// Whether there are tensors [B, T].
+    /// Whether the file has tensors [B, T].
     is_padded: bool,
     /// The responses that have no reward.
     unscored: BTreeSet<usize>,
@@ -518,7 +518,7 @@ impl Resolving<'_> {
     }
 
     /// Returns the sum of the rewards that several reward functions give a response. The sum skips functions without a reward for
-    /// the response, and is NaN if no function has one. `None` if the reward is no such sum.
+    /// the response, and is NaN if no function has one. Returns `None` if the reward is no such sum.
     fn sum_of_rewards(&self) -> Option<Vec<f64>> {
         let mut sums: Option<Vec<f64>> = None;
         for name in &self.schema.rewards {
